@@ -1,0 +1,22 @@
+# policy: library_calls=forbid
+"""Mean cross entropy of next-token predictions."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+tokens = 4096
+vocabulary = 32000
+
+
+class Model(nn.Module):
+    def forward(self, logits, targets):
+        return F.cross_entropy(logits, targets)
+
+
+def get_inputs():
+    return [torch.randn(tokens, vocabulary), torch.randint(0, vocabulary, (tokens,))]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,161 @@
+"""The command line. Parsing and printing only: the work is behind the doors it imports when called."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from egg import __version__
+from egg.cli import judging
+from egg.cli.door import door
+from egg.cli.inputs import check_device, check_target, read_task
+from egg.cli.progress import gate_shown, tell
+from egg.cli.render import audit_view, console, evaluation_view, findings_view
+from egg.core.codec import to_json
+from egg.core.policy import Level, LibraryCalls, Policy, Precision
+from egg.core.source import Candidate
+
+app = typer.Typer(
+    name="egg",
+    help="Judge Triton kernels against PyTorch programs: verdicts that hold up, times with uncertainty.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+TaskArgument = Annotated[
+    str, typer.Argument(metavar="TASK", help="A task: FILE.py, FILE.jsonl:LEVEL/ID or FILE.jsonl:ID.")
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+PrecisionOption = Annotated[Precision, typer.Option(help="The arithmetic both sides are held to.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"egg {__version__}")
+        raise typer.Exit(0)
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("eval")
+def eval_command(
+    task: TaskArgument,
+    kernel: Annotated[Path, typer.Argument(metavar="KERNEL", help="A kernel file that defines ModelNew.")],
+    level: Annotated[Level, typer.Option(help="How much care to take.")] = Level.FULL,
+    precision: PrecisionOption = Precision.MATCH,
+    library_calls: Annotated[
+        LibraryCalls, typer.Option(help="May the kernel call cuBLAS, cuDNN and the like?")
+    ] = LibraryCalls.ALLOW,
+    device: DeviceOption = "auto",
+    target: Annotated[
+        str | None, typer.Option(help="Without a GPU: the one to compile for, by name or as sm_90.")
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Judge one kernel. Exit 0 accepted, 1 rejected, 2 usage, 3 machine unable."""
+    with door(debug=debug, as_json=as_json):
+        judged_task, candidate = read_task(task), Candidate.from_file(kernel)
+        policy = Policy(precision=precision, library_calls=library_calls, level=level)
+        check_device(device)
+        check_target(target)
+        with gate_shown() as on_gate:
+            evaluation = judging.evaluate(
+                judged_task, candidate, policy, device=device, target=target, on_gate=on_gate
+            )
+        _show(evaluation.to_json() if as_json else None, evaluation_view(evaluation))
+        raise typer.Exit(0 if evaluation.accepted else 1)
+
+
+@app.command("eval-batch")
+def eval_batch(
+    jobs: Annotated[Path, typer.Argument(metavar="JOBS.jsonl", help="One job a line.")],
+    out: Annotated[Path, typer.Option("--out", help="Results, one a line; continued where it exists.")],
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Judge many kernels, resumably. Exit 0 when every job has a verdict, 3 when the machine failed some."""
+    with door(debug=debug, as_json=as_json):
+        check_device(device)
+        from egg.evaluator.batch import exit_code, run_batch
+
+        counts = run_batch(jobs, out, device, tell)
+        if as_json:
+            print(json.dumps({"jobs": counts.total(), **counts}))
+        else:
+            print(", ".join(f"{count} {ended}" for ended, count in counts.items() if count), "->", out)
+        raise typer.Exit(exit_code(counts))
+
+
+@app.command("audit")
+def audit_command(
+    task: TaskArgument,
+    precision: PrecisionOption = Precision.MATCH,
+    device: DeviceOption = "auto",
+    rescaled: Annotated[
+        bool | None,
+        typer.Option("--rescaled/--full-size", help="Shrink the task first; the default without a GPU."),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Is the task itself sound, or do trivial answers pass it? Exit 0 sound, 1 degenerate."""
+    with door(debug=debug, as_json=as_json):
+        audited = read_task(task)
+        check_device(device)
+        from egg.evaluator.audit import audit
+        from egg.evaluator.machine import choose_device
+
+        where = choose_device(device)
+        small = where.type == "cpu" if rescaled is None else rescaled
+        report = audit(audited, precision, where, rescaled=small)
+        data = {**report.to_json(), "degenerate": report.degenerate, "warnings": report.warnings}
+        _show(data if as_json else None, audit_view(report))
+        raise typer.Exit(1 if report.degenerate else 0)
+
+
+@app.command("doctor")
+def doctor_command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Can this machine judge kernels, and what would mend it? Exit 0 when nothing failed, 3 otherwise."""
+    with door(debug=debug, as_json=as_json):
+        from egg.doctor import diagnose, failed, gather
+
+        findings = diagnose(gather())
+        report = {"schema": "egg.doctor/1", "able": not failed(findings), "findings": to_json(findings)}
+        _show(report if as_json else None, findings_view(findings))
+        raise typer.Exit(3 if failed(findings) else 0)
+
+
+def _show(data: Any, view: Any) -> None:
+    """JSON where there is some, the view otherwise."""
+    if data is not None:
+        print(json.dumps(data, indent=2))
+    else:
+        console().print(view)
+
+
+def _terminate(signum: int, frame: object) -> None:
+    """Leave through the ``finally`` clauses, so that no child outlives us."""
+    sys.exit(128 + signum)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _terminate)
+    app()

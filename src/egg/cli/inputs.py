@@ -1,0 +1,71 @@
+"""What a user typed, as values: tasks, devices, targets. Every mistake here is a :class:`UsageError`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from egg.core.errors import TaskError, UsageError
+from egg.core.source import Task
+from egg.hardware.gpus import resolve
+
+_LINE = re.compile(r"(?P<file>.+\.jsonl)(?::(?:L?(?P<level>\d+)/)?(?P<id>\d+))?$", re.IGNORECASE)
+_FORMS = "a task is FILE.py, FILE.jsonl:LEVEL/ID or FILE.jsonl:ID"
+
+
+def read_task(spec: str) -> Task:
+    """The task ``spec`` names: a Python file, or one line of a KernelBench export by level and problem id."""
+    line = _LINE.fullmatch(spec)
+    if line is None:
+        return Task.from_file(Path(spec))
+    level, problem = line["level"], line["id"]
+    rows = _rows(Path(line["file"]))
+    wanted = [
+        text
+        for text, row_level, row_id in rows
+        if (problem is None or row_id == int(problem)) and (level is None or row_level == int(level))
+    ]
+    if len(wanted) == 1:
+        return Task.from_json_line(wanted[0])
+    if not wanted:
+        known = [f"{row_level}/{row_id}" for _, row_level, row_id in rows]
+        more = ", ..." if len(known) > 12 else ""
+        raise TaskError(f"no such task: {spec}", f"the file has {', '.join(known[:12])}{more}")
+    raise TaskError(f"{spec} means {len(wanted)} tasks", _FORMS)
+
+
+def _rows(path: Path) -> list[tuple[str, int | None, int | None]]:
+    """Each line with its level and id; a line that is no JSON object is the file's fault, named by number."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise TaskError(f"no such file: {path}", _FORMS) from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise TaskError(f"cannot read {path}: {reason}", _FORMS) from None
+    rows = []
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+            rows.append((text, row.get("level"), row.get("problem_id")))
+        except (json.JSONDecodeError, AttributeError):
+            raise TaskError(
+                f"{path} line {number} is not a JSON object",
+                "one task a line: {level, problem_id, name, code}",
+            ) from None
+    return rows
+
+
+def check_device(device: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise UsageError(f"unknown device: {device!r}", "one of auto, cpu, cuda, cuda:0, cuda:1, ...")
+    return device
+
+
+def check_target(target: str | None) -> str | None:
+    """A GPU of the table, by a card's name or an architecture's (``sm_90``, ``gfx942``)."""
+    if target is not None:
+        resolve(target)
+    return target

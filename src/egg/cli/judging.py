@@ -1,0 +1,30 @@
+"""One question to the judge, asked from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from egg.core.evaluation import Evaluation, Gate
+from egg.core.policy import Policy
+from egg.core.source import Candidate, Task
+
+
+def evaluate(
+    task: Task,
+    candidate: Candidate,
+    policy: Policy,
+    *,
+    device: str = "auto",
+    target: str | None = None,
+    on_gate: Callable[[Gate], None] = lambda _: None,
+) -> Evaluation:
+    """Judge in a process of its own, which is gone when this returns or raises."""
+    from egg.evaluator.machine import choose_device
+    from egg.evaluator.oracle import Oracle
+    from egg.evaluator.question import Question
+
+    oracle = Oracle(str(choose_device(device)))
+    try:
+        return oracle.judge(Question(task, candidate, policy, target), on_gate)
+    finally:
+        oracle.close()

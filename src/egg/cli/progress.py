@@ -1,0 +1,41 @@
+"""What is going on, on standard error, so that standard output stays the result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from egg.cli.render import clean, console
+from egg.core.evaluation import Gate, Rejected
+
+if TYPE_CHECKING:
+    from egg.evaluator.pool import Answer
+
+
+@contextmanager
+def gate_shown() -> Iterator[Callable[[Gate], None]]:
+    """A spinner that names the gate a candidate stands before; nothing when it is not a terminal."""
+    screen = console(sys.stderr)
+    if not screen.is_terminal:
+        yield lambda _: None
+        return
+    with screen.status("starting") as status:
+        yield lambda gate: status.update(f"gate: {gate.value}")
+
+
+def tell(answer: Answer, done: int, total: int) -> None:
+    """One line a result: works on a terminal, in a log and over ssh alike."""
+    console(sys.stderr).print(f"[{done}/{total}] {clean(answer.job)}: {_verdict(answer)}", soft_wrap=True)
+
+
+def _verdict(answer: Answer) -> str:
+    from egg.evaluator.batch import outcome
+
+    said = outcome(answer)
+    if answer.error is not None:
+        return f"{said}: {clean(answer.error.message)}"
+    if answer.evaluation is not None and isinstance(answer.evaluation.verdict, Rejected):
+        return f"{said} at {answer.evaluation.verdict.refusal.gate.value}"
+    return said

@@ -1,0 +1,303 @@
+"""Evaluations, audits and findings as tables for people.
+
+On a terminal they are coloured and ruled; into a pipe they are plain text of a fixed width.
+Evidence may quote what a candidate printed, so every string from a result is stripped of
+control characters and never read as markup.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from egg.core.evaluation import (
+    Accepted,
+    Baseline,
+    Compiled,
+    Correctness,
+    Evaluation,
+    GateRecord,
+    Interval,
+    KernelResources,
+    Measured,
+    Provenance,
+    Rejected,
+)
+from egg.doctor import Finding, Status
+
+if TYPE_CHECKING:
+    from egg.evaluator.audit import Audit
+
+PIPE_WIDTH = 120
+_GAP = ""
+_STATUS_STYLE = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A console for ``file`` (standard output by default): wide and plain when it is not a terminal."""
+    found = Console(file=file, highlight=False, markup=False, emoji=False)
+    if found.is_terminal:
+        return found
+    return Console(file=file, width=PIPE_WIDTH, highlight=False, markup=False, emoji=False, no_color=True)
+
+
+def evaluation_view(evaluation: Evaluation) -> RenderableType:
+    """The verdict first, then what it rests on, then the terms it was reached under."""
+    verdict = evaluation.verdict
+    parts: list[RenderableType] = [_headline(evaluation)]
+    if isinstance(verdict, Rejected):
+        parts += [_refusal(verdict)]
+    else:
+        parts += [_GAP, _performance(verdict), _checks(verdict.correctness, verdict.provenance)]
+    parts += [_gates(evaluation.gates), _GAP] if evaluation.gates else []
+    parts += [Text(f"warning: {clean(w)}", style="yellow") for w in evaluation.warnings]
+    parts.append(_terms(evaluation))
+    return Group(*parts)
+
+
+def findings_view(findings: Sequence[Finding]) -> RenderableType:
+    table = _table("check", "status", "found")
+    for finding in findings:
+        found = Text(clean(finding.detail))
+        if finding.mend:
+            found.append(f"\n-> {clean(finding.mend)}", style="cyan")
+        style = _STATUS_STYLE[finding.status]
+        table.add_row(clean(finding.name), Text(finding.status.value, style=style), found)
+    return table
+
+
+def audit_view(audit: Audit) -> RenderableType:
+    """Whether a task is sound, and which null candidates say so."""
+    word, style = ("DEGENERATE", "bold red") if audit.degenerate else ("SOUND", "bold green")
+    headline = Text.assemble((f" {word} ", f"reverse {style}"), f"  {clean(audit.task)}")
+    table = _table("null candidate", f"at tolerance {audit.tolerance:g}", "relative error")
+    for null in audit.nulls:
+        mark = Text("passes", style="bold red") if null.passes else Text("fails, as it must", style="green")
+        table.add_row(clean(null.name), mark, f"{null.error:.3g}")
+    rescaled = ", ".join(f"{name} {old} -> {new}" for name, (old, new, *_) in audit.rescaled.items())
+    facts = [
+        ("precision", audit.precision.value),
+        ("device", audit.device),
+        ("sizes", clean(rescaled) or "as published"),
+    ]
+    warnings = [Text(f"warning: {clean(w)}", style="yellow") for w in audit.warnings]
+    return Group(headline, _GAP, table, _GAP, *warnings, _pairs(facts, style="dim"))
+
+
+def clean(text: str) -> str:
+    """``text`` without control characters, so that quoted output cannot drive the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _headline(evaluation: Evaluation) -> Text:
+    word, style = ("ACCEPTED", "bold green") if evaluation.accepted else ("REJECTED", "bold red")
+    line = Text.assemble((f" {word} ", f"reverse {style}"), "  ")
+    line.append(f"{clean(evaluation.candidate)} for {clean(evaluation.task)}", style="bold")
+    verdict = evaluation.verdict
+    if isinstance(verdict, Rejected):
+        line.append(f"  at gate {verdict.refusal.gate.value}", style="red")
+    elif isinstance(verdict.performance, Measured):
+        line.append(f"  {_claim(verdict.performance)}")
+    else:
+        line.append("  (no GPU: no time was measured)")
+    return line
+
+
+def _claim(measured: Measured) -> str:
+    """What may be said in one breath: a gain only where the interval clears the noise floor."""
+    eager = next((b for b in measured.baselines if b.name == "eager"), None)
+    if eager is None:
+        return _times(measured.milliseconds)
+    if measured.faster:
+        return f"{eager.speedup.median:.2f}x faster than eager" if eager.speedup.median >= 1 else "faster"
+    return f"not faster than eager ({_speedup(eager.speedup)})"
+
+
+def _refusal(rejected: Rejected) -> RenderableType:
+    refusal = rejected.refusal
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_row(
+        Text("gate", style="bold"), Text(f"{refusal.gate.value} ({clean(refusal.reason)})", style="red")
+    )
+    table.add_row(Text("evidence", style="bold"), Text(clean(refusal.evidence)))
+    table.add_row(Text("look at", style="bold"), Text(clean(refusal.hint), style="cyan"))
+    return Padding(table, (1, 0, 1, 2), expand=False)
+
+
+def _performance(accepted: Accepted) -> RenderableType:
+    if isinstance(accepted.performance, Measured):
+        return _measured(accepted.performance)
+    return _compiled(accepted.performance)
+
+
+def _measured(measured: Measured) -> RenderableType:
+    table = _table("on " + clean(measured.gpu), "median", "95% interval", "speedup", "95% interval")
+    table.add_row(Text("this kernel", style="bold"), *_interval_cells(measured.milliseconds, " ms"), "", "")
+    for baseline in measured.baselines:
+        table.add_row(*_baseline_cells(baseline))
+    floor = measured.floor_milliseconds
+    share = f" ({floor / measured.milliseconds.median:.0%} of the roofline)" if floor else ""
+    facts = _pairs(
+        [
+            ("noise floor", f"{measured.noise_floor:.2%} (the kernel against itself)"),
+            (
+                "trusted clock",
+                f"{measured.wall_milliseconds:.4g} ms a call, {measured.wall_speedup:.2f}x eager",
+            ),
+            ("roofline floor", f"{floor:.4g} ms{share}" if floor else "unknown: GPU not in the table"),
+        ]
+    )
+    return Group(table, _GAP, facts)
+
+
+def _baseline_cells(baseline: Baseline) -> tuple[str, ...]:
+    times, gains = _interval_cells(baseline.milliseconds, " ms"), _interval_cells(baseline.speedup, "x")
+    return (clean(baseline.name), *times, *gains)
+
+
+def _compiled(compiled: Compiled) -> RenderableType:
+    table = _table(
+        "kernel for " + clean(compiled.target),
+        "grid",
+        "launches",
+        "warps",
+        "stages",
+        "registers",
+        "spills",
+        "shared",
+        "tensor core",
+        "widest load",
+    )
+    for kernel in compiled.kernels:
+        table.add_row(*_resource_cells(kernel))
+    floor = compiled.predicted_floor_milliseconds
+    predicted = f"{floor:.4g} ms (predicted, not measured)" if floor is not None else "unknown"
+    return Group(table, _GAP, _pairs([("roofline floor", predicted), ("shapes run", clean(compiled.shapes))]))
+
+
+def _resource_cells(kernel: KernelResources) -> tuple[str, ...]:
+    return (
+        clean(kernel.name),
+        "x".join(map(str, kernel.grid)),
+        str(kernel.launches),
+        str(kernel.num_warps),
+        str(kernel.num_stages),
+        str(kernel.registers),
+        f"{kernel.spill_bytes} B" if kernel.spill_bytes else "none",
+        f"{kernel.shared_bytes / 1024:.1f} KiB"
+        if kernel.shared_bytes >= 1024
+        else f"{kernel.shared_bytes} B",
+        f"{kernel.tensor_core_instructions} instr." if kernel.tensor_core_instructions else "no",
+        f"{kernel.widest_load_bits} bit" if kernel.widest_load_bits else "-",
+    )
+
+
+def _checks(correctness: Correctness, provenance: Provenance) -> RenderableType:
+    share = "" if provenance.own_share is None else f"; {provenance.own_share:.1%} of the GPU time is theirs"
+    kernelbench = "passes" if correctness.kernelbench else "does not pass"
+    return _pairs(
+        [
+            (
+                "correctness",
+                f"{correctness.checks} checks; worst error {correctness.worst_max_error:.2f} (max) and "
+                f"{correctness.worst_rms_error:.2f} (rms) of what is allowed",
+            ),
+            (
+                "against fp64",
+                f"relative error {correctness.relative_error:.2g}, the reference's own "
+                f"{correctness.reference_error:.2g}; KernelBench's rule {kernelbench}",
+            ),
+            ("kernels run", _counts(provenance.kernels) + share),
+            ("library calls", _counts(provenance.library_ops)),
+        ]
+    )
+
+
+def _gates(gates: Sequence[GateRecord]) -> RenderableType:
+    table = _table("gate", "", "seconds", "notes")
+    for record in gates:
+        mark = Text("passed", style="green") if record.passed else Text("refused", style="bold red")
+        notes = "; ".join(
+            f"{k} {_plain(v)}" for k, v in record.notes.items() if v not in (None, "", [], {}, ())
+        )
+        table.add_row(record.gate.value, mark, f"{record.seconds:.2f}", clean(notes))
+    return table
+
+
+def _terms(evaluation: Evaluation) -> RenderableType:
+    policy, machine = evaluation.policy, evaluation.machine
+    where = " · ".join(
+        part
+        for part in (
+            machine.gpu or "no GPU",
+            f"torch {machine.torch}",
+            f"triton {machine.triton}",
+            f"Python {machine.python}",
+            f"driver {machine.driver}" if machine.driver else "",
+        )
+        if part
+    )
+    return _pairs(
+        [
+            (
+                "judged at",
+                f"level {policy.level.value}, precision {policy.precision.value}, "
+                f"library calls {policy.library_calls.value}, in {evaluation.seconds:.1f} s",
+            ),
+            ("machine", clean(where)),
+            ("candidate confined by", clean(", ".join(machine.sandbox)) or "nothing"),
+            ("hashes", f"task {evaluation.task_hash}, candidate {evaluation.candidate_hash}"),
+        ],
+        style="dim",
+    )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
+    return table
+
+
+def _pairs(rows: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for name, value in rows:
+        table.add_row(Text(name, style=style or "bold"), Text(value, style=style))
+    return Padding(table, (0, 0, 1, 0), expand=False)
+
+
+def _interval_cells(interval: Interval, unit: str) -> tuple[str, str]:
+    return f"{interval.median:.4g}{unit}", f"{interval.low:.4g} to {interval.high:.4g}"
+
+
+def _speedup(interval: Interval) -> str:
+    return f"{interval.median:.2f}x, {interval.low:.2f} to {interval.high:.2f}"
+
+
+def _times(interval: Interval) -> str:
+    return f"{interval.median:.4g} ms, {interval.low:.4g} to {interval.high:.4g}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{clean(name)} x{count}" for name, count in counts.items()) or "none"
+
+
+def _plain(value: Any) -> str:
+    """A value from a note or an audit, in one readable string."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        shown = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return _plain(shown)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={_plain(v)}" for k, v in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(_plain, value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return clean(str(value))

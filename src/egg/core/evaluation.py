@@ -1,0 +1,221 @@
+"""What the judge says of a candidate: a verdict, the evidence, and the terms it was judged under.
+
+Illegal results cannot be built: an accepted candidate has a performance that is either
+:class:`Measured` (and then a GPU measured it) or :class:`Compiled` (and then no time in it
+is anything but predicted); a rejected one has exactly one :class:`Refusal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from egg.core.codec import from_json, to_json
+from egg.core.policy import Policy
+
+SCHEMA = "egg.evaluation/1"
+
+
+class Gate(StrEnum):
+    """The gates in the order a candidate meets them; the first refusal ends the evaluation."""
+
+    STATIC = "static"
+    BUILD = "build"
+    PROVENANCE = "provenance"
+    CORRECTNESS = "correctness"
+    STATE = "state"
+    SANITIZER = "sanitizer"
+    TIMING = "timing"
+    CLOCK = "clock"
+    PLAUSIBILITY = "plausibility"
+    REGRADE = "regrade"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a candidate was refused: which gate, what was seen, what its author should look at.
+
+    ``reason`` is a short stable code for programs (``static.import``, ``limits.timeout``,
+    ``correctness.error``); ``evidence`` and ``hint`` are sentences for people.
+    """
+
+    gate: Gate
+    reason: str
+    evidence: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class GateRecord:
+    """One gate that was passed (or met): how long it took and what it noted."""
+
+    gate: Gate
+    passed: bool
+    seconds: float
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with its 95% bootstrap interval."""
+
+    median: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.median <= self.high:
+            raise ValueError(f"not an interval: {self.low} <= {self.median} <= {self.high}")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One opponent, timed in the same session: its time and how much faster the candidate is."""
+
+    name: str
+    milliseconds: Interval
+    speedup: Interval
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A performance that a GPU measured."""
+
+    kind: ClassVar[str] = "measured"
+    gpu: str
+    milliseconds: Interval
+    baselines: tuple[Baseline, ...]
+    noise_floor: float
+    """Relative spread of the candidate against itself (A/A): a gain inside it is not a gain."""
+    wall_milliseconds: float
+    """Per call on the oracle's own clock, launch overhead included."""
+    wall_speedup: float
+    """Over eager, on the oracle's own clock."""
+    floor_milliseconds: float | None
+    """Roofline floor at the declared precision; ``None`` where the GPU is not in the table."""
+    faster: bool
+    """Beyond the noise floor against eager, by the interval's lower end."""
+
+    def __post_init__(self) -> None:
+        if not self.gpu:
+            raise ValueError("a time can only be measured by a GPU, and its name is missing")
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What the compiler says of one kernel at one launch configuration."""
+
+    name: str
+    grid: tuple[int, ...]
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    num_warps: int
+    num_stages: int
+    tensor_core_instructions: int
+    widest_load_bits: int
+    launches: int = 1
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What is known without a GPU: resources of every launch, and a predicted floor. No time was measured."""
+
+    kind: ClassVar[str] = "compiled"
+    target: str
+    kernels: tuple[KernelResources, ...]
+    predicted_floor_milliseconds: float | None
+    shapes: str
+    """``full`` or how the task was rescaled for the interpreter."""
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """The worst case over all checked inputs, in units of what is allowed."""
+
+    checks: int
+    worst_max_error: float
+    """Largest ``max error / allowed max error``; at most 1."""
+    worst_rms_error: float
+    relative_error: float
+    """Worst rms error relative to the output's rms, against the fp64 reference."""
+    reference_error: float
+    """The same for the reference itself under the declared precision."""
+    kernelbench: bool
+    """Whether KernelBench's own rule (allclose, 1e-4 for fp32, 1e-2 for half) passes too."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Which kernels really ran, and what was left to libraries."""
+
+    kernels: Mapping[str, int]
+    library_ops: Mapping[str, int]
+    own_share: float | None
+    """Own kernels' share of GPU time; ``None`` where it was not measured."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    kind: ClassVar[str] = "accepted"
+    correctness: Correctness
+    provenance: Provenance
+    performance: Measured | Compiled
+
+
+@dataclass(frozen=True)
+class Rejected:
+    kind: ClassVar[str] = "rejected"
+    refusal: Refusal
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the evaluation ran."""
+
+    device: str
+    """``cuda`` or ``cpu``."""
+    gpu: str
+    """The GPU's name; empty on a machine without one."""
+    python: str
+    torch: str
+    triton: str
+    driver: str = ""
+    sandbox: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The judge's answer: everything needed to believe it, or to repeat it."""
+
+    task: str
+    task_hash: str
+    candidate: str
+    candidate_hash: str
+    policy: Policy
+    machine: Machine
+    verdict: Accepted | Rejected
+    gates: tuple[GateRecord, ...]
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        accepted = self.verdict if isinstance(self.verdict, Accepted) else None
+        if accepted and isinstance(accepted.performance, Measured) and self.machine.device != "cuda":
+            raise ValueError("a measured time cannot come from a machine without a GPU")
+
+    @property
+    def accepted(self) -> bool:
+        return isinstance(self.verdict, Accepted)
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Evaluation:
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"expected schema {SCHEMA!r}, found {data.get('schema')!r}")
+        return from_json(cls, data)

@@ -1,0 +1,118 @@
+"""A PyTorch program to speed up, and a kernel file that claims to: source text with a content hash.
+
+Both follow KernelBench's form. A task defines ``Model``, ``get_inputs`` and
+``get_init_inputs``; a kernel file defines ``ModelNew``. Nothing here runs any of it: the
+checks are on the syntax tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from egg.core.errors import KernelFileError, TaskError, UsageError
+
+TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
+
+
+def content_hash(text: str) -> str:
+    """First 16 hex digits of the SHA-256 of ``text`` with line ends and trailing space normalised."""
+    normal = "\n".join(line.rstrip() for line in text.strip().splitlines())
+    return hashlib.sha256(normal.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program to speed up. ``name`` is for people, ``hash`` is the identity."""
+
+    name: str
+    source: str
+    level: int | None = None
+    problem_id: int | None = None
+
+    def __post_init__(self) -> None:
+        tree = _parse(self.source, self.name, TaskError)
+        missing = [n for n in TASK_NAMES if n not in _defined(tree)]
+        if missing:
+            raise TaskError(
+                f"task {self.name!r} does not define {', '.join(missing)}",
+                "a task file defines class Model(nn.Module), get_inputs() and get_init_inputs()",
+            )
+
+    @cached_property
+    def hash(self) -> str:
+        return content_hash(self.source)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Task:
+        return cls(name=path.stem, source=_read(path, TaskError))
+
+    @classmethod
+    def from_json_line(cls, line: str) -> Task:
+        """One line of a KernelBench export: ``{level, problem_id, name, code}``."""
+        try:
+            row = json.loads(line)
+            return cls(row["name"], row["code"], row.get("level"), row.get("problem_id"))
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise TaskError(
+                f"not a task line: {error!r}", "expected JSON with at least 'name' and 'code'"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel file: the code that claims to do what the task does, faster."""
+
+    source: str
+    name: str = "candidate"
+
+    @cached_property
+    def hash(self) -> str:
+        return content_hash(self.source)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Candidate:
+        """Read a kernel file, refusing what is not one (a bad kernel is another matter)."""
+        source = _read(path, KernelFileError)
+        tree = _parse(source, path.name, KernelFileError)
+        if "ModelNew" not in _defined(tree):
+            raise KernelFileError(
+                f"{path.name} does not define ModelNew",
+                "a kernel file defines class ModelNew(nn.Module) with the parameters of Model",
+            )
+        return cls(source=source, name=path.stem)
+
+
+def _read(path: Path, error: type[UsageError]) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise error(f"no such file: {path}", "check the path") from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise error(f"cannot read {path}: {reason}", "it must be a UTF-8 Python file") from None
+
+
+def _parse(source: str, name: str, error: type[UsageError]) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError) as reason:
+        line = f" line {reason.lineno}" if isinstance(reason, SyntaxError) else ""
+        raise error(f"{name}:{line} is not valid Python: {reason}", "fix the syntax") from None
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Names bound at module level by class, def, import or assignment."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((a.asname or a.name).split(".")[0] for a in node.names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+    return names

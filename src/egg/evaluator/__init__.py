@@ -1,0 +1,1 @@
+"""The judge. Needs the standard library, torch and triton, nothing else."""

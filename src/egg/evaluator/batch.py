@@ -1,0 +1,130 @@
+"""A file of jobs in, a file of results out: the same for the command line and for a bare GPU machine.
+
+Each line of the results file is ``{"job", "evaluation"}`` or ``{"job", "error"}``, written as soon as the
+job ends. A run that was killed goes on where it was: a job is skipped when the file holds an evaluation
+of the same task, candidate and policy under its name; jobs that met an error are tried again. A line cut
+short by the kill is dropped first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from egg.core.codec import to_json
+from egg.core.errors import UsageError
+from egg.evaluator.pool import Answer, Job, devices, read_jobs, run_jobs
+
+OnAnswer = Callable[[Answer, int, int], None]
+
+
+def run_batch(jobs_file: Path, results_file: Path, device: str, on_answer: OnAnswer) -> Counter[str]:
+    """Judge every job that ``results_file`` does not answer yet; returns how many ended how.
+
+    The keys are ``skipped`` and what :func:`outcome` says. Each answer is written and flushed before the
+    next is awaited, and ``on_answer`` hears of it with the number done and the number in all.
+    """
+    jobs = read_jobs(jobs_file)
+    with ResultsFile(results_file) as results:
+        waiting = results.pending(jobs)
+        counts = Counter(skipped=len(jobs) - len(waiting))
+
+        def take(answer: Answer) -> None:
+            results.add(answer)
+            counts[outcome(answer)] += 1
+            on_answer(answer, counts.total(), len(jobs))
+
+        run_jobs(waiting, devices(device), take)
+    return counts
+
+
+def exit_code(counts: Counter[str]) -> int:
+    """0 when every job has a verdict, 3 when the machine failed some."""
+    return 3 if counts["unable"] else 0
+
+
+_OPENING = b'{"job"'
+"""How every line begins."""
+
+
+class ResultsFile:
+    """The append-only results file, opened for continuing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: IO[str] | None = None
+
+    def __enter__(self) -> ResultsFile:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            _drop_torn_line(self._path)
+            self._handle = self._path.open("a", encoding="utf-8")
+        except OSError as reason:
+            raise UsageError(f"cannot write {self._path}: {reason}", "choose another --out") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle:
+            self._handle.close()
+
+    def pending(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs whose verdict is not in the file yet."""
+        repeated = [name for name, count in Counter(job.id for job in jobs).items() if count > 1]
+        if repeated:
+            raise UsageError(f"job ids are not unique: {', '.join(repeated[:5])}", "give each job its own id")
+        judged = {
+            _identity(row["job"], row["evaluation"]) for row in _rows(self._path) if "evaluation" in row
+        }
+        return [job for job in jobs if _job_identity(job) not in judged]
+
+    def add(self, answer: Answer) -> None:
+        if self._handle is None:
+            raise RuntimeError("the results file is not open")
+        self._handle.write(answer.to_line() + "\n")
+        self._handle.flush()
+
+
+def outcome(answer: Answer) -> str:
+    """``accepted``, ``rejected``, or ``unable``: no verdict was reached."""
+    if answer.evaluation is None:
+        return "unable"
+    return "accepted" if answer.evaluation.accepted else "rejected"
+
+
+def _job_identity(job: Job) -> tuple[str, ...]:
+    asked = job.question
+    return job.id, asked.task.hash, asked.candidate.hash, json.dumps(to_json(asked.policy), sort_keys=True)
+
+
+def _identity(job_id: str, evaluation: Mapping[str, Any]) -> tuple[str, ...]:
+    policy = json.dumps(evaluation["policy"], sort_keys=True)
+    return job_id, evaluation["task_hash"], evaluation["candidate_hash"], policy
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut the file back to its last whole line, where what follows is the beginning of a result of ours."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    torn = content[whole:]
+    if torn and not torn.startswith(_OPENING[: len(torn)]):
+        raise UsageError(f"{path} does not end in a result", "choose another --out")
+    if torn:
+        with path.open("r+b") as handle:
+            handle.truncate(whole)
+
+
+def _rows(path: Path) -> Iterable[dict[str, Any]]:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            row["job"]
+        except (json.JSONDecodeError, TypeError, KeyError):
+            raise UsageError(
+                f"{path} line {number} is not a result", "choose another --out, or remove that line"
+            ) from None
+        yield row

@@ -1,0 +1,164 @@
+"""Inputs and weights other than the ones the task draws for itself.
+
+A task's own inputs are one distribution, often a kind one: uniform in [0, 1), weights near
+zero, norms with gamma exactly 1. A kernel that only works there (a dropped bias, a
+saturated sigmoid, an inactive clamp) is caught by drawing others at the same shapes,
+strides and dtypes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.evaluator.program import map_tensors
+
+DISTRIBUTIONS: tuple[str, ...] = ("task", "normal", "uniform", "tiny", "large", "heavy", "sparse")
+
+
+def redraw(inputs: list[Any], name: str, seed: int) -> list[Any]:
+    """``inputs`` with every floating tensor redrawn from the named distribution.
+
+    Shapes, strides, dtypes and devices are kept; integers, booleans and everything that is
+    not a tensor are passed on as they are, as is everything under ``task``. The magnitudes
+    of ``large`` and ``heavy`` are smaller for 16-bit types, which overflow at 65504.
+    """
+    if name not in DISTRIBUTIONS:
+        raise ValueError(f"unknown distribution {name!r}: one of {', '.join(DISTRIBUTIONS)}")
+    if name == "task":
+        return inputs
+    draw = _Draw(seed)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return draw.named(tensor, name).requires_grad_(tensor.requires_grad)
+
+    return map_tensors(inputs, change)
+
+
+@torch.no_grad()
+def rerandomise(module: nn.Module, seed: int) -> None:
+    """Give every floating parameter and buffer generic values, in place, the same for the same seed.
+
+    Weights keep the spread they have (or get one over the square root of their fan-in where
+    they are constant, as freshly made scales are); what is zero or one by initialisation
+    (biases, norm gains, running statistics) becomes visibly neither, so that a kernel that
+    leaves it out is seen. Integer buffers and ``num_batches_tracked`` stay, and so do buffers
+    of exactly two values: those are masks, part of the program and not of its weights.
+    """
+    draw = _Draw(seed)
+    visited: set[int] = set()
+    for owner in module.modules():
+        for name, tensor in (*_own(owner._parameters.items()), *_own(owner._buffers.items())):
+            if id(tensor) in visited or not tensor.is_floating_point() or not tensor.numel():
+                continue
+            visited.add(id(tensor))
+            if not (name in owner._buffers and _is_mask(name, tensor)):
+                tensor.copy_(_generic(draw, owner, name, tensor))
+
+
+def _own(items: Iterable[tuple[str, torch.Tensor | None]]) -> list[tuple[str, torch.Tensor]]:
+    return [(name, tensor) for name, tensor in items if tensor is not None]
+
+
+def _generic(draw: _Draw, owner: nn.Module, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    if name == "running_mean":
+        return draw.normal(tensor, 0.3)
+    if name == "running_var":
+        return draw.uniform(tensor, 0.5, 1.5)
+    if _is_norm(owner) and name == "weight":
+        return draw.normal(tensor, 0.3, 1.0)
+    if name.startswith("bias"):
+        return draw.normal(tensor, 0.3)
+    values = tensor.double() if tensor.numel() < 1 << 20 else tensor.float()
+    centre = float(values.mean())
+    spread = float(values.std(correction=0)) if tensor.numel() > 1 else 0.0
+    if not math.isfinite(centre + spread):
+        return tensor
+    if spread <= 1e-6 * max(1.0, abs(centre)):
+        return _generic_constant(draw, tensor, centre)
+    return draw.normal(tensor, spread, centre if abs(centre) > spread else 0.0)
+
+
+def _generic_constant(draw: _Draw, tensor: torch.Tensor, centre: float) -> torch.Tensor:
+    """A constant weight: scales keep their size and gain a spread, zeros become weights or biases."""
+    if centre != 0.0:
+        return draw.normal(tensor, 0.3 * abs(centre), centre)
+    fan_in = tensor.numel() // tensor.shape[0] if tensor.dim() > 1 else 1
+    return draw.normal(tensor, 0.3 if fan_in == 1 else 1.0 / math.sqrt(fan_in))
+
+
+def _is_mask(name: str, buffer: torch.Tensor) -> bool:
+    return not name.startswith("running_") and len(torch.unique(buffer)) == 2
+
+
+def _is_norm(module: nn.Module) -> bool:
+    known = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+    return isinstance(module, known) or type(module).__name__.lower().endswith("norm")
+
+
+class _Draw:
+    """Random tensors laid out like a given one, from one generator per device, all seeded alike."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def normal(self, like: torch.Tensor, spread: float = 1.0, centre: float = 0.0) -> torch.Tensor:
+        return self._filled(like, lambda t, g: t.normal_(generator=g).mul_(spread).add_(centre))
+
+    def uniform(self, like: torch.Tensor, low: float, high: float) -> torch.Tensor:
+        return self._filled(like, lambda t, g: t.uniform_(low, high, generator=g))
+
+    def named(self, like: torch.Tensor, name: str) -> torch.Tensor:
+        half = like.dtype.itemsize <= 2
+        match name:
+            case "normal":
+                return self.normal(like)
+            case "uniform":
+                return self.uniform(like, -1.0, 1.0)
+            case "tiny":
+                return self.normal(like, 1e-4)
+            case "large":
+                return self.normal(like, 8.0 if half else 1e2)
+            case "heavy":
+                return self._student(like, 64.0 if half else 1e3)
+            case "sparse":
+                return self._sparse(like)
+        raise ValueError(name)
+
+    def _student(self, like: torch.Tensor, limit: float) -> torch.Tensor:
+        """Student's t with three degrees of freedom: a normal over the root of a mean of three squares."""
+
+        def fill(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+            squares = torch.zeros_like(t)
+            for _ in range(3):
+                squares.add_(t.normal_(generator=g).square())
+            t.normal_(generator=g).mul_(squares.div_(3.0).clamp_min_(1e-12).rsqrt_())
+            return t.clamp_(-limit, limit)
+
+        return self._filled(like, fill)
+
+    def _sparse(self, like: torch.Tensor) -> torch.Tensor:
+        def fill(t: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+            keep = torch.empty_like(t).uniform_(generator=g) < 0.1
+            return t.normal_(generator=g).mul_(keep)
+
+        return self._filled(like, fill)
+
+    def _filled(self, like: torch.Tensor, fill: Any) -> torch.Tensor:
+        """Draw the memory ``like`` spans in fp32 (fp64 for fp64) and look at it through its strides."""
+        generator = self._generators.get(like.device)
+        if generator is None:
+            generator = torch.Generator(device=like.device).manual_seed(self._seed)
+            self._generators[like.device] = generator
+        span = 1 + sum((n - 1) * s for n, s in zip(like.shape, like.stride(), strict=True))
+        wide = torch.float64 if like.dtype == torch.float64 else torch.float32
+        flat = torch.empty(span if like.numel() else 0, dtype=wide, device=like.device)
+        values = fill(flat, generator).to(like.dtype)
+        return values.as_strided(like.shape, like.stride(), 0)

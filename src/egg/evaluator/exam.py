@@ -1,0 +1,372 @@
+"""One evaluation in progress: the reference with its secrets on one side, the candidate on the other.
+
+The :class:`Exam` lays inputs and weights into shared memory, asks the candidate's process, and
+compares what it delivers there. It is the only place where the two sides meet. Gates use it
+and raise :class:`Refused`; what the process does wrong arrives as a
+:class:`~egg.evaluator.process.child.Fault`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from egg.core.errors import MachineError, TaskError
+from egg.core.evaluation import Gate, KernelResources, Refusal
+from egg.core.policy import Policy
+from egg.core.source import Candidate
+from egg.evaluator import arena as arenas
+from egg.evaluator import exchange
+from egg.evaluator.arena import Arena, Layout, Slot
+from egg.evaluator.care import Care
+from egg.evaluator.compare import LeafError, compare
+from egg.evaluator.opponents import Opponents
+from egg.evaluator.process.child import Child, Nursery
+from egg.evaluator.program import Program
+from egg.evaluator.reference import BUILD_SEED, FORWARD_SEED, Case, Reference, same_values
+from egg.hardware.gpus import Gpu
+
+COPY_SECONDS = 60.0
+
+
+class Refused(Exception):
+    """Ends an evaluation: the candidate did not pass a gate."""
+
+    def __init__(self, reason: str, evidence: str, hint: str) -> None:
+        super().__init__(evidence)
+        self.reason, self.evidence, self.hint = reason, evidence, hint
+
+    def at(self, gate: Gate) -> Refusal:
+        """As a refusal of the gate its reason names, else of ``gate``: a wrong shape is one anywhere."""
+        family = self.reason.split(".")[0]
+        named = Gate(family) if family in Gate.__members__.values() else gate
+        return Refusal(named, self.reason, self.evidence, self.hint)
+
+
+@dataclass
+class Worst:
+    """The worst errors seen so far, over all cases and outputs."""
+
+    checks: int = 0
+    max_ratio: float = 0.0
+    rms_ratio: float = 0.0
+    relative: float = 0.0
+    reference_relative: float = 0.0
+    kernelbench: bool = True
+
+    def take(self, error: LeafError) -> None:
+        self.max_ratio = max(self.max_ratio, error.max_ratio)
+        self.rms_ratio = max(self.rms_ratio, error.rms_ratio)
+        if error.relative > self.relative:
+            self.relative, self.reference_relative = error.relative, error.reference_relative
+        self.kernelbench &= error.kernelbench
+
+
+@dataclass(frozen=True)
+class SlotSet:
+    """Places for one set of inputs and the outputs computed from it."""
+
+    inputs: list[Slot]
+    outputs: list[Slot | None]
+    """``None`` where the output is a plain number."""
+
+
+@dataclass
+class Offline:
+    """What judging without a GPU needs besides: the task at full size and a process to compile in."""
+
+    full: Program
+    nursery: Nursery
+    target: Gpu
+    changes: Mapping[str, Any]
+    """How the task was rescaled for the interpreter; empty where it was not."""
+    kernels: tuple[KernelResources, ...] = ()
+
+    def compiler_target(self) -> dict[str, Any]:
+        gpu = self.target
+        return {
+            "backend": gpu.backend, "arch": gpu.triton_arch, "shared_limit": gpu.shared_per_block,
+            "warp_size": gpu.warp_size, "multiprocessors": gpu.sms, "memory_bytes": gpu.memory_bytes,
+            "card": gpu.name,
+        }  # fmt: skip
+
+
+@dataclass
+class Exam:
+    """Both sides of one evaluation, and the memory between them."""
+
+    reference: Reference
+    candidate: Candidate
+    policy: Policy
+    care: Care
+    nursery: Nursery
+    gpu: Gpu | None = None
+    """The GPU that measures, or the one compiled for; ``None`` where the table does not know it."""
+    offline: Offline | None = None
+    """Set on a machine without a GPU."""
+    opponents: Opponents | None = None
+    """Set on a machine with one."""
+    child: Child | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    """The candidate's parameter names, each with the reference's name for it."""
+    worst: Worst = field(default_factory=Worst)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._arena = self._plan(self.reference.sample)
+
+    @property
+    def device(self) -> torch.device:
+        return self.reference.device
+
+    @property
+    def warnings(self) -> list[str]:
+        return self.reference.warnings
+
+    # the memory between the two sides
+
+    def _plan(self, sample: Case) -> Arena:
+        """Decide where everything lies: as many input sets as fit comfortably, and the weights."""
+        results = [leaf if isinstance(leaf, torch.Tensor) else None for _, leaf in sample.outputs]
+        one = sum(_size(t) for t in (*sample.tensors, *results) if t is not None)
+        layout = Layout()
+        self.sets = [
+            SlotSet(
+                [layout.place(tensor) for tensor in sample.tensors],
+                [None if leaf is None else layout.place(_contiguous_form(leaf)) for leaf in results],
+            )
+            for _ in range(self._sets_that_fit(one))
+        ]
+        self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
+        self.bytes_per_call = one + sum(_size(p) for p in self.reference.module.parameters())
+        try:
+            return arenas.create(layout.size, self.device)
+        except (torch.OutOfMemoryError, OSError) as error:
+            raise MachineError(
+                f"task {self.reference.program.task.name!r} needs {layout.size >> 20} MiB to share: {error}",
+                "use a machine with more memory, or a smaller task",
+            ) from error
+
+    def _sets_that_fit(self, nbytes: int) -> int:
+        if self.device.type != "cuda":
+            return self.care.input_sets
+        free = torch.cuda.mem_get_info(self.device)[0]
+        return max(1, min(self.care.input_sets, free // 4 // max(nbytes, 1)))
+
+    def view(self, slot: Slot) -> torch.Tensor:
+        return self._arena.view(slot)
+
+    def place(self, case: Case, index: int = 0) -> None:
+        """Lay a case's inputs into input set ``index``."""
+        for slot, tensor in zip(self.sets[index].inputs, case.tensors, strict=True):
+            self._fill(slot, tensor)
+        self._synchronize()
+
+    def _fill(self, slot: Slot, tensor: torch.Tensor) -> None:
+        if tuple(tensor.shape) != slot.shape or str(tensor.dtype) != f"torch.{slot.dtype}":
+            raise TaskError(
+                f"task {self.reference.program.task.name!r}: get_inputs() returns another shape each time",
+                "inputs must have the same shapes and dtypes on every call",
+            )
+        view = self.view(slot)
+        if any(stride == 0 and size > 1 for size, stride in zip(slot.shape, slot.stride, strict=True)):
+            span = slot.nbytes // view.element_size()
+            view.as_strided((span,), (1,)).copy_(tensor.as_strided((span,), (1,)))
+        else:
+            view.copy_(tensor)
+
+    def poison(self, index: int) -> None:
+        for slot in self.sets[index].outputs:
+            if slot is not None:
+                arenas.poison(self.view(slot))
+        self._synchronize()
+
+    def outputs(self, index: int = 0) -> list[torch.Tensor | None]:
+        """What the candidate delivered, as it lies in the oracle's memory."""
+        return [self.view(slot) if slot else None for slot in self.sets[index].outputs]
+
+    def snapshot(self, index: int = 0) -> list[torch.Tensor | None]:
+        return [None if value is None else value.clone() for value in self.outputs(index)]
+
+    # asking the candidate
+
+    def start(self) -> Mapping[str, Any]:
+        """Bear a fresh child, open the arena there, import the candidate and build ``ModelNew``."""
+        self.child = self.nursery.child()
+        self.nursery.prepare()
+        self.request("attach", COPY_SECONDS, self._arena.fds(), handle=self._arena.handle())
+        return self.request(
+            "load",
+            self.care.build_seconds,
+            source=self.candidate.source,
+            init=exchange.whole(self.reference.program.init_arguments()),
+            seed=BUILD_SEED,
+            precision=self.policy.precision.value,
+        )
+
+    def restart(self) -> None:
+        """A new process for the same candidate, with the parameters agreed on."""
+        self.process.end()
+        self.start()
+        self.share_weights()
+
+    @property
+    def process(self) -> Child:
+        assert self.child is not None, "the candidate was not started"
+        return self.child
+
+    def request(
+        self, command: str, timeout: float | None = None, fds: tuple[int, ...] = (), **arguments: Any
+    ) -> dict[str, Any]:
+        return self.process.request(command, timeout or self.care.call_seconds, fds, **arguments)
+
+    def agree_on(self, names: dict[str, str]) -> None:
+        """Settle which of the candidate's parameters is which of the reference's, and share them."""
+        self.names = names
+        self.share_weights()
+
+    def share_weights(self) -> None:
+        """Give the candidate the weights the reference holds now."""
+        for name, tensor in self.reference.module.state_dict().items():
+            self._fill(self.weights[name], tensor)
+        self._synchronize()
+        if self.names:
+            self.request("weights", COPY_SECONDS, names=self.names, slots=self._weight_slots())
+
+    def reweigh(self) -> None:
+        self.reference.reweigh()
+        self.share_weights()
+
+    def restore_weights(self) -> None:
+        self.reference.restore()
+        self.share_weights()
+
+    def candidate_state(self) -> dict[str, torch.Tensor]:
+        """The candidate's own values of the agreed parameters, as it built them."""
+        self.request("state", COPY_SECONDS, names=self.names, slots=self._weight_slots())
+        return {theirs: self.view(self.weights[theirs]).clone() for theirs in self.names.values()}
+
+    def _weight_slots(self) -> dict[str, Any]:
+        return {name: slot.to_json() for name, slot in self.weights.items()}
+
+    def fresh(self) -> None:
+        """Replace the candidate's instance by a new one with the current weights."""
+        self.request("fresh", self.care.build_seconds)
+
+    def ask(self, case: Case, index: int = 0, **options: Any) -> dict[str, Any]:
+        """Have the candidate answer the inputs that lie in set ``index``; its outputs are poisoned first."""
+        self.poison(index)
+        return self.request("forward", **self.set_request(case, index), seed=FORWARD_SEED, **options)
+
+    def set_request(self, case: Case, index: int) -> dict[str, Any]:
+        """Where the inputs of ``case`` lie, and where its outputs go."""
+        return {
+            "inputs": case.structure,
+            "slots": [slot.to_json() for slot in self.sets[index].inputs],
+            "outputs": self.output_slots(index),
+        }
+
+    def output_slots(self, index: int) -> list[Any]:
+        return [slot and slot.to_json() for slot in self.sets[index].outputs]
+
+    # comparing
+
+    def check(self, case: Case, reply: Mapping[str, Any] | None, index: int = 0) -> None:
+        """Form first, then every value of every output; raises :class:`Refused` at the first fault.
+
+        Without a ``reply`` only what lies in memory is checked: the form was, before.
+        """
+        numbers = [None] * len(case.outputs) if reply is None else self.check_form(case, reply["outputs"])
+        self.worst.checks += 1
+        delivered = self.outputs(index)
+        for position, ((path, expected), (_, golden)) in enumerate(
+            zip(case.outputs, case.golden, strict=True)
+        ):
+            got = delivered[position] if isinstance(expected, torch.Tensor) else numbers[position]
+            if got is None:
+                continue
+            error = compare(_tensor(got), _tensor(expected), _tensor(golden), self.policy.precision)
+            self.worst.take(error)
+            if not error.passed:
+                raise self._wrong(case, path, error)
+
+    def check_form(self, case: Case, described: list[dict[str, Any]]) -> list[float | None]:
+        """Names, shapes, dtypes, devices and plain types as the reference's; returns the plain numbers."""
+        names, wanted = [d["path"] for d in described], [path for path, _ in case.outputs]
+        if names != wanted:
+            raise Refused(
+                "correctness.outputs", f"outputs {names} where the reference returns {wanted}",
+                "return the same structure as Model.forward: same order, same keys",
+            )  # fmt: skip
+        for got, (path, expected) in zip(described, case.outputs, strict=True):
+            for key, value in _form(expected).items():
+                if got.get(key) != value:
+                    raise Refused(
+                        f"correctness.{key}", f"output {path}: {key} is {got.get(key)!r}, expected {value!r}",
+                        "outputs must match the reference exactly in shape, dtype, device and plain type",
+                    )  # fmt: skip
+        return [got.get("number") for got in described]
+
+    def _wrong(self, case: Case, path: str, error: LeafError) -> Refused:
+        if error.problem:
+            return Refused(
+                "correctness.values", f"{case.label}, output {path}: {error.problem}",
+                "look at masks, at elements no program writes, and at overflow",
+            )  # fmt: skip
+        inaccurate = (
+            f"too inaccurate for precision '{self.policy.precision.value}': accumulate in fp32, round TF32 "
+            "operands to nearest, or declare another --precision"
+        )
+        return Refused(
+            "correctness.error",
+            f"{case.label}, output {path}: relative rms error {error.relative:.2e} where the reference has "
+            f"{error.reference_relative:.2e}; {error.max_ratio:.1f}x the allowed max error, "
+            f"{error.rms_ratio:.1f}x the allowed rms error",
+            "wrong values" if error.relative > 1e-2 else inaccurate,
+        )
+
+    def check_inputs_unchanged(self, case: Case, index: int = 0) -> None:
+        for slot, tensor in zip(self.sets[index].inputs, case.tensors, strict=True):
+            if not same_values(self.view(slot), tensor):
+                raise Refused(
+                    "correctness.inputs", f"{case.label}: an input was changed by the candidate",
+                    "write to new tensors; inputs belong to the caller",
+                )  # fmt: skip
+
+    def close(self) -> None:
+        if self.child is not None:
+            self.child.end()
+        self._arena.close()
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def _form(expected: Any) -> dict[str, Any]:
+    """What must be said of an output that stands for ``expected``."""
+    if not isinstance(expected, torch.Tensor):
+        return {"type": "number"}
+    return {
+        "type": "Tensor",
+        "shape": list(expected.shape),
+        "dtype": str(expected.dtype),
+        "device": expected.device.type,
+        "layout": str(expected.layout),
+    }
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
+
+
+def _contiguous_form(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

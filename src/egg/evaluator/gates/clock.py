@@ -1,0 +1,111 @@
+"""Trusted clock: the oracle's own wall clock, against what the candidate's process claims.
+
+Events are recorded in the candidate's process and could be forged there. So the oracle asks
+for K calls on fresh inputs and holds the clock itself: every output is verified, and the
+slope between few and many calls cancels the fixed cost of asking. A call cannot take less
+device time than was claimed by more than launch overhead explains; what that allows for is
+bounded, and the speedup by this clock is reported beside the other one.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+import torch
+
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.opponents import Opponent
+from egg.evaluator.program import outputs_of
+from egg.evaluator.reference import FORWARD_SEED
+
+TRIALS = 5
+MILLISECONDS = 60.0
+HOST_MILLISECONDS = 0.15
+HOST_PER_LAUNCH_MILLISECONDS = 0.03
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    cases = exam.measured["cases"]
+    for index in range(len(cases)):
+        cases[index] = exam.reference.case(f"clocked set {index + 1}")
+        exam.place(cases[index], index)
+    claimed = exam.measured["milliseconds"].median
+    few = len(cases)
+    many = few * max(4, min(64, int(MILLISECONDS / max(claimed, 1e-3) / few)))
+    wall = _slope(lambda calls: _candidate_calls(exam, cases, calls), few, many)
+    assert exam.opponents is not None
+    eager = exam.opponents.ready["eager"]
+    reference = _slope(lambda calls: _reference_calls(exam, eager, calls), few, many)
+    exam.measured |= {"wall_milliseconds": wall, "wall_speedup": reference / max(wall, 1e-9)}
+
+    launches = sum(exam.provenance["kernels"].values()) + sum(exam.provenance["library_ops"].values())
+    host = HOST_MILLISECONDS + HOST_PER_LAUNCH_MILLISECONDS * launches
+    copies = _copy_milliseconds(exam)
+    notes = {
+        "claimed": claimed,
+        "wall": wall,
+        "wall_eager": reference,
+        "allowed_host": host,
+        "copies": copies,
+    }
+    if claimed < 0.75 * (wall - copies - host):
+        raise Refused(
+            "clock.claimed",
+            f"{claimed:.4f} ms claimed per call, {wall:.4f} ms by the oracle's own clock "
+            f"({host:.3f} ms of launch overhead and {copies:.3f} ms of copying allowed for)",
+            "work outside the timed window: another stream, a deferred computation, or a forged timer",
+        )  # fmt: skip
+    return notes
+
+
+def _slope(run_calls: Any, few: int, many: int) -> float:
+    """Milliseconds per call beyond the first ``few``, the median of several trials."""
+    slopes = [(run_calls(many) - run_calls(few)) / (many - few) * 1e3 for _ in range(TRIALS)]
+    return max(median(slopes), 1e-6)
+
+
+def _candidate_calls(exam: Exam, cases: list[Any], calls: int) -> float:
+    for index in range(len(cases)):
+        exam.poison(index)
+    sets = [exam.set_request(cases[i % len(cases)], i % len(cases)) for i in range(calls)]
+    start = time.perf_counter()
+    exam.request("calls", sets=sets, seed=FORWARD_SEED)
+    seconds = time.perf_counter() - start
+    if not exam.reference.stochastic:
+        for index, case in enumerate(cases):
+            exam.check(case, None, index)
+    return seconds
+
+
+def _reference_calls(exam: Exam, eager: Opponent, calls: int) -> float:
+    """The same for the reference: its outputs are copied too, but to memory only the oracle sees."""
+    sets = exam.measured["sets"]
+    spare = [torch.empty_like(t) for t in exam.outputs(0) if t is not None]
+    start = time.perf_counter()
+    with eager.scope():
+        for index in range(calls):
+            answer = outputs_of(eager.call(*sets[index % len(sets)]))
+            for destination, (_, leaf) in zip(spare, _tensors(answer), strict=True):
+                destination.copy_(leaf)
+        torch.cuda.synchronize(exam.device)
+    return time.perf_counter() - start
+
+
+def _tensors(leaves: list[tuple[str, Any]]) -> list[tuple[str, torch.Tensor]]:
+    return [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _copy_milliseconds(exam: Exam) -> float:
+    """What delivering one call's outputs costs, measured on the oracle's side."""
+    outputs = [t for t in exam.outputs(0) if t is not None]
+    spare = [torch.empty_like(t) for t in outputs]
+    exam_start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for _ in range(2):
+        exam_start.record()
+        for source, destination in zip(outputs, spare, strict=True):
+            destination.copy_(source)
+        end.record()
+    torch.cuda.synchronize(exam.device)
+    return exam_start.elapsed_time(end)

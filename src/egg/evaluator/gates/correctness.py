@@ -1,0 +1,71 @@
+"""Correctness: secret seeds on the timed shapes, other distributions, re-randomised weights.
+
+Every question is drawn after the candidate was loaded, so nothing about it could be known.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.process.child import Fault
+from egg.evaluator.reference import Case
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    skipped: list[str] = []
+    exam.restore_weights()
+    for index in range(exam.care.seeds):
+        examine(exam, exam.reference.case(f"seed {index + 1}"))
+    for index, name in enumerate(exam.care.distributions):
+        if index < exam.care.reweighed:
+            exam.reweigh()
+        case = exam.reference.case(f"{name} inputs, other weights", name)
+        if meaningful(case):
+            examine(exam, case)
+        else:
+            skipped.append(name)
+    exam.restore_weights()
+    return {"checks": exam.worst.checks, "without_answer": skipped}
+
+
+def examine(exam: Exam, case: Case, **options: Any) -> None:
+    """Put one question, and check everything about the answer."""
+    exam.place(case)
+    reply = exam.ask(case, traced=True, **options)
+    try:
+        exam.check(case, reply)
+    except Refused as wrong:
+        raise _remembered(exam, case, wrong) from None
+    exam.check_inputs_unchanged(case)
+
+
+def _remembered(exam: Exam, case: Case, wrong: Refused) -> Refused:
+    """Tell a wrong answer from a stale one: a new instance that gets it right had nothing to remember."""
+    try:
+        exam.fresh()
+        exam.place(case)
+        exam.check(case, exam.ask(case, traced=True))
+    except (Refused, Fault):
+        return wrong
+    return Refused(
+        "state.stale",
+        f"a new instance answers rightly, one that was called before does not: {wrong.evidence}",
+        "compute from the inputs' and the weights' values on every call; a packed weight is to be keyed on "
+        "its `_version`, and nothing derived from inputs may be kept",
+    )
+
+
+def meaningful(case: Case) -> bool:
+    """Whether the reference has an answer to speak of: at least half of it finite."""
+    finite, total = 0, 0
+    for _, leaf in case.outputs:
+        if isinstance(leaf, torch.Tensor):
+            finite += int(torch.isfinite(leaf).sum())
+            total += leaf.numel()
+        else:
+            finite, total = finite + int(math.isfinite(abs(leaf))), total + 1
+    return 2 * finite >= total

@@ -1,0 +1,23 @@
+"""What an author should look at when the process itself went wrong."""
+
+from __future__ import annotations
+
+HINTS = {
+    "limits.timeout": "a loop that does not end, a deadlock between programs, or far too much work per call",
+    "limits.memory": "allocate less: workspace beyond a few times the inputs is refused",
+    "limits.output": "do not print",
+    "limits.died": "the process ended: a crash, an exit, or an access far outside a tensor",
+    "limits.protocol": "the candidate wrote to the judge's own channel",
+    "limits.recursion": "unbounded recursion",
+    "kernel.out_of_bounds": "mask loads and stores with the tensor's true extent",
+    "kernel.race": "two programs touch the same element: use atomics or give each element one owner",
+    "kernel.unsupported": "the interpreter cannot run this; see the evidence",
+    "kernel.illegal_access": "an access outside a tensor: check offsets, masks and int32 overflow",
+    "build.compile": "the kernel does not compile for the target: see the compiler's message",
+    "build.import": "the file must import and define ModelNew",
+    "candidate.error": "the candidate raised; run it by itself on the task's inputs",
+}
+
+
+def hint_for(reason: str) -> str:
+    return HINTS.get(reason, "see the evidence")

@@ -1,0 +1,66 @@
+"""Plausibility: nothing runs faster than the memory can deliver or the units can compute.
+
+The byte floor counts inputs, parameters and outputs once. The compute floor counts the
+reference's own algorithm, which an honest better algorithm may beat, so passing below it is
+flagged for audit and only the byte floor refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.flop_counter import FlopCounterMode
+
+from egg.evaluator.exam import Exam, Refused
+from egg.hardware.gpus import Gpu
+from egg.hardware.roofline import effective_precision, floor_seconds
+
+BYTE_MARGIN = 0.85
+"""Caches hold part of what was written last; the peak in the table is a data sheet's."""
+EXTRAORDINARY = 10.0
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    gpu = exam.gpu
+    if gpu is None:
+        exam.warnings.append("this GPU is not in the table: no roofline check was made")
+        exam.measured["floor_milliseconds"] = None
+        return {"floor_milliseconds": None}
+    bytes_floor = exam.bytes_per_call / gpu.bandwidth * 1e3
+    floor = max(bytes_floor, compute_floor(exam, gpu))
+    exam.measured["floor_milliseconds"] = floor
+    measured = exam.measured["milliseconds"].median
+    if measured < BYTE_MARGIN * bytes_floor and not _mostly_unread(exam):
+        raise Refused(
+            "plausibility.bytes",
+            f"{measured:.4f} ms, but reading the inputs and weights and writing the outputs once takes "
+            f"{bytes_floor:.4f} ms at {gpu.name}'s peak bandwidth",
+            "not everything was read or written inside the timed window",
+        )  # fmt: skip
+    if measured < floor:
+        exam.warnings.append(
+            f"faster than the reference's operations allow ({floor:.4f} ms): less work, or audit it"
+        )
+    gain = next((b.speedup.median for b in exam.measured["baselines"] if b.name == "eager"), 0.0)
+    if gain > EXTRAORDINARY:
+        exam.warnings.append(f"an extraordinary gain ({gain:.1f}x over eager): worth an audit")
+    return {"floor_milliseconds": floor, "bytes_floor_milliseconds": bytes_floor}
+
+
+def compute_floor(exam: Exam, gpu: Gpu) -> float:
+    """Milliseconds the reference's own operations need on the fastest unit its accuracy allows."""
+    case = exam.measured["cases"][0]
+    with FlopCounterMode(display=False) as counter:
+        exam.reference.run(case.inputs)
+    dtype = next((t.dtype for t in case.tensors if t.is_floating_point()), "float32")
+    precision = effective_precision(
+        exam.policy.precision.value, dtype=str(dtype), reference_error=exam.worst.reference_relative
+    )
+    return floor_seconds(gpu, flops=counter.get_total_flops(), bytes=0, precision=precision) * 1e3
+
+
+def _mostly_unread(exam: Exam) -> bool:
+    """Gathers and slices read a fraction of a large table honestly: then eager is below the floor too."""
+    eager = next((b.milliseconds.median for b in exam.measured["baselines"] if b.name == "eager"), None)
+    floor = exam.measured["floor_milliseconds"]
+    return eager is not None and eager < floor

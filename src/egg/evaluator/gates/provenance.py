@@ -1,0 +1,128 @@
+"""Provenance: own kernels really ran, their result is used, and libraries did not do all the work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from egg.core.policy import LibraryCalls
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.ops import Recorder, alike, fingerprint
+from egg.evaluator.process.child import Fault
+from egg.evaluator.reference import Case
+
+FIG_LEAF = "a kernel beside the whole PyTorch program is no rewrite: take over at least one of its operations"
+
+FAMILIES = {
+    name: family
+    for family, members in {
+        "matmul": "mm bmm addmm baddbmm addbmm matmul linear dot inner vdot mv addmv _int_mm _scaled_mm",
+        "convolution": "convolution convolution_overrideable mkldnn_convolution cudnn_convolution "
+        "cudnn_convolution_transpose _slow_conv2d_forward thnn_conv2d conv_depthwise3d _conv_depthwise2d",
+        "attention": "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+        "_scaled_dot_product_cudnn_attention _scaled_dot_product_flash_attention_for_cpu "
+        "_scaled_dot_product_attention_math scaled_dot_product_attention",
+    }.items()
+    for name in members.split()
+}
+"""Operations that are the same thing to a fig leaf."""
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    case = exam.reference.case("provenance")
+    exam.place(case)
+    first = exam.ask(case, traced=True)
+    exam.check_form(case, first["outputs"])
+    normal = exam.snapshot()
+    second = exam.ask(case, traced=True)
+    launches: dict[str, int] = second["launches"] or first["launches"]
+    if not launches:
+        raise Refused(
+            "provenance.no_kernel", "no Triton kernel was launched during forward",
+            "the work must be done by the file's own kernels",
+        )  # fmt: skip
+    library = dict(Counter(second["ops"]) | Counter(first["ops"]))
+    _check_library(exam, case, library)
+    _check_kernels_matter(exam, case, normal, sorted(first["launches"] | second["launches"]))
+    exam.provenance = {"kernels": launches, "library_ops": library, "own_share": None}
+    if exam.care.profile and exam.device.type == "cuda":
+        exam.provenance["own_share"] = _own_share(exam, case, set(launches))
+    return dict(exam.provenance)
+
+
+def _check_library(exam: Exam, case: Case, library: Mapping[str, int]) -> None:
+    if exam.policy.library_calls is LibraryCalls.FORBID and library:
+        raise Refused(
+            "provenance.library", f"PyTorch operations outside own kernels: {_listed(library)}",
+            "under --library-calls forbid every operation must be in the file's own kernels",
+        )  # fmt: skip
+    with Recorder() as recorder:
+        exam.reference.run(case.inputs)
+    wanted, done = _by_family(recorder.compute), _by_family(library)
+    if wanted and not wanted - done:
+        raise Refused(
+            "provenance.fig_leaf",
+            f"every operation of the reference still runs in PyTorch: {_listed(recorder.compute)}",
+            FIG_LEAF,
+        )
+
+
+def _check_kernels_matter(exam: Exam, case: Case, normal: list[Any], kernels: list[str]) -> None:
+    """Switch all own kernels off in a new instance: the output must change, and PyTorch must not find it.
+
+    The second part tells a fig leaf from a rewrite: if, with the kernels off, some library
+    operation still produces the very answer, then the kernels only carried it around.
+    """
+    answers = [fingerprint(t) for t in normal if t is not None]
+    try:
+        exam.fresh()
+        reply = exam.ask(case, traced=True, skip=kernels)
+    except Fault:
+        if not exam.process.alive:
+            raise
+        exam.fresh()  # it cannot even answer without them: they matter
+        return
+    without = exam.outputs()
+    if all(a is None or b is None or _identical(a, b) for a, b in zip(normal, without, strict=True)):
+        raise Refused(
+            "provenance.decoy", f"with {', '.join(kernels)} replaced by no-ops the output is the same",
+            "the kernels' results are not used; something else computes the answer",
+        )  # fmt: skip
+    produced = [tuple(f) for f in reply["fingerprints"]]
+    if answers and all(any(alike(answer, p) for p in produced) for answer in answers):
+        raise Refused(
+            "provenance.fig_leaf",
+            f"PyTorch finds the answer without {', '.join(kernels)}: {_listed(reply['ops'])}",
+            FIG_LEAF,
+        )
+    exam.fresh()
+
+
+def _identical(a: Any, b: Any) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _own_share(exam: Exam, case: Case, own: set[str]) -> float | None:
+    profile = exam.request(
+        "profile", 120, inputs=case.structure, slots=[s.to_json() for s in exam.sets[0].inputs], seed=0
+    )
+    spent: dict[str, float] = profile["microseconds"]
+    total = sum(spent.values())
+    if not total:
+        exam.warnings.append("the profiler saw no device activity: the share of own kernels is unknown")
+        return None
+    if len(profile["streams"]) > 1:
+        exam.warnings.append(f"work on {len(profile['streams'])} streams")
+    return sum(t for name, t in spent.items() if name in own) / total
+
+
+def _by_family(ops: Mapping[str, int]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for name, count in ops.items():
+        counted[FAMILIES.get(name, name)] += count
+    return counted
+
+
+def _listed(ops: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(ops.items()))

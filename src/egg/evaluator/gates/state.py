@@ -1,0 +1,107 @@
+"""State probes: does the candidate compute, or does it remember?
+
+Inputs change in place at the same addresses, from another process, so that no version
+counter moves: a cache keyed on pointers, ids, versions or a fingerprint of the first
+elements answers with yesterday's result; a captured graph that does not copy its inputs
+in, likewise. An output that was handed over must not change when the next one is computed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.gates.correctness import meaningful
+from egg.evaluator.program import map_tensors
+from egg.evaluator.reference import Case
+
+TAIL = 64
+RING = 3
+"""Further calls before a handed-over output is looked at again: buffers may be used in turn."""
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    first, second = exam.reference.case("A"), exam.reference.case("B")
+
+    exam.place(first)
+    exam.check(first, exam.ask(first, keep=True))
+    handed_over = exam.snapshot()
+
+    exam.place(second)
+    _expect(exam, second, exam.ask(second), "state.stale", "the inputs were overwritten in place")
+
+    exam.place(first)
+    _expect(exam, first, exam.ask(first), "state.stale", "the first inputs came back (A-B-A)")
+    notes["deterministic"] = _equal(handed_over, exam.outputs())
+
+    changes = (("the end of the inputs", _tail), ("one element somewhere in the inputs", _one_element))
+    for what, where in changes:
+        case = _changed(exam, first, what, where)
+        notes[f"probed: {what}"] = case is not None
+        if case is not None:
+            exam.place(first)
+            exam.ask(first)
+            exam.place(case)
+            _expect(exam, case, exam.ask(case), "state.partial", f"only {what} changed")
+
+    exam.place(second)
+    for _ in range(RING):
+        exam.ask(second)
+    exam.poison(0)
+    exam.request("recheck", outputs=exam.output_slots(0))
+    if not _equal(handed_over, exam.outputs()):
+        raise Refused(
+            "state.aliased", "the first output changed while later ones were computed",
+            "return a new tensor from every call, not a reused buffer",
+        )  # fmt: skip
+    return notes
+
+
+def _expect(exam: Exam, case: Case, reply: dict[str, Any], reason: str, what: str) -> None:
+    try:
+        exam.check(case, reply)
+    except Refused as wrong:
+        raise Refused(
+            reason, f"{what}, and the answer was wrong: {wrong.evidence}",
+            "compute from the inputs' values on every call; nothing derived from inputs may be kept",
+        ) from None  # fmt: skip
+
+
+def _changed(exam: Exam, case: Case, what: str, where: Callable[[int], slice]) -> Case | None:
+    """The same question with some elements of each floating input replaced, if that changes the answer."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.is_contiguous() or tensor.numel() == 0:
+            return tensor
+        changed = tensor.clone()
+        part = changed.view(-1)[where(tensor.numel())]
+        part.copy_(part * -1.5 + 0.75)
+        return changed
+
+    changed = exam.reference.answer(f"A with {what} changed", map_tensors(case.inputs, change))
+    same = all(
+        not isinstance(a, torch.Tensor) or torch.equal(a, b)
+        for (_, a), (_, b) in zip(case.outputs, changed.outputs, strict=True)
+    )
+    return None if same or not meaningful(changed) else changed
+
+
+def _tail(size: int) -> slice:
+    return slice(max(0, size - TAIL), size)
+
+
+def _one_element(size: int) -> slice:
+    index = secrets.randbelow(size)
+    return slice(index, index + 1)
+
+
+def _equal(before: list[Any], after: list[Any]) -> bool:
+    return all(
+        a is None or b is None or bool(((a == b) | ((a != a) & (b != b))).all())
+        for a, b in zip(before, after, strict=True)
+    )

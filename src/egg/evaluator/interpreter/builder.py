@@ -1,0 +1,315 @@
+"""The interpreter's op builder with right arithmetic and watched memory.
+
+Triton's semantic layer asks the builder for one operation at a time. The subclass here
+answers the ones that are wrong out of the box: anything on bf16 (computed in float32 and
+rounded to nearest even, as the hardware does), casts between narrow floats, matrix products
+at their input precision, libdevice calls, and every access to memory.
+
+The builder's signatures changed over Triton's releases only in trailing cache-policy
+arguments, which an interpreter ignores; they are taken as ``*policy``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+
+from egg.evaluator.interpreter import dot, narrow, special
+from egg.evaluator.interpreter.fault import KernelFault
+from egg.evaluator.interpreter.memory import AddressSpace, Touched
+from egg.evaluator.interpreter.races import RaceDetector
+
+_native: Any = interpreter._interpreter  # type: ignore[attr-defined]
+_ir: Any = interpreter._ir  # type: ignore[attr-defined]
+TensorHandle: Any = interpreter.TensorHandle
+_Stock: Any = interpreter.InterpreterBuilder
+
+_PTX_APPROXIMATION = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0,\s*\$1\s*;?\s*")
+_PTX_UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": np.tanh,
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "rcp": np.reciprocal,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
+}
+
+
+def is_bf16(handle: Any) -> bool:
+    return handle.data.dtype == np.uint16 and handle.dtype.scalar == tl.bfloat16
+
+
+def widened(handle: Any) -> Any:
+    """The handle itself, or its float32 equal where it holds bf16 bits."""
+    return TensorHandle(narrow.bf16_to_f32(handle.data), tl.float32) if is_bf16(handle) else handle
+
+
+class AsmResult:
+    """What the semantic layer expects of an inline-asm call: results by number."""
+
+    def __init__(self, handles: list[Any]) -> None:
+        self.handles = handles
+
+    def get_result(self, index: int) -> Any:
+        return self.handles[index]
+
+
+class MendedBuilder(_Stock):
+    """See the module's text. ``space`` and ``races`` belong to the launch in progress."""
+
+    space: AddressSpace
+    races: RaceDetector | None
+
+    def adopt_options(self) -> None:
+        """Take what the CUDA backend takes, and drop overflow checks that no assert ever reads."""
+        precisions = tuple(name.lower() for name in _ir.INPUT_PRECISION.__members__)
+        wanted = {"allowed_dot_input_precisions": precisions, "sanitize_overflow": False}
+        known = {field.name for field in fields(self.options)}
+        self.options = replace(self.options, **{k: v for k, v in wanted.items() if k in known})
+
+    # arithmetic
+
+    def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
+        if is_bf16(lhs):
+            result = op(narrow.bf16_to_f32(lhs.data), widened(rhs).data)
+            return self._comparison(result) or TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
+        handle = super().binary_op(lhs, rhs, op)
+        return self._comparison(handle.data) or handle
+
+    @staticmethod
+    def _comparison(result: np.ndarray) -> Any:
+        """Comparisons yield int1; the stock interpreter labels them with their operands' type."""
+        return TensorHandle(result, tl.int1) if result.dtype == np.bool_ else None
+
+    def unary_op(self, arg: Any, op: Any) -> Any:
+        if is_bf16(arg):
+            return TensorHandle(narrow.f32_to_bf16(op(narrow.bf16_to_f32(arg.data))), tl.bfloat16)
+        return super().unary_op(arg, op)
+
+    def ternary_op(self, lhs: Any, rhs: Any, other: Any, op: Any) -> Any:
+        if op is not np.where and is_bf16(other):
+            result = op(widened(lhs).data, widened(rhs).data, widened(other).data)
+            return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
+        return super().ternary_op(lhs, rhs, other, op)
+
+    def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
+        return self.binary_op(lhs, rhs, np.fmin)
+
+    def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:
+        return self.binary_op(lhs, rhs, np.fmax)
+
+    def create_clampf(self, arg: Any, lo: Any, hi: Any, propagate_nans: Any) -> Any:
+        if propagate_nans == _ir.PROPAGATE_NAN.NONE:
+            return self.binary_op(self.binary_op(arg, lo, np.fmax), hi, np.fmin)
+        return self.ternary_op(arg, lo, hi, np.clip)
+
+    def create_fma(self, x: Any, y: Any, z: Any) -> Any:
+        """One rounding: the product is exact in float64 for every narrower type."""
+        if z.data.dtype == np.float64:
+            return super().create_fma(x, y, z)
+        exact = [widened(h).data.astype(np.float64) for h in (x, y, z)]
+        result = exact[0] * exact[1] + exact[2]
+        if is_bf16(z):
+            return TensorHandle(narrow.f32_to_bf16(result.astype(np.float32)), tl.bfloat16)
+        return TensorHandle(result.astype(z.data.dtype), z.dtype.scalar)
+
+    def create_erf(self, arg: Any) -> Any:
+        return self.unary_op(arg, special.elementwise(math.erf))
+
+    def create_rsqrt(self, arg: Any) -> Any:
+        return self.unary_op(arg, lambda x: (1 / np.sqrt(x)).astype(x.dtype))
+
+    def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
+        left, right = (dot.operand(h.data, h.dtype.scalar.name) for h in (a, b))
+        precision = getattr(input_precision, "name", "IEEE")
+        both_f32 = left.dtype == right.dtype == np.float32 and a.dtype.scalar == tl.float32
+        acc = widened(d)
+        result = dot.product(left, right, acc.data, precision if both_f32 else "IEEE")
+        if is_bf16(d):
+            return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
+        return TensorHandle(result, d.dtype.scalar)
+
+    # casts
+
+    def cast_impl(self, src: Any, dst_type: Any) -> Any:
+        target = dst_type.scalar
+        src = self._plain(src)
+        if target == tl.bfloat16:
+            return TensorHandle(narrow.f32_to_bf16(src.data.astype(np.float32)), target)
+        if target.name in narrow.FLOAT8:
+            return TensorHandle(narrow.f32_to_f8(src.data.astype(np.float32), target.name), target)
+        return super().cast_impl(src, dst_type)
+
+    def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+        target, source = dst_type.scalar, src.dtype.scalar
+        toward_zero = rounding_mode == _ir.ROUNDING_MODE.RTZ
+        plain = self._plain(src)
+        if toward_zero and target == tl.bfloat16:
+            return TensorHandle(narrow.f32_to_bf16_toward_zero(plain.data.astype(np.float32)), target)
+        exotic = {t.name for t in (source, target) if t.is_fp8()} - narrow.FLOAT8.keys()
+        if toward_zero or exotic:
+            return super().create_fp_to_fp(src, dst_type, rounding_mode)
+        return self.cast_impl(plain, dst_type)
+
+    @staticmethod
+    def _plain(src: Any) -> Any:
+        """A narrow float's bits as float32 values; anything else untouched."""
+        if src.data.dtype == np.uint8 and src.dtype.scalar.name in narrow.FLOAT8:
+            return TensorHandle(narrow.f8_to_f32(src.data, src.dtype.scalar.name), tl.float32)
+        return widened(src)
+
+    def get_bf16(self, value: float) -> Any:
+        return TensorHandle(narrow.f32_to_bf16(np.array([value], dtype=np.float32)), tl.bfloat16)
+
+    # functions from elsewhere
+
+    def create_extern_elementwise(
+        self, lib_name: str, lib_path: str, symbol: str, args: list[Any], ret_type: Any, is_pure: bool
+    ) -> Any:
+        from egg.evaluator.interpreter.libdevice import lookup
+
+        function = lookup(symbol)
+        if function is None:
+            raise KernelFault("unsupported", f"{self.where()}: {symbol} has no CPU counterpart here")
+        scalar = ret_type.scalar
+        result = function(*(arg.data for arg in args))
+        return TensorHandle(np.asarray(result).astype(interpreter._get_np_dtype(scalar)), scalar)
+
+    def create_inline_asm(
+        self, asm: str, constraints: str, values: list[Any], types: Any, is_pure: bool, pack: int
+    ) -> Any:
+        """The one-instruction approximations that kernels do use; other assembly cannot be judged."""
+        match = _PTX_APPROXIMATION.fullmatch(asm)
+        function = _PTX_UNARY.get(match[1]) if match else None
+        if function is None or len(values) != 1:
+            raise KernelFault(
+                "unsupported", f"{self.where()}: inline assembly cannot be interpreted: {asm!r}"
+            )
+        return AsmResult([TensorHandle(function(values[0].data), values[0].dtype.scalar)])
+
+    def where(self) -> str:
+        return f"kernel {self.space.kernel}, program {self.space.program}"
+
+    # memory
+
+    def create_load(self, ptr: Any, *policy: Any) -> Any:
+        return self.create_masked_load(ptr, None, None)
+
+    def create_store(self, ptr: Any, val: Any, *policy: Any) -> Any:
+        return self.create_masked_store(ptr, val, None)
+
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *policy: Any, **named: Any) -> Any:
+        element = ptrs.get_element_ty()
+        dtype = interpreter._get_np_dtype(element)
+        mask = _mask_data(mask)
+        real, touched = self.space.translate(ptrs.data, mask, dtype.itemsize, "load")
+        if self.races is not None:
+            for part in touched:
+                self.races.load(part, dtype.itemsize)
+        fill = np.zeros(real.shape, dtype=dtype) if other is None else other.data
+        lanes = np.ones(real.shape, dtype=bool) if mask is None else mask
+        return TensorHandle(_native.load(real, lanes, fill, dtype), element)
+
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *policy: Any, **named: Any) -> Any:
+        mask = _mask_data(mask)
+        data = value.data
+        real, touched = self.space.translate(ptrs.data, mask, data.itemsize, "store")
+        if self.races is not None:
+            for part in touched:
+                active = _active(data, part, real.shape)
+                self.races.store(part, data.itemsize, lambda part=part: _peek(part, data.dtype), active)
+        lanes = np.ones(real.shape, dtype=bool) if mask is None else mask
+        return _native.store(real, data, lanes)
+
+    def create_descriptor_load(self, desc: Any, indices: list[Any], *policy: Any) -> Any:
+        """NaN padding of bf16 must be written as bits; everything else the original does well."""
+        element = desc.base.dtype.element_ty
+        if element != tl.bfloat16 or desc.padding != _ir.PADDING_OPTION.PAD_NAN:
+            return super().create_descriptor_load(desc, indices, *policy)
+        ptrs, mask = desc.materialize_pointers(indices)
+        other = TensorHandle(np.full(ptrs.data.shape, narrow.BF16_NAN), element)
+        return self.create_masked_load(ptrs, mask, other)
+
+    # atomics
+
+    def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
+        real = self._atomic_addresses(ptr, None, val.data.itemsize, accumulates=False)
+        return super().create_atomic_cas(TensorHandle(real, ptr.dtype), cmp, val, sem, scope)
+
+    def create_atomic_rmw(self, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        real = self._atomic_addresses(ptr, mask, val.data.itemsize, accumulates=op == _ir.ATOMIC_OP.FADD)
+        if op == _ir.ATOMIC_OP.FADD and val.data.itemsize == 2:
+            return self._half_atomic_add(real, val, _mask_data(mask))
+        return super().create_atomic_rmw(op, TensorHandle(real, ptr.dtype), val, mask, sem, scope)
+
+    def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        element = ptr.get_element_ty()
+        dtype = interpreter._get_np_dtype(element)
+        real = self._atomic_addresses(ptr, mask, dtype.itemsize, accumulates=False)
+        lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
+        return TensorHandle(_native.load(real, lanes, np.zeros(real.shape, dtype=dtype), dtype), element)
+
+    def create_atomic_store(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        real = self._atomic_addresses(ptr, mask, val.data.itemsize, accumulates=False)
+        lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
+        return _native.store(real, val.data, lanes)
+
+    def create_atomic_poll(self, ptr: Any, expected: Any, timeout_ns: Any, sem: Any, scope: Any) -> Any:
+        """Programs run in turn: what is not there yet will never come while this one waits."""
+        value = self.create_atomic_load(ptr, None, sem, scope)
+        matched = value.data == expected.data
+        if timeout_ns is None and not matched.all():
+            raise KernelFault(
+                "unsupported", f"{self.where()}: waits for another program, which runs only later"
+            )
+        return TensorHandle(np.asarray(matched), tl.int1)
+
+    def _atomic_addresses(self, ptr: Any, mask: Any, itemsize: int, accumulates: bool) -> np.ndarray:
+        real, touched = self.space.translate(ptr.data, _mask_data(mask), itemsize, "atomic")
+        if self.races is not None:
+            for part in touched:
+                self.races.atomic(part, itemsize, accumulates)
+        return real
+
+    def _half_atomic_add(self, real: np.ndarray, val: Any, mask: np.ndarray | None) -> Any:
+        """16-bit float adds, lane by lane in order: each rounds, and lanes may share an element."""
+        old = np.zeros(real.shape, dtype=val.data.dtype)
+        bf16 = is_bf16(val)
+        addends = np.broadcast_to(val.data, real.shape)
+        lanes = np.ones(real.shape, dtype=bool) if mask is None else np.broadcast_to(mask, real.shape)
+        one, zero = np.ones(1, dtype=bool), np.zeros(1, dtype=old.dtype)
+        for lane in zip(*np.nonzero(lanes), strict=True):
+            address = real[lane].reshape(1)
+            before = _native.load(address, one, zero, old.dtype)
+            if bf16:
+                after = narrow.f32_to_bf16(narrow.bf16_to_f32(before) + narrow.bf16_to_f32(addends[lane]))
+            else:
+                after = before + addends[lane]
+            _native.store(address, after, one)
+            old[lane] = before[0]
+        return TensorHandle(old, val.dtype.scalar)
+
+
+def _mask_data(mask: Any) -> np.ndarray | None:
+    """Masks come as handles, or (from descriptors, in some releases) as bare arrays."""
+    return mask if mask is None or isinstance(mask, np.ndarray) else mask.data
+
+
+def _active(values: np.ndarray, part: Touched, shape: tuple[int, ...]) -> np.ndarray:
+    values = np.broadcast_to(values, shape)
+    return values if part.lanes is None else values[part.lanes]
+
+
+def _peek(part: Touched, dtype: np.dtype) -> np.ndarray:
+    """What memory holds now at the addresses an access is about to touch."""
+    flat = np.ascontiguousarray(part.addresses).ravel() - part.region.delta
+    return _native.load(flat, np.ones(flat.shape, dtype=bool), np.zeros(flat.shape, dtype=dtype), dtype)

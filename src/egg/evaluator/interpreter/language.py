@@ -1,0 +1,234 @@
+"""What Python's syntax means inside a kernel.
+
+A kernel's body runs as Python, but Triton's compiler gives some of Python another meaning:
+``a and b`` on blocks is elementwise, ``max(a, b)`` is ``tl.maximum``, and a block has no truth
+value at all. The stock interpreter takes Python's meaning and goes on silently with a wrong
+one. Here the function's source is rewritten to the compiler's meaning, and a block used as a
+condition is a fault.
+
+The language is also patched once for the process. The stock interpreter patches some two
+hundred functions again at every launch and at every call of a device function (``tl.sum`` is
+one), which costs more than the work in between.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+
+from egg.evaluator.interpreter.fault import KernelFault
+
+_Stock: Any = interpreter.ASTTransformer
+
+_AND, _OR, _NOT, _BUILTIN = "_egg_and", "_egg_or", "_egg_not", "_egg_builtin"
+_CONDITION, _HOLDS = "_egg_condition", "_egg_holds"
+
+
+class StaticAssertion(AssertionError):
+    """``tl.static_assert`` failed: the compiler refuses this specialisation of the kernel."""
+
+
+class KernelSyntax(_Stock):
+    """Turns conditions, boolean operators and min/max into calls that follow the compiler."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """Assigned values become tensors, as the original does, but nested expressions are visited too."""
+        if len(node.targets) > 1:
+            raise KernelFault("unsupported", f"line {node.lineno}: a = b = value is not allowed in a kernel")
+        node.targets = [self.visit(target) for target in node.targets]
+        to_tensor = ast.Attribute(
+            value=ast.Name(id="interpreter_semantic", ctx=ast.Load()), attr="to_tensor", ctx=ast.Load()
+        )
+        node.value = ast.Call(
+            func=to_tensor, args=[self.visit(node.value), ast.Constant(value=False)], keywords=[]
+        )
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        name = _AND if isinstance(node.op, ast.And) else _OR
+        return self._call(node, name, [self._delayed(value) for value in node.values])
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        return self._call(node, _NOT, [node.operand]) if isinstance(node.op, ast.Not) else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """``a < b < c`` as ``a < b and b < c``, with the ``and`` of this module."""
+        if len(node.ops) == 1:
+            return self.generic_visit(node)
+        operands = [node.left, *node.comparators]
+        pairs: list[ast.expr] = [
+            ast.copy_location(ast.Compare(left=copy.deepcopy(left), ops=[op], comparators=[right]), node)
+            for left, op, right in zip(operands, node.ops, operands[1:], strict=False)
+        ]
+        return self.visit(ast.copy_location(ast.BoolOp(op=ast.And(), values=pairs), node))
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return self._conditional(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        return self._conditional(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        return self._conditional(node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        self.generic_visit(node)
+        node.test = self._call(node.test, _HOLDS, [node.test])
+        return node
+
+    def _conditional(self, node: ast.If | ast.While | ast.IfExp) -> ast.AST:
+        self.generic_visit(node)
+        node.test = self._call(node.test, _CONDITION, [node.test])
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+            node.func = self._call(node.func, _BUILTIN, [node.func])
+        return node
+
+    @staticmethod
+    def _delayed(value: ast.expr) -> ast.expr:
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        return ast.copy_location(ast.Lambda(args=nothing, body=value), value)
+
+    @staticmethod
+    def _call(node: ast.expr, name: str, args: list[ast.expr]) -> ast.expr:
+        return ast.copy_location(
+            ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=args, keywords=[]), node
+        )
+
+
+def logical(stop_at: bool, join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """``and`` (stops at False) or ``or`` (stops at True), as the compiler evaluates them.
+
+    Compile-time values short-circuit and otherwise drop out; tensors, scalar or block, are
+    all evaluated and joined elementwise.
+    """
+
+    def evaluate(*operands: Callable[[], Any]) -> Any:
+        joined, value = None, None
+        for operand in operands:
+            value = operand()
+            if isinstance(value, tl.tensor):
+                truth = value if value.dtype == tl.int1 else value != 0
+                joined = truth if joined is None else join(joined, truth)
+            elif bool(value) is stop_at:
+                return value
+        return value if joined is None else joined
+
+    return evaluate
+
+
+def negated(value: Any) -> Any:
+    return value == 0 if isinstance(value, tl.tensor) and value.handle.data.size != 1 else not value
+
+
+def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Python's ``min`` and ``max`` with the compiler's reach; a function of the kernel's own as it is."""
+    replacements = {min: minimum, max: maximum}
+    return (
+        replacements.get(function, function) if isinstance(function, types.BuiltinFunctionType) else function
+    )
+
+
+def minimum(*args: Any, **named: Any) -> Any:
+    return _fold(tl.minimum, args) if _any_tensor(args) else min(*args, **named)
+
+
+def maximum(*args: Any, **named: Any) -> Any:
+    return _fold(tl.maximum, args) if _any_tensor(args) else max(*args, **named)
+
+
+def _any_tensor(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(arg, tl.tensor) for arg in args)
+
+
+def _fold(function: Callable[[Any, Any], Any], args: tuple[Any, ...]) -> Any:
+    result = args[0]
+    for arg in args[1:]:
+        result = function(result, arg)
+    return result
+
+
+def _where() -> str:
+    builder: Any = interpreter.interpreter_builder
+    return builder.where()
+
+
+def condition(value: Any) -> Any:
+    """What ``if`` and ``while`` may ask: a scalar. A block there is a mistake the compiler refuses."""
+    if isinstance(value, tl.tensor) and value.handle.data.size != 1:
+        raise KernelFault(
+            "unsupported",
+            f"{_where()}: a block of shape {value.handle.data.shape} is the condition of an if or while; "
+            "select elements with tl.where",
+        )
+    return value
+
+
+def holds(value: Any) -> bool:
+    """``assert`` on a block asks every element."""
+    return bool(value.handle.data.all()) if isinstance(value, tl.tensor) else bool(value)
+
+
+def integer(self: Any) -> int:
+    if self.handle.data.size != 1:
+        raise KernelFault("unsupported", f"{_where()}: a block is used as a range's bound or an index")
+    return int(self.handle.data.item())
+
+
+def static_assert(cond: Any, msg: Any = "") -> None:
+    if not cond:
+        raise StaticAssertion(str(msg))
+
+
+class NothingToRestore:
+    """What ``_patch_lang`` returns once the language is patched for good."""
+
+    def restore(self) -> None:
+        return None
+
+
+def mend() -> None:
+    """Patch the language for the life of the process, then install the rewritten meanings."""
+    body = (lambda: None).__code__
+    interpreter._patch_lang(types.FunctionType(body, {"tl": tl, "core": tl.core}))
+    interpreter._patch_lang = lambda fn: NothingToRestore()
+    tensor: Any = tl.core.tensor
+    tensor.__index__ = integer
+    for module in (tl, tl.core):
+        module.static_assert = static_assert  # type: ignore[attr-defined]
+    helpers = {
+        _AND: logical(False, lambda a, b: a & b),
+        _OR: logical(True, lambda a, b: a | b),
+        _NOT: negated,
+        _CONDITION: condition,
+        _HOLDS: holds,
+        _BUILTIN: builtin,
+    }
+    for name, helper in helpers.items():
+        setattr(interpreter, name, helper)
+    interpreter.FunctionRewriter.ast_transformer = KernelSyntax()
+    interpreter.InterpretedFunction.__call__ = call_device_function
+
+
+def call_device_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """One kernel function calling another: exceptions pass as they are, so a fault stays a fault."""
+    return self.rewrite()(*args, **kwargs)
+
+
+def scalar_argument(value: bool | float) -> Any:
+    """A bool or float kernel argument, typed as the launcher would type it."""
+    if isinstance(value, bool):
+        return tl.tensor(interpreter.TensorHandle(np.array([value]), tl.int1), tl.int1)
+    return tl.tensor(interpreter.TensorHandle(np.array([value], dtype=np.float32), tl.float32), tl.float32)

@@ -1,0 +1,144 @@
+"""Launching: bind the arguments as a GPU launch would, then run every program of the grid in turn."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from triton.runtime import interpreter
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from egg.evaluator.interpreter.builder import MendedBuilder
+from egg.evaluator.interpreter.fault import KernelFault
+from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
+from egg.evaluator.interpreter.memory import AddressSpace
+from egg.evaluator.interpreter.races import RaceDetector
+from egg.evaluator.interpreter.session import Launch, Session
+
+_GRID_LIMITS = (2**31 - 1, 65535, 65535)
+
+
+class Launcher:
+    """Runs launches for one session; knows, per kernel, which arguments are only ever read."""
+
+    def __init__(self, session: Session, builder: MendedBuilder) -> None:
+        self.session = session
+        self.builder = builder
+        self._read_only: dict[Any, set[str]] = {}
+
+    def launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
+        """Record the launch and run it, unless its kernel is to be skipped.
+
+        Compile options among the keywords (``num_warps`` and such) mean nothing here. A failed
+        static assertion is no launch: nothing would have been compiled.
+        """
+        parameters = inspect.signature(kernel.fn).parameters
+        kwargs = {name: value for name, value in kwargs.items() if name in parameters}
+        bound = inspect.getcallargs(kernel.fn, *args, **kwargs)
+        for hook in kernel.pre_run_hooks:
+            hook(*args, **kwargs)
+        name = kernel.fn.__name__
+        shape = resolve_grid(name, grid, bound)
+        self.session.launches.append(Launch(name, shape))
+        if name in self.session.skip:
+            return
+        try:
+            self._run(kernel, name, bound, parameters, shape)
+        except StaticAssertion:
+            self.session.launches.pop()
+            raise
+
+    def _run(
+        self,
+        kernel: Any,
+        name: str,
+        bound: Mapping[str, Any],
+        parameters: Mapping[str, inspect.Parameter],
+        shape: tuple[int, ...],
+    ) -> None:
+        space = AddressSpace(self.session, name)
+        values = {
+            key: value if is_constexpr(parameters[key]) else convert(value, key, space)
+            for key, value in bound.items()
+        }
+        races = RaceDetector(self.session, name, self._read_only.get(kernel.fn, set()))
+        self.builder.space = space
+        self.builder.races = races if self.session.check_races else None
+        function = kernel.rewrite()
+        nx, ny, nz = races.grid = (*shape, *(1,) * (3 - len(shape)))
+        self.builder.set_grid_dim(nx, ny, nz)
+        with np.errstate(all="ignore"):
+            for x in range(nx):
+                for y in range(ny):
+                    for z in range(nz):
+                        self.builder.set_grid_idx(x, y, z)
+                        space.program = (x, y, z)
+                        races.program = (x * ny + y) * nz + z + 1
+                        function(**values)
+        races.finish()
+        self._learn(kernel.fn, space, races)
+
+    def _learn(self, function: Any, space: AddressSpace, races: RaceDetector) -> None:
+        """Arguments no launch has stored to so far need no record of their readers next time.
+
+        A launch that stored nothing (an empty grid, every lane masked) teaches nothing.
+        """
+        stored = races.stored_arguments()
+        if stored:
+            known = self._read_only.setdefault(function, {region.name for region in space.regions})
+            known -= stored
+
+
+def resolve_grid(kernel: str, grid: Any, bound: dict[str, Any]) -> tuple[int, ...]:
+    """A grid is a tuple of integers, or a function from the arguments to one; CUDA limits apply."""
+    wanted: Any = grid(bound) if callable(grid) else grid
+    shape = tuple(operator.index(n) for n in wanted)
+    if not 1 <= len(shape) <= 3:
+        raise KernelFault("unsupported", f"kernel {kernel}: a grid has 1 to 3 dimensions, not {len(shape)}")
+    if any(n > limit for n, limit in zip(shape, _GRID_LIMITS, strict=False)):
+        raise KernelFault("unsupported", f"kernel {kernel}: grid {shape} exceeds the limits {_GRID_LIMITS}")
+    return shape
+
+
+def is_constexpr(parameter: inspect.Parameter) -> bool:
+    """True for ``tl.constexpr``, however it was imported and whether or not it is still a string."""
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return text.strip().split(".")[-1] == "constexpr"
+
+
+def convert(value: Any, name: str, space: AddressSpace) -> Any:
+    """A host argument as the kernel sees it; tensors, also inside descriptors, at virtual addresses."""
+    if isinstance(value, TensorDescriptor):
+        moved = copy.copy(value)
+        moved.base = space.map(value.base, name)
+        return interpreter._implicit_cvt(moved)
+    if hasattr(value, "data_ptr"):
+        return interpreter._implicit_cvt(space.map(value, name))
+    if isinstance(value, tuple):
+        items = [convert(item, f"{name}[{i}]", space) for i, item in enumerate(value)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, bool | float):
+        return scalar_argument(value)
+    return interpreter._implicit_cvt(value)
+
+
+def mend(session: Session) -> MendedBuilder:
+    """Turn the interpreter's one builder into ours and route every launch through the session."""
+    builder: Any = interpreter.interpreter_builder
+    builder.__class__ = MendedBuilder
+    builder.adopt_options()
+    builder.space = AddressSpace(session, "")
+    builder.races = None
+    launcher = Launcher(session, builder)
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+        if not warmup:
+            launcher.launch(self, args, kwargs, grid)
+
+    interpreter.InterpretedFunction.run = run
+    return builder

@@ -1,0 +1,189 @@
+"""Bounds: every tensor argument lives at an address of its own that no other tensor is near.
+
+A kernel never sees a real pointer. Each storage that reaches a launch is mapped to the
+middle of its own 4 TiB slot of a virtual address space, and each access is translated back
+just before it happens. An address outside its slot's storage is a fault however far it is,
+on either side, and the slot says which argument it was computed from; in real memory the
+same access would silently read a neighbour or kill the process.
+
+The valid range is the whole storage, not the argument's view: a kernel may walk from a view
+to its neighbours by strides, and that is legitimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from egg.evaluator.interpreter.fault import KernelFault
+from egg.evaluator.interpreter.session import Session
+
+_SLOT_BITS = 42
+_SPACE = 1 << 60
+_MIDDLE = 1 << (_SLOT_BITS - 1)
+_ALIGNMENT_MASK = 0xFFFF
+_SPIN_LIMIT = 20_000
+
+
+@dataclass(eq=False)
+class Region:
+    """One storage: where the kernel believes it is (``start``) and where it really is (``real``)."""
+
+    start: int
+    real: int
+    nbytes: int
+    itemsize: int
+    arguments: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.nbytes
+
+    @property
+    def delta(self) -> np.uint64:
+        """Subtracted (modulo 2**64) from a virtual address it gives the real one."""
+        return np.uint64((self.start - self.real) % (1 << 64))
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.arguments)
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The part of an access that falls into one region, masked-off lanes left out."""
+
+    region: Region
+    addresses: np.ndarray
+    lanes: np.ndarray | None
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class VirtualTensor:
+    """What Triton is given in place of a tensor: the same type at a virtual address."""
+
+    dtype: Any
+    address: int
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+class AddressSpace:
+    """The storages of one launch, and the translation of every access to them."""
+
+    def __init__(self, session: Session, kernel: str) -> None:
+        self.session = session
+        self.kernel = kernel
+        self.program: tuple[int, ...] = (0, 0, 0)
+        self.regions: list[Region] = []
+        self._by_storage: dict[int, Region] = {}
+        self._last_scalar: tuple[str, int] = ("", 0)
+        self._repeats = 0
+
+    def map(self, tensor: Any, name: str) -> VirtualTensor:
+        """Give a tensor argument its address; arguments that share a storage share a region."""
+        base = tensor if isinstance(tensor, torch.Tensor) else tensor.base
+        if base.device.type != "cpu":
+            raise KernelFault(
+                "unsupported", f"kernel {self.kernel}: argument {name!r} is on {base.device}, not on the CPU"
+            )
+        storage = base.untyped_storage()
+        real, nbytes = storage.data_ptr(), storage.nbytes()
+        region = self._by_storage.get(real) if nbytes else None
+        if region is None:
+            slot = _SPACE + ((len(self.regions) + 1) << _SLOT_BITS)
+            region = Region(slot + _MIDDLE + (real & _ALIGNMENT_MASK), real, nbytes, base.element_size())
+            self.regions.append(region)
+            self._by_storage[real] = region
+        region.itemsize = min(region.itemsize, base.element_size())
+        region.nbytes = max(region.nbytes, nbytes)
+        address = region.start + (base.data_ptr() - real if nbytes else 0)
+        region.arguments.setdefault(name, address)
+        return VirtualTensor(tensor.dtype, address)
+
+    def translate(
+        self, addresses: np.ndarray, mask: np.ndarray | None, itemsize: int, action: str
+    ) -> tuple[np.ndarray, list[Touched]]:
+        """Real addresses for all lanes, and what the active lanes touch; a fault where they may not.
+
+        Nearly every access stays in one region, so its smallest and largest address decide.
+        """
+        lanes = None if mask is None or mask.all() else np.broadcast_to(mask, addresses.shape)
+        active = addresses if lanes is None else addresses[lanes]
+        if active.size == 0:
+            return addresses, []
+        low, high = int(active.min()), int(active.max())
+        self._watch_for_spinning(action, low if low == high else 0)
+        region = self._region_at(low)
+        if region is not None and region.start <= low and high + itemsize <= region.end:
+            return addresses - region.delta, [Touched(region, active, lanes, low, high)]
+        return self._translate_scattered(addresses, lanes, itemsize, action)
+
+    def _watch_for_spinning(self, action: str, address: int) -> None:
+        """Programs run in turn, so one that polls an element until another changes it would poll for ever."""
+        if (action, address) != self._last_scalar or not address:
+            self._last_scalar, self._repeats = (action, address), 0
+            return
+        self._repeats += 1
+        if self._repeats > _SPIN_LIMIT and action != "store":
+            raise KernelFault(
+                "unsupported",
+                f"kernel {self.kernel}, program {self.program}: polls one element (the same {action} "
+                f"{_SPIN_LIMIT} times) for another program, which is interpreted only after this one",
+            )
+
+    def _translate_scattered(
+        self, addresses: np.ndarray, lanes: np.ndarray | None, itemsize: int, action: str
+    ) -> tuple[np.ndarray, list[Touched]]:
+        """The slow way, slot by slot: pointers chosen by ``tl.where``, pointer tables, faults."""
+        real = addresses.copy()
+        touched: list[Touched] = []
+        everywhere = np.ones(addresses.shape, dtype=bool) if lanes is None else lanes
+        for region, here in self._split(addresses, everywhere):
+            active = addresses[here]
+            low, high = int(active.min()), int(active.max())
+            if region is None:
+                self.session.note(
+                    f"kernel {self.kernel}: a {action} at an address that no argument gave was not checked"
+                )
+                continue
+            if low < region.start or high + itemsize > region.end:
+                self._out_of_bounds(region, active, itemsize, action)
+                real[here] = active - region.delta
+                continue
+            real[here] = active - region.delta
+            touched.append(Touched(region, active, here, low, high))
+        return real, touched
+
+    def _split(self, addresses: np.ndarray, lanes: np.ndarray) -> Iterator[tuple[Region | None, np.ndarray]]:
+        virtual = addresses >= np.uint64(_SPACE)
+        slots = np.where(virtual, (addresses - np.uint64(_SPACE)) >> np.uint64(_SLOT_BITS), np.uint64(0))
+        for slot in np.unique(slots[lanes]):
+            here = lanes & (slots == slot)
+            known = 1 <= int(slot) <= len(self.regions)
+            yield (self.regions[int(slot) - 1] if known else None), here
+
+    def _region_at(self, address: int) -> Region | None:
+        slot = (address - _SPACE) >> _SLOT_BITS
+        return self.regions[slot - 1] if 1 <= slot <= len(self.regions) else None
+
+    def _out_of_bounds(self, region: Region, active: np.ndarray, itemsize: int, action: str) -> None:
+        if not self.session.check_bounds:
+            return
+        outside = (active < np.uint64(region.start)) | (active > np.uint64(max(region.end - itemsize, 0)))
+        first = int(active[outside][0])
+        origin = next(iter(region.arguments.values()))
+        valid = f"{(region.start - origin) // itemsize} to {(region.end - origin) // itemsize - 1}"
+        raise KernelFault(
+            "out_of_bounds",
+            f"kernel {self.kernel}, program {self.program}: {action} out of bounds of argument "
+            f"{region.name!r} at element offset {(first - origin) // itemsize} (valid: {valid}; "
+            f"{int(outside.sum())} of {active.size} active lanes are outside); mask these lanes",
+        )

@@ -1,0 +1,42 @@
+"""What this machine can spare for a candidate."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from egg.core.errors import MachineError, UsageError
+from egg.evaluator.process.sandbox import Limits
+
+GIB = 1 << 30
+
+MEMORY_FRACTION = 0.5
+"""The share of GPU memory a candidate may take; the rest is the reference's."""
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is the first GPU, or the CPU where there is none."""
+    if name == "auto":
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"not a device: {name!r}", "use auto, cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"not a device we can judge on: {name!r}", "use auto, cpu, cuda or cuda:N")
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        index = device.index or 0
+        if index >= count:
+            found = f"{count} visible" if count else "none is visible"
+            raise MachineError(f"no GPU {index} here: {found}", "use --device cpu, or run `egg doctor`")
+        return torch.device("cuda", index)
+    return device
+
+
+def limits_for(device: torch.device) -> Limits:
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if device.type == "cuda":
+        return Limits(address_space=None, resident=min(32 * GIB, ram // 2), processes=256, open_files=1024)
+    return Limits(address_space=min(8 * GIB, ram // 2), resident=min(8 * GIB, ram // 2))

@@ -1,0 +1,182 @@
+"""Run ``ModelNew`` at full size on a GPU that is not there, and record what it launches."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import triton
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from triton import knobs
+from triton.runtime.jit import JITFunction
+
+from egg.core.errors import MachineError
+from egg.core.evaluation import KernelResources
+from egg.evaluator.offline.compile import Refused, compile_kernel
+from egg.evaluator.offline.fakecuda import pretended_cuda
+from egg.evaluator.offline.fakedriver import Recorder, Trace, recording_launches
+from egg.evaluator.offline.faketensors import CountOutsideOps, Inside, PretendCuda, describe, move_parameters
+from egg.evaluator.offline.launch import Capture, CaptureUnsupported, CompileFailed, Launch
+from egg.evaluator.offline.seams import replaced
+from egg.evaluator.offline.target import GpuTarget, resolve_target
+
+
+class CompileOnce:
+    """Compiles each specialisation once per capture, within a budget.
+
+    What is refused is kept with the exception Triton would have raised, so that host code
+    that catches it behaves as on a GPU. Running out of time refuses nothing: the launch is
+    taken to be possible, and left to be judged by whoever compiles the capture.
+    """
+
+    def __init__(self, target: GpuTarget, timeout_s: float, budget_s: float) -> None:
+        self.target, self.timeout_s, self.left_s = target, timeout_s, budget_s
+        self.outcomes: dict[str, KernelResources | CompileFailed] = {}
+        self.refusals: list[tuple[BaseException, CompileFailed]] = []
+        self._answers: dict[str, tuple[Any, BaseException | None]] = {}
+
+    def __call__(self, launch: Launch) -> tuple[Any, BaseException | None]:
+        if launch.key not in self._answers:
+            self._answers[launch.key] = self._compile(launch)
+        return self._answers[launch.key]
+
+    def _compile(self, launch: Launch) -> tuple[Any, BaseException | None]:
+        if self.left_s <= 0:
+            return None, None
+        start = time.monotonic()
+        try:
+            kernel, resources = compile_kernel(launch, self.target, min(self.timeout_s, self.left_s))
+        except Refused as refused:
+            if refused.failure.kind != "timeout" or self.left_s >= self.timeout_s:
+                self.outcomes[launch.key] = refused.failure
+            if refused.error is not None:
+                self.refusals.append((refused.error, refused.failure))
+            return None, refused.error
+        finally:
+            self.left_s -= time.monotonic() - start
+        self.outcomes[launch.key] = resources
+        return kernel, None
+
+
+def capture(
+    build: Callable[[], nn.Module],
+    inputs: Callable[[], list[Any]],
+    target: str | GpuTarget = "sm_90",
+    *,
+    compile_timeout_s: float = 15,
+    compile_budget_s: float = 90,
+) -> Capture:
+    """Build the model, call it twice on fake tensors, and return what the second call asks of the GPU.
+
+    ``build`` and ``inputs`` run inside the pretence, so they may create tensors of any
+    size and may import the candidate (a file that queries the device when imported needs
+    that). The first call is the warm-up: there a candidate tunes, packs or records a graph.
+
+    Kernels are compiled for ``target`` as they are launched (at most ``compile_timeout_s``
+    each and ``compile_budget_s`` together); :attr:`Capture.compiled` keeps the results.
+
+    Raises :class:`CompileFailed` where a refused kernel makes ``forward`` fail, and
+    :class:`CaptureUnsupported` where it cannot be followed for any other reason.
+    """
+    if knobs.runtime.interpret:
+        raise MachineError(
+            "kernels cannot be captured while TRITON_INTERPRET is set",
+            "run the capture in a worker process of its own",
+        )
+    resolved = resolve_target(target)
+    compiler = CompileOnce(resolved, compile_timeout_s, compile_budget_s)
+    recorder = Recorder(resolved, compiler)
+    with _pretence(recorder), torch.no_grad():
+        try:
+            model, arguments = build(), inputs()
+            with recorder.into(Trace()) as first:
+                model(*arguments)
+            with recorder.into(Trace()) as steady:
+                outputs = model(*arguments)
+            described = describe(outputs)
+        except CompileFailed:
+            raise
+        except Exception as error:
+            chain = [id(e) for e in _chain(error)]
+            refused = next((failure for e, failure in compiler.refusals if id(e) in chain), None)
+            refused = refused or _refused_launch(error, resolved)
+            if refused is not None:
+                raise refused from error
+            raise CaptureUnsupported(_reason(error)) from error
+    return Capture(
+        target=resolved,
+        launches=steady.launches,
+        outside_ops=dict(steady.ops),
+        outputs=described,
+        first_call_launches=first.launches,
+        compiled=compiler.outcomes,
+    )
+
+
+@contextmanager
+def _pretence(recorder: Recorder) -> Iterator[None]:
+    """Everything that makes this process look like one with a GPU.
+
+    The fake mode is created first (it imports much of PyTorch, which must see the real
+    ``torch.cuda``), and the function mode is entered last, so that it is asked first.
+    """
+    fake_tensors, inside = FakeTensorMode(allow_non_fake_inputs=True), Inside()
+    with (
+        recording_launches(recorder),
+        pretended_cuda(recorder),
+        fake_tensors,
+        CountOutsideOps(recorder, inside),
+        replaced(nn.Module, _apply=move_parameters),
+        replaced(FakeTensor, device=inside.device_property()),
+        PretendCuda(inside),
+    ):
+        yield
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """The exception and what caused it."""
+    chain: list[BaseException] = []
+    while error is not None and len(chain) < 32:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    return chain
+
+
+def _refused_launch(error: Exception, target: GpuTarget) -> CompileFailed | None:
+    """Triton's own objection to the arguments or options of a launch, raised before anything is compiled."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not frames[-1][0].f_code.co_filename.startswith(os.path.dirname(str(triton.__file__))):
+        return None
+    for frame, _ in reversed(frames):
+        fn = frame.f_locals.get("self")
+        if isinstance(fn, JITFunction) and frame.f_code.co_name == "run":
+            message = str(error).replace("dynamic_func()", f"{fn.__name__}()")
+            return CompileFailed(fn.__name__, target.name, f"cannot be launched: {message}")
+    return None
+
+
+def _reason(error: Exception) -> str:
+    """A sentence for the candidate's author: what happened, and at which line of theirs."""
+    libraries = tuple(os.path.dirname(str(path)) for path in (torch.__file__, triton.__file__, __file__))
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith(libraries) and not f.filename.startswith("<frozen")]
+    place = f" (line {own[-1].lineno}: `{own[-1].line}`)" if own else ""
+    if isinstance(error, DataDependentOutputException):
+        return f"the host code needs a tensor's values, which do not exist here{place}"
+    if isinstance(error, DynamicOutputShapeException):
+        return f"a shape depends on a tensor's values, which do not exist here{place}"
+    message = str(error).strip().splitlines()
+    return (
+        f"running without a GPU raised {type(error).__name__}: {message[0][:300] if message else ''}{place}"
+    )

@@ -1,0 +1,275 @@
+"""Compile recorded launches for a target under a time limit, and say in plain words what went wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import triton
+from triton.compiler import ASTSource, make_backend
+from triton.compiler.errors import CompilationError
+from triton.runtime.errors import OutOfResources
+
+from egg.core.evaluation import KernelResources
+from egg.evaluator.offline.launch import Capture, CompileFailed, Launch
+from egg.evaluator.offline.resources import read_usage
+from egg.evaluator.offline.seams import replaced
+from egg.evaluator.offline.target import GpuTarget, resolve_target
+
+_MAX_THREADS = 1_024
+_MAX_GRID = (2**31 - 1, 65_535, 65_535)
+_TENSOR_MEMORY_COLUMNS = 512
+
+_COMPILER_ERRORS = (
+    triton.TritonError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AssertionError,
+    LookupError,
+    AttributeError,
+    NameError,
+    ArithmeticError,
+    SyntaxError,
+)
+"""What Triton raises of a kernel it cannot compile. ``OSError`` and ``MemoryError`` are the machine's."""
+
+
+class Refused(Exception):
+    """A :class:`CompileFailed`, and what Triton would have raised at the launch (``None``: nothing)."""
+
+    def __init__(self, failure: CompileFailed, error: BaseException | None) -> None:
+        super().__init__(str(failure))
+        self.failure, self.error = failure, error
+
+
+def compile_launch(launch: Launch, target: str | GpuTarget, timeout_s: float = 15) -> KernelResources:
+    """Compile one launch for ``target`` and read its resources; :class:`CompileFailed` where that is refused.
+
+    The time limit is kept with an alarm in the main thread. It interrupts Triton's Python
+    front end and the wait for ``ptxas`` (which is then killed); a pass inside the C++
+    compiler cannot be interrupted and is only noticed when it returns. So the caller's hard
+    deadline on this process is what bounds the worst case, and outside the main thread it
+    is the only bound.
+    """
+    try:
+        return compile_kernel(launch, resolve_target(target), timeout_s)[1]
+    except Refused as refused:
+        raise refused.failure from refused.error
+
+
+def compile_all(
+    capture: Capture, target: str | GpuTarget, timeout_s: float = 15
+) -> tuple[KernelResources, ...]:
+    """Compile every distinct specialisation of a capture once.
+
+    Launches that compile to the same binary share a row: ``launches`` adds them up, ``grid``
+    is the largest of theirs. What the capture compiled for the same target is not compiled
+    again.
+    """
+    resolved = resolve_target(target)
+    known = capture.compiled if capture.target == resolved else {}
+    groups: dict[str, list[Launch]] = {}
+    for launch in capture.launches:
+        groups.setdefault(launch.key, []).append(launch)
+    rows = []
+    for key, launches in groups.items():
+        largest = max(launches, key=lambda launch: launch.programs)
+        _check_grid(largest, resolved)
+        outcome = known.get(key) or compile_launch(largest, resolved, timeout_s)
+        if isinstance(outcome, CompileFailed):
+            raise outcome
+        rows.append(replace(outcome, grid=largest.grid, launches=sum(launch.count for launch in launches)))
+    return tuple(rows)
+
+
+def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple[Any, KernelResources]:
+    """The compiled kernel and its resources; :class:`Refused` where there is none."""
+    deadline = time.monotonic() + timeout_s
+    diagnostics: list[str] = []
+    try:
+        with _diagnostics_to(diagnostics), _limits_before_assembly(target), _time_limit(timeout_s):
+            kernel = triton.compile(_source(launch), target=target.triton, options=_options(launch))
+        metadata = kernel.metadata
+        _check_limits(target, metadata.shared, getattr(metadata, "tmem_size", None), metadata.num_warps)
+        usage = read_usage(kernel, max(deadline - time.monotonic(), 5))
+        # What loading the binary would have filled in: host code sizes persistent grids by it.
+        kernel.n_regs, kernel.n_spills = usage.registers, usage.spill_bytes // 4
+        kernel.n_max_threads = _MAX_THREADS
+    except (_TimeUp, subprocess.TimeoutExpired):
+        reason = f"not compiled within {timeout_s:g} s; smaller tiles or less unrolling compile faster"
+        raise Refused(CompileFailed(launch.kernel, target.name, reason, "timeout"), None) from None
+    except _COMPILER_ERRORS as error:
+        raise Refused(_explain(launch, target, error, "".join(diagnostics)), error) from error
+    return kernel, KernelResources(
+        name=launch.kernel,
+        grid=launch.grid,
+        registers=usage.registers,
+        spill_bytes=usage.spill_bytes,
+        shared_bytes=metadata.shared,
+        num_warps=metadata.num_warps,
+        num_stages=metadata.num_stages,
+        tensor_core_instructions=usage.tensor_core_instructions,
+        widest_load_bits=usage.widest_load_bits,
+        launches=launch.count,
+    )
+
+
+def _source(launch: Launch) -> Any:
+    source = getattr(launch.fn, "ASTSource", ASTSource)
+    return source(launch.fn, dict(launch.signature), dict(launch.constexprs), dict(launch.attrs))
+
+
+def _options(launch: Launch) -> dict[str, Any]:
+    """What was asked for at the launch; what belongs to the architecture is left to the target."""
+    of_the_target = {"arch", "backend_name", "warp_size", "extern_libs"}
+    asked = {k: v for k, v in launch.options.items() if k not in of_the_target}
+    return {
+        **asked,
+        "num_warps": launch.num_warps,
+        "num_stages": launch.num_stages,
+        "num_ctas": launch.num_ctas,
+    }
+
+
+def _check_limits(target: GpuTarget, shared: int, tensor_memory: int | None, num_warps: int) -> None:
+    """What the driver checks when a kernel is loaded; Triton's own exception where it refuses."""
+    for what, needed, limit in (
+        ("shared memory", shared, target.shared_limit),
+        ("tensor memory", tensor_memory or 0, _TENSOR_MEMORY_COLUMNS),
+        ("threads", num_warps * target.warp_size, _MAX_THREADS),
+    ):
+        if needed > limit:
+            raise OutOfResources(needed, limit, what)
+
+
+@contextmanager
+def _limits_before_assembly(target: GpuTarget) -> Iterator[None]:
+    """Refuse what cannot be launched before ``ptxas`` works on it: huge tiles are what it is slowest at."""
+    backend = type(make_backend(target.triton))
+    assemble = getattr(backend, "make_cubin", None)
+    if assemble is None:
+        yield
+        return
+
+    def checked(self: Any, src: Any, metadata: dict[str, Any], *rest: Any) -> Any:
+        _check_limits(target, metadata["shared"], metadata.get("tmem_size"), metadata["num_warps"])
+        return assemble(self, src, metadata, *rest)
+
+    with replaced(backend, make_cubin=checked):
+        yield
+
+
+def _check_grid(launch: Launch, target: GpuTarget) -> None:
+    for axis, asked, limit in zip("xyz", launch.grid, _MAX_GRID, strict=False):
+        if target.backend == "cuda" and asked > limit:
+            reason = f"grid {launch.grid} is too large: at most {limit} programs along {axis}"
+            raise CompileFailed(launch.kernel, target.name, reason, "resources")
+
+
+class _TimeUp(BaseException):
+    """Not an ``Exception``: the compiler's own handlers would swallow it."""
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise :class:`_TimeUp` in the main thread after ``seconds``; an outer alarm goes on afterwards."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise _TimeUp
+
+    start = time.monotonic()
+    outer, interval = signal.getitimer(signal.ITIMER_REAL)
+    handler = signal.signal(signal.SIGALRM, ring)
+    # It rings again every second: an exception raised inside a finaliser is lost.
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, outer or seconds), 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+        if outer:
+            left = max(outer - (time.monotonic() - start), 1e-3)
+            signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+@contextmanager
+def _diagnostics_to(lines: list[str]) -> Iterator[None]:
+    """Keep what is printed: C++ passes report on descriptor 2, Triton dumps failing PTX on stdout."""
+    with tempfile.TemporaryFile() as file:
+        saved = os.dup(2)
+        try:
+            os.dup2(file.fileno(), 2)
+            with contextlib.redirect_stdout(io.StringIO()):
+                yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            file.seek(0)
+            lines.append(file.read(1 << 20).decode(errors="replace"))
+
+
+def _explain(launch: Launch, target: GpuTarget, error: BaseException, diagnostics: str) -> CompileFailed:
+    """Line, source and reason, where the compiler's own message has them among pages of IR.
+
+    Errors in a function called by the kernel are wrapped once per call: the innermost one
+    names the line that is wrong.
+    """
+    if isinstance(error, OutOfResources):
+        reason = f"out of resource: {error.name}, needs {error.required}, has {error.limit}"
+        return CompileFailed(launch.kernel, target.name, reason, "resources")
+    if isinstance(error, CompilationError):
+        inner = error
+        while isinstance(inner.__cause__, CompilationError):
+            inner = inner.__cause__
+        line, source = _locate(launch.fn, inner)
+        reason = (inner.error_message or type(inner).__name__).strip()
+        return CompileFailed(launch.kernel, target.name, _shorten(reason), "error", line, source)
+    text = str(error) or type(error).__name__
+    if "PassManager" in text or "ptxas" in text:
+        line, reason = _from_diagnostics(diagnostics if "PassManager" in text else text)
+        return CompileFailed(launch.kernel, target.name, _shorten(reason or text), "error", line)
+    return CompileFailed(launch.kernel, target.name, _shorten(text))
+
+
+def _locate(fn: Any, error: CompilationError) -> tuple[int, str]:
+    """Line number in the candidate's file and its text, for an error in ``fn`` or in a function it calls."""
+    lineno = getattr(error.node, "lineno", 0)
+    if not lineno or not error.src:
+        return 0, ""
+    lines = error.src.splitlines()
+    text = lines[lineno - 1].strip() if lineno <= len(lines) else ""
+    candidates = [fn, *(value for value in fn.__globals__.values() if hasattr(value, "raw_src"))]
+    owner: Any = next((f for f in candidates if getattr(f, "src", None) == error.src), None)
+    if owner is None:
+        return 0, text
+    decorators = next((i for i, raw in enumerate(owner.raw_src) if raw.lstrip().startswith("def ")), 0)
+    return owner.starting_line_number + decorators + lineno - 1, text
+
+
+def _from_diagnostics(text: str) -> tuple[int, str]:
+    """The first ``file:line:column: error: ...`` of an MLIR pass or of ptxas."""
+    if found := re.search(r"^\S*?\.py\"?:(\d+):\d+\S*: error: (.*)$", text, re.MULTILINE):
+        return int(found.group(1)), found.group(2)
+    found = re.search(r"; (?:error|fatal)\s*: (.*)$", text, re.MULTILINE)
+    found = found or re.search(r"^.*?\berror: (.*)$", text, re.MULTILINE)
+    return 0, found.group(1) if found else ""
+
+
+def _shorten(text: str, limit: int = 400) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,86 @@
+"""Which aten operations are compute, and which merely make, move or look at tensors.
+
+The reference's and the candidate's operations are told apart by the same list, so that
+what is left to libraries can be compared like with like.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from egg.evaluator.arena import poison
+
+ALLOCATIONS = frozenset(
+    ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
+)
+MAKING = """
+    zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill_ fill zero_ arange
+    scalar_tensor lift_fresh lift_fresh_copy
+"""
+MOVING = "copy_ _to_copy clone contiguous item _local_scalar_dense record_stream pin_memory is_pinned"
+LOOKING = """
+    detach detach_ alias view _unsafe_view _reshape_alias reshape as_strided slice select expand permute t
+    transpose transpose_ unsqueeze squeeze unsqueeze_ squeeze_ unbind split split_with_sizes chunk narrow
+    diagonal unfold movedim view_as_real view_as_complex resize_ set_ is_same_size _resize_output_ sym_size
+    sym_stride sym_numel
+"""
+NEUTRAL = ALLOCATIONS.union(*(names.split() for names in (MAKING, MOVING, LOOKING)))
+
+
+def base_name(func: Any) -> str:
+    """``addmm`` for ``aten.addmm.default``."""
+    packet = getattr(func, "overloadpacket", func)
+    return str(packet).rsplit(".", 1)[-1]
+
+
+Fingerprint = tuple[int, float, float]
+
+
+def fingerprint(tensor: torch.Tensor) -> Fingerprint:
+    """Number of elements, sum and norm in fp64: the same for any copy, in whatever order it is laid out."""
+    values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    total = float(values.sum(dtype=torch.float64))
+    return values.numel(), total, float(torch.linalg.vector_norm(values.to(torch.float64)))
+
+
+def alike(a: Fingerprint, b: Fingerprint) -> bool:
+    """Whether two fingerprints can be of the same values; NaN is like nothing."""
+    scale = max(a[2], b[2]) * max(a[0], 1) ** 0.5
+    return (
+        a[0] == b[0]
+        and scale > 0
+        and all(abs(x - y) <= 1e-10 * scale for x, y in zip(a[1:], b[1:], strict=True))
+    )
+
+
+class Recorder(TorchDispatchMode):
+    """Counts compute operations while active.
+
+    Optionally poisons what ``torch.empty`` returns, and keeps the fingerprints of what the
+    operations produced.
+    """
+
+    def __init__(self, *, poison_empties: bool = False, keep_fingerprints: bool = False) -> None:
+        super().__init__()
+        self.compute: Counter[str] = Counter()
+        self.fingerprints: list[Fingerprint] = []
+        self._poison = poison_empties
+        self._keep = keep_fingerprints
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = base_name(func)
+        if name not in NEUTRAL:
+            self.compute[name] += 1
+            if self._keep:
+                self.fingerprints += [
+                    fingerprint(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)
+                ]
+        elif self._poison and name in ALLOCATIONS and isinstance(result, torch.Tensor):
+            poison(result)
+        return result

@@ -1,0 +1,145 @@
+"""The oracle process: trusted, one per device, the only one that knows what the right answer is.
+
+Run as ``python -m egg.evaluator.oracle FD DEVICE``; it answers questions over a socket until
+the other side hangs up. :class:`Oracle` is the orchestrator's handle on it: it holds no CUDA
+context and runs no code of a task or a candidate, so whatever happens down there it goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from egg.core import errors
+from egg.core.codec import from_json, to_json
+from egg.core.errors import EggError, MachineError
+from egg.core.evaluation import Evaluation, Gate
+from egg.evaluator.process import sandbox
+from egg.evaluator.process.wire import Channel, WireClosed
+from egg.evaluator.question import Question
+
+ANSWER_SECONDS = 1800.0
+
+
+class Oracle:
+    """One oracle process and the conversation with it."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def judge(
+        self,
+        question: Question,
+        on_gate: Callable[[Gate], None] = lambda _: None,
+        timeout: float = ANSWER_SECONDS,
+    ) -> Evaluation:
+        """Ask, and wait for the answer; raises what the oracle could not do as an :class:`EggError`."""
+        self._ensure_running()
+        try:
+            self._channel.send({"question": to_json(question)})
+            return self._answer(on_gate, time.monotonic() + timeout)
+        except WireClosed as error:
+            code = self._reap()
+            raise MachineError(
+                f"the oracle on {self.device} died (exit {code}): {error}",
+                "the task may need more memory than there is; run `egg doctor`",
+            ) from error
+
+    def _answer(self, on_gate: Callable[[Gate], None], deadline: float) -> Evaluation:
+        while True:
+            self._channel.sock.settimeout(max(0.1, deadline - time.monotonic()))
+            try:
+                message, _ = self._channel.receive()
+            except TimeoutError:
+                self.close()
+                raise MachineError("the evaluation did not end in time", "use a smaller task") from None
+            if "gate" in message:
+                on_gate(Gate(message["gate"]))
+            elif "error" in message:
+                raise error_from(message["error"])
+            else:
+                return Evaluation.from_json(message["evaluation"])
+
+    def _ensure_running(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        ours, theirs = Channel.pair()
+        command = [sys.executable, "-m", "egg.evaluator.oracle", str(theirs.fileno()), self.device]
+        self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+        theirs.close()
+        self._channel = ours
+
+    def _reap(self) -> int | None:
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(5)
+        return None
+
+    def close(self) -> None:
+        if self._process is None:
+            return
+        self._channel.close()
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def error_to(error: EggError) -> dict[str, Any]:
+    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+
+
+def error_from(data: dict[str, Any]) -> EggError:
+    kind = getattr(errors, str(data.get("kind")), MachineError)
+    if not (isinstance(kind, type) and issubclass(kind, EggError)):
+        kind = MachineError
+    return kind(str(data["message"]), str(data["hint"]))
+
+
+def main(channel: Channel, device_name: str) -> None:
+    """Serve until the orchestrator hangs up."""
+    sandbox.die_with_parent(signal.SIGTERM)
+    sandbox.hide_memory()
+    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import torch
+
+    from egg.evaluator.judge import Judge
+
+    judge: Judge | None = None
+    try:
+        while True:
+            message, _ = channel.receive()
+            try:
+                if judge is None:
+                    judge = Judge(torch.device(device_name), lambda gate: channel.send({"gate": gate.value}))
+                evaluation = judge.judge(from_json(Question, message["question"]))
+                channel.send({"evaluation": evaluation.to_json()})
+            except EggError as error:
+                channel.send({"error": error_to(error)})
+            except torch.OutOfMemoryError as error:
+                torch.cuda.empty_cache()
+                hint = "use a GPU with more memory, or a smaller task"
+                channel.send({"error": error_to(MachineError(f"out of memory: {error}", hint))})
+    except WireClosed:
+        pass
+    finally:
+        if judge is not None:
+            judge.close()
+
+
+def _exit(*_: object) -> None:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    main(Channel(socket.socket(fileno=int(sys.argv[1]))), sys.argv[2])

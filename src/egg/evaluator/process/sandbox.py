@@ -1,0 +1,140 @@
+"""Confinement of a candidate process, by whatever means the machine offers.
+
+In order: a network namespace, another user, resource limits, no new privileges, Landlock.
+Each is tried on its own; what took hold is reported, so that a result says how its
+candidate was confined. PID namespaces are left out on purpose: CUDA will not start in one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import secrets
+import site
+import struct
+import sys
+from dataclasses import dataclass
+
+from egg.evaluator.process import landlock
+
+_NEWNET, _NEWIPC, _NEWUSER = 0x40000000, 0x08000000, 0x10000000
+_PDEATHSIG, _DUMPABLE, _KEEPCAPS, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 8, 36, 38
+_CAPABILITY_V3 = 0x20080522
+_DAC_READ_SEARCH = 1 << 2
+
+FIRST_UID, UIDS = 1_000_000_000, 900_000_000
+DEVICE_WRITABLE = ("/dev", "/proc")
+"""CUDA opens its devices, and its own entries below /proc, for writing; user ids guard the others."""
+SYSTEM_READABLE = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/etc",
+    "/opt",
+    "/sys",
+    "/run",
+    "/var/lib",
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Hard limits of one candidate process tree."""
+
+    address_space: int | None
+    """Bytes beyond what is mapped at the start; ``None`` where CUDA needs room to reserve."""
+    resident: int
+    """Bytes of resident memory, watched from outside."""
+    processes: int = 64
+    open_files: int = 512
+    file_size: int = 1 << 30
+    output: int = 4 << 20
+    """Bytes a candidate may print."""
+
+
+def die_with_parent(signal_number: int) -> None:
+    _libc().prctl(_PDEATHSIG, signal_number, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Make this process the one that inherits every orphaned descendant."""
+    _libc().prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def hide_memory() -> None:
+    """Keep other processes of the same user from reading this one's memory."""
+    _libc().prctl(_DUMPABLE, 0, 0, 0, 0)
+
+
+def confine(scratch: str, uid: int | None, limits: Limits) -> list[str]:
+    """Confine this process for good; returns the means that took hold."""
+    means: list[str] = []
+    if _unshare(_NEWNET | _NEWIPC) or _unshare(_NEWUSER | _NEWNET | _NEWIPC):
+        means.append("network namespace")
+    if uid is not None:
+        _become(uid)
+        means.append("own user")
+    _set_limits(limits)
+    means.append("rlimits")
+    if _libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
+        means.append("no new privileges")
+    if landlock.restrict(_readable(), (scratch, *DEVICE_WRITABLE)):
+        means.append("landlock")
+    return means
+
+
+def free_uid() -> int | None:
+    """A user id that nobody else has, where we may choose one: what runs under it is the candidate's."""
+    return FIRST_UID + secrets.randbelow(UIDS) if os.geteuid() == 0 else None
+
+
+def _readable() -> tuple[str, ...]:
+    python = {sys.prefix, sys.base_prefix, *(p for p in sys.path if p), *site.getsitepackages()}
+    return (*SYSTEM_READABLE, *sorted(os.path.realpath(p) for p in python))
+
+
+def _become(uid: int) -> None:
+    """Drop to ``uid`` for good, keeping one capability: to read files, which Landlock then narrows.
+
+    Without it an interpreter installed below a private home could not load its own modules.
+    """
+    libc = _libc()
+    libc.prctl(_KEEPCAPS, 1, 0, 0, 0)
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    keep = _DAC_READ_SEARCH if landlock.abi() else 0
+    header = struct.pack("Ii", _CAPABILITY_V3, 0)
+    data = struct.pack("IIIIII", keep, keep, 0, 0, 0, 0)
+    if libc.capset(header, data) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def _set_limits(limits: Limits) -> None:
+    def cap(which: int, value: int) -> None:
+        _, hard = resource.getrlimit(which)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (value, value))
+
+    cap(resource.RLIMIT_NPROC, limits.processes)
+    cap(resource.RLIMIT_NOFILE, limits.open_files)
+    cap(resource.RLIMIT_FSIZE, limits.file_size)
+    cap(resource.RLIMIT_CORE, 0)
+    if limits.address_space is not None:
+        cap(resource.RLIMIT_AS, _mapped() + limits.address_space)
+
+
+def _mapped() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def _unshare(flags: int) -> bool:
+    return _libc().unshare(flags) == 0
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,399 @@
+"""A task brought to life: its module, its inputs, its outputs, and the precision it runs under.
+
+The task is the user's own code and is trusted; it runs in the oracle's process and nowhere
+else. Everything that goes wrong in it is a :class:`~egg.core.errors.TaskError` that says
+which of its functions failed; a device that runs out of memory is a
+:class:`~egg.core.errors.MachineError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import linecache
+import sys
+import types
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.core.errors import MachineError, TaskError
+from egg.core.policy import Precision
+from egg.core.source import Task
+
+Scalar = bool | int | float | complex
+
+HALF_DTYPES: Mapping[Precision, torch.dtype] = types.MappingProxyType(
+    {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A loaded task. Use as a context manager, or call :meth:`unload`, where many are loaded."""
+
+    task: Task
+    module: types.ModuleType
+
+    @classmethod
+    def load(cls, task: Task) -> Program:
+        """Execute the source in a fresh module that ``inspect``, ``torch.compile`` and Triton can look into.
+
+        Those three ask ``sys.modules`` and ``linecache`` for the source, so both know the
+        module under a name that no other load shares.
+        """
+        unique = f"egg_task_{task.hash}_{uuid.uuid4().hex[:8]}"
+        module = types.ModuleType(unique)
+        module.__file__ = f"<{unique}>"
+        lines = task.source.splitlines(keepends=True)
+        linecache.cache[module.__file__] = (len(task.source), None, lines, module.__file__)
+        sys.modules[unique] = module
+        program = cls(task, module)
+        try:
+            with _blaming(task, "its module-level code"):
+                exec(compile(task.source, module.__file__, "exec"), module.__dict__)
+            program._check_names()
+        except BaseException:
+            program.unload()
+            raise
+        return program
+
+    def unload(self) -> None:
+        """Forget the module: for the many short-lived variants of a task."""
+        sys.modules.pop(self.module.__name__, None)
+        linecache.cache.pop(str(self.module.__file__), None)
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unload()
+
+    def init_arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Constructor arguments from ``get_init_inputs()``: a list, a dict, or ``[[...], {...}]``.
+
+        The last form is read as (positional, keyword) only where the constructor accepts it
+        that way and either names every keyword or could not take the two as they stand.
+        """
+        with _blaming(self.task, "get_init_inputs()"):
+            given = self.module.__dict__["get_init_inputs"]()
+        if given is None:
+            return [], {}
+        if isinstance(given, dict):
+            return [], dict(given)
+        if not isinstance(given, list | tuple):
+            raise TaskError(
+                f"task {self.task.name!r}: get_init_inputs() returned {type(given).__name__}",
+                "return the list of constructor arguments",
+            )
+        if self._is_args_and_kwargs(given):
+            return list(given[0]), dict(given[1])
+        return list(given), {}
+
+    def build(self, seed: int, device: torch.device, precision: Precision) -> nn.Module:
+        """Build ``Model`` as KernelBench does: seed, construct on the CPU, then move.
+
+        The module stays in training mode unless the task's own code calls ``eval()``. Half
+        precision policies cast floating parameters and buffers.
+        """
+        args, kwargs = self.init_arguments()
+        if not self._accepts(args, kwargs):
+            raise TaskError(
+                f"task {self.task.name!r}: Model{_call(args, kwargs)} does not fit Model{self._signature()}",
+                "get_init_inputs() must return the constructor's arguments",
+            )
+        torch.manual_seed(seed)
+        with _blaming(self.task, f"Model{_call(args, kwargs)}"), torch.no_grad():
+            model = self.module.__dict__["Model"](*args, **kwargs)
+        if not isinstance(model, nn.Module):
+            raise TaskError(f"task {self.task.name!r}: Model is not an nn.Module", "derive it from nn.Module")
+        with _blaming(self.task, f"moving the model to {device}"):
+            return model.to(device=device, dtype=HALF_DTYPES.get(precision))
+
+    def inputs(self, seed: int, device: torch.device, precision: Precision) -> list[Any]:
+        """The task's inputs for ``seed``, made on ``device``, with the strides the task gave them.
+
+        ``get_inputs`` runs with ``device`` as the default device, so that gigabytes of random
+        numbers are drawn by the GPU itself; where that fails (a CPU generator, numpy) they
+        are made on the CPU and moved. Only floating tensors are ever cast, and only for a
+        half-precision policy.
+        """
+        get_inputs = self.module.__dict__["get_inputs"]
+        made = None
+        if device.type != "cpu":
+            torch.manual_seed(seed)
+            with contextlib.suppress(TaskError), _blaming(self.task, "get_inputs()"), torch.device(device):
+                made = get_inputs()
+        if made is None:
+            torch.manual_seed(seed)
+            with _blaming(self.task, "get_inputs()"):
+                made = get_inputs()
+        if not isinstance(made, list | tuple):
+            raise TaskError(
+                f"task {self.task.name!r}: get_inputs() returned {type(made).__name__}",
+                "return the list of arguments of Model.forward",
+            )
+        dtype = HALF_DTYPES.get(precision)
+        with _blaming(self.task, f"moving the inputs to {device}"):
+            return list(map_tensors(made, lambda t: _placed(t, device, dtype)))
+
+    def run(self, module: nn.Module, inputs: list[Any]) -> Any:
+        """One forward without gradients; what it raises is the task's fault."""
+        with _blaming(self.task, "Model.forward"), torch.no_grad():
+            return module(*inputs)
+
+    def golden(self, module: nn.Module, inputs: list[Any]) -> Any:
+        """The output of an fp64 run of ``module`` on ``inputs``; neither is touched."""
+        module64, inputs64 = to_double(module, inputs)
+        with double_scope():
+            return self.run(module64, inputs64)
+
+    def _check_names(self) -> None:
+        for name in ("Model", "get_inputs", "get_init_inputs"):
+            if not callable(self.module.__dict__.get(name)):
+                raise TaskError(
+                    f"task {self.task.name!r}: {name} is not callable",
+                    "a task file defines class Model(nn.Module), get_inputs() and get_init_inputs()",
+                )
+
+    def _is_args_and_kwargs(self, given: list[Any] | tuple[Any, ...]) -> bool:
+        match given:
+            case [list() | tuple() as args, dict() as kwargs] if self._accepts(args, kwargs):
+                named = bool(kwargs) and kwargs.keys() <= self._signature().parameters.keys()
+                return named or not self._accepts(given, {})
+        return False
+
+    def _signature(self) -> inspect.Signature:
+        try:
+            return inspect.signature(self.module.__dict__["Model"])
+        except (TypeError, ValueError):
+            anything = [
+                inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+                inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+            ]
+            return inspect.Signature(anything)
+
+    def _accepts(self, args: Any, kwargs: Mapping[Any, Any]) -> bool:
+        try:
+            self._signature().bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
+
+
+def outputs_of(value: Any) -> list[tuple[str, torch.Tensor | Scalar]]:
+    """Flatten an output into named leaves: ``0`` for a lone tensor, else ``1``, ``loss``, ``a.1``."""
+    if isinstance(value, torch.Tensor | Scalar):
+        return [("0", value)]
+    return list(_leaves(value, ()))
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Apply ``change`` to every tensor in nested lists, tuples and dicts, once per tensor object."""
+    seen: dict[int, torch.Tensor] = {}
+
+    def walk(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            if id(item) not in seen:
+                seen[id(item)] = change(item)
+            return seen[id(item)]
+        if isinstance(item, tuple) and hasattr(item, "_fields"):
+            return type(item)(*(walk(i) for i in item))
+        if isinstance(item, list | tuple):
+            return type(item)(walk(i) for i in item)
+        if isinstance(item, dict):
+            return {k: walk(v) for k, v in item.items()}
+        return item
+
+    return walk(value)
+
+
+def to_double(module: nn.Module, inputs: list[Any]) -> tuple[nn.Module, list[Any]]:
+    """Deep copies of a module and its inputs with everything floating in fp64.
+
+    Tensors the module holds as plain attributes are converted too. Run the copies inside
+    :func:`double_scope`.
+    """
+    double = copy.deepcopy(module).to(torch.float64)
+    for part in double.modules():
+        for name, held in list(vars(part).items()):
+            if isinstance(held, torch.Tensor) and held.is_floating_point():
+                setattr(part, name, held.double())
+    return double, map_tensors(inputs, _double_copy)
+
+
+@contextlib.contextmanager
+def double_scope() -> Iterator[None]:
+    """Make fp64 the default dtype, so that tensors a forward creates itself fit its fp64 operands."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def precision_scope(precision: Precision) -> Iterator[None]:
+    """Hold PyTorch's TF32 switches at what ``precision`` declares, and put them back afterwards.
+
+    FP32 switches TF32 off everywhere, TF32 on everywhere; the others are PyTorch's own
+    defaults: off for matrix products, on for cuDNN. PyTorch has two interfaces to these
+    switches and reading the older one raises while the two disagree, so all of the newer
+    ones are made neutral first and the older setters, which keep both in step, do the rest.
+    """
+    matmul, cudnn = {
+        Precision.FP32: (False, False),
+        Precision.TF32: (True, True),
+    }.get(precision, (False, True))
+    saved_old, saved_new = _read_old_switches(), _read_new_switches()
+    try:
+        _write_new_switches(dict.fromkeys(("all", "cudnn"), "none"))
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+        torch.backends.cudnn.allow_tf32 = cudnn
+        yield
+    finally:
+        _write_new_switches(dict.fromkeys(("all", "cudnn"), "none"))
+        _write_old_switches(saved_old)
+        _write_new_switches(saved_new)
+
+
+def _switch_holders() -> dict[str, Any]:
+    backends = torch.backends
+    holders = {
+        "all": backends,
+        "cudnn": backends.cudnn,
+        "matmul": backends.cuda.matmul,
+        "conv": getattr(backends.cudnn, "conv", None),
+        "rnn": getattr(backends.cudnn, "rnn", None),
+        "cpu": getattr(backends.mkldnn, "matmul", None),
+    }
+    return {name: h for name, h in holders.items() if h is not None and hasattr(h, "fp32_precision")}
+
+
+def _read_new_switches() -> dict[str, str]:
+    return {name: holder.fp32_precision for name, holder in _switch_holders().items()}
+
+
+def _write_new_switches(values: Mapping[str, str]) -> None:
+    for name, holder in _switch_holders().items():
+        if name in values and holder.fp32_precision != values[name]:
+            holder.fp32_precision = values[name]
+
+
+def _read_old_switches() -> dict[str, Any]:
+    """The older flags; one that cannot be read (the newer interface overrode it) is left out."""
+    readers: dict[str, Callable[[], Any]] = {
+        "precision": torch.get_float32_matmul_precision,
+        "matmul": lambda: torch.backends.cuda.matmul.allow_tf32,
+        "cudnn": lambda: torch.backends.cudnn.allow_tf32,
+    }
+    found: dict[str, Any] = {}
+    for name, read in readers.items():
+        with contextlib.suppress(RuntimeError):
+            found[name] = read()
+    return found
+
+
+def _write_old_switches(values: Mapping[str, Any]) -> None:
+    if "precision" in values:
+        torch.set_float32_matmul_precision(values["precision"])
+    if "matmul" in values:
+        torch.backends.cuda.matmul.allow_tf32 = values["matmul"]
+    if "cudnn" in values:
+        torch.backends.cudnn.allow_tf32 = values["cudnn"]
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, torch.Tensor | Scalar]]:
+    if isinstance(value, torch.Tensor | Scalar):
+        yield ".".join(path), value
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, str(index)))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, str(key)))
+    else:
+        where = f" at {'.'.join(path)!r}" if path else ""
+        raise TaskError(
+            f"the reference returned {type(value).__name__}{where}, which cannot be compared",
+            "return tensors or numbers, alone or in tuples, lists and dicts",
+        )
+
+
+def _placed(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | None) -> torch.Tensor:
+    """``tensor`` on ``device`` and, if floating, in ``dtype``, with its strides as they are."""
+    want = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+    same_device = tensor.device.type == device.type and device.index in (None, tensor.device.index)
+    if same_device and want == tensor.dtype:
+        return tensor
+    return _restrided(tensor, lambda flat: flat.to(device=device, dtype=want))
+
+
+def _double_copy(tensor: torch.Tensor) -> torch.Tensor:
+    want = torch.float64 if tensor.is_floating_point() else tensor.dtype
+    return _restrided(tensor, lambda flat: flat.to(want, copy=True))
+
+
+def _restrided(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Apply ``change`` to the memory a strided tensor spans, and look at the result the same way.
+
+    ``Tensor.to`` would make expanded or sliced tensors contiguous; the layout is part of
+    the task.
+    """
+    plain = tensor.detach()
+    if plain.layout != torch.strided or plain.numel() == 0 or plain.is_contiguous():
+        moved = change(plain)
+    else:
+        span = 1 + sum((n - 1) * s for n, s in zip(plain.shape, plain.stride(), strict=True))
+        flat = plain.as_strided((span,), (1,))
+        moved = change(flat).as_strided(plain.shape, plain.stride(), 0)
+    return moved.requires_grad_(tensor.requires_grad)
+
+
+def _call(args: list[Any], kwargs: Mapping[str, Any]) -> str:
+    shown = [_brief(a) for a in args] + [f"{k}={_brief(v)}" for k, v in kwargs.items()]
+    return f"({', '.join(shown)})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"<tensor {tuple(value.shape)}>"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+@contextlib.contextmanager
+def _blaming(task: Task, what: str) -> Iterator[None]:
+    """Whatever the task's own code raises becomes a :class:`TaskError` that names ``what`` failed."""
+    try:
+        yield
+    except (TaskError, MachineError):
+        raise
+    except torch.OutOfMemoryError as error:
+        raise MachineError(
+            f"out of memory in {what} of task {task.name!r}: {error}",
+            "use a machine with more memory, or a smaller task",
+        ) from error
+    except (Exception, SystemExit) as error:
+        place = _place(error, task)
+        raise TaskError(
+            f"task {task.name!r}: {what} failed{place}: {type(error).__name__}: {error}",
+            "run the task file by itself: Model(*get_init_inputs())(*get_inputs()) must work",
+        ) from error
+
+
+def _place(error: BaseException, task: Task) -> str:
+    """The innermost line of the task's own source in the traceback."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.startswith(f"<egg_task_{task.hash}_"):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f" at line {line}" if line is not None else ""

@@ -1,0 +1,127 @@
+"""The trusted side of an evaluation: the task's own module, secret questions, and their answers.
+
+Questions are drawn from seeds nobody else sees, after the candidate was loaded; each comes
+with the reference's outputs under the declared precision and with those of an fp64 run.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.core.errors import MachineError, TaskError
+from egg.core.policy import Precision
+from egg.evaluator import exchange
+from egg.evaluator.distributions import redraw, rerandomise
+from egg.evaluator.program import Program, outputs_of, precision_scope
+
+BUILD_SEED = 42
+"""Parameters are built after this seed on both sides, as KernelBench does; it is no secret."""
+FORWARD_SEED = 1234
+"""Set before every forward on both sides, for tasks that draw random numbers."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question with its answers: inputs, the reference's outputs, the fp64 ones."""
+
+    label: str
+    inputs: list[Any]
+    structure: str
+    """The inputs' structure, with the tensors taken out."""
+    tensors: list[torch.Tensor]
+    outputs: list[tuple[str, Any]]
+    golden: list[tuple[str, Any]]
+
+
+@dataclass
+class Reference:
+    """The task's module on the judging device, under the declared precision."""
+
+    program: Program
+    precision: Precision
+    device: torch.device
+    warnings: list[str] = field(default_factory=list)
+    stochastic: bool = False
+    """Whether forward draws random numbers."""
+
+    def __post_init__(self) -> None:
+        with precision_scope(self.precision):
+            self.module: nn.Module = self.program.build(BUILD_SEED, self.device, self.precision)
+        self.initial = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+        self._has_golden = True
+        self.sample = self._first_question()
+
+    def case(self, label: str, distribution: str = "task") -> Case:
+        """A fresh secret question under the weights the module holds now."""
+        seed = secrets.randbits(48)
+        inputs = self.program.inputs(seed, self.device, self.precision)
+        return self.answer(label, redraw(inputs, distribution, seed ^ 0x5EED))
+
+    def answer(self, label: str, inputs: list[Any]) -> Case:
+        """The question ``inputs`` with the answers to it."""
+        structure, tensors = exchange.pack(inputs)
+        outputs = outputs_of(self.run(inputs))
+        return Case(label, inputs, structure, tensors, outputs, self._golden(inputs, outputs))
+
+    def run(self, inputs: list[Any], seed: int = FORWARD_SEED) -> Any:
+        """One forward under the declared precision."""
+        torch.manual_seed(seed)
+        with precision_scope(self.precision):
+            return self.program.run(self.module, inputs)
+
+    def reweigh(self) -> None:
+        """New generic weights, the same kind of numbers but none of the special ones."""
+        rerandomise(self.module, secrets.randbits(48))
+
+    def restore(self) -> None:
+        """Back to the weights the module was built with."""
+        self.module.load_state_dict(self.initial)
+
+    def _first_question(self) -> Case:
+        """Answer once, to learn what the task is like: shapes, randomness, whether it spares its inputs."""
+        inputs = self.program.inputs(secrets.randbits(48), self.device, self.precision)
+        before = [t.clone() for t in exchange.pack(inputs)[1]]
+        outputs = outputs_of(self.run(inputs))
+        if not all(map(same_values, before, exchange.pack(inputs)[1])):
+            raise TaskError(
+                f"task {self.program.task.name!r}: Model.forward changes its inputs in place",
+                "make the reference copy them first: its inputs are compared and reused",
+            )
+        again = outputs_of(self.run(inputs, FORWARD_SEED + 1))
+        self.stochastic = any(_differ(a, b) for (_, a), (_, b) in zip(outputs, again, strict=True))
+        if self.stochastic:
+            self.warnings.append(
+                "the task draws random numbers in forward: both sides run after the same seed"
+            )
+        return self.answer("sample", inputs)
+
+    def _golden(self, inputs: list[Any], outputs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """The fp64 answers, or the reference's own where fp64 has none (dropout, a dtype fixed in code)."""
+        if self.stochastic or not self._has_golden:
+            return outputs
+        torch.manual_seed(FORWARD_SEED)
+        try:
+            return outputs_of(self.program.golden(self.module, inputs))
+        except (TaskError, MachineError) as error:
+            self._has_golden = False
+            why = str(error).splitlines()[0]
+            self.warnings.append(f"errors are relative to the reference itself: no fp64 run ({why})")
+            return outputs
+
+
+def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal in shape, type and every value, NaN equal to NaN."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(torch.equal(a, b)) or bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _differ(a: Any, b: Any) -> bool:
+    """Whether two runs gave different numbers, beyond what another order of summation explains."""
+    a, b = torch.as_tensor(a), torch.as_tensor(b)
+    return not same_values(a, b) and not torch.allclose(a.double(), b.double(), 1e-3, 1e-6, equal_nan=True)

@@ -1,0 +1,341 @@
+"""The same task at another size: small enough for an interpreter, or at odd shapes.
+
+A task's sizes are integers written at module level (``batch_size = 128``, ``N = 2048 * 2``,
+``shape = (3, 224, 224)``) or, failing that, literals inside ``get_inputs`` and
+``get_init_inputs``. Each is a *knob*. Turning knobs is a search with a cheap oracle: the
+program is run on meta tensors, which shows whether the new sizes still fit together and
+what they cost, without touching any data. What a knob means is never guessed from its
+name, except that the batch is the first thing to shrink because it changes the least.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from egg.core.errors import MachineError, TaskError
+from egg.core.policy import Precision
+from egg.core.source import Task
+from egg.evaluator.knobs import SIZE, find_knobs, odd_neighbours, rewritten
+from egg.evaluator.program import Program, outputs_of
+
+FLOORS = ((16, SIZE), (8, SIZE), (8, 16), (2, 8))
+"""Passes of the search: (never below, only knobs that start at or above)."""
+PROBE_SECONDS = 3.0
+SEARCH_SECONDS = 60.0
+
+Sizes = tuple[int, ...]
+
+
+class CannotRescale(TaskError):
+    """No combination of the task's own integers meets the budget."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one forward takes: operations of products and convolutions, and elements made or read."""
+
+    flops: float
+    elements: int
+    least_bytes: int = field(default=0, compare=False)
+    """Inputs, parameters and outputs once each: what must cross the memory bus."""
+    shapes: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
+    """Shapes of inputs, parameters and outputs, in order."""
+
+    def excess(self, max_flops: float, max_elements: int) -> float:
+        """How far beyond the budget, as the logarithm of the factors; 0 is within it."""
+        return math.log(max(1.0, self.flops / max_flops)) + math.log(max(1.0, self.elements / max_elements))
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """A task at other sizes; ``changes`` maps each knob to its old and new value."""
+
+    task: Task
+    changes: dict[str, tuple[int, int]]
+    cost: Cost
+
+
+def rescale(
+    task: Task, *, max_flops: float, max_elements: int, keep_at_least: int = 2, batch_only: bool = False
+) -> Rescaled:
+    """Shrink ``task`` until one forward is within the budget.
+
+    First the batch is halved, down to ``keep_at_least``. Then, again and again, the knob
+    whose halving saves most is halved, among those with which the program still runs on
+    meta tensors. Halving keeps divisibility (heads, groups, patches). When no single knob
+    helps, knobs of equal value are turned together, and only then are sizes below
+    ``SIZE`` touched. With ``batch_only`` nothing but the batch is.
+    """
+    search = _Search(task, max_flops, max_elements, keep_at_least)
+    best = search.shrink_batch(search.measurable(search.original))
+    for floor, start in () if batch_only else FLOORS:
+        if search.excess(best) == 0.0:
+            break
+        best = search.shrink(best, max(floor, keep_at_least), start)
+    if search.excess(best) > 0.0:
+        raise CannotRescale(
+            f"task {task.name!r} cannot be brought within {max_flops:.2g} FLOPs "
+            f"and {max_elements:.2g} elements: {search.account(best)}",
+            "give the task a smaller size, or name its sizes as integers at module level",
+        )
+    return search.result(best)
+
+
+def odd_variant(task: Task) -> Rescaled | None:
+    """A neighbouring size that is not a power of two: batch 3, 37 instead of 32; ``None`` if there is none.
+
+    Kernels that mask nothing, or divide a size by a block without rounding up, are right at
+    round sizes only. Each knob in turn is moved to the first odd neighbour with which the
+    program runs and its shapes change; a size that must be divisible moves to three quarters.
+    """
+    search = _Search(task, math.inf, 1 << 62, 2)
+    best = search.original
+    for index, knob in enumerate(search.knobs):
+        for value in odd_neighbours(knob):
+            trial = (*best[:index], value, *best[index + 1 :])
+            before, after = search.cost(best), search.cost(trial)
+            if before and after and after.shapes != before.shapes:
+                best = trial
+                break
+    return None if best == search.original else search.result(best)
+
+
+def cost_of(task: Task, seconds: float = PROBE_SECONDS) -> Cost:
+    """What one forward of ``task`` costs at its own size; :class:`TaskError` if it does not run on meta."""
+    meta = torch.device("meta")
+    with Program.load(task) as program, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = _on_meta(program)
+        inputs = program.inputs(0, meta, Precision.MATCH)
+        meter = _Meter(seconds)
+        with meter, _WholeRecurrence(meter):
+            value = program.run(module, inputs)
+        given = [t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)]
+        held = [*given, *module.parameters(), *module.buffers()]
+        outputs = [t for _, t in outputs_of(value) if isinstance(t, torch.Tensor)]
+    elements = meter.elements + sum(t.numel() for t in held)
+    least_bytes = sum(t.numel() * t.element_size() for t in (*given, *module.parameters(), *outputs))
+    return Cost(meter.flops, elements, least_bytes, tuple(tuple(t.shape) for t in (*held, *outputs)))
+
+
+def _on_meta(program: Program) -> nn.Module:
+    """The module without data; one whose constructor looks at data is built on the CPU first."""
+    meta = torch.device("meta")
+    try:
+        with meta:
+            return program.build(0, meta, Precision.MATCH)
+    except TaskError:
+        with _NoDraws():
+            return program.build(0, meta, Precision.MATCH)
+
+
+class OutOfTime(TaskError):
+    """A forward on meta tensors took too long to be worth measuring."""
+
+
+class _Search:
+    """The knobs of one task, and what each setting of them costs (remembered)."""
+
+    def __init__(self, task: Task, max_flops: float, max_elements: int, keep_at_least: int) -> None:
+        self.task = task
+        self.knobs = find_knobs(task.source)
+        self.original: Sizes = tuple(k.value for k in self.knobs)
+        self._budget = (max_flops, max_elements)
+        self._keep = keep_at_least
+        self._deadline = time.thread_time() + SEARCH_SECONDS
+        self._costs: dict[Sizes, Cost | None] = {}
+        self._failures: dict[Sizes, str] = {}
+        self._slow: set[Sizes] = set()
+
+    def cost(self, sizes: Sizes) -> Cost | None:
+        """The cost at ``sizes``, or ``None`` where the program does not run there."""
+        if sizes not in self._costs:
+            self._costs[sizes] = self._probe(sizes)
+        return self._costs[sizes]
+
+    def excess(self, sizes: Sizes) -> float:
+        cost = self.cost(sizes)
+        return math.inf if cost is None else cost.excess(*self._budget)
+
+    def measurable(self, sizes: Sizes) -> Sizes:
+        """Halve the largest knob until a forward on meta tensors ends in time (long recurrences do not)."""
+        while self.cost(sizes) is None:
+            largest_first = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+            trials = [self._halved(sizes, (i,), 16) for i in largest_first]
+            usable = (t for t in trials if t != sizes and (self.cost(t) or t in self._slow))
+            trial = next(usable, None) if sizes in self._slow else None
+            if trial is None:
+                raise CannotRescale(
+                    f"task {self.task.name!r} does not run on meta tensors: {self._failures[sizes]}",
+                    "a task that looks at its data, or imports what is not installed, cannot be rescaled",
+                )
+            sizes = trial
+        return sizes
+
+    def shrink_batch(self, sizes: Sizes) -> Sizes:
+        for index, knob in enumerate(self.knobs):
+            while knob.batch and sizes[index] > self._keep and (now := self.excess(sizes)) > 0.0:
+                value = max(self._keep, sizes[index] // 2)
+                trial = (*sizes[:index], value, *sizes[index + 1 :])
+                if self.excess(trial) >= now:
+                    break
+                sizes = trial
+        return sizes
+
+    def shrink(self, sizes: Sizes, floor: int, start: int) -> Sizes:
+        """Halve the most rewarding knob, the largest of equals, until within budget or nothing helps.
+
+        The reward of a move changes little from round to round, so the last known one orders
+        the moves and only the front of the queue is measured again.
+        """
+        moves = [m for m in self._moves() if all(self.knobs[i].value >= start for i in m)]
+        rewards = dict.fromkeys(moves, math.inf)
+        while rewards and (now := self.excess(sizes)) > 0.0 and time.thread_time() < self._deadline:
+            move = max(rewards, key=lambda m: (round(rewards[m], 1), max(sizes[i] for i in m), -len(m)))
+            trial = self._halved(sizes, move, floor)
+            reward = now - self.excess(trial)
+            if reward <= 0.0:
+                del rewards[move]
+                continue
+            rewards[move] = reward
+            if reward >= max(rewards.values()) - 0.1:
+                sizes = trial
+        return sizes
+
+    def result(self, sizes: Sizes) -> Rescaled:
+        cost = self.cost(sizes)
+        if cost is None:
+            raise CannotRescale(self._failures[sizes])
+        paired = zip(self.knobs, self.original, sizes, strict=True)
+        changes = {k.name: (old, new) for k, old, new in paired if old != new}
+        return Rescaled(self._task_at(sizes), changes, cost)
+
+    def account(self, sizes: Sizes) -> str:
+        """What was tried, for the user: the best sizes found and their cost."""
+        if not self.knobs:
+            return "it has no integers at module level or in get_inputs/get_init_inputs to change"
+        at = ", ".join(f"{k.name}={v}" for k, v in zip(self.knobs, sizes, strict=True))
+        cost = self.cost(sizes) or Cost(math.inf, 0)
+        return (
+            f"{len(self._costs)} sizes tried, best {at} with {cost.flops:.2g} FLOPs "
+            f"and {cost.elements:.2g} elements"
+        )
+
+    def _moves(self) -> list[tuple[int, ...]]:
+        """Single knobs, then groups of knobs that share a value, then all that are sizes."""
+        singles = [(i,) for i in range(len(self.knobs))]
+        by_value: dict[int, list[int]] = {}
+        for index, knob in enumerate(self.knobs):
+            by_value.setdefault(knob.value, []).append(index)
+        groups = [tuple(g) for g in by_value.values() if len(g) > 1]
+        sizes = tuple(i for i, k in enumerate(self.knobs) if k.value >= SIZE)
+        groups += [sizes] if len(sizes) > 1 and sizes not in groups else []
+        return singles + groups
+
+    def _halved(self, sizes: Sizes, move: tuple[int, ...], floor: int) -> Sizes:
+        halves = {i: (sizes[i] + 1) // 2 for i in move}
+        if any(h < floor for h in halves.values()):
+            return sizes
+        return tuple(halves.get(i, s) for i, s in enumerate(sizes))
+
+    def _task_at(self, sizes: Sizes) -> Task:
+        changed = [(k, v) for k, v in zip(self.knobs, sizes, strict=True) if v != k.value]
+        return Task(
+            self.task.name, rewritten(self.task.source, changed), self.task.level, self.task.problem_id
+        )
+
+    def _probe(self, sizes: Sizes) -> Cost | None:
+        try:
+            return cost_of(self._task_at(sizes))
+        except (TaskError, MachineError) as error:
+            self._failures[sizes] = error.message
+            if isinstance(error, OutOfTime):
+                self._slow.add(sizes)
+            return None
+
+
+class _Meter(TorchDispatchMode):
+    """Counts operations and the elements each operator makes (views make none), for so many seconds.
+
+    They are seconds of this thread, from the first operator on: PyTorch imports its compiler
+    the first time that a dispatch mode sees one.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.flops = 0.0
+        self.elements = 0
+        self._seconds = seconds
+        self._started: float | None = None
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self._started is None:
+            self._started = time.thread_time()
+        if time.thread_time() - self._started > self._seconds:
+            raise OutOfTime("a forward on meta tensors takes too long")
+        out = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.flops += formula(*args, **(kwargs or {}), out_val=out)
+        returns = func._schema.returns
+        fresh = itertools.chain.from_iterable(
+            tree_leaves(item)
+            for item, told in zip(out if isinstance(out, tuple) else (out,), returns, strict=False)
+            if told.alias_info is None
+        )
+        self.elements += sum(t.numel() for t in fresh if isinstance(t, torch.Tensor))
+        return out
+
+
+class _WholeRecurrence(TorchFunctionMode):
+    """Answers for a whole recurrent layer by its shapes, instead of running every time step of it."""
+
+    STATES = {"lstm": 2, "gru": 1, "rnn_tanh": 1, "rnn_relu": 1}  # noqa: RUF012
+
+    def __init__(self, meter: _Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        states = self.STATES.get(getattr(func, "__name__", ""))
+        if states is None or len(args) != 9 or not isinstance(args[2], list | tuple):
+            return func(*args, **(kwargs or {}))
+        sequence, hidden, weights, bidirectional = args[0], args[1], args[2], args[7]
+        first = hidden[0] if states == 2 else hidden
+        width = first.shape[-1] * (2 if bidirectional else 1)
+        steps = sequence.numel() // sequence.shape[-1]
+        output = sequence.new_empty((*sequence.shape[:-1], width))
+        self._meter.flops += 2.0 * steps * sum(w.numel() for w in weights if w.dim() == 2)
+        self._meter.elements += output.numel() * (len(weights) // 4)
+        return (output, *hidden) if states == 2 else (output, hidden)
+
+
+class _NoDraws(TorchFunctionMode):
+    """Leaves parameters as allocated: random initialisation is most of a constructor's time."""
+
+    DRAWS = frozenset({"normal_", "uniform_", "erfinv_", "clamp_"})
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        init = getattr(func, "__module__", "") == "torch.nn.init"
+        if init or getattr(func, "__name__", "") in self.DRAWS:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,54 @@
+"""The static gate: is the kernel file something an honest author would write?
+
+The file is parsed, never run. Names are resolved to what they stand for (``import torch as t``,
+``o = t.ops``, ``getattr(torch, "ops")`` all mean ``torch.ops``), then each family of rules walks the
+tree: the language (imports, names, attributes, classes, exceptions), state that outlives a call, the
+presence of a kernel, and, where library calls are forbidden, compute outside the candidate's kernels.
+
+The rules refuse roads, not destinations: a cheat that keeps to plain code is left to the gates that
+watch the candidate run. What the rules buy is that those gates cannot be dodged.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from egg.core.evaluation import Refusal
+from egg.core.policy import LibraryCalls
+from egg.core.source import Candidate
+from egg.evaluator.static import kernels, language, library, state
+from egg.evaluator.static.findings import Finding, Findings
+from egg.evaluator.static.scopes import Program, TangledError
+
+__all__ = ["Finding", "Findings", "check", "findings"]
+
+
+def check(candidate: Candidate, library_calls: LibraryCalls) -> Refusal | None:
+    """Refuse the candidate for the first offence in its text, or return ``None``."""
+    return findings(candidate.source, library_calls).refusal()
+
+
+def findings(source: str, library_calls: LibraryCalls) -> Findings:
+    """Every offence in the source, in reading order."""
+    try:
+        program = Program(ast.parse(source))
+        return Findings.of(_find(program, library_calls))
+    except SyntaxError as error:
+        return _only(Finding(error.lineno or 0, "static.syntax", f"not valid Python: {error.msg}"))
+    except (ValueError, MemoryError) as error:
+        return _only(Finding(0, "static.syntax", f"not readable as Python: {error}"))
+    except (RecursionError, TangledError):
+        return _only(Finding(0, "static.dynamic", "the code is nested or renamed too deeply to be followed"))
+
+
+def _find(program: Program, library_calls: LibraryCalls) -> Iterator[Finding]:
+    yield from language.find(program)
+    yield from state.find(program)
+    yield from kernels.find(program)
+    if library_calls is LibraryCalls.FORBID:
+        yield from library.find(program)
+
+
+def _only(finding: Finding) -> Findings:
+    return Findings((finding,))

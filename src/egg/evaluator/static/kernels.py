@@ -1,0 +1,34 @@
+"""Rules on what must be there: a ``ModelNew`` and at least one Triton kernel."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from egg.evaluator.static.findings import Finding
+from egg.evaluator.static.scopes import Program
+
+
+def find(program: Program) -> Iterator[Finding]:
+    if not jit_functions(program) and not _jit_calls(program):
+        yield Finding(0, "static.no_kernel", "no function is decorated with @triton.jit")
+    if "ModelNew" not in program.root.bindings:
+        yield Finding(0, "static.no_model", "ModelNew is not defined")
+
+
+def jit_functions(program: Program) -> set[ast.AST]:
+    """Functions that run on the GPU: decorated with ``triton.jit``, whatever else is stacked on top."""
+    return {
+        node
+        for node in program.nodes()
+        if isinstance(node, ast.FunctionDef) and any(_is_jit(program, d) for d in node.decorator_list)
+    }
+
+
+def _is_jit(program: Program, decorator: ast.expr) -> bool:
+    plain = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return bool(program.paths(plain) & {"triton.jit", "triton.constexpr_function"})
+
+
+def _jit_calls(program: Program) -> bool:
+    return any(isinstance(n, ast.Call) and "triton.jit" in program.paths(n.func) for n in program.nodes())

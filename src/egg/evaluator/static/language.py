@@ -1,0 +1,262 @@
+"""Rules on the language itself: imports, names, attributes, classes, exception handling."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from egg.evaluator.static.findings import Finding
+from egg.evaluator.static.namespaces import is_module, judge, judge_import
+from egg.evaluator.static.scopes import Program, line
+from egg.evaluator.static.vocabulary import (
+    ALLOWED_DUNDER_ATTRIBUTES,
+    ALLOWED_DUNDER_METHODS,
+    ALLOWED_DUNDER_NAMES,
+    DENIED_ATTRIBUTES,
+    DENIED_BUILTINS,
+)
+
+BASES = frozenset(
+    ["torch.autograd.Function", "abc.ABC", "typing.NamedTuple", "typing.Protocol", "typing.TypedDict"]
+)
+NOT_MODULES = frozenset(["Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer"])
+
+
+def find(program: Program) -> Iterator[Finding]:
+    """Every offence against the language rules."""
+    own = _own_private_names(program)
+    for node in program.nodes():
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                yield from _imports(node)
+            case ast.Name():
+                yield from _name(program, node)
+                yield from _module_as_value(program, node)
+            case ast.Attribute():
+                yield from _attribute(program, node, node.value, node.attr, own)
+                yield from _module_as_value(program, node)
+            case ast.Call():
+                yield from _call(program, node, own)
+            case ast.ClassDef():
+                yield from _class(program, node)
+            case ast.FunctionDef() if _is_dunder(node.name) and program.class_of(node):
+                yield from _special_method(node)
+            case ast.Try() | ast.TryStar():
+                yield from _try(program, node)
+            case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
+                yield Finding(line(node), "static.dynamic", "coroutines run code out of order")
+            case ast.MatchClass():
+                for name in node.kwd_attrs:
+                    yield from _attribute_name(node, name, own)
+
+
+# -- imports and names -----------------------------------------------------------------------------
+
+
+def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
+    if isinstance(node, ast.Import):
+        paths = [a.name for a in node.names]
+    elif node.level or node.module is None:
+        yield Finding(line(node), "static.import", "a relative import")
+        return
+    else:
+        paths = [f"{node.module}.{a.name}" for a in node.names]
+    for path in paths:
+        if path.endswith(".*"):
+            yield Finding(line(node), "static.import", f"imports every name of {path[:-2]}")
+        elif verdict := judge_import(path):
+            yield Finding(line(node), *verdict)
+
+
+def _name(program: Program, node: ast.Name) -> Iterator[Finding]:
+    """A built-in is dangerous unless a function really has a variable of that name."""
+    name = node.id
+    if _is_dunder(name) and name not in ALLOWED_DUNDER_NAMES and name not in DENIED_BUILTINS:
+        yield Finding(line(node), "static.private", f"uses {name}")
+    if name in DENIED_BUILTINS and isinstance(node.ctx, ast.Load):
+        _, local = program.lookup(name, program.scope_of[node])
+        if not local:
+            code, why = DENIED_BUILTINS[name]
+            yield Finding(line(node), code, f"{name} {why}")
+
+
+def _module_as_value(program: Program, node: ast.Name | ast.Attribute) -> Iterator[Finding]:
+    """A module may be dotted into or given another name, nothing else: otherwise it could not be followed."""
+    if not isinstance(node.ctx, ast.Load):
+        return
+    modules = sorted(p for p in program.paths(node) if is_module(p))
+    if not modules:
+        return
+    up = program.parent_of[node]
+    dotted = isinstance(up, ast.Attribute) or (
+        isinstance(up, ast.Call)
+        and isinstance(up.func, ast.Name)
+        and up.func.id in ("getattr", "hasattr", "setattr")
+        and up.args[0] is node
+    )
+    renamed = (
+        isinstance(up, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+        and up.value is node
+        and all(isinstance(t, ast.Name) for t in (up.targets if isinstance(up, ast.Assign) else [up.target]))
+        and program.scope_of[up].kind != "class"
+    )
+    if not (dotted or renamed or isinstance(up, ast.Compare | ast.Expr)):
+        yield Finding(line(node), "static.dynamic", f"hands the module {modules[0]} around as a value")
+
+
+# -- attributes ------------------------------------------------------------------------------------
+
+
+def _attribute(
+    program: Program, node: ast.expr, receiver: ast.expr, name: str, own: frozenset[str]
+) -> Iterator[Finding]:
+    """Judge the whole dotted path where it is known, and the attribute's name in any case."""
+    before = program.paths(receiver)
+    for path in sorted(before):
+        if judge(path) is None and (verdict := judge(f"{path}.{name}")):
+            yield Finding(line(node), *verdict)
+            return
+    if not before:
+        yield from _attribute_name(node, name, own)
+    elif name in DENIED_ATTRIBUTES:
+        code, why = DENIED_ATTRIBUTES[name]
+        yield Finding(line(node), code, f".{name} {why}")
+
+
+def _attribute_name(node: ast.AST, name: str, own: frozenset[str]) -> Iterator[Finding]:
+    if name in DENIED_ATTRIBUTES:
+        code, why = DENIED_ATTRIBUTES[name]
+        yield Finding(line(node), code, f".{name} {why}")
+    elif _is_dunder(name):
+        if name not in ALLOWED_DUNDER_ATTRIBUTES:
+            yield Finding(line(node), "static.private", f"uses .{name}")
+    elif name.startswith("_") and name != "_version" and name not in own:
+        yield Finding(line(node), "static.private", f"uses .{name}, which this file does not define")
+
+
+def _own_private_names(program: Program) -> frozenset[str]:
+    """Private names that the file itself gives to attributes of ``self`` or to methods."""
+    names: set[str] = set()
+    for node in program.nodes():
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), ctx=ast.Store()):
+                names.add(node.attr)
+            case ast.FunctionDef() if program.class_of(node):
+                names.add(node.name)
+            case ast.Call(
+                func=ast.Attribute(attr="register_buffer" | "register_parameter"), args=[first, *_]
+            ):
+                if isinstance(first, ast.Constant):
+                    names.add(str(first.value))
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                if program.scope_of[node].kind == "class":
+                    names.add(name)
+    return frozenset(n for n in names if n.startswith("_") and not _is_dunder(n))
+
+
+def _call(program: Program, node: ast.Call, own: frozenset[str]) -> Iterator[Finding]:
+    match node:
+        case ast.Call(func=ast.Name(id="getattr" | "setattr" as verb), args=[receiver, name, *_]):
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield from _attribute(program, node, receiver, name.value, own)
+                if verb == "setattr":
+                    yield from _setattr(program, node, receiver, name.value)
+            elif not _has_literal_prefix(name):
+                yield Finding(line(node), "static.dynamic", f"{verb} with a computed name")
+            elif program.paths(receiver):
+                yield Finding(
+                    line(node), "static.dynamic", f"{verb} with a computed name on an imported object"
+                )
+        case ast.Call(func=ast.Name(id="type"), args=[_, _, _]):
+            yield Finding(
+                line(node), "static.dynamic", "type(...) with three arguments makes a class at run time"
+            )
+        case ast.Call(func=ast.Attribute(attr="format_map")):
+            yield Finding(line(node), "static.dynamic", "format_map reads attributes named in a string")
+        case ast.Call(func=ast.Attribute(value=text, attr="format")):
+            constant = isinstance(text, ast.Constant) and isinstance(text.value, str)
+            if not constant or "._" in str(text.value) or "[_" in str(text.value):  # type: ignore[attr-defined]
+                yield Finding(line(node), "static.dynamic", "a format string that reads attributes")
+    if isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr"):
+        return
+    for argument in node.args:
+        if isinstance(argument, ast.Name) and argument.id in ("getattr", "setattr"):
+            yield Finding(line(node), "static.dynamic", f"{argument.id} handed to another function")
+
+
+def _setattr(program: Program, node: ast.Call, receiver: ast.expr, name: str) -> Iterator[Finding]:
+    if not (isinstance(receiver, ast.Name) and receiver.id == "self"):
+        yield Finding(line(node), "static.patch", f"setattr of {name!r} on something other than self")
+
+
+def _has_literal_prefix(name: ast.expr) -> bool:
+    """``f"weight_l{i}"``: the literal beginning rules private names out."""
+    if not isinstance(name, ast.JoinedStr) or not name.values:
+        return False
+    first = name.values[0]
+    return isinstance(first, ast.Constant) and len(str(first.value)) > 1 and str(first.value)[0].isalpha()
+
+
+# -- classes and exceptions ------------------------------------------------------------------------
+
+
+def _class(program: Program, node: ast.ClassDef) -> Iterator[Finding]:
+    for base in node.bases:
+        plain = base.value if isinstance(base, ast.Subscript) else base
+        paths = program.paths(plain)
+        own = [d for d in program.definitions(plain) if isinstance(d, ast.ClassDef)]
+        builtin_object = isinstance(plain, ast.Name) and plain.id == "object"
+        bad = sorted(p for p in paths if not _allowed_base(p))
+        if bad:
+            yield Finding(line(node), "static.subclass", f"class {node.name} derives from {bad[0]}")
+        elif not (paths or own or builtin_object):
+            name = ast.unparse(base)
+            yield Finding(
+                line(node), "static.subclass", f"class {node.name} derives from {name}, which is not known"
+            )
+    for keyword in node.keywords:
+        if keyword.arg == "metaclass" and program.paths(keyword.value) != {"abc.ABCMeta"}:
+            yield Finding(line(node), "static.subclass", f"class {node.name} has a metaclass")
+
+
+def _allowed_base(path: str) -> bool:
+    last = path.rsplit(".", 1)[-1]
+    if path.startswith("torch.nn."):
+        return last not in NOT_MODULES
+    return path in BASES or path.startswith(("enum.", "typing.Generic"))
+
+
+def _special_method(node: ast.FunctionDef) -> Iterator[Finding]:
+    if node.name in ALLOWED_DUNDER_METHODS:
+        return
+    if node.name in ("__torch_function__", "__torch_dispatch__"):
+        yield Finding(line(node), "static.subclass", f"defines {node.name}: results must be plain tensors")
+    elif node.name in ("__exit__", "__enter__"):
+        yield Finding(line(node), "static.try", f"defines {node.name}: a context manager can swallow errors")
+    else:
+        yield Finding(
+            line(node), "static.dynamic", f"defines {node.name}, which Python calls behind the reader's back"
+        )
+
+
+def _try(program: Program, node: ast.Try | ast.TryStar) -> Iterator[Finding]:
+    """Only a guard around imports at module level may catch anything."""
+    guard = (
+        isinstance(program.parent_of[node], ast.Module)
+        and all(isinstance(s, ast.Import | ast.ImportFrom) for s in node.body)
+        and all(
+            isinstance(s, ast.Import | ast.ImportFrom | ast.Assign | ast.Pass)
+            for h in node.handlers
+            for s in h.body
+        )
+        and not node.finalbody
+        and not node.orelse
+    )
+    if not guard:
+        where = program.function_of(node)
+        place = f"in {where.name}" if where else "outside an import guard"
+        yield Finding(line(node), "static.try", f"try/except {place}")
+
+
+def _is_dunder(name: str) -> bool:
+    return len(name) > 4 and name.startswith("__") and name.endswith("__")

@@ -1,0 +1,61 @@
+"""What the zygote does once so that no candidate has to wait for it.
+
+Triton's first compilation in a process hashes its whole installation, asks ptxas for its
+version and loads the pass pipeline: two seconds. Its first launch builds a helper library
+with the C compiler: two more. The first is inherited by fork as memory, the second as files,
+which every child gets a copy of. No CUDA context is made here: forked children could not use it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What the children of a zygote are for."""
+
+    INTERPRET = "interpret"
+    COMPILE = "compile"
+    CUDA = "cuda"
+
+
+def prewarm(kind: Kind, cache: str) -> None:
+    """Import and compile ahead; what can be inherited as files goes to ``cache``."""
+    from egg.evaluator import worker  # noqa: F401
+
+    if kind is Kind.INTERPRET:
+        from egg.evaluator import interpreter  # noqa: F401
+
+        return
+    from egg.evaluator import offline  # noqa: F401
+
+    os.environ["TRITON_CACHE_DIR"] = cache
+    _compile_once()
+    if kind is Kind.CUDA:
+        _build_driver_library()
+
+
+def _compile_once() -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from egg.evaluator.worker.canary import increment
+
+    signature = {"pointer": "*fp32", "size": "i32", "BLOCK": "constexpr"}
+    source = ASTSource(increment, signature, {(2,): 256}, {(0,): [["tt.divisibility", 16]]})
+    triton.compile(source, target=GPUTarget("cuda", 90, 32))
+
+
+def _build_driver_library() -> None:
+    """Newer Tritons ship it ready-made; where building it fails, the first launch will say why."""
+    try:
+        from triton.backends.nvidia.driver import CudaUtils
+    except ImportError:
+        return
+    try:
+        CudaUtils()
+    except Exception as error:  # a convenience only: the child that needs it reports the fault properly
+        print(f"egg: Triton's driver library was not built ahead: {error}", file=sys.stderr)

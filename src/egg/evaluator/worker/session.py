@@ -1,0 +1,267 @@
+"""The commands a worker obeys, one method each.
+
+``load`` imports the candidate and builds ``ModelNew``; ``attach`` opens the oracle's
+memory; ``weights`` loads parameters; ``forward``, ``recheck``, ``calls`` and ``time`` run
+it; ``fresh`` starts over with a new instance; ``capture`` compiles it for a GPU that is
+not there; ``profile`` asks PyTorch's profiler.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.core.policy import Precision
+from egg.evaluator import arena as arenas
+from egg.evaluator import exchange
+from egg.evaluator.arena import Arena, Slot
+from egg.evaluator.ops import Recorder
+from egg.evaluator.program import HALF_DTYPES, outputs_of, precision_scope
+from egg.evaluator.worker import faults, stopwatch
+from egg.evaluator.worker.launches import InterpretedLaunches, JitLaunches, Launches
+
+
+class Session:
+    """State of one candidate process."""
+
+    def __init__(self) -> None:
+        self._device = torch.device("cpu")
+        self._launches: Launches | None = None
+        self._arena: Arena | None = None
+        self._views: dict[Slot, torch.Tensor] = {}
+        self._make: Callable[[], nn.Module] | None = None
+        self._module: nn.Module | None = None
+        self._kept: list[tuple[str, Any]] = []
+        self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
+
+    def serve(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Obey one command; what the candidate raises is answered as a fault."""
+        arguments = {k: v for k, v in request.items() if k not in ("id", "command")}
+        if fds:
+            arguments["fds"] = fds
+        try:
+            return getattr(self, f"on_{request['command']}")(**arguments) or {}
+        except BaseException as error:
+            return {"fault": faults.describe(error)}
+
+    def on_warm(self, device: str, watch: bool, memory_fraction: float | None = None) -> None:
+        """Touch the device and set up the watch over launches, before there is a candidate."""
+        self._device = torch.device(device)
+        if watch:
+            interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+            self._launches = InterpretedLaunches() if interpreted else JitLaunches()
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+            if memory_fraction is not None:
+                torch.cuda.set_per_process_memory_fraction(memory_fraction, self._device)
+            torch.zeros(1, device=self._device).add_(1).item()
+
+    def on_canary(self) -> dict[str, Any]:
+        """Prove that this machine still runs a kernel and gets it right."""
+        from egg.evaluator.worker.canary import increments
+
+        return {"healthy": increments(self._device)}
+
+    def on_attach(self, handle: dict[str, Any], fds: list[int] | None = None) -> None:
+        self._arena = arenas.attach(handle, fds or [])
+        self._views.clear()
+
+    def on_load(
+        self, source: str, init: str, seed: int, precision: str, build: bool = True
+    ) -> dict[str, Any]:
+        """Import the candidate and build ``ModelNew`` as KernelBench builds it.
+
+        Without ``build`` both are left to the capture: a file may ask for the GPU when it is imported.
+        """
+        args, kwargs = exchange.unwhole(init)
+        policy = Precision(precision)
+        precision_scope(policy).__enter__()  # for the rest of this process's life
+        imported: list[Any] = []
+
+        def make() -> nn.Module:
+            if not imported:
+                imported.append(import_candidate(source))
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                module = imported[0].ModelNew(*args, **kwargs)
+            return module.to(device=self._device, dtype=HALF_DTYPES.get(policy))
+
+        self._make = make
+        return self.on_fresh() if build else {}
+
+    def on_fresh(self, reload: bool = True) -> dict[str, Any]:
+        """A new instance, as if the process had just started, with the weights last loaded."""
+        assert self._make is not None
+        self._kept = []
+        self._module = self._make()
+        state = self._module.state_dict()
+        if reload and self._loaded is not None:
+            self.on_weights(*self._loaded)
+        described = {name: [list(t.shape), str(t.dtype)] for name, t in state.items()}
+        return {"state": described, "parameters": [n for n, _ in self._module.named_parameters()]}
+
+    def on_weights(self, names: dict[str, str], slots: dict[str, Any]) -> None:
+        """Load weights the way a user would: ``load_state_dict``, so that hooks and versions see it."""
+        assert self._module is not None
+        self._loaded = (names, slots)
+        state = {own: self._view(slots[theirs]).clone() for own, theirs in names.items()}
+        self._module.load_state_dict(state, strict=False)
+
+    def on_state(self, names: dict[str, str], slots: dict[str, Any]) -> None:
+        """Copy the module's own parameters and buffers out, for comparison."""
+        assert self._module is not None
+        state = self._module.state_dict()
+        for own, theirs in names.items():
+            self._view(slots[theirs]).copy_(state[own])
+        self._synchronize()
+
+    def on_forward(
+        self,
+        inputs: str,
+        slots: list[Any],
+        outputs: list[Any],
+        seed: int,
+        traced: bool = False,
+        skip: list[str] | None = None,
+        keep: bool = False,
+    ) -> dict[str, Any]:
+        """One forward; its outputs are described, and copied where they fit."""
+        assert self._launches is not None
+        self._launches.reset()
+        self._launches.skip(set(skip or ()))
+        arguments = self._arguments(inputs, slots)
+        recorder = Recorder(poison_empties=True, keep_fingerprints=skip is not None)
+        torch.manual_seed(seed)
+        try:
+            if traced:
+                with recorder:
+                    result = self._call(arguments)
+            else:
+                result = self._call(arguments)
+            self._synchronize()
+        finally:
+            self._launches.skip(set())
+        leaves = outputs_of(result)
+        if keep:
+            self._kept = leaves
+        described = self._deliver(leaves, outputs)
+        return {
+            "outputs": described,
+            "ops": dict(recorder.compute),
+            "launches": self._launches.counts(),
+            "fingerprints": [f for f in recorder.fingerprints if math.isfinite(f[1] + f[2])],
+        }
+
+    def on_recheck(self, outputs: list[Any]) -> dict[str, Any]:
+        """Copy out again the outputs that an earlier ``forward`` was told to keep."""
+        return {"outputs": self._deliver(self._kept, outputs)}
+
+    def on_calls(self, sets: list[Any], seed: int) -> None:
+        """Run once per input set and deliver every output; the oracle holds the clock."""
+        torch.manual_seed(seed)
+        prepared = [
+            (self._arguments(s["inputs"], s["slots"]), [o and self._view(o) for o in s["outputs"]])
+            for s in sets
+        ]
+        for arguments, destinations in prepared:
+            for destination, (_, leaf) in zip(destinations, outputs_of(self._call(arguments)), strict=True):
+                if isinstance(destination, torch.Tensor) and isinstance(leaf, torch.Tensor):
+                    destination.copy_(leaf)
+        self._synchronize()
+
+    def on_time(
+        self, sets: list[Any], repeats: int, recheck: int, outputs: list[Any], seed: int
+    ) -> dict[str, Any]:
+        """Time ``repeats`` calls, rotating over the input sets; deliver the output of call ``recheck``."""
+        prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
+        torch.manual_seed(seed)
+        milliseconds, kept = stopwatch.time_calls(
+            lambda i: self._call(prepared[i % len(prepared)]), repeats, self._device, keep=recheck
+        )
+        self._deliver(outputs_of(kept), outputs)
+        return {"milliseconds": milliseconds}
+
+    def on_profile(self, inputs: str, slots: list[Any], seed: int) -> dict[str, Any]:
+        """Device time by kernel name and the streams used, over one warm call."""
+        arguments = self._arguments(inputs, slots)
+        torch.manual_seed(seed)
+        return stopwatch.profile_call(lambda: self._call(arguments), self._device)
+
+    def on_capture(self, inputs: str, specs: list[Any], target: dict[str, Any]) -> dict[str, Any]:
+        """Run the forward at full size on fake tensors and compile every launch for ``target``."""
+        from egg.evaluator.worker.precompile import precompile
+
+        assert self._make is not None
+        self._device = torch.device("cuda")
+        return precompile(self._make, inputs, specs, target)
+
+    def _call(self, arguments: list[Any]) -> Any:
+        assert self._module is not None
+        with torch.no_grad():
+            return self._module(*arguments)
+
+    def _arguments(self, structure: str, slots: list[Any]) -> list[Any]:
+        return exchange.unpack(structure, [self._view(s) for s in slots])
+
+    def _view(self, slot: dict[str, Any]) -> torch.Tensor:
+        """The tensor at ``slot``: one object for the life of the process, as a caller would hold it."""
+        assert self._arena is not None
+        key = Slot.from_json(slot)
+        if key not in self._views:
+            self._views[key] = self._arena.view(key)
+        return self._views[key]
+
+    def _deliver(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> list[dict[str, Any]]:
+        described = [_describe(path, leaf) for path, leaf in leaves]
+        for (_, leaf), slot in zip(leaves, outputs, strict=False):
+            if slot is None or not isinstance(leaf, torch.Tensor):
+                continue
+            destination = self._view(slot)
+            if leaf.shape == destination.shape and leaf.dtype == destination.dtype and not leaf.is_sparse:
+                destination.copy_(leaf)
+        self._synchronize()
+        return described
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def _describe(path: str, leaf: Any) -> dict[str, Any]:
+    if not isinstance(leaf, torch.Tensor):
+        return {
+            "path": path,
+            "type": "number",
+            "number": abs(leaf) if isinstance(leaf, complex) else float(leaf),
+        }
+    return {
+        "path": path,
+        "shape": list(leaf.shape),
+        "dtype": str(leaf.dtype),
+        "device": leaf.device.type,
+        "type": type(leaf).__qualname__,
+        "layout": str(leaf.layout),
+    }
+
+
+def import_candidate(source: str) -> Any:
+    """Import the candidate from a file of its own, so that Triton can read its source."""
+    path = os.path.join(os.getcwd(), faults.CANDIDATE_FILE)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(source)
+    spec = importlib.util.spec_from_file_location("candidate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["candidate"] = module
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "ModelNew", None)):
+        raise ImportError("the kernel file defines no ModelNew")
+    return module

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from egg.core.errors import KernelFileError, TaskError
+from egg.core.source import Candidate, Task, content_hash
+
+TASK = """
+import torch
+class Model(torch.nn.Module):
+    pass
+def get_inputs(): return []
+def get_init_inputs(): return []
+"""
+KERNEL = "class ModelNew: pass\n"
+
+
+def test_a_task_file(tmp_path):
+    path = tmp_path / "square.py"
+    path.write_text(TASK)
+    task = Task.from_file(path)
+    assert (task.name, task.source, task.level) == ("square", TASK, None)
+
+
+def test_a_task_line():
+    line = json.dumps({"level": 1, "problem_id": 7, "name": "seven", "code": TASK})
+    task = Task.from_json_line(line)
+    assert (task.name, task.level, task.problem_id) == ("seven", 1, 7)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"name": "x"}', "3", '{"code": "", "name": "x"}'])
+def test_a_bad_task_line(line):
+    with pytest.raises(TaskError):
+        Task.from_json_line(line)
+
+
+@pytest.mark.parametrize("missing", ["Model", "get_inputs", "get_init_inputs"])
+def test_a_task_says_what_it_lacks(missing):
+    with pytest.raises(TaskError, match=missing):
+        Task("t", TASK.replace(missing, "other"))
+
+
+def test_names_bound_by_assignment_or_import_count():
+    Task("t", "from x import Model\nget_inputs = get_init_inputs = lambda: []\n")
+
+
+def test_syntax_errors_name_the_line(tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("x = 1\nclass (:\n")
+    with pytest.raises(TaskError, match="line 2"):
+        Task.from_file(path)
+    with pytest.raises(KernelFileError, match="line 2"):
+        Candidate.from_file(path)
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(TaskError, match="no such file"):
+        Task.from_file(tmp_path / "absent.py")
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(KernelFileError, match="cannot read"):
+        Candidate.from_file(tmp_path / "bytes.py")
+    with pytest.raises(KernelFileError, match="cannot read"):
+        Candidate.from_file(tmp_path)
+
+
+def test_a_kernel_file_needs_modelnew(tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text(KERNEL)
+    assert Candidate.from_file(path).name == "k"
+    path.write_text("class Model: pass\n")
+    with pytest.raises(KernelFileError, match="ModelNew"):
+        Candidate.from_file(path)
+
+
+def test_nothing_is_run(tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text("raise SystemExit\n" + KERNEL)
+    assert Candidate.from_file(path).source.startswith("raise SystemExit")
+
+
+def test_hash_ignores_line_ends_and_trailing_space_only():
+    assert content_hash("a = 1\nb = 2\n") == content_hash("\r\na = 1  \r\nb = 2")
+    assert content_hash("a = 1\n") != content_hash("a =  1\n")
+    assert content_hash("if x:\n  y\n") != content_hash("if x:\n y\n")

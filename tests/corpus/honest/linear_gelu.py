@@ -1,0 +1,42 @@
+"""Matrix product, bias and GELU in one kernel, no library call.
+
+task: linear_gelu
+needs: cpu
+policy: library_calls=forbid
+"""
+
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def linear_gelu(x, w, b, y, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k0 in range(0, K, BK):
+        rk = k0 + tl.arange(0, BK)
+        tx = tl.load(x + rm[:, None] * K + rk[None, :], mask=(rm[:, None] < M) & (rk[None, :] < K), other=0.0)
+        tw = tl.load(w + rn[:, None] * K + rk[None, :], mask=(rn[:, None] < N) & (rk[None, :] < K), other=0.0)
+        acc = tl.dot(tx, tw.T, acc, input_precision="ieee")
+    h = acc + tl.load(b + rn, mask=rn < N, other=0.0)[None, :]
+    h = 0.5 * h * (1.0 + tl.erf(h * 0.7071067811865476))
+    tl.store(y + rm[:, None] * N + rn[None, :], h, mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+def launch(x, w, b, y):
+    (M, K), N = x.shape, w.shape[0]
+    linear_gelu[(triton.cdiv(M, 32), triton.cdiv(N, 32))](x, w, b, y, M, N, K, BM=32, BN=32, BK=32)
+    return y
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = x.new_empty(x.shape[0], self.linear.weight.shape[0])
+        return launch(x, self.linear.weight, self.linear.bias, y)

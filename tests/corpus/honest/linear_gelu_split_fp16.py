@@ -1,0 +1,59 @@
+"""Operands split into fp16 high and low parts under exact power-of-two scales, three products: fp32-grade
+results from 16-bit tensor cores.
+
+task: linear_gelu
+needs: cpu
+"""
+
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled_split(v):
+    """Per row: an exact power-of-two scale, the fp16 high part, the fp16 rest, and the inverse scale."""
+    top = tl.max(tl.abs(v), axis=1)
+    e = (top.to(tl.int32, bitcast=True) >> 23) & 255
+    e = tl.minimum(tl.maximum(e, 9), 254)
+    scale = ((262 - e) << 23).to(tl.float32, bitcast=True)
+    inverse = ((e - 8) << 23).to(tl.float32, bitcast=True)
+    v = v * scale[:, None]
+    high = v.to(tl.float16)
+    low = (v - high.to(tl.float32)).to(tl.float16)
+    return high, low, inverse
+
+
+@triton.jit
+def linear_gelu(x, w, b, y, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k0 in range(0, K, BK):
+        rk = k0 + tl.arange(0, BK)
+        tx = tl.load(x + rm[:, None] * K + rk[None, :], mask=(rm[:, None] < M) & (rk[None, :] < K), other=0.0)
+        tw = tl.load(w + rn[:, None] * K + rk[None, :], mask=(rn[:, None] < N) & (rk[None, :] < K), other=0.0)
+        xh, xl, sx = scaled_split(tx)
+        wh, wl, sw = scaled_split(tw)
+        part = tl.dot(xh, wl.T) + tl.dot(xl, wh.T) + tl.dot(xh, wh.T)
+        acc += part * sx[:, None] * sw[None, :]
+    h = acc + tl.load(b + rn, mask=rn < N, other=0.0)[None, :]
+    h = 0.5 * h * (1.0 + tl.erf(h * 0.7071067811865476))
+    tl.store(y + rm[:, None] * N + rn[None, :], h, mask=(rm[:, None] < M) & (rn[None, :] < N))
+
+
+def launch(x, w, b, y):
+    (M, K), N = x.shape, w.shape[0]
+    linear_gelu[(triton.cdiv(M, 32), triton.cdiv(N, 32))](x, w, b, y, M, N, K, BM=32, BN=32, BK=32)
+    return y
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = x.new_empty(x.shape[0], self.linear.weight.shape[0])
+        return launch(x, self.linear.weight, self.linear.bias, y)

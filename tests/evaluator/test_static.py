@@ -1,0 +1,406 @@
+"""The static gate: what it refuses, under which reason, on which line; and what it must leave alone."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from egg.core.evaluation import Gate
+from egg.core.policy import LibraryCalls
+from egg.core.source import Candidate
+from egg.evaluator.static import check, findings
+from egg.evaluator.static.namespaces import judge
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
+
+from corpus import Case, load_corpus
+
+ALLOW, FORBID = LibraryCalls.ALLOW, LibraryCalls.FORBID
+
+KERNEL = """\
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+
+"""
+MODEL = """
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.layers = nn.ModuleList([nn.Linear(4, 4)])
+        self._scratch = None
+
+    def forward(self, x):
+        {body}
+        y = torch.empty_like(x)
+        double[(1,)](x, y, x.numel(), BLOCK=1024)
+        return y
+"""
+
+
+def codes(*, top: str = "", body: str = "pass", library_calls: LibraryCalls = ALLOW) -> tuple[str, ...]:
+    return findings(KERNEL + top + MODEL.format(body=body), library_calls).codes
+
+
+CASES = [case for case in load_corpus() if case.static]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_corpus(case: Case) -> None:
+    """Exploits that name this gate first are refused here, for the reason they name; all others pass."""
+    refusal = check(Candidate.from_file(case.path), case.policy.library_calls)
+    if case.gates[:1] == (Gate.STATIC,):
+        assert refusal is not None
+        assert refusal.gate is Gate.STATIC
+        assert refusal.reason.startswith(case.reason)
+        assert refusal.hint
+    else:
+        assert refusal is None
+
+
+def test_corpus_is_large_enough() -> None:
+    corpus = load_corpus()
+    count = Counter(case.path.parent.name for case in corpus)
+    past_static = [c for c in corpus if c.path.parent.name == "exploits" and Gate.STATIC not in c.gates]
+    assert count["exploits"] >= 45
+    assert count["honest"] >= 12
+    assert count["hostile"] >= 12
+    assert len(past_static) >= 40
+    assert all(not case.static for case in corpus if case.path.parent.name == "hostile")
+
+
+# -- the shape of an answer ------------------------------------------------------------------------
+
+
+def test_evidence_names_lines_and_counts_the_rest() -> None:
+    source = (
+        "import os\nimport sys\nimport gc\nimport ctypes\nimport time\nimport socket\n"
+        + KERNEL
+        + MODEL.format(body="pass")
+    )
+    refusal = check(Candidate(source), ALLOW)
+    assert refusal is not None
+    assert refusal.reason == "static.import"
+    assert refusal.evidence.startswith("line 1: imports os; line 2: imports sys; ")
+    assert refusal.evidence.endswith("; and 2 more")
+    assert "math" in refusal.hint
+
+
+def test_reading_order_decides_the_reason() -> None:
+    assert codes(top="exec('')\n", body="torch.ops") == ("static.dynamic",)
+    assert codes(top="open('x')\n", body="eval('x')") == ("static.io", "static.dynamic")
+
+
+@pytest.mark.parametrize("source", ["def f(:\n", "x = '\0'\n", "(" * 5000])
+def test_unreadable_source(source: str) -> None:
+    refusal = check(Candidate(source), ALLOW)
+    assert refusal is not None
+    assert refusal.reason == "static.syntax"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "t0 = torch\n" + "".join(f"t{i + 1} = t{i} if x else t{i}\n" for i in range(60)),
+        "t0 = torch\n" + "".join(f"t{i + 1} = t{i}\n" for i in range(3000)),
+        "x = " + "-" * 3000 + "1\n",
+    ],
+    ids=["doubling", "chain", "nesting"],
+)
+def test_source_that_would_keep_the_gate_busy(source: str) -> None:
+    found = findings("import torch\n" + source, ALLOW)
+    assert found.codes[0] in ("static.dynamic", "static.syntax")
+
+
+def test_absences() -> None:
+    assert findings("x = 1\n", ALLOW).codes == ("static.no_kernel", "static.no_model")
+    assert findings(KERNEL, ALLOW).codes == ("static.no_model",)
+
+
+# -- names are followed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        "o = torch.ops\n",
+        "t = torch\no = t.ops\n",
+        "import torch as t\no = t.ops\n",
+        "from torch import ops as o\n",
+        "import torch.ops\n",
+        "o = getattr(torch, 'ops')\n",
+        "o = (t := torch).ops\n",
+        "a, b = nn, 1\no = torch.ops if b else a\n",
+        "class A:\n    t = torch\n    o = t.ops\n",
+        "o = [t.ops for t in (torch,)]\n",
+        "o = (lambda t=torch: t)().ops\n",
+        "def get():\n    return torch\n",
+        "tools = dict(t=torch)\n",
+        "import importlib\n",
+        "o = __import__('torch').ops\n",
+        "o = __builtins__\n",
+        "def f(t):\n    return t.ops\n\n\nf(torch)\n",
+        "o = nn.functional.torch.ops\n",
+        "o = torch.sys.modules\n",
+        "o = torch.functional.F\n",
+        "o = tl.core.builtins\n",
+        "from operator import attrgetter\n",
+        "from typing import get_type_hints\n",
+        "from dataclasses import sys\n",
+        "match torch:\n    case object(ops=o):\n        pass\n",
+    ],
+)
+def test_roads_to_other_modules(top: str) -> None:
+    assert codes(top=top)
+
+
+def test_comprehension_variable_does_not_hide_a_module() -> None:
+    body = "z = [t for t in (1, 2)]; t.ops.aten"
+    assert "static.dynamic" in codes(top="t = torch\n", body=body)
+
+
+def test_a_local_variable_may_have_the_name_of_a_builtin() -> None:
+    top = "def helper(input, compile, vars):\n    open = input\n    return open, compile, vars\n"
+    assert codes(top=top) == ()
+    assert codes(top="if 0:\n    eval = None\n\n\ndef helper():\n    return eval('1')\n") == (
+        "static.dynamic",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("getattr(x, 'mat' + 'mul')", "static.dynamic"),
+        ("getattr(self, f'{x}_l')", "static.dynamic"),
+        ("getattr(torch, f'ma{x}')", "static.dynamic"),
+        ("getattr(x, '__class__')", "static.private"),
+        ("x.__class__", "static.private"),
+        ("x.__dict__", "static.private"),
+        ("x._base", "static.private"),
+        ("'{0.__class__}'.format(x)", "static.dynamic"),
+        ("type('A', (), {})", "static.dynamic"),
+        ("x.untyped_storage()", "static.private"),
+        ("torch.load('x')", "static.io"),
+        ("torch.cuda.current_stream()", "static.stream"),
+        ("torch.cuda.Event()", "static.stream"),
+        ("torch.use_deterministic_algorithms(True)", "static.backend"),
+        ("torch.cuda.empty_cache()", "static.namespace"),
+        ("triton.testing.do_bench(x)", "static.stream"),
+        ("triton.knobs.runtime", "static.backend"),
+        ("triton.runtime.driver", "static.namespace"),
+        ("nn.attention.sdpa_kernel", "static.namespace"),
+        ("nn.modules.module.register_module_forward_hook(x)", "static.namespace"),
+        ("torch.nn.Linear.forward = None", "static.patch"),
+        ("nn.functional.relu = None", "static.patch"),
+        ("double.fn = None", "static.patch"),
+        ("self.fc.forward = lambda v: v", "static.patch"),
+        ("x.helper = lambda v: v", "static.patch"),
+        ("del torch.matmul", "static.patch"),
+        ("setattr(x, 'name', 1)", "static.patch"),
+        ("ModelNew.kept = x", "static.cache"),
+        ("type(self).kept = x", "static.cache"),
+        ("exit()", "static.process"),
+        ("self.fc.compile()", "static.dynamic"),
+        ("x.numpy().tofile('x')", "static.private"),
+        ("torch.cuda.graph(x).capture_stream", "static.stream"),
+    ],
+)
+def test_roads_inside_functions(body: str, code: str) -> None:
+    assert code in codes(body=body)
+
+
+@pytest.mark.parametrize(
+    ("top", "code"),
+    [
+        ("class A(torch.Tensor):\n    pass\n", "static.subclass"),
+        ("class A(nn.Parameter):\n    pass\n", "static.subclass"),
+        ("class A(type(torch.empty(0))):\n    pass\n", "static.subclass"),
+        ("class A(float):\n    pass\n", "static.subclass"),
+        ("class A(metaclass=type):\n    pass\n", "static.subclass"),
+        ("class A:\n    def __getattr__(self, name):\n        return 1\n", "static.dynamic"),
+        ("class A:\n    def __del__(self):\n        pass\n", "static.dynamic"),
+        ("class A:\n    def __exit__(self, *e):\n        return True\n", "static.try"),
+        ("try:\n    import torch\nfinally:\n    pass\n", "static.try"),
+        ("try:\n    double.warm = 1\nexcept ImportError:\n    pass\n", "static.try"),
+        ("async def f():\n    pass\n", "static.dynamic"),
+        ("from torch import *\n", "static.import"),
+        ("from . import other\n", "static.import"),
+        ("import numpy\n", "static.import"),
+        ("import torch.utils.cpp_extension\n", "static.import"),
+        ("from functools import lru_cache\n", "static.cache"),
+        ("from triton.runtime import driver\n", "static.import"),
+    ],
+)
+def test_roads_at_module_level(top: str, code: str) -> None:
+    assert code in codes(top=top)
+
+
+# -- state -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("top", "body"),
+    [
+        ("C = {}\n", "C[0] = x"),
+        ("C = []\n", "C.append(x)"),
+        ("C = []\nD = C\n", "D.append(x)"),
+        ("C = []\n", "c = C; c.append(x)"),
+        ("C = {}\n", "C.setdefault('y', {})['z'] = x"),
+        ("from collections import deque\nC = deque()\n", "C.appendleft(x)"),
+        ("class H:\n    kept = {}\n", "H.kept[0] = x"),
+        ("class H:\n    def put(self, v):\n        self.v = v\n\n\nK = H()\n", "K.put(x)"),
+        ("class H:\n    v = None\n", "H.v = x"),
+        ("def f(v, kept=[]):\n    kept.append(v)\n", "f(x)"),
+        ("def f(kept, v):\n    kept.append(v)\n\n\nC = []\n", "f(C, x)"),
+        ("import itertools\nN = itertools.count()\n", "next(N)"),
+        ("def numbers():\n    yield 1\n\n\nN = numbers()\n", "next(N)"),
+        ("B = torch.empty(4)\n", "B.copy_(x)"),
+        (
+            "def f():\n    n = 0\n    def g():\n        nonlocal n\n        n += 1\n    return g\n",
+            "pass",
+        ),
+    ],
+)
+def test_state_that_outlives_a_call(top: str, body: str) -> None:
+    assert "static.cache" in codes(top=top, body=body)
+
+
+@pytest.mark.parametrize(
+    ("top", "body"),
+    [
+        ("CONFIGS = [(1, 2), (3, 4)]\n", "best = [c for c in CONFIGS if c[0] > 1]; best.append(3)"),
+        ("TABLE = {'a': 1}\n", "v = TABLE['a']"),
+        ("", "self._scratch = x; self._scratch = None"),
+        ("", "parts = []; parts.append(x); parts[0] = 1"),
+        ("", "v = self.fc.weight._version"),
+        ("", "w = getattr(self, f'weight_l{3}', None); setattr(self, 'packed', w)"),
+        ("", "self.fc.weight.data = x"),
+        ("", "g = torch.cuda.CUDAGraph()\n        with torch.cuda.graph(g):\n            pass"),
+        ("", "n = torch.cuda.get_device_properties(x.device).multi_processor_count"),
+        ("import math\nSCALE = math.log2(math.e)\n", "v = math.sqrt(x.shape[0])"),
+        ("from functools import partial\n", "f = partial(max, 1)"),
+        (
+            "try:\n    import triton.language.extra.libdevice\nexcept ImportError:\n    pass\n",
+            "pass",
+        ),
+        ("from triton.language.extra import libdevice\n", "pass"),
+        ("from enum import Enum\n\n\nclass Mode(Enum):\n    FAST = 1\n", "m = Mode.FAST"),
+        (
+            "from typing import NamedTuple\n\n\nclass Tile(NamedTuple):\n    m: int = 1\n\n\nT = Tile()\n",
+            "v = T.m",
+        ),
+        (
+            "class F(torch.autograd.Function):\n    def forward(ctx, x):\n        return x\n",
+            "F.apply(x)",
+        ),
+        (
+            "DTYPE = torch.float16\nEPS = torch.finfo(torch.float32).eps\n",
+            "pass",
+        ),
+        (
+            "def alloc(size, align, _):\n    return torch.empty(size)\n\n\ntriton.set_allocator(alloc)\n",
+            "pass",
+        ),
+    ],
+)
+def test_honest_habits_pass(top: str, body: str) -> None:
+    assert codes(top=top, body=body) == ()
+
+
+# -- library calls ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.matmul(x, x)",
+        "f = torch.softmax",
+        "nn.functional.relu(x)",
+        "torch.linalg.norm(x)",
+        "x @ x",
+        "x.sum()",
+        "x.mul_(2)",
+        "self.fc(x)",
+        "self.fc.forward(x)",
+        "[layer(x) for layer in self.layers]",
+        "self.layers[0](x)",
+        "layer = self.fc; layer(x)",
+        "torch.Tensor.sum(x)",
+        "getattr(torch, 'relu')(x)",
+    ],
+)
+def test_library_compute_is_refused_only_where_forbidden(body: str) -> None:
+    if body.startswith("[layer"):
+        body = "for layer in self.layers: x = layer(x)"
+    assert codes(body=body, library_calls=FORBID) == ("static.library",)
+    assert codes(body=body, library_calls=ALLOW) == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = torch.zeros_like(x); z = x.t().contiguous().view(-1)",
+        "w, b = self.fc.weight, self.fc.bias",
+        "seen = set(); seen.add(1); n = max(1, sum([1, 2]))",
+        "z = nn.functional.pad(x, (0, 1))",
+    ],
+)
+def test_moving_data_is_no_library_compute(body: str) -> None:
+    assert codes(body=body, library_calls=FORBID) == ()
+
+
+def test_constructors_and_inputs_may_compute() -> None:
+    top = "def get_inputs():\n    return [torch.rand(4, 4).sum(0) @ torch.eye(4)]\n"
+    assert codes(top=top, library_calls=FORBID) == ()
+
+
+# -- the tables agree with the installed packages --------------------------------------------------
+
+
+def test_no_module_can_be_reached_that_is_not_meant_to_be() -> None:
+    """Walk what the tables allow in the installed torch and triton: each module must be a listed one."""
+    import torch
+    import triton
+    import triton.language.extra.libdevice
+    import triton.tools.tensor_descriptor
+
+    meant = {"torch", "triton"}
+    leaks: list[str] = []
+    queue: list[tuple[str, types.ModuleType]] = [("torch", torch), ("triton", triton)]
+    while queue:
+        path, module = queue.pop()
+        for name in dir(module):
+            value = getattr(module, name, None)
+            child = f"{path}.{name}"
+            if not isinstance(value, types.ModuleType) or judge(child) is not None or child in meant:
+                continue
+            meant.add(child)
+            expected = value.__name__ == child or value.__name__.startswith("triton.language.extra")
+            if not expected and value.__name__ != f"torch._C._{name}":
+                leaks.append(f"{child} is {value.__name__}")
+            queue.append((child, value))
+    assert leaks == []
+
+
+def test_tables_name_only_what_exists() -> None:
+    import torch
+
+    from egg.evaluator.static.vocabulary import CUDA, DATA_MOVEMENT, RANDOM, TENSOR_COMPUTE
+
+    missing = [n for n in DATA_MOVEMENT | RANDOM | TENSOR_COMPUTE if not hasattr(torch, n)]
+    assert len(missing) <= 5, missing
+    assert all(hasattr(torch.cuda, name) for name in CUDA)

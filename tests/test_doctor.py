@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from egg.doctor import Facts, GpuFacts, Status, diagnose, failed, gather
+from egg.doctor.machine import _probe
+
+GIB = 1 << 30
+H200 = GpuFacts(0, "NVIDIA H200", busy_percent=0, used_bytes=1 << 20)
+HEALTHY = Facts(
+    python=(3, 12),
+    versions={"torch": "2.11.0+cu130", "triton": "3.6.0", "numpy": "2.3.0"},
+    gpus=(H200,),
+    driver_present=True,
+    compiler="/usr/bin/cc",
+    ncu="/usr/local/cuda/bin/ncu",
+    compute_sanitizer="/usr/local/cuda/bin/compute-sanitizer",
+    bundled_tools={"ptxas": True, "cuobjdump": True, "nvdisasm": True},
+    root=True,
+    sandbox=("network namespace", "own user", "rlimits", "no new privileges", "landlock"),
+    shm_bytes=8 * GIB,
+    scratch="/tmp",
+    scratch_bytes=50 * GIB,
+    memory_bytes=100 * GIB,
+)
+
+
+def findings(**changes):
+    return {f.name: f for f in diagnose(dataclasses.replace(HEALTHY, **changes))}
+
+
+def test_a_healthy_gpu_machine_has_nothing_to_mend():
+    found = diagnose(HEALTHY)
+    assert {f.status for f in found} == {Status.OK}
+    assert not failed(found)
+    assert not any(f.mend for f in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "status", "mend"),
+    [
+        ({"python": (3, 10)}, "python", Status.FAIL, "3.11"),
+        (
+            {"versions": {"torch": "2.8.1", "triton": "3.6.0", "numpy": "2"}},
+            "torch",
+            Status.FAIL,
+            "torch>=2.9",
+        ),
+        (
+            {"versions": {"torch": "2.10.0", "triton": "3.4.0", "numpy": "2"}},
+            "triton",
+            Status.FAIL,
+            "triton>=3.5",
+        ),
+        (
+            {"versions": {"torch": "2.10.0", "triton": None, "numpy": "2"}},
+            "triton",
+            Status.FAIL,
+            "pip install",
+        ),
+        ({"versions": {"torch": "2.99.0", "triton": "3.6.0", "numpy": "2"}}, "torch", Status.WARN, "2.13"),
+        ({"versions": {"torch": "2.11.0", "triton": "3.6.0", "numpy": None}}, "numpy", Status.WARN, "numpy"),
+        ({"torch_wants_triton": "3.7.1"}, "torch and triton", Status.WARN, "triton==3.7.1"),
+        ({"gpus": ()}, "gpu", Status.FAIL, "CUDA_VISIBLE_DEVICES"),
+        ({"gpus": (), "driver_present": False}, "gpu", Status.WARN, "egg.evaluator"),
+        ({"gpus": (), "gpu_probe_fault": "no answer within 90 s"}, "gpu", Status.FAIL, "nvidia-smi"),
+        ({"gpus": (GpuFacts(0, "NVIDIA H200", "illegal access"),)}, "gpu 0", Status.FAIL, "nvidia-smi"),
+        ({"gpus": (GpuFacts(0, "NVIDIA H200", "", 97, GIB),)}, "gpu 0", Status.WARN, "--device"),
+        ({"gpus": (GpuFacts(0, "NVIDIA H200", "", 0, 30 * GIB),)}, "gpu 0", Status.WARN, "--device"),
+        ({"gpus": (GpuFacts(0, "NVIDIA Z9"),)}, "gpu 0", Status.WARN, "gpus.py"),
+        ({"compiler": None}, "c compiler", Status.FAIL, "gcc"),
+        ({"python_headers": False}, "c compiler", Status.FAIL, "python3-dev"),
+        ({"bundled_tools": {"ptxas": True, "nvdisasm": False}}, "offline compile", Status.WARN, "wheel"),
+        ({"ncu": None}, "ncu", Status.WARN, "Nsight"),
+        ({"counters_admin_only": True, "root": False}, "ncu", Status.WARN, "NVreg"),
+        ({"compute_sanitizer": None}, "compute-sanitizer", Status.WARN, "sanitizer"),
+        ({"sandbox": ("rlimits",)}, "sandbox: landlock", Status.WARN, "Landlock"),
+        ({"sandbox": ("rlimits",)}, "sandbox: own user", Status.WARN, "root"),
+        ({"sandbox": None, "sandbox_fault": "EPERM"}, "sandbox", Status.FAIL, "unconfined"),
+        ({"shm_bytes": None}, "/dev/shm", Status.WARN, "tmpfs"),
+        ({"shm_bytes": 300 << 20}, "/dev/shm", Status.WARN, "shm-size"),
+        ({"shm_bytes": 1 << 20}, "/dev/shm", Status.FAIL, "shm-size"),
+        ({"scratch_bytes": 1 << 20}, "disk", Status.FAIL, "TMPDIR"),
+        ({"memory_bytes": GIB}, "memory", Status.FAIL, "stop"),
+    ],
+)
+def test_each_fault_is_named_with_its_mend(changes, name, status, mend):
+    found = findings(**changes)
+    assert found[name].status is status
+    assert mend in found[name].mend
+    assert failed(tuple(found.values())) is (status is Status.FAIL)
+
+
+def test_counters_kept_to_the_administrator_are_open_to_root():
+    assert findings(counters_admin_only=True)["ncu"].status is Status.OK
+
+
+def test_a_machine_without_a_gpu_is_able_and_needs_no_profiler():
+    found = findings(gpus=(), driver_present=False, compiler=None, ncu=None, compute_sanitizer=None)
+    assert not failed(tuple(found.values()))
+    assert "ncu" not in found
+    assert "compute-sanitizer" not in found
+
+
+def test_without_a_gpu_the_interpreter_needs_numpy():
+    versions = {"torch": "2.13.0", "triton": "3.9.0", "numpy": None}
+    assert findings(gpus=(), driver_present=False, versions=versions)["numpy"].status is Status.FAIL
+
+
+def test_troubles_that_are_mended_here_are_told():
+    versions = {"torch": "2.11.0", "triton": "3.6.0", "numpy": "2.4.1"}
+    assert "mends" in findings(versions=versions)["interpreter"].detail
+
+
+def test_a_probe_that_dies_or_says_nothing_is_a_fault_not_an_exception():
+    assert _probe("raise RuntimeError('wedged')") == (None, "RuntimeError: wedged")
+    assert _probe("import os; os._exit(7)") == (None, "exit code 7")
+    assert _probe("print('noise'); print('probe:[1]')") == ([1], "")
+
+
+def test_this_machine_can_be_looked_at():
+    facts = gather()
+    assert facts.versions["torch"]
+    assert facts.scratch_bytes > 0
+    assert facts.gpu_probe_fault == ""
+    assert facts.sandbox is None or "rlimits" in facts.sandbox
+    assert {f.name for f in diagnose(facts)} >= {"python", "torch", "triton", "disk"}

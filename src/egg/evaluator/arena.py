@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import fcntl
 import mmap
 import os
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from typing import Any, Protocol
 import torch
 
 ALIGNMENT = 512
+_ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1033, 1, 2, 4
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,10 @@ def _shaped(raw: torch.Tensor, slot: Slot) -> torch.Tensor:
 
 
 class HostArena:
-    """An anonymous file in memory; nothing is left behind when both ends close it."""
+    """An anonymous file in memory; nothing is left behind when both ends close it.
+
+    Its size is sealed: a candidate that could truncate it would kill the oracle by SIGBUS.
+    """
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd
@@ -108,8 +113,9 @@ class HostArena:
 
     @classmethod
     def create(cls, size: int) -> HostArena:
-        fd = os.memfd_create("egg-arena")
+        fd = os.memfd_create("egg-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
+        fcntl.fcntl(fd, _ADD_SEALS, _SEAL_SEAL | _SEAL_SHRINK | _SEAL_GROW)
         return cls(fd, size)
 
     def view(self, slot: Slot) -> torch.Tensor:

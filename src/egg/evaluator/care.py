@@ -14,15 +14,20 @@ class Care:
     seeds: int
     distributions: tuple[str, ...]
     reweighed: int
-    """How many cases run under re-randomised weights."""
+    """How many cases run under re-randomised weights of their own."""
     opponents: tuple[str, ...]
     rounds: int
     round_milliseconds: float
-    """Device time each contestant gets per round."""
-    profile: bool
-    sanitize: bool
-    regrades: int
+    """Device time the reference gets per round; every contestant gets as many calls."""
     input_sets: int = 3
+    other_shapes: bool = True
+    """Whether a neighbouring size is tried too."""
+    audit_task: bool = True
+    """Whether null candidates are held against the task itself."""
+    profile: bool = True
+    """Whether PyTorch's profiler tells the share of own kernels: it takes seconds to start."""
+    sanitize: bool = False
+    regrades: int = 1
     build_seconds: float = 120.0
     call_seconds: float = 60.0
 
@@ -30,7 +35,35 @@ class Care:
 ALL = ("normal", "uniform", "tiny", "large", "heavy", "sparse")
 
 CARE = {
-    Level.QUICK: Care(2, ("normal", "large"), 1, ("eager", "compile"), 8, 12.0, False, False, 0, 2),
-    Level.FULL: Care(5, ALL, 2, ("eager", "compile", "reduce-overhead"), 24, 20.0, True, False, 1),
-    Level.AUDIT: Care(8, ALL, 4, ("eager", "compile", "reduce-overhead"), 40, 25.0, True, True, 2),
+    Level.QUICK: Care(
+        seeds=2,
+        distributions=("normal", "large"),
+        reweighed=1,
+        opponents=("eager", "compile"),
+        rounds=8,
+        round_milliseconds=12.0,
+        input_sets=2,
+        other_shapes=False,
+        audit_task=False,
+        profile=False,
+        regrades=0,
+    ),
+    Level.FULL: Care(
+        seeds=5,
+        distributions=ALL,
+        reweighed=2,
+        opponents=("eager", "compile", "reduce-overhead"),
+        rounds=24,
+        round_milliseconds=20.0,
+    ),
+    Level.AUDIT: Care(
+        seeds=8,
+        distributions=ALL,
+        reweighed=4,
+        opponents=("eager", "compile", "reduce-overhead"),
+        rounds=40,
+        round_milliseconds=25.0,
+        sanitize=True,
+        regrades=2,
+    ),
 }

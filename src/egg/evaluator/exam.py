@@ -341,6 +341,9 @@ class Exam:
         if self.child is not None:
             self.child.end()
         self._arena.close()
+        if self.offline is not None:
+            self.offline.full.unload()
+            self.reference.program.unload()
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

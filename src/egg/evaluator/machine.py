@@ -40,3 +40,11 @@ def limits_for(device: torch.device) -> Limits:
     if device.type == "cuda":
         return Limits(address_space=None, resident=min(32 * GIB, ram // 2), processes=256, open_files=1024)
     return Limits(address_space=min(8 * GIB, ram // 2), resident=min(8 * GIB, ram // 2))
+
+
+def driver_version(device: torch.device) -> str:
+    """The CUDA version the installed driver speaks; empty without a GPU."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return ""
+    major, rest = divmod(torch._C._cuda_getDriverVersion(), 1000)  # pyright: ignore[reportAttributeAccessIssue]
+    return f"CUDA {major}.{rest // 10}"

@@ -15,10 +15,14 @@ import torch
 from torch import nn
 
 from egg.core.policy import Precision
-from egg.evaluator.program import Program, precision_scope
+from egg.evaluator.program import HALF_DTYPES, Program, map_tensors, precision_scope
+from egg.evaluator.reference import BUILD_SEED
 from egg.evaluator.worker import stopwatch
 
 Call = Callable[..., Any]
+
+DEFAULT = "(default precision)"
+"""Marks a baseline under PyTorch's own settings, for comparison with papers."""
 
 
 @dataclass
@@ -28,15 +32,24 @@ class Opponent:
     name: str
     call: Call
     precision: Precision
+    widened: bool = False
+    """Whether the declared policy narrowed inputs that this opponent takes as the task made them."""
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         with precision_scope(self.precision), torch.no_grad():
             yield
 
+    def adapted(self, inputs: list[Any]) -> list[Any]:
+        """``inputs`` as this opponent takes them: fp32 where a 16-bit policy meets the default."""
+        if not (self.name.endswith(DEFAULT) and self.widened):
+            return inputs
+        return map_tensors(inputs, lambda t: t.float() if t.is_floating_point() else t)
+
     def time(self, sets: list[list[Any]], repeats: int, device: torch.device) -> list[float]:
+        own = [self.adapted(inputs) for inputs in sets]
         with self.scope():
-            return stopwatch.time_calls(lambda i: self.call(*sets[i % len(sets)]), repeats, device)[0]
+            return stopwatch.time_calls(lambda i: self.call(*own[i % len(own)]), repeats, device)[0]
 
 
 @dataclass
@@ -45,24 +58,28 @@ class Opponents:
 
     program: Program
     precision: Precision
-    module: nn.Module
+    device: torch.device
     ready: dict[str, Opponent] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def get(self, names: tuple[str, ...], sample: list[Any], device: torch.device) -> list[Opponent]:
+    def __post_init__(self) -> None:
+        self._modules: dict[Precision, nn.Module] = {}
+
+    def get(self, names: tuple[str, ...], sample: list[Any]) -> list[Opponent]:
         """The named opponents, compiled and warmed; one that cannot be built is left out and said so."""
         for name in names:
             if name not in self.ready and name not in self.failed:
-                self._prepare(name, sample, device)
+                self._prepare(name, sample)
         return [self.ready[n] for n in names if n in self.ready]
 
-    def _prepare(self, name: str, sample: list[Any], device: torch.device) -> None:
-        opponent = Opponent(name, self._build(name, device), self._precision(name))
+    def _prepare(self, name: str, sample: list[Any]) -> None:
+        precision = Precision.MATCH if name.endswith(DEFAULT) else self.precision
+        opponent = Opponent(name, self._build(name, precision), precision, self.precision in HALF_DTYPES)
         try:
             with opponent.scope():
                 for _ in range(3):
-                    opponent.call(*sample)
-                torch.cuda.synchronize(device)
+                    opponent.call(*opponent.adapted(sample))
+                torch.cuda.synchronize(self.device)
         except (
             Exception
         ) as error:  # whatever a compiler may raise: the baseline is missing, and the result says so
@@ -70,17 +87,18 @@ class Opponents:
             return
         self.ready[name] = opponent
 
-    def _precision(self, name: str) -> Precision:
-        return Precision.MATCH if name.endswith("(default precision)") else self.precision
-
-    def _build(self, name: str, device: torch.device) -> Call:
-        kind = name.split(" ")[0]
+    def _build(self, name: str, precision: Precision) -> Call:
+        kind, module = name.split(" ")[0], self._module(precision)
         if kind == "eager":
-            return self.module
-        torch._dynamo.reset()
+            return module
         mode = "default" if kind == "compile" else "reduce-overhead"
-        compiled = torch.compile(self.module, mode=mode, dynamic=False)
+        compiled = torch.compile(module, mode=mode, dynamic=False)
         return compiled if kind == "compile" else _stepping(compiled)
+
+    def _module(self, precision: Precision) -> nn.Module:
+        if precision not in self._modules:
+            self._modules[precision] = self.program.build(BUILD_SEED, self.device, precision)
+        return self._modules[precision]
 
 
 def _stepping(compiled: Call) -> Call:

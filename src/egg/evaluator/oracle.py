@@ -8,12 +8,14 @@ context and runs no code of a task or a candidate, so whatever happens down ther
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from egg.core import errors
@@ -72,7 +74,9 @@ class Oracle:
             return
         ours, theirs = Channel.pair()
         command = [sys.executable, "-m", "egg.evaluator.oracle", str(theirs.fileno()), self.device]
-        self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=os.environ | _caches()
+        )
         theirs.close()
         self._channel = ours
 
@@ -92,6 +96,13 @@ class Oracle:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+
+def _caches() -> dict[str, str]:
+    """Where the references' compiled code is kept for the next evaluation of the same task."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "egg"
+    ours = {"TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"), "TRITON_CACHE_DIR": str(home / "triton")}
+    return {name: os.environ.get(name, folder) for name, folder in ours.items()}
 
 
 def error_to(error: EggError) -> dict[str, Any]:

@@ -18,7 +18,7 @@ State = Mapping[str, tuple[tuple[int, ...], str]]
 
 def run(exam: Exam) -> dict[str, Any]:
     described = exam.start()
-    theirs = {n: (tuple(shape), dtype) for n, (shape, dtype) in described["state"].items()}
+    theirs = {n: (tuple(form["shape"]), form["dtype"]) for n, form in described["state"].items()}
     ours = {n: (tuple(t.shape), str(t.dtype)) for n, t in exam.reference.initial.items()}
     names, how = match_parameters(ours, theirs, set(described["parameters"]))
     exam.names = names

@@ -42,6 +42,11 @@ def run(exam: Exam) -> dict[str, Any]:
             "provenance.no_kernel", "no Triton kernel was launched during forward",
             "the work must be done by the file's own kernels",
         )  # fmt: skip
+    if second["threads"]:
+        raise Refused(
+            "provenance.thread", f"{second['threads']} threads were started: what they compute is not seen",
+            "compute in the calling thread, on the current stream",
+        )  # fmt: skip
     library = dict(Counter(second["ops"]) | Counter(first["ops"]))
     _check_library(exam, case, library)
     _check_kernels_matter(exam, case, normal, sorted(first["launches"] | second["launches"]))

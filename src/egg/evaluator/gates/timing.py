@@ -15,7 +15,8 @@ from typing import Any
 from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
 from egg.evaluator import exchange
-from egg.evaluator.exam import Exam
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.opponents import DEFAULT
 from egg.evaluator.reference import FORWARD_SEED, Case
 from egg.evaluator.statistics import interval, noise_floor, speedup
 
@@ -28,7 +29,7 @@ def run(exam: Exam) -> dict[str, Any]:
         exam.place(case, index)
     sets = [_bound(exam, case, index) for index, case in enumerate(cases)]
     assert exam.opponents is not None
-    opponents = exam.opponents.get(_contestants(exam), sets[0], exam.device)
+    opponents = exam.opponents.get(_contestants(exam), sets[0])
     for name, reason in exam.opponents.failed.items():
         exam.warnings.append(f"no baseline '{name}': {reason}")
 
@@ -63,9 +64,9 @@ def run(exam: Exam) -> dict[str, Any]:
 
 def _contestants(exam: Exam) -> tuple[str, ...]:
     names = exam.care.opponents
-    if exam.policy.precision in (Precision.FP32, Precision.TF32):
-        names = (*names, "eager (default precision)", "compile (default precision)")
-    return names
+    if exam.policy.precision is Precision.MATCH:
+        return names
+    return (*names, f"eager {DEFAULT}", f"compile {DEFAULT}")
 
 
 def _bound(exam: Exam, case: Case, index: int) -> list[Any]:
@@ -88,4 +89,7 @@ def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
     )
     if not exam.reference.stochastic:
         exam.check(cases[index], None, index)
-    return [float(t) for t in reply["milliseconds"]]
+    milliseconds = [float(t) for t in reply["milliseconds"]]
+    if len(milliseconds) != repeats or min(milliseconds) <= 0:
+        raise Refused("timing.forged", "the reported times cannot be times", "the timer was tampered with")
+    return milliseconds

@@ -16,14 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import egg
 from egg.core.errors import MachineError
 from egg.evaluator.process import sandbox
-from egg.evaluator.process.wire import Channel, WireClosed
+from egg.evaluator.process.replies import fits, well_formed
+from egg.evaluator.process.wire import Channel, WireClosed, WireGarbled
 from egg.evaluator.process.zygote import spawn_request
 
 ENVIRONMENT = (
@@ -33,14 +33,15 @@ ENVIRONMENT = (
 )  # fmt: skip
 START_SECONDS = 120.0
 POLL_SECONDS = 0.05
+MAX_REPLY = 8 << 20
 
 
-@dataclass(frozen=True)
 class Fault(Exception):
-    """What a candidate's process did wrong, as data."""
+    """What a candidate's process did wrong: a reason code and what was seen."""
 
-    reason: str
-    evidence: str
+    def __init__(self, reason: str, evidence: str) -> None:
+        super().__init__(f"{reason}: {evidence}")
+        self.reason, self.evidence = reason, evidence
 
 
 class Child:
@@ -71,7 +72,10 @@ class Child:
         self, command: str, timeout: float, fds: tuple[int, ...] = (), **arguments: Any
     ) -> dict[str, Any]:
         """Send one command and wait for its reply; raises :class:`Fault` for everything that goes wrong."""
+        if not self.alive:
+            raise Fault("limits.died", "the process has ended")
         self._sequence += 1
+        self._channel.sock.settimeout(timeout)
         try:
             self._channel.send({"id": self._sequence, "command": command, **arguments}, fds)
         except WireClosed:
@@ -79,7 +83,15 @@ class Child:
         reply = self._await_reply(self._sequence, time.monotonic() + timeout)
         if "fault" in reply:
             fault = reply["fault"]
-            raise Fault(str(fault.get("reason", "candidate.error")), str(fault.get("evidence", ""))[:4000])
+            if not fits(fault, {str: str}):
+                raise self._ended(
+                    Fault("limits.protocol", "a fault was reported in a form that nobody speaks")
+                )
+            raise Fault(fault.get("reason", "candidate.error"), fault.get("evidence", "")[:4000])
+        if not well_formed(command, reply):
+            raise self._ended(
+                Fault("limits.protocol", f"the reply to {command!r} has a form that nobody speaks")
+            )
         return reply
 
     @property
@@ -117,11 +129,16 @@ class Child:
                 self._watch(deadline)
 
     def _receive(self, deadline: float) -> dict[str, Any]:
-        self._channel.sock.settimeout(max(0.05, deadline - time.monotonic()))
         try:
-            reply, fds = self._channel.receive()
-        except (WireClosed, TimeoutError) as error:
-            raise self._death(str(error)) from None
+            reply, fds = self._channel.receive(deadline, MAX_REPLY)
+        except WireGarbled as error:
+            raise self._ended(Fault("limits.protocol", f"garbage on the judge's channel: {error}")) from None
+        except TimeoutError:
+            raise self._ended(
+                Fault("limits.protocol", "an answer was begun and not ended within the time limit")
+            ) from None
+        except WireClosed:
+            raise self._death() from None
         for fd in fds:
             os.close(fd)
         return reply
@@ -152,7 +169,7 @@ class Child:
             raise self._ended(Fault("limits.output", f"printed over {self._limits.output} bytes"))
         return bool(data)
 
-    def _death(self, detail: str = "") -> Fault:
+    def _death(self) -> Fault:
         with contextlib.suppress(Fault, OSError):
             while self._drain():
                 if not selectors_ready(self._output):
@@ -221,15 +238,23 @@ class Nursery:
     def child(self) -> Child:
         """A fresh process that has run no candidate; the next one is started meanwhile."""
         spare, self._spare = self._spare, None
-        child = spare if spare is not None else self._bear()
+        if spare is not None:
+            with contextlib.suppress(Fault):  # it goes with its zygote, which a candidate may have killed
+                return self._ready(spare)
         try:
-            child.greet(START_SECONDS)
-            child.request("warm", START_SECONDS, **self._warm)
+            return self._ready(self._bear())
         except Fault as fault:
-            child.end()
             raise MachineError(
                 f"a candidate process cannot be made ready: {fault.evidence}", "run `egg doctor`"
             ) from fault
+
+    def _ready(self, child: Child) -> Child:
+        try:
+            child.greet(START_SECONDS)
+            child.request("warm", START_SECONDS, **self._warm)
+        except BaseException:
+            child.end()
+            raise
         return child
 
     def prepare(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import array
 import json
+import os
 import socket
 import struct
+import time
 from typing import Any
 
 MAX_MESSAGE = 32 << 20
@@ -14,6 +16,10 @@ _HEADER = struct.Struct("!I")
 
 class WireClosed(Exception):
     """The other side is gone, or does not speak the protocol."""
+
+
+class WireGarbled(WireClosed):
+    """What came is not the protocol: too long, not JSON, not an object."""
 
 
 class Channel:
@@ -42,23 +48,38 @@ class Channel:
         except OSError as error:
             raise WireClosed(str(error)) from error
 
-    def receive(self) -> tuple[dict[str, Any], list[int]]:
+    def receive(
+        self, deadline: float | None = None, limit: int = MAX_MESSAGE
+    ) -> tuple[dict[str, Any], list[int]]:
+        """The next message; ``deadline`` holds for all of it, however slowly its bytes come."""
         fds: list[int] = []
-        size = _HEADER.unpack(self._exactly(_HEADER.size, fds))[0]
-        if size > MAX_MESSAGE:
-            raise WireClosed(f"a message of {size} bytes is over the limit of {MAX_MESSAGE}")
-        body = self._exactly(size, fds)
+        try:
+            return self._message(fds, deadline, limit), fds
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+
+    def _message(self, fds: list[int], deadline: float | None, limit: int) -> dict[str, Any]:
+        size = _HEADER.unpack(self._exactly(_HEADER.size, fds, deadline))[0]
+        if size > limit:
+            raise WireGarbled(f"a message of {size} bytes is over the limit of {limit}")
+        body = self._exactly(size, fds, deadline)
         try:
             message = json.loads(body)
-        except ValueError as error:
-            raise WireClosed(f"not JSON: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise WireGarbled(f"not JSON: {error}") from error
         if not isinstance(message, dict):
-            raise WireClosed("not a JSON object")
-        return message, fds
+            raise WireGarbled("not a JSON object")
+        return message
 
-    def _exactly(self, count: int, fds: list[int]) -> bytes:
+    def _exactly(self, count: int, fds: list[int], deadline: float | None) -> bytes:
         data = bytearray()
         while len(data) < count:
+            if deadline is not None:
+                self.sock.settimeout(max(0.05, deadline - time.monotonic()))
+                if time.monotonic() > deadline + 0.05:
+                    raise TimeoutError("the message did not end in time")
             try:
                 part, rights, _, _ = self.sock.recvmsg(count - len(data), socket.CMSG_SPACE(16 * 4))
             except (TimeoutError, InterruptedError):

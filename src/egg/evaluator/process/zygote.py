@@ -24,6 +24,8 @@ from typing import Any
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.wire import Channel, WireClosed
 
+ENDINGS = (signal.SIGTERM, signal.SIGCHLD)
+
 
 def main(control: Channel, kind: str, cache: str) -> None:
     sandbox.die_with_parent(signal.SIGTERM)
@@ -51,7 +53,12 @@ def main(control: Channel, kind: str, cache: str) -> None:
 
 
 def _warden(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
-    """Fork the worker, outlive it, leave nothing behind."""
+    """Fork the worker, outlive it, leave nothing behind.
+
+    The end may be announced twice (by the oracle, and by the zygote's death), so signals are
+    waited for and never interrupt: a handler that forks while another does would deadlock.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     sandbox.die_with_parent(signal.SIGTERM)
     sandbox.adopt_orphans()
@@ -63,16 +70,15 @@ def _warden(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
         _guarded(lambda: _worker(request, sock, output, work))
     os.close(sock)
     os.close(output)
+    while not _ended(worker) and signal.sigwait(ENDINGS) != signal.SIGTERM:
+        pass
+    _kill_all(uid)
+    shutil.rmtree(scratch, ignore_errors=True)
 
-    def end(*_: object) -> None:
-        _kill_all(worker, uid)
-        shutil.rmtree(scratch, ignore_errors=True)
-        os._exit(0)
 
-    signal.signal(signal.SIGTERM, end)
-    with contextlib.suppress(ChildProcessError):
-        os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
-    end()
+def _ended(pid: int) -> bool:
+    """Whether a child has ended; it is left to be reaped."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def _furnish(scratch: str, cache: str, uid: int | None) -> None:
@@ -88,6 +94,7 @@ def _furnish(scratch: str, cache: str, uid: int | None) -> None:
 
 
 def _worker(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
     os.setsid()
     sandbox.die_with_parent(signal.SIGKILL)
     for stream in (1, 2):
@@ -105,10 +112,11 @@ def _worker(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
     tempfile.tempdir = scratch
     os.chdir(scratch)
     means = sandbox.confine(scratch, request["uid"], sandbox.Limits(**request["limits"]))
+    sandbox.die_with_parent(signal.SIGKILL)  # again: the kernel forgets it when the user changes
     work(_channel(sock), means)
 
 
-def _kill_all(worker: int, uid: int | None) -> None:
+def _kill_all(uid: int | None) -> None:
     """SIGKILL every descendant, again and again until none is left."""
     for _ in range(200):
         victims = _descendants(os.getpid())

@@ -26,6 +26,7 @@ from egg.evaluator.ops import Recorder
 from egg.evaluator.program import HALF_DTYPES, outputs_of, precision_scope
 from egg.evaluator.worker import faults, stopwatch
 from egg.evaluator.worker.launches import InterpretedLaunches, JitLaunches, Launches
+from egg.evaluator.worker.threads import ThreadWatch
 
 
 class Session:
@@ -34,6 +35,7 @@ class Session:
     def __init__(self) -> None:
         self._device = torch.device("cpu")
         self._launches: Launches | None = None
+        self._threads: ThreadWatch | None = None
         self._arena: Arena | None = None
         self._views: dict[Slot, torch.Tensor] = {}
         self._make: Callable[[], nn.Module] | None = None
@@ -57,6 +59,7 @@ class Session:
         if watch:
             interpreted = os.environ.get("TRITON_INTERPRET") == "1"
             self._launches = InterpretedLaunches() if interpreted else JitLaunches()
+            self._threads = ThreadWatch()
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
             if memory_fraction is not None:
@@ -104,7 +107,7 @@ class Session:
         state = self._module.state_dict()
         if reload and self._loaded is not None:
             self.on_weights(*self._loaded)
-        described = {name: [list(t.shape), str(t.dtype)] for name, t in state.items()}
+        described = {name: {"shape": list(t.shape), "dtype": str(t.dtype)} for name, t in state.items()}
         return {"state": described, "parameters": [n for n, _ in self._module.named_parameters()]}
 
     def on_weights(self, names: dict[str, str], slots: dict[str, Any]) -> None:
@@ -156,6 +159,7 @@ class Session:
             "outputs": described,
             "ops": dict(recorder.compute),
             "launches": self._launches.counts(),
+            "threads": self._threads.started if self._threads else 0,
             "fingerprints": [f for f in recorder.fingerprints if math.isfinite(f[1] + f[2])],
         }
 

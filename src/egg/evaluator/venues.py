@@ -1,0 +1,191 @@
+"""Where a candidate is judged: on a GPU, or on a machine without one.
+
+A venue knows which gates apply, how to set the reference up, and what can be said of the
+candidate's performance; the judge knows none of that. Time is measured at one of them only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from egg.core.errors import TaskError
+from egg.core.evaluation import Compiled, Gate, Measured
+from egg.core.source import Task
+from egg.evaluator.care import Care
+from egg.evaluator.exam import Exam, Offline
+from egg.evaluator.gates import (
+    build,
+    clock,
+    compile,
+    correctness,
+    plausibility,
+    provenance,
+    regrade,
+    sanitizer,
+    shapes,
+    state,
+    timing,
+)
+from egg.evaluator.machine import MEMORY_FRACTION, limits_for
+from egg.evaluator.opponents import Opponents
+from egg.evaluator.process.child import Nursery
+from egg.evaluator.program import Program
+from egg.evaluator.question import Question
+from egg.evaluator.reference import Reference
+from egg.evaluator.rescale import CannotRescale, Rescaled, cost_of, rescale
+from egg.hardware.gpus import find, resolve
+from egg.hardware.roofline import floor_seconds
+
+Course = list[tuple[Gate, Callable[[Exam], dict[str, Any]]]]
+
+INTERPRETER_BUDGETS = ((3e7, 40_000), (1e8, 400_000), (3e8, 3_000_000), (1e9, 12_000_000))
+"""FLOPs and elements the interpreter is given, smallest first: a task that cannot be so small gets more."""
+DEFAULT_TARGET = "H200"
+
+
+class Venue(Protocol):
+    """One device with everything needed to judge on it."""
+
+    device: torch.device
+    nursery: Nursery
+
+    @property
+    def gpu_name(self) -> str: ...
+    def course(self, care: Care) -> Course: ...
+    def exam(self, question: Question) -> Exam: ...
+    def performance(self, exam: Exam) -> Measured | Compiled: ...
+    def close(self) -> None: ...
+
+
+def venue_on(device: torch.device) -> Venue:
+    return GpuVenue(device) if device.type == "cuda" else CpuVenue()
+
+
+class GpuVenue:
+    """Full size, measured; keeps the last task's baselines for its next candidate."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.gpu_name = torch.cuda.get_device_name(device)
+        self._opponents: Opponents | None = None
+        warm = {"device": str(device), "memory_fraction": MEMORY_FRACTION, "watch": True}
+        self.nursery = Nursery("cuda", limits_for(device), warm)
+
+    def course(self, care: Care) -> Course:
+        return [
+            (Gate.BUILD, build.run),
+            (Gate.PROVENANCE, provenance.run),
+            (Gate.CORRECTNESS, correctness.run),
+            *([(Gate.CORRECTNESS, shapes.run)] if care.other_shapes else []),
+            (Gate.STATE, state.run),
+            *([(Gate.SANITIZER, sanitizer.run)] if care.sanitize else []),
+            (Gate.TIMING, timing.run),
+            (Gate.CLOCK, clock.run),
+            (Gate.PLAUSIBILITY, plausibility.run),
+            *([(Gate.REGRADE, regrade.run)] if care.regrades else []),
+        ]
+
+    def exam(self, question: Question) -> Exam:
+        opponents = self._opponents_for(question)
+        return Exam(
+            Reference(opponents.program, question.policy.precision, self.device),
+            question.candidate,
+            question.policy,
+            question.carefully,
+            self.nursery,
+            gpu=find(self.gpu_name),
+            opponents=opponents,
+        )
+
+    def _opponents_for(self, question: Question) -> Opponents:
+        kept, precision = self._opponents, question.policy.precision
+        if kept is None or (kept.program.task.hash, kept.precision) != (question.task.hash, precision):
+            self._forget_opponents()
+            self._opponents = kept = Opponents(Program.load(question.task), precision, self.device)
+        return kept
+
+    def _forget_opponents(self) -> None:
+        """Compiled code and CUDA graphs hold memory that the next task needs."""
+        if self._opponents is not None:
+            self._opponents.program.unload()
+            self._opponents = None
+            torch._dynamo.reset()
+            torch.cuda.empty_cache()
+
+    def performance(self, exam: Exam) -> Measured:
+        found = {k: v for k, v in exam.measured.items() if k not in ("cases", "sets")}
+        eager = next(b for b in found["baselines"] if b.name == "eager")
+        faster = eager.speedup.low > 1.0 + found["noise_floor"]
+        return Measured(gpu=self.gpu_name, faster=faster, **found)
+
+    def close(self) -> None:
+        self.nursery.close()
+
+
+class CpuVenue:
+    """Compiled for a GPU that is not there, interpreted at a smaller size; nothing is measured."""
+
+    gpu_name = ""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+        limits = limits_for(self.device)
+        self.nursery = Nursery("interpret", limits, {"device": "cpu", "watch": True})
+        self._compilers = Nursery("compile", limits, {"device": "cpu", "watch": False})
+
+    def course(self, care: Care) -> Course:
+        return [
+            (Gate.BUILD, compile.run),
+            (Gate.BUILD, build.run),
+            (Gate.PROVENANCE, provenance.run),
+            (Gate.CORRECTNESS, correctness.run),
+            *([(Gate.CORRECTNESS, shapes.run)] if care.other_shapes else []),
+            (Gate.STATE, state.run),
+            *([(Gate.REGRADE, regrade.run)] if care.regrades else []),
+        ]
+
+    def exam(self, question: Question) -> Exam:
+        target = resolve(question.target or DEFAULT_TARGET)
+        small = smallest(question.task)
+        offline = Offline(Program.load(question.task), self._compilers, target, small.changes)
+        return Exam(
+            Reference(Program.load(small.task), question.policy.precision, self.device),
+            question.candidate,
+            question.policy,
+            question.carefully,
+            self.nursery,
+            gpu=target,
+            offline=offline,
+        )
+
+    def performance(self, exam: Exam) -> Compiled:
+        offline = exam.offline
+        assert offline is not None
+        changes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in offline.changes.items())
+        return Compiled(offline.target.name, offline.kernels, _predicted_floor(offline), changes or "full")
+
+    def close(self) -> None:
+        self.nursery.close()
+        self._compilers.close()
+
+
+def smallest(task: Task) -> Rescaled:
+    """The task at the smallest size it can be brought to that still looks like itself."""
+    for flops, elements in INTERPRETER_BUDGETS[:-1]:
+        with contextlib.suppress(CannotRescale):
+            return rescale(task, max_flops=flops, max_elements=elements)
+    flops, elements = INTERPRETER_BUDGETS[-1]
+    return rescale(task, max_flops=flops, max_elements=elements)
+
+
+def _predicted_floor(offline: Offline) -> float | None:
+    """Milliseconds of the roofline floor at full size; ``None`` where the work cannot be counted."""
+    try:
+        cost = cost_of(offline.full.task)
+    except TaskError:
+        return None
+    return floor_seconds(offline.target, flops=cost.flops, bytes=cost.least_bytes, precision="match") * 1e3

@@ -33,16 +33,18 @@ from egg.core.errors import EggError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.machine import choose_device
-from egg.evaluator.opponents import Opponent, Opponents
+from egg.evaluator.opponents import DEFAULT, Opponent, Opponents
 from egg.evaluator.program import Program, map_tensors
+from egg.evaluator.reference import BUILD_SEED
 from egg.evaluator.rescale import CannotRescale, rescale
 
 COLUMNS = {
-    "eager": ("eager", Precision.MATCH),
-    "compile": ("compile", Precision.MATCH),
-    "eager_tf32": ("eager", Precision.TF32),
-    "compile_tf32": ("compile", Precision.TF32),
+    "eager": f"eager {DEFAULT}",
+    "compile": f"compile {DEFAULT}",
+    "eager_tf32": "eager",
+    "compile_tf32": "compile",
 }
+"""Columns of the CSV, and what the judge calls them under a TF32 policy."""
 WITHIN = 0.10
 SHORTEST, LONGEST = 0.05, 50.0
 ROUNDS, ROUND_MILLISECONDS = 6, 20.0
@@ -114,7 +116,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tasks", type=Path, nargs="+", required=True, help="JSON lines of tasks")
     parser.add_argument("--csv", type=Path, required=True, help="known times")
     parser.add_argument("--count", type=int, default=30)
@@ -166,36 +168,33 @@ def interleaved(lists: list[list[Known]]) -> list[Known]:
 
 def measure(task: Task, device: torch.device) -> tuple[dict[str, float], list[str]]:
     """Milliseconds by column; what could not be measured is missing, and the notes say why."""
-    times: dict[str, float] = {}
     notes: list[str] = []
-    for precision in (Precision.MATCH, Precision.TF32):
-        try:
-            with Program.load(task if device.type == "cuda" else small(task)) as program:
-                by_name = _contest(program, precision, device, notes)
-        except (EggError, CannotRescale, torch.OutOfMemoryError) as error:
-            notes.append(f"{precision.value}: {str(error).splitlines()[0][:200]}")
-            continue
-        finally:
-            _forget(device)
-        times |= {c: by_name[n] for c, (n, p) in COLUMNS.items() if p is precision and n in by_name}
-    return times, notes
+    try:
+        with Program.load(task if device.type == "cuda" else small(task)) as program:
+            by_name = _contest(program, device, notes)
+    except (EggError, CannotRescale, torch.OutOfMemoryError) as error:
+        return {}, [*notes, str(error).splitlines()[0][:200]]
+    finally:
+        _forget(device)
+    return {column: by_name[name] for column, name in COLUMNS.items() if name in by_name}, notes
 
 
-def _contest(
-    program: Program, precision: Precision, device: torch.device, notes: list[str]
-) -> dict[str, float]:
+def _contest(program: Program, device: torch.device, notes: list[str]) -> dict[str, float]:
     """Median of interleaved rounds for each opponent, as the timing gate measures them."""
-    module = program.build(SEED, device, precision)
-    sets = list(_input_sets(program, precision, device))
+    sets = list(_input_sets(program, device))
     if device.type == "cuda":
-        opponents = Opponents(program, precision, module)
-        ready = opponents.get(("eager", "compile"), sets[0], device)
-        notes += [f"{precision.value}, {name}: {reason[:200]}" for name, reason in opponents.failed.items()]
+        opponents = Opponents(program, Precision.TF32, device)
+        ready = opponents.get(tuple(COLUMNS.values()), sets[0])
+        notes += [f"{name}: {reason[:200]}" for name, reason in opponents.failed.items()]
     else:
-        ready = [Opponent("eager", module, precision)]
-    rounds: dict[str, list[float]] = {o.name: [] for o in ready}
+        module = program.build(BUILD_SEED, device, Precision.TF32)
+        ready = [
+            Opponent(COLUMNS["eager"], module, Precision.MATCH),
+            Opponent("eager", module, Precision.TF32),
+        ]
     if not ready:
         return {}
+    rounds: dict[str, list[float]] = {o.name: [] for o in ready}
     probe = median(_time(ready[0], sets, 5, device))
     repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(ROUND_MILLISECONDS / max(probe, 1e-3))))
     for _ in range(ROUNDS):
@@ -204,9 +203,9 @@ def _contest(
     return {name: median(values) for name, values in rounds.items()}
 
 
-def _input_sets(program: Program, precision: Precision, device: torch.device) -> Iterator[list[Any]]:
+def _input_sets(program: Program, device: torch.device) -> Iterator[list[Any]]:
     """Two sets to rotate, or one where two would not fit comfortably."""
-    first = program.inputs(SEED, device, precision)
+    first = program.inputs(SEED, device, Precision.TF32)
     yield first
     size = 0
 
@@ -217,7 +216,7 @@ def _input_sets(program: Program, precision: Precision, device: torch.device) ->
 
     map_tensors(first, weigh)
     if device.type == "cpu" or size < torch.cuda.mem_get_info(device)[0] // 8:
-        yield program.inputs(SEED + 1, device, precision)
+        yield program.inputs(SEED + 1, device, Precision.TF32)
 
 
 def _time(opponent: Opponent, sets: list[list[Any]], repeats: int, device: torch.device) -> list[float]:

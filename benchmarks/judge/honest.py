@@ -24,7 +24,7 @@ from egg.evaluator.pool import Answer, Job, devices, run_jobs
 HEADINGS = (
     "case", "verdict", "ms", "x eager", "x compile", "x reduce-overhead", "noise %", "own %", "error", "s",
 )  # fmt: skip
-WIDTHS = (22, 9, 24, 18, 18, 18, 7, 5, 8, 6)
+WIDTHS = (22, 22, 24, 18, 18, 18, 7, 5, 8, 6)
 QUIET = 0.02
 LONG_ENOUGH = 0.1
 """Milliseconds: below, launch jitter is a larger part of the time than the kernel's author can help."""
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--level", type=Level, default=Level.FULL, choices=list(Level))
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--out", type=Path, help="JSON lines, one evaluation each")

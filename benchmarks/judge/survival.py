@@ -48,7 +48,7 @@ PROCESS_EXPLOITS = (
     "recursion",
 )
 HONEST = "honest/scale_shift"
-BUILD_SECONDS, CALL_SECONDS = 20.0, 3.0
+BUILD_SECONDS, CALL_SECONDS = 5.0, 3.0
 SETTLE_SECONDS = 15.0
 MEMORY_SLACK_MIB = 32
 PACKAGE = "egg.evaluator"
@@ -71,7 +71,8 @@ def main() -> int:
     with own_temporary_folder() as folder:
         gpu_before = gpu_memory() if device.startswith("cuda") else {}
         strangers = {p.pid for p in processes()}
-        result = siege(device, options.count, short_care(BUILD_SECONDS, options.call_seconds), options.only)
+        care = short_care(BUILD_SECONDS, options.call_seconds)
+        result = siege(device, options.count, care, options.seconds, options.only)
         result |= left_behind(folder, strangers, gpu_before)
     result["survived"] = verdict(result)
     print(f"\n{summary(result)}")
@@ -81,10 +82,11 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--call-seconds", type=float, default=CALL_SECONDS)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no attack beyond this")
     parser.add_argument("--only", action="append", help="part of a name; may be repeated")
     parser.add_argument("--out", type=Path, help="JSON")
     return parser.parse_args()
@@ -114,8 +116,10 @@ def own_temporary_folder() -> Iterator[Path]:
 # the siege
 
 
-def siege(device: str, count: int, care: Care, only: list[str] | None = None) -> dict[str, Any]:
-    """``count`` attacks on one oracle, then an honest question."""
+def siege(
+    device: str, count: int, care: Care, seconds: float = float("inf"), only: list[str] | None = None
+) -> dict[str, Any]:
+    """Up to ``count`` attacks on one oracle, then an honest question under the usual limits."""
     cases = {case.name: case for case in reader().load_corpus()}
     attacks = [
         c for name, c in cases.items() if is_attack(name) and (not only or any(o in name for o in only))
@@ -128,6 +132,9 @@ def siege(device: str, count: int, care: Care, only: list[str] | None = None) ->
     started = time.monotonic()
     try:
         for number, case in enumerate(itertools.islice(itertools.cycle(attacks), count), 1):
+            if rows and time.monotonic() - started > seconds:
+                print(f"stopped: --seconds {seconds:.0f} is used up", flush=True)
+                break
             row = attack(oracle, case, care)
             rows.append(row)
             reasons[row["reason"] or row["got"]] += 1
@@ -136,12 +143,12 @@ def siege(device: str, count: int, care: Care, only: list[str] | None = None) ->
                 f"{number:4d}/{count} {passed:6.0f} s  {case.name:36s} {row['got']:12s} {row['reason']}",
                 flush=True,
             )
-        honest = attack(oracle, cases[HONEST], care)
+        honest = attack(oracle, cases[HONEST], None)
     finally:
         oracle.close()
     return {
         "device": device,
-        "attacks": count,
+        "attacks": len(rows),
         "different_attacks": len({r["name"] for r in rows}),
         "seconds": time.monotonic() - started,
         "reasons": dict(reasons.most_common()),
@@ -157,7 +164,7 @@ def is_attack(name: str) -> bool:
     return folder == "hostile" or stem in PROCESS_EXPLOITS
 
 
-def attack(oracle: Oracle, case: Any, care: Care) -> dict[str, Any]:
+def attack(oracle: Oracle, case: Any, care: Care | None) -> dict[str, Any]:
     started = time.monotonic()
     honest = case.expected == "accepted"
     try:

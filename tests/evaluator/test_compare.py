@@ -147,7 +147,10 @@ def test_one_wrong_element_among_a_million_fails(seed, where, factor):
     reference = golden.float()
     wrong = reference.clone()
     wrong[where] *= factor
-    assert abs(float(wrong[where] - reference[where])) < 1e-4 or not compare(wrong, reference, golden, MATCH).passed
+    assert (
+        abs(float(wrong[where] - reference[where])) < 1e-4
+        or not compare(wrong, reference, golden, MATCH).passed
+    )
 
 
 @pytest.mark.parametrize("answer", [torch.zeros(64, 64), torch.ones(64, 64), torch.full((64, 64), 1e30)])
@@ -285,7 +288,11 @@ def test_chunks_change_nothing(monkeypatch, chunk):
     whole = compare(candidate, reference, golden, MATCH)
     monkeypatch.setattr(module, "CHUNK", chunk)
     parts = compare(candidate, reference, golden, MATCH)
-    assert (parts.passed, parts.problem, parts.kernelbench) == (whole.passed, whole.problem, whole.kernelbench)
+    assert (parts.passed, parts.problem, parts.kernelbench) == (
+        whole.passed,
+        whole.problem,
+        whole.kernelbench,
+    )
     assert parts.max_ratio == pytest.approx(whole.max_ratio, rel=1e-9)
     assert parts.rms_ratio == pytest.approx(whole.rms_ratio, rel=1e-9)
 

@@ -16,7 +16,7 @@ from egg.evaluator.arena import create
 from egg.evaluator.process import landlock
 from egg.evaluator.process.child import Child, Fault, Nursery
 from egg.evaluator.process.sandbox import Limits
-from tests.conftest import PLANTED, Sandbox
+from tests.leftovers import PLANTED, Sandbox, sandboxed
 
 GIB = 1 << 30
 LIMITS = Limits(address_space=4 * GIB, resident=GIB, processes=32, open_files=128, output=1 << 20)
@@ -26,7 +26,14 @@ with_landlock = pytest.mark.skipif(landlock.abi() < 1, reason="this kernel has n
 GOOD = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    tmp_path_factory.getbasetemp()
+    with sandboxed() as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
 def nursery(sandbox: Sandbox) -> Iterator[Nursery]:
     home = Nursery("interpret", LIMITS, {"device": "cpu", "watch": False})
     yield home
@@ -76,9 +83,9 @@ def test_an_honest_candidate_loads_and_is_described(child):
 
 @as_root
 def test_a_candidate_is_nobody(child):
-    uid, gid, groups = said(child, "import os\nanswer = (os.getuid(), os.getgid(), os.getgroups())")[1:-1].split(
-        ", ", 2
-    )
+    uid, gid, groups = said(child, "import os\nanswer = (os.getuid(), os.getgid(), os.getgroups())")[
+        1:-1
+    ].split(", ", 2)
     assert int(uid) >= 1_000_000_000
     assert int(gid) >= 1_000_000_000
     assert groups == "[]"
@@ -307,11 +314,12 @@ def test_a_daemon_does_not_outlive_a_candidate_that_died_itself(child, sandbox):
 def test_the_scratch_folder_goes_with_the_child(nursery, sandbox):
     child = nursery.child()
     [root] = sandbox.folders()
+    before = set(os.listdir(sandbox.folder / root))
     load(child, "open('left-behind', 'w').write('x')\n" + GOOD)
-    [scratch] = [f for f in os.listdir(sandbox.folder / root) if f.startswith("child-")]
-    assert (sandbox.folder / root / scratch / "left-behind").exists()
+    [file] = (sandbox.folder / root).glob("child-*/left-behind")
+    assert file.parent.name in before
     child.end()
-    assert sandbox.settles(lambda: not (sandbox.folder / root / scratch).exists())
+    assert sandbox.settles(lambda: not file.parent.exists())
 
 
 def test_nothing_is_left_in_shared_memory(child):
@@ -348,7 +356,7 @@ def write(body):
         "write(json.dumps({'verdict': 'accepted'}).encode())",
         "write(json.dumps({'id': 2, 'state': 3, 'parameters': None}).encode())",
         "write(json.dumps({'id': 2, 'fault': 'none'}).encode())",
-        "write(b'{\"id\": 2, \"state\": {}, \"parameters\": [NaN]}')",
+        'write(b\'{"id": 2, "state": {}, "parameters": [NaN]}\')',
         "channel.sendall(struct.pack('!I', 1 << 31))",
         "channel.sendall(struct.pack('!I', 1000) + b'{')",
         "channel.shutdown(socket.SHUT_RDWR)",
@@ -410,7 +418,7 @@ for n in os.listdir("/proc/self/fd"):
     except OSError:
         pass
 """
-    assert said(child, pull) == "['found']"
+    assert set(eval(said(child, pull))) == {"found"}
     memory.close()
 
 
@@ -420,7 +428,11 @@ for n in os.listdir("/proc/self/fd"):
 def test_a_dead_zygote_is_replaced(nursery, sandbox):
     first = nursery.child()
     nursery.prepare()
-    zygotes = [p for p in sandbox.processes() if os.stat(f"/proc/{p}").st_uid == os.geteuid() and _parent(p) == os.getpid()]
+    zygotes = [
+        p
+        for p in sandbox.processes()
+        if os.stat(f"/proc/{p}").st_uid == os.geteuid() and _parent(p) == os.getpid()
+    ]
     assert len(zygotes) == 1
     os.kill(zygotes[0], signal.SIGKILL)
     assert sandbox.settles(lambda: zygotes[0] not in sandbox.processes())
@@ -442,7 +454,7 @@ def test_a_worker_goes_with_its_warden(nursery):
     child.end()
 
 
-def test_children_of_the_compiling_kind_are_confined_alike(sandbox):
+def test_children_of_the_compiling_kind_are_confined_alike():
     home = Nursery("compile", LIMITS, {"device": "cpu", "watch": False})
     try:
         child = home.child()
@@ -451,8 +463,6 @@ def test_children_of_the_compiling_kind_are_confined_alike(sandbox):
         child.end()
     finally:
         home.close()
-    assert sandbox.settles(lambda: not sandbox.processes())
-    assert sandbox.folders() == []
 
 
 def _parent(pid: int) -> int:

@@ -35,7 +35,9 @@ def test_the_interval_holds_the_true_median_about_95_times_in_100(monkeypatch):
     trials = 200
     held = 0
     for _ in range(trials):
-        found = interval([generator.lognormvariate(0.0, 0.1) for _ in range(24)], generator.randrange(1 << 30))
+        found = interval(
+            [generator.lognormvariate(0.0, 0.1) for _ in range(24)], generator.randrange(1 << 30)
+        )
         held += found.low <= 1.0 <= found.high
     assert 0.88 <= held / trials <= 0.995
 

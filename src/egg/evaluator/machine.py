@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import torch
@@ -44,7 +45,9 @@ def limits_for(device: torch.device) -> Limits:
 
 def driver_version(device: torch.device) -> str:
     """The CUDA version the installed driver speaks; empty without a GPU."""
-    if device.type != "cuda" or torch.version.cuda is None:
+    if device.type != "cuda":
         return ""
-    major, rest = divmod(torch._C._cuda_getDriverVersion(), 1000)  # pyright: ignore[reportAttributeAccessIssue]
+    version = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    major, rest = divmod(version.value, 1000)
     return f"CUDA {major}.{rest // 10}"

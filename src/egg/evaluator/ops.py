@@ -31,6 +31,10 @@ LOOKING = """
 """
 NEUTRAL = ALLOCATIONS.union(*(names.split() for names in (MAKING, MOVING, LOOKING)))
 
+SELECTING = "embedding _embedding_bag index index_select gather take slice select narrow diagonal tril triu"
+PARTIAL = frozenset(SELECTING.split())
+"""Operations after which part of a tensor may honestly never be read."""
+
 
 def base_name(func: Any) -> str:
     """``addmm`` for ``aten.addmm.default``."""
@@ -68,6 +72,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self, *, poison_empties: bool = False, keep_fingerprints: bool = False) -> None:
         super().__init__()
         self.compute: Counter[str] = Counter()
+        self.seen: set[str] = set()
         self.fingerprints: list[Fingerprint] = []
         self._poison = poison_empties
         self._keep = keep_fingerprints
@@ -75,6 +80,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = base_name(func)
+        self.seen.add(name)
         if name not in NEUTRAL:
             self.compute[name] += 1
             if self._keep:

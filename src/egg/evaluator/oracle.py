@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from egg.evaluator.process.wire import Channel, WireClosed
 from egg.evaluator.question import Question
 
 ANSWER_SECONDS = 1800.0
+CLOSE_SECONDS = 8.0
 
 
 class Oracle:
@@ -47,12 +49,17 @@ class Oracle:
         try:
             self._channel.send({"question": to_json(question)})
             return self._answer(on_gate, time.monotonic() + timeout)
+        except EggError:
+            raise
         except WireClosed as error:
             code = self._reap()
             raise MachineError(
                 f"the oracle on {self.device} died (exit {code}): {error}",
                 "the task may need more memory than there is; run `egg doctor`",
             ) from error
+        except BaseException:
+            self.close()  # or the answer to this question would be read as the answer to the next
+            raise
 
     def _answer(self, on_gate: Callable[[Gate], None], deadline: float) -> Evaluation:
         while True:
@@ -86,15 +93,21 @@ class Oracle:
             return self._process.wait(5)
         return None
 
+    def interrupt(self) -> None:
+        """End the evaluation in progress, from another thread: its :meth:`judge` raises a MachineError."""
+        process = self._process
+        if process is not None:
+            process.terminate()
+
     def close(self) -> None:
         if self._process is None:
             return
         self._channel.close()
-        try:
-            self._process.wait(15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for insist in (self._process.terminate, self._process.kill):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(CLOSE_SECONDS)
+            insist()
+        self._process.wait()
         self._process = None
 
 
@@ -106,14 +119,19 @@ def _caches() -> dict[str, str]:
 
 
 def error_to(error: EggError) -> dict[str, Any]:
-    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+    """As data; a kind that only its own module knows travels as the nearest one that everybody knows."""
+    kind = next(base.__name__ for base in type(error).__mro__ if hasattr(errors, base.__name__))
+    return {"kind": kind, "message": error.message, "hint": error.hint}
 
 
 def error_from(data: dict[str, Any]) -> EggError:
     kind = getattr(errors, str(data.get("kind")), MachineError)
     if not (isinstance(kind, type) and issubclass(kind, EggError)):
         kind = MachineError
-    return kind(str(data["message"]), str(data["hint"]))
+    error = kind(str(data["message"]), str(data["hint"]))
+    if data.get("traceback"):
+        error.add_note(str(data["traceback"]))
+    return error
 
 
 def main(channel: Channel, device_name: str) -> None:
@@ -141,9 +159,15 @@ def main(channel: Channel, device_name: str) -> None:
                 torch.cuda.empty_cache()
                 hint = "use a GPU with more memory, or a smaller task"
                 channel.send({"error": error_to(MachineError(f"out of memory: {error}", hint))})
+            except WireClosed:
+                raise
+            except Exception as error:  # a fault of ours: told as such, and the next question is answered
+                fault = MachineError(f"internal error: {type(error).__name__}: {error}", "please report it")
+                channel.send({"error": {**error_to(fault), "traceback": traceback.format_exc()}})
     except WireClosed:
         pass
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if judge is not None:
             judge.close()
 

@@ -64,10 +64,12 @@ def read_jobs(path: Path) -> list[Job]:
     ``{"job", "task": {name, code}, "kernel": SOURCE, "policy": {...}}``.
     """
     jobs = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in _lines(path):
         try:
             jobs.append(_job(json.loads(line), number))
-        except (ValueError, KeyError, TypeError, StopIteration) as error:
+        except UsageError as error:
+            raise UsageError(f"{path.name} line {number}: {error.message}", error.hint) from error
+        except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
             raise UsageError(
                 f"{path.name} line {number} is not a job: {error!r}",
                 'expected {"job": ..., "question": {...}}',
@@ -84,27 +86,13 @@ def _job(row: dict[str, Any], number: int) -> Job:
     return Job(name, Question(task, Candidate(row["kernel"], name), policy, row.get("target")))
 
 
-def finished(path: Path) -> set[str]:
-    """Names of jobs that a results file already answers; a torn last line is passed over."""
-    if not path.exists():
-        return set()
-    done = set()
-    for line in _lines(path):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if "evaluation" in row:
-            done.add(str(row["job"]))
-    return done
-
-
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank, each with its number in the file."""
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}", "check the path") from error
-    return (line for line in text.splitlines() if line.strip())
+    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
 def run_jobs(jobs: Iterable[Job], device_names: list[str], on_answer: Callable[[Answer], None]) -> None:
@@ -115,35 +103,57 @@ def run_jobs(jobs: Iterable[Job], device_names: list[str], on_answer: Callable[[
         waiting.put(job)
         count += 1
     answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+    stopped = threading.Event()
     oracles = [Oracle(name) for name in device_names]
-    threads = [threading.Thread(target=_serve, args=(o, waiting, answers), daemon=True) for o in oracles]
+    threads = [
+        threading.Thread(target=_serve, args=(oracle, waiting, answers, stopped), daemon=True)
+        for oracle in oracles
+    ]
     for thread in threads:
         thread.start()
     try:
         for _ in range(count):
             on_answer(answers.get())
     finally:
-        while not waiting.empty():
-            waiting.get()
+        stopped.set()
         for oracle in oracles:
-            oracle.close()
+            oracle.interrupt()
+        for thread in threads:
+            thread.join()
 
 
-def _serve(oracle: Oracle, waiting: queue.SimpleQueue[Job], answers: queue.SimpleQueue[Answer]) -> None:
-    """Take jobs until there are none; a dead oracle is replaced and the job tried once more."""
-    while True:
-        try:
-            job = waiting.get_nowait()
-        except queue.Empty:
-            return
-        answers.put(_answer(oracle, job, RETRIES))
-
-
-def _answer(oracle: Oracle, job: Job, retries: int) -> Answer:
+def _serve(
+    oracle: Oracle,
+    waiting: queue.SimpleQueue[Job],
+    answers: queue.SimpleQueue[Answer],
+    stopped: threading.Event,
+) -> None:
+    """Take jobs until there are none; the oracle is this thread's alone, and ends with it."""
     try:
-        return Answer(job.id, oracle.judge(job.question))
-    except MachineError as error:
+        while not stopped.is_set():
+            try:
+                job = waiting.get_nowait()
+            except queue.Empty:
+                return
+            answers.put(_answer(oracle, job, stopped))
+    finally:
         oracle.close()
-        return _answer(oracle, job, retries - 1) if retries else Answer(job.id, error=error)
-    except EggError as error:
-        return Answer(job.id, error=error)
+
+
+def _answer(oracle: Oracle, job: Job, stopped: threading.Event) -> Answer:
+    """A dead oracle is replaced and the job tried once more; every job gets an answer, whatever happens."""
+    error: EggError = MachineError("interrupted", "run again")
+    for _ in range(1 + RETRIES):
+        if stopped.is_set():
+            break
+        try:
+            return Answer(job.id, oracle.judge(job.question))
+        except MachineError as reason:
+            error = reason
+            oracle.close()
+        except EggError as reason:
+            return Answer(job.id, error=reason)
+        except Exception as fault:  # ours, not the candidate's: it must not leave the job without an answer
+            error = MachineError(f"internal error: {type(fault).__name__}: {fault}", "please report it")
+            oracle.close()
+    return Answer(job.id, error=error)

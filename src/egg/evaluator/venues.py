@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from torch.utils._pytree import tree_leaves
 
-from egg.core.errors import TaskError
+from egg.core.errors import MachineError, TaskError
 from egg.core.evaluation import Compiled, Gate, Measured
+from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.care import Care
 from egg.evaluator.exam import Exam, Offline
@@ -36,7 +38,7 @@ from egg.evaluator.process.child import Nursery
 from egg.evaluator.program import Program
 from egg.evaluator.question import Question
 from egg.evaluator.reference import Reference
-from egg.evaluator.rescale import CannotRescale, Rescaled, cost_of, rescale
+from egg.evaluator.rescale import CannotRescale, Cost, Rescaled, cost_of, rescale
 from egg.hardware.gpus import find, resolve
 from egg.hardware.roofline import floor_seconds
 
@@ -179,7 +181,28 @@ def smallest(task: Task) -> Rescaled:
         with contextlib.suppress(CannotRescale):
             return rescale(task, max_flops=flops, max_elements=elements)
     flops, elements = INTERPRETER_BUDGETS[-1]
-    return rescale(task, max_flops=flops, max_elements=elements)
+    try:
+        return rescale(task, max_flops=flops, max_elements=elements)
+    except CannotRescale as reason:
+        return _as_it_is(task, elements, reason)
+
+
+def _as_it_is(task: Task, max_elements: int, reason: CannotRescale) -> Rescaled:
+    """A task that looks at its data cannot be rescaled, nor need it be where its inputs are small.
+
+    What does not run at all says so when its inputs are made, or when it is first run.
+    """
+    meta = torch.device("meta")
+    with Program.load(task) as program:
+        inputs = program.inputs(0, meta, Precision.MATCH)
+    sizes = [leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+    try:
+        cost = cost_of(task)
+    except TaskError:
+        cost = Cost(0.0, sum(sizes))
+        if cost.elements <= max_elements:
+            return Rescaled(task, {}, cost)
+    raise MachineError(reason.message, "judge it on a GPU, or give the task smaller sizes") from reason
 
 
 def _predicted_floor(offline: Offline) -> float | None:

@@ -1,4 +1,4 @@
-"""Log-sum-exp and the target's logit in one reading of a row; a second, tiny kernel takes the mean."""
+"""Log-sum-exp and the target's logit in one reading of a row, which stays in registers."""
 
 import torch
 import triton
@@ -18,23 +18,12 @@ def token_loss(logits_ptr, targets_ptr, loss_ptr, vocabulary, BLOCK: tl.constexp
     tl.store(loss_ptr + row, tl.log(total) - (target - highest))
 
 
-@triton.jit
-def mean(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, size, BLOCK):
-        total += tl.load(x_ptr + start + i, mask=start + i < size, other=0.0)
-    tl.store(y_ptr, tl.sum(total, axis=0) / size)
-
-
 class ModelNew(nn.Module):
     def forward(self, logits, targets):
         logits, targets = logits.contiguous(), targets.contiguous()
         tokens, vocabulary = logits.shape
         losses = torch.empty((tokens,), device=logits.device, dtype=logits.dtype)
-        y = torch.empty((), device=logits.device, dtype=logits.dtype)
         block = triton.next_power_of_2(vocabulary)
         warps = 32 if block >= 16384 else 8
         token_loss[(tokens,)](logits, targets, losses, vocabulary, BLOCK=block, num_warps=warps)
-        mean[(1,)](losses, y, tokens, BLOCK=1024, num_warps=4)
-        return y
+        return losses

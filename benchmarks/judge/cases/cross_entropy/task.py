@@ -1,5 +1,5 @@
 # policy: library_calls=forbid
-"""Mean cross entropy of next-token predictions."""
+"""Cross entropy of every next-token prediction, as a perplexity report needs it."""
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ vocabulary = 32000
 
 class Model(nn.Module):
     def forward(self, logits, targets):
-        return F.cross_entropy(logits, targets)
+        return F.cross_entropy(logits, targets, reduction="none")
 
 
 def get_inputs():

@@ -33,7 +33,11 @@ def run(exam: Exam) -> dict[str, Any]:
             build=False,
         )
         reply = child.request(
-            "capture", COMPILE_SECONDS, inputs=structure, specs=specs, target=offline.compiler_target()
+            "capture",
+            min(COMPILE_SECONDS, exam.care.build_seconds),
+            inputs=structure,
+            specs=specs,
+            target=offline.compiler_target(),
         )
     finally:
         child.end()

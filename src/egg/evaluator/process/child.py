@@ -217,6 +217,14 @@ class Nursery:
         theirs.close()
         self._control = ours
         self._control.sock.settimeout(START_SECONDS)
+        self._awake = False
+
+    def _await_zygote(self) -> None:
+        """Wait for its imports only when a child is needed: the oracle has other things to do meanwhile."""
+        if self._process.poll() is not None:
+            self._start()
+        if self._awake:
+            return
         try:
             self._control.receive()
         except (WireClosed, TimeoutError) as error:
@@ -224,6 +232,7 @@ class Nursery:
             raise MachineError(
                 f"the candidate processes cannot be started: {error}", "run `egg doctor`"
             ) from error
+        self._awake = True
 
     def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
@@ -263,8 +272,7 @@ class Nursery:
             self._spare = self._bear()
 
     def _bear(self) -> Child:
-        if self._process.poll() is not None:
-            self._start()
+        self._await_zygote()
         self._born += 1
         scratch = self._root / f"child-{self._born}"
         ours, theirs = Channel.pair()

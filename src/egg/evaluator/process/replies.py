@@ -1,7 +1,8 @@
 """What a worker's replies must look like. A reply of another form is the candidate's forgery, not our bug.
 
 A form is a Python type, a list of one form (any number of such), a dict of one form under
-``str`` (any keys), or a :class:`Fields` that names the keys. Numbers must be finite.
+``str`` (any keys), or a :class:`Fields` that names the keys. Numbers must be finite, except
+where an output may rightly be none.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ def fields(optional: dict[str, Any] | None = None, **required: Any) -> Fields:
     return Fields(required, optional or {})
 
 
+ANY_NUMBER = "a number, NaN or infinity"
+
 OUTPUT = fields(
-    {"shape": [int], "dtype": str, "device": str, "layout": str, "number": float}, path=str, type=str
+    {"shape": [int], "dtype": str, "device": str, "layout": str, "number": ANY_NUMBER}, path=str, type=str
 )
 RESOURCES = fields(
     name=str, grid=[int], registers=int, spill_bytes=int, shared_bytes=int, num_warps=int, num_stages=int,
@@ -59,6 +62,8 @@ def fits(value: Any, form: Any) -> bool:
     if isinstance(form, dict):
         inner = form[str]
         return isinstance(value, dict) and all(fits(item, inner) for item in value.values())
+    if form == ANY_NUMBER:
+        return type(value) in (int, float)
     if form is float:
         return type(value) in (int, float) and math.isfinite(value)
     return type(value) is form

@@ -35,8 +35,6 @@ SYSTEM_READABLE = (
     "/etc",
     "/opt",
     "/sys",
-    "/run",
-    "/var/lib",
 )
 
 

@@ -25,6 +25,7 @@ from egg.evaluator.process import sandbox
 from egg.evaluator.process.wire import Channel, WireClosed
 
 ENDINGS = (signal.SIGTERM, signal.SIGCHLD)
+SHARED_FOLDERS = ("/dev/shm", "/dev/mqueue")
 
 
 def main(control: Channel, kind: str, cache: str) -> None:
@@ -74,6 +75,8 @@ def _warden(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
         pass
     _kill_all(uid)
     shutil.rmtree(scratch, ignore_errors=True)
+    if uid is not None:
+        _sweep(uid)
 
 
 def _ended(pid: int) -> bool:
@@ -143,6 +146,20 @@ def _kill_user(uid: int) -> None:
         _guarded(lambda: (os.setresuid(uid, uid, uid), os.kill(-1, signal.SIGKILL)))
     with contextlib.suppress(ChildProcessError):
         os.waitpid(killer, 0)
+
+
+def _sweep(uid: int) -> None:
+    """Remove what a user left in memory that outlives processes: where it could write besides its own."""
+    for folder in SHARED_FOLDERS:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(folder):
+                with contextlib.suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_uid != uid:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    else:
+                        os.unlink(entry.path)
 
 
 def _descendants(root: int) -> list[int]:

@@ -1,9 +1,10 @@
 """What the zygote does once so that no candidate has to wait for it.
 
 Triton's first compilation in a process hashes its whole installation, asks ptxas for its
-version and loads the pass pipeline: two seconds. Its first launch builds a helper library
-with the C compiler: two more. The first is inherited by fork as memory, the second as files,
-which every child gets a copy of. No CUDA context is made here: forked children could not use it.
+version and loads the pass pipeline: two seconds. PyTorch's first dispatch mode imports its
+compiler: as much again. Triton's first launch builds a helper library with the C compiler.
+The first two are inherited by fork as memory, the last as files, which every child gets a
+copy of. No CUDA context is made here: forked children could not use it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def prewarm(kind: Kind, cache: str) -> None:
     """Import and compile ahead; what can be inherited as files goes to ``cache``."""
     from egg.evaluator import worker  # noqa: F401
 
+    _trace_once()
     if kind is Kind.INTERPRET:
         from egg.evaluator import interpreter  # noqa: F401
 
@@ -35,6 +37,16 @@ def prewarm(kind: Kind, cache: str) -> None:
     _compile_once()
     if kind is Kind.CUDA:
         _build_driver_library()
+
+
+def _trace_once() -> None:
+    """The first dispatch mode of a process imports most of ``torch._dynamo``."""
+    import torch
+
+    from egg.evaluator.ops import Recorder
+
+    with Recorder(poison_empties=True, keep_fingerprints=True):
+        torch.empty(1).add(1)
 
 
 def _compile_once() -> None:

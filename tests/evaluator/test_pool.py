@@ -1,0 +1,357 @@
+"""Many evaluations as jobs: files in, files out, resumable, through the door a bare GPU machine uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from egg.core.errors import EggError, MachineError, TaskError, UsageError
+from egg.core.evaluation import Evaluation, Gate
+from egg.core.policy import Level, LibraryCalls, Policy, Precision
+from egg.core.source import Candidate, Task
+from egg.evaluator import pool
+from egg.evaluator.batch import exit_code, run_batch
+from egg.evaluator.oracle import Oracle
+from egg.evaluator.pool import Answer, Job, read_jobs, run_jobs
+from egg.evaluator.question import Question
+from tests import samples
+from tests.conftest import BRIEF
+from tests.leftovers import Sandbox
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+TASK = CORPUS / "tasks" / "scale_shift.py"
+QUICK = Policy(level=Level.QUICK)
+
+
+def job(name: str, kernel: str, **terms) -> Job:
+    question = Question(
+        Task.from_file(TASK), Candidate.from_file(CORPUS / kernel), QUICK, care=BRIEF, **terms
+    )
+    return Job(name, question)
+
+
+def module(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "egg.evaluator", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def finished(path: Path) -> set[str]:
+    """Names of the jobs that have a verdict in the file."""
+    return {row["job"] for row in rows(path) if "evaluation" in row}
+
+
+class Scripted:
+    """Stands for an oracle: answers as told, and remembers what happened to it."""
+
+    def __init__(self, script):
+        self.script = script
+        self.asked: list[str] = []
+        self.closed = 0
+
+    def __call__(self, device: str) -> Scripted:
+        return self
+
+    def judge(self, question: Question) -> Evaluation:
+        self.asked.append(question.candidate.name)
+        answer = self.script(question.candidate.name, len(self.asked))
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def interrupt(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def named(*names: str) -> list[Job]:
+    task = Task.from_file(TASK)
+    return [Job(name, Question(task, Candidate("class ModelNew: pass", name))) for name in names]
+
+
+def answers(monkeypatch, script, jobs) -> tuple[dict[str, Answer], Scripted]:
+    oracle = Scripted(script)
+    monkeypatch.setattr(pool, "Oracle", oracle)
+    got: dict[str, Answer] = {}
+    run_jobs(jobs, ["cpu"], lambda answer: got.__setitem__(answer.job, answer))
+    return got, oracle
+
+
+# files
+
+
+def test_a_job_survives_the_trip_through_its_line(tmp_path):
+    policy = Policy(Precision.TF32, LibraryCalls.FORBID, Level.AUDIT)
+    question = Question(Task.from_file(TASK), Candidate("x = 1", "c"), policy, "A100", (Gate.STATIC,), BRIEF)
+    path = tmp_path / "jobs.jsonl"
+    path.write_text(Job("one", question).to_line() + "\n")
+    assert read_jobs(path) == [Job("one", question)]
+
+
+def test_the_short_form_is_a_job_too(tmp_path):
+    path = tmp_path / "jobs.jsonl"
+    row = {"task": {"name": "t", "code": TASK.read_text()}, "kernel": "x = 1", "policy": {"level": "quick"}}
+    path.write_text(json.dumps({"job": "a", **row}) + "\n" + json.dumps(row) + "\n")
+    first, second = read_jobs(path)
+    assert (first.id, second.id) == ("a", "2")
+    assert first.question.policy == QUICK
+    assert first.question.candidate.source == "x = 1"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "not json",
+        "[1]",
+        "3",
+        "{}",
+        '{"job": "a"}',
+        '{"question": 3}',
+        '{"question": {"task": {}}}',
+        '{"task": {"name": "t", "code": "x = 1"}, "kernel": ""}',
+        '{"task": {"name": "t"}, "kernel": ""}',
+    ],
+)
+def test_a_wrong_line_is_named_by_its_number(tmp_path, wrong):
+    path = tmp_path / "jobs.jsonl"
+    path.write_text(f"{job('a', 'honest/scale_shift.py').to_line()}\n\n{wrong}\n")
+    with pytest.raises(UsageError, match="line 3"):
+        read_jobs(path)
+
+
+def test_a_missing_jobs_file_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="cannot read"):
+        read_jobs(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("evaluation", [samples.measured(), samples.compiled(), samples.rejected()])
+def test_an_evaluation_survives_the_trip_through_json(evaluation):
+    line = Answer("a", evaluation).to_line()
+    assert Evaluation.from_json(json.loads(line)["evaluation"]) == evaluation
+
+
+# scheduling
+
+
+def test_every_job_gets_its_answer(monkeypatch):
+    got, oracle = answers(monkeypatch, lambda *_: samples.rejected(), named("a", "b", "c"))
+    assert set(got) == {"a", "b", "c"}
+    assert oracle.closed >= 1
+
+
+def test_a_dead_oracle_is_replaced_and_the_job_tried_again(monkeypatch):
+    got, oracle = answers(
+        monkeypatch, lambda _, n: MachineError("died") if n == 1 else samples.compiled(), named("a", "b")
+    )
+    assert oracle.asked == ["a", "a", "b"]
+    assert got["a"].evaluation
+    assert got["b"].evaluation
+
+
+def test_a_job_that_always_kills_the_oracle_is_given_up_and_the_others_go_on(monkeypatch):
+    got, oracle = answers(
+        monkeypatch,
+        lambda name, _: MachineError("died") if name == "a" else samples.compiled(),
+        named("a", "b"),
+    )
+    assert oracle.asked == ["a", "a", "b"]
+    assert isinstance(got["a"].error, MachineError)
+    assert got["b"].evaluation
+
+
+def test_a_wrong_task_is_not_tried_again(monkeypatch):
+    got, oracle = answers(monkeypatch, lambda *_: TaskError("no Model"), named("a"))
+    assert oracle.asked == ["a"]
+    assert isinstance(got["a"].error, TaskError)
+
+
+@pytest.mark.timeout(30)
+def test_a_fault_of_ours_is_an_answer_and_not_a_hang(monkeypatch):
+    got, _ = answers(monkeypatch, lambda *_: AssertionError("a bug"), named("a", "b"))
+    assert "internal error" in str(got["a"].error)
+    assert set(got) == {"a", "b"}
+
+
+@pytest.mark.timeout(60)
+def test_whoever_listens_may_stop_the_batch(monkeypatch):
+    slow = threading.Event()
+    oracle = Scripted(lambda *_: slow.wait(0.05) or samples.compiled())
+    monkeypatch.setattr(pool, "Oracle", oracle)
+
+    def listen(answer: Answer) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(named(*"abcdefgh"), ["cpu"], listen)
+    assert len(oracle.asked) < 8
+    assert oracle.closed >= 1
+
+
+def verdict(question: Question) -> Evaluation:
+    """A refusal of exactly this question, as a judge would give it."""
+    task, candidate = question.task, question.candidate
+    return replace(
+        samples.rejected(), task_hash=task.hash, candidate_hash=candidate.hash, policy=question.policy
+    )
+
+
+def test_results_are_written_as_they_come_and_a_torn_line_is_dropped(monkeypatch, tmp_path):
+    jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
+    every = named("a", "b", "c")
+    jobs.write_text("".join(j.to_line() + "\n" for j in every))
+    whole = Answer("a", verdict(every[0].question)).to_line()
+    results.write_text(f"{whole}\n{whole[:60]}")
+    oracle = Scripted(lambda *_: verdict(every[0].question))
+    monkeypatch.setattr(pool, "Oracle", oracle)
+    seen: list[tuple[str, int, int, set[str]]] = []
+
+    def tell(answer: Answer, done: int, total: int) -> None:
+        seen.append((answer.job, done, total, finished(results)))
+
+    counts = run_batch(jobs, results, "cpu", tell)
+    assert (counts["skipped"], counts["rejected"], exit_code(counts)) == (1, 2, 0)
+    assert seen == [("b", 2, 3, {"a", "b"}), ("c", 3, 3, {"a", "b", "c"})]
+    assert oracle.asked == ["b", "c"]
+    assert run_batch(jobs, results, "cpu", tell)["skipped"] == 3
+    assert oracle.asked == ["b", "c"]
+
+
+def test_a_job_without_a_verdict_is_tried_by_the_next_run(monkeypatch, tmp_path):
+    jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
+    jobs.write_text("".join(j.to_line() + "\n" for j in named("a", "b")))
+    fails: dict[str, EggError] = {"a": MachineError("no")}
+    monkeypatch.setattr(pool, "Oracle", Scripted(lambda name, _: fails.get(name) or samples.compiled()))
+    assert exit_code(run_batch(jobs, results, "cpu", lambda *_: None)) == 3
+    fails.clear()
+    assert exit_code(run_batch(jobs, results, "cpu", lambda *_: None)) == 0
+    assert finished(results) == {"a", "b"}
+
+
+# the door of a bare machine
+
+
+def test_the_module_judges_a_file_of_jobs_and_goes_on_where_it_was(tmp_path, sandbox: Sandbox):
+    jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
+    honest = job("honest", "honest/scale_shift.py").to_line()
+    cheat = job("cheat", "exploits/forges_result_file.py").to_line()
+    jobs.write_text(f"{cheat}\n{honest}\n")
+    done = module(jobs, results, "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "[1/2] cheat: rejected by static" in done.stdout
+    assert "[2/2] honest: accepted" in done.stdout
+    judged = {row["job"]: Evaluation.from_json(row["evaluation"]) for row in rows(results)}
+    assert judged["honest"].accepted
+    assert not judged["cheat"].accepted
+    assert Evaluation.from_json(judged["honest"].to_json()) == judged["honest"]
+
+    before = results.read_text()
+    results.write_text(before[:-30])
+    again = module(jobs, results, "cpu")
+    assert again.returncode == 0
+    assert "honest" in again.stdout
+    assert "cheat" not in again.stdout
+    assert sandbox.settles(lambda: not sandbox.processes())
+    assert sandbox.folders() == []
+
+
+@pytest.mark.parametrize("arguments", [(), ("one",), ("a", "b", "c", "d")])
+def test_a_wrong_call_is_2(arguments):
+    done = module(*arguments)
+    assert done.returncode == 2
+    assert "python -m egg.evaluator" in done.stderr
+
+
+def test_a_missing_file_or_a_wrong_device_is_2_without_a_traceback(tmp_path):
+    jobs = tmp_path / "jobs.jsonl"
+    jobs.write_text(job("a", "honest/scale_shift.py").to_line())
+    for arguments in ((tmp_path / "none", tmp_path / "out"), (jobs, tmp_path / "out", "toaster")):
+        done = module(*arguments)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def test_an_unusable_task_is_3_and_the_others_are_judged(tmp_path):
+    jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
+    broken = Task(
+        "broken", TASK.read_text().replace("def get_inputs():", "def get_inputs():\n    return 1 / 0")
+    )
+    lines = [
+        Job(
+            "broken", Question(broken, Candidate.from_file(CORPUS / "honest/scale_shift.py"), QUICK)
+        ).to_line(),
+        job("cheat", "exploits/forges_result_file.py").to_line(),
+    ]
+    jobs.write_text("\n".join(lines))
+    done = module(jobs, results, "cpu")
+    assert done.returncode == 3
+    assert "ZeroDivisionError" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert finished(results) == {"cheat"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_batch_that_is_killed_leaves_no_process(tmp_path, sandbox: Sandbox, number):
+    jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
+    jobs.write_text(job("slow", "exploits/infinite_loop_host.py").to_line())
+    command = [sys.executable, "-m", "egg.evaluator", str(jobs), str(results), "cpu"]
+    batch = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    assert sandbox.settles(lambda: any(_runs_candidate(sandbox, pid) for pid in sandbox.processes()), 60)
+    batch.send_signal(number)
+    code = batch.wait(30)
+    assert code == {signal.SIGINT: 130}.get(number, code)
+    assert sandbox.settles(lambda: not sandbox.processes(), 20), sandbox.processes()
+    assert sandbox.settles(lambda: not sandbox.folders()), sandbox.folders()
+
+
+def _runs_candidate(sandbox: Sandbox, pid: int) -> bool:
+    """Whether some candidate file has been written: then candidate code runs."""
+    return any(sandbox.folder.glob("*/child-*/candidate.py"))
+
+
+# the handle on an oracle
+
+
+def test_an_oracle_that_is_killed_is_a_machine_error_and_replaced(oracle: Oracle):
+    question = job("a", "exploits/forges_result_file.py").question
+    assert not oracle.judge(question).accepted
+    process = oracle._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    killer = threading.Timer(0.3, process.kill)
+    killer.start()
+    with pytest.raises(MachineError, match="died"):
+        oracle.judge(question)
+    assert not oracle.judge(question).accepted
+
+
+def test_an_interrupted_question_is_not_answered_later(oracle: Oracle):
+    """The next question must not get the answer to the one whose asker went away."""
+
+    def leave(gate: Gate) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        oracle.judge(job("a", "honest/scale_shift.py").question, leave)
+    other = job("b", "exploits/forges_result_file.py").question
+    assert oracle.judge(other).candidate_hash == other.candidate.hash
+
+
+def test_an_evaluation_that_takes_too_long_is_a_machine_error(oracle: Oracle):
+    started = time.monotonic()
+    with pytest.raises(MachineError, match="in time"):
+        oracle.judge(job("a", "exploits/infinite_loop_host.py").question, timeout=4.0)
+    assert time.monotonic() - started < 25

@@ -88,8 +88,8 @@ def main() -> int:
     device = choose_device(options.device)
     chosen = choose(load(options.tasks, options.csv), options.count)
     print(f"{len(chosen)} tasks on {describe(device)}", flush=True)
-    headings = ("task", *COLUMNS, "s")
-    table = Table(headings, (44, *(22 for _ in COLUMNS), 6))
+    columns = {name: COLUMNS[name] for name in options.columns}
+    table = Table(("task", *columns, "s"), (44, *(22 for _ in columns), 6))
     table.begin()
     deadline = time.monotonic() + options.seconds
     done: list[dict[str, Any]] = []
@@ -99,11 +99,11 @@ def main() -> int:
             print(f"stopped after {len(done)} tasks: --seconds {options.seconds:.0f} is used up", flush=True)
             break
         started = time.monotonic()
-        found, notes = measure(known.task, device)
+        found, notes = measure(known.task, device, columns)
         seconds = time.monotonic() - started
         row = {"task": known.label, "family": known.family, "known": known.times, "measured": found}
         done.append(row | {"seconds": seconds, "notes": notes})
-        table.add(known.label, *(cell(found.get(c), known.times[c]) for c in COLUMNS), f"{seconds:.1f}")
+        table.add(known.label, *(cell(found.get(c), known.times[c]) for c in columns), f"{seconds:.1f}")
         for note in notes:
             print(f"    {note}", flush=True)
         if options.out:
@@ -120,6 +120,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", type=Path, nargs="+", required=True, help="JSON lines of tasks")
     parser.add_argument("--csv", type=Path, required=True, help="known times")
     parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--columns", nargs="+", choices=list(COLUMNS), default=list(COLUMNS))
     parser.add_argument("--seconds", type=float, default=240.0, help="begin no task beyond this")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, help="JSON")
@@ -166,25 +167,27 @@ def interleaved(lists: list[list[Known]]) -> list[Known]:
 # measuring
 
 
-def measure(task: Task, device: torch.device) -> tuple[dict[str, float], list[str]]:
+def measure(task: Task, device: torch.device, columns: dict[str, str]) -> tuple[dict[str, float], list[str]]:
     """Milliseconds by column; what could not be measured is missing, and the notes say why."""
     notes: list[str] = []
     try:
         with Program.load(task if device.type == "cuda" else small(task)) as program:
-            by_name = _contest(program, device, notes)
+            by_name = _contest(program, device, columns, notes)
     except (EggError, CannotRescale, torch.OutOfMemoryError) as error:
         return {}, [*notes, str(error).splitlines()[0][:200]]
     finally:
         _forget(device)
-    return {column: by_name[name] for column, name in COLUMNS.items() if name in by_name}, notes
+    return {column: by_name[name] for column, name in columns.items() if name in by_name}, notes
 
 
-def _contest(program: Program, device: torch.device, notes: list[str]) -> dict[str, float]:
+def _contest(
+    program: Program, device: torch.device, columns: dict[str, str], notes: list[str]
+) -> dict[str, float]:
     """Median of interleaved rounds for each opponent, as the timing gate measures them."""
     sets = list(_input_sets(program, device))
     if device.type == "cuda":
         opponents = Opponents(program, Precision.TF32, device)
-        ready = opponents.get(tuple(COLUMNS.values()), sets[0])
+        ready = opponents.get(tuple(columns.values()), sets[0])
         notes += [f"{name}: {reason[:200]}" for name, reason in opponents.failed.items()]
     else:
         module = program.build(BUILD_SEED, device, Precision.TF32)

@@ -130,6 +130,8 @@ def judged(oracle: Oracle, case: Any, care: Care) -> dict[str, Any]:
     gates = [gate.value for gate in case.gates]
     row: dict[str, Any] = {"name": case.name, "expected": ", ".join(gates) or "accepted"}
     try:
+        if Gate.SANITIZER in case.gates:
+            care = dataclasses.replace(care, sanitize=True)
         evaluation = oracle.judge(question(case, care, static=case.static))
     except EggError as error:
         row |= {"got": "ERROR", "reason": type(error).__name__, "evidence": str(error), "ok": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import pickle
 import subprocess
@@ -126,7 +127,7 @@ def test_a_view_has_a_storage_of_exactly_its_extent(name):
 def test_slots_do_not_overlap():
     layout = Layout()
     slots = [layout.place(tensor) for tensor in TENSORS.values()]
-    for first, second in zip(slots, slots[1:], strict=False):
+    for first, second in itertools.pairwise(slots):
         assert first.offset % ALIGNMENT == 0
         assert first.offset + max(first.nbytes, 1) <= second.offset
     assert slots[-1].offset + slots[-1].nbytes <= layout.size

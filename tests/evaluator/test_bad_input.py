@@ -1,4 +1,4 @@
-"""The real command line with everything a user can get wrong: one message, the right code, nothing left behind."""
+"""The real command line and what users get wrong: one message, the right code, nothing left behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.leftovers import Sandbox
 CORPUS = Path(__file__).parents[1] / "corpus"
 TASK = (CORPUS / "tasks" / "scale_shift.py").read_text()
 KERNEL = (CORPUS / "honest" / "scale_shift.py").read_text()
-INPUTS = "def get_inputs():"
+INPUTS, INIT = "def get_inputs():", "def get_init_inputs():"
 
 
 def egg(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -105,7 +105,7 @@ def test_a_folder_is_no_file(tmp_path):
     [
         (patched(TASK, INPUTS, f"{INPUTS}\n    raise KeyError('lost')"), ("get_inputs", "KeyError")),
         (patched(TASK, INPUTS, f"{INPUTS}\n    return 3"), ("get_inputs",)),
-        (patched(TASK, "def get_init_inputs():", "def get_init_inputs():\n    return [1, 2, 3, 4, 5]"), ("Model",)),
+        (patched(TASK, INIT, f"{INIT}\n    return [1, 2, 3, 4, 5]"), ("Model",)),
         (TASK + "\nraise RuntimeError('at import')\n", ("RuntimeError",)),
         (TASK + "\nimport sys\nsys.exit(0)\n", ("SystemExit",)),
         (TASK + "\nimport a_package_that_is_not_there\n", ("a_package_that_is_not_there",)),

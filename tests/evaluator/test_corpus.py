@@ -1,8 +1,9 @@
-"""Every kernel of the adversarial corpus, through the judge's own door: cheats refused, honest ones accepted."""
+"""Every kernel of the adversarial corpus, through the judge's door: cheats refused, honest ones accepted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,13 +16,16 @@ from tests.conftest import BRIEF
 from tests.corpus.corpus import Case, load_corpus
 
 CASES = load_corpus()
+SHORT = replace(BRIEF, call_seconds=8.0, build_seconds=8.0)
+"""For what may hang or crash as early as it is built: the sooner the better."""
 ON_CPU = [case for case in CASES if case.needs == "cpu"]
 
 
 def question(case: Case) -> Question:
     skip = () if case.static else (Gate.STATIC,)
+    care = SHORT if Gate.BUILD in case.gates else BRIEF
     return Question(
-        Task.from_file(case.task_path), Candidate.from_file(case.path), case.policy, skip=skip, care=BRIEF
+        Task.from_file(case.task_path), Candidate.from_file(case.path), case.policy, skip=skip, care=care
     )
 
 

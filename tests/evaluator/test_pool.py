@@ -325,17 +325,24 @@ def _runs_candidate(sandbox: Sandbox, pid: int) -> bool:
 # the handle on an oracle
 
 
-def test_an_oracle_that_is_killed_is_a_machine_error_and_replaced(oracle: Oracle):
+def test_an_oracle_that_is_killed_is_a_machine_error_and_replaced(sandbox: Sandbox):
     question = job("a", "exploits/forges_result_file.py").question
-    assert not oracle.judge(question).accepted
-    process = oracle._process
-    assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
-    killer = threading.Timer(0.3, process.kill)
-    killer.start()
-    with pytest.raises(MachineError, match="died"):
-        oracle.judge(question)
-    assert not oracle.judge(question).accepted
+    oracle = Oracle("cpu")
+    try:
+        assert not oracle.judge(question).accepted
+        process, before = oracle._process, sandbox.folders()
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        killer = threading.Timer(0.3, process.kill)
+        killer.start()
+        with pytest.raises(MachineError, match="died"):
+            oracle.judge(question)
+        assert not oracle.judge(question).accepted
+        assert sandbox.settles(lambda: not set(before) & set(sandbox.folders()))
+    finally:
+        oracle.close()
+    assert sandbox.settles(lambda: not sandbox.processes())
+    assert sandbox.folders() == []
 
 
 def test_an_interrupted_question_is_not_answered_later(oracle: Oracle):

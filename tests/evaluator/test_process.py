@@ -70,10 +70,8 @@ def refused(child: Child, code: str, timeout: float = 30.0) -> Fault:
 
 
 def test_an_honest_candidate_loads_and_is_described(child):
-    reply = load(
-        child,
-        "import torch\nclass ModelNew(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(3, 2)\n",
-    )
+    constructor = "    def __init__(self):\n        super().__init__(3, 2)\n"
+    reply = load(child, f"import torch\nclass ModelNew(torch.nn.Linear):\n{constructor}")
     assert reply["parameters"] == ["weight", "bias"]
     assert reply["state"]["weight"] == {"shape": [2, 3], "dtype": "torch.float32"}
 
@@ -213,7 +211,8 @@ def test_nothing_of_the_oracle_is_inherited(child):
     """Open descriptors: the three streams, the channel, and what Python itself holds; no other sockets."""
     code = """
 import os
-answer = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")]
+folder = "/proc/self/fd/"
+answer = [os.readlink(folder + n) for n in os.listdir(folder) if os.path.lexists(folder + n)]
 answer = sum(name.startswith("socket:") for name in answer)
 """
     assert said(child, code) == "1"
@@ -236,8 +235,17 @@ def test_a_candidate_that_stops_itself_is_killed_in_time(child):
 
 
 def test_a_candidate_that_ignores_signals_is_killed(child):
-    code = "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\n"
-    assert refused(child, code + "while True: pass", timeout=1.0).reason == "limits.timeout"
+    code = """
+import signal
+for n in range(1, 32):
+    try:
+        signal.signal(n, signal.SIG_IGN)
+    except OSError:
+        pass
+while True:
+    pass
+"""
+    assert refused(child, code, timeout=1.0).reason == "limits.timeout"
 
 
 def test_memory_has_a_limit_of_address_space(child):
@@ -245,7 +253,13 @@ def test_memory_has_a_limit_of_address_space(child):
 
 
 def test_memory_has_a_limit_of_residence(child):
-    code = "import time\nblocks = []\nwhile True:\n    blocks.append(bytearray(b'x') * (64 << 20))\n    time.sleep(0.02)"
+    code = """
+import time
+blocks = []
+while True:
+    blocks.append(bytearray(b"x") * (64 << 20))
+    time.sleep(0.02)
+"""
     assert refused(child, code).reason == "limits.memory"
 
 
@@ -337,8 +351,8 @@ def test_nothing_is_left_in_shared_memory(child):
 
 FIND_CHANNEL = """
 import json, os, socket, stat, struct
-fds = [int(n) for n in os.listdir("/proc/self/fd")]
-fd = next(n for n in fds if n > 2 and os.path.exists(f"/proc/self/fd/{n}") and stat.S_ISSOCK(os.fstat(n).st_mode))
+fds = [int(n) for n in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{n}")]
+fd = next(n for n in fds if n > 2 and stat.S_ISSOCK(os.fstat(n).st_mode))
 channel = socket.socket(fileno=os.dup(fd))
 def write(body):
     channel.sendall(struct.pack("!I", len(body)) + body)
@@ -369,7 +383,13 @@ def test_forged_replies_are_faults(child, forgery):
 
 def test_an_answer_that_trickles_in_is_not_waited_for(child):
     """One byte at a time would keep a deadline per read from ever passing."""
-    trickle = "import time\nchannel.sendall(struct.pack('!I', 100000))\nwhile True:\n    channel.sendall(b' ')\n    time.sleep(0.2)"
+    trickle = """
+import time
+channel.sendall(struct.pack("!I", 100000))
+while True:
+    channel.sendall(b" ")
+    time.sleep(0.2)
+"""
     started = time.monotonic()
     fault = refused(child, f"{FIND_CHANNEL}\n{trickle}", timeout=1.5)
     assert fault.reason == "limits.protocol"

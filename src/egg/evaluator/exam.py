@@ -309,6 +309,8 @@ class Exam:
                         f"correctness.{key}", f"output {path}: {key} is {got.get(key)!r}, expected {value!r}",
                         "outputs must match the reference exactly in shape, dtype, device and plain type",
                     )  # fmt: skip
+            if not isinstance(expected, torch.Tensor) and "number" not in got:
+                raise Refused("correctness.number", f"output {path}: no number was given", "return a number")
         return [got.get("number") for got in described]
 
     def _wrong(self, case: Case, path: str, error: LeafError) -> Refused:

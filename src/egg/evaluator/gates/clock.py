@@ -22,6 +22,8 @@ from egg.evaluator.reference import FORWARD_SEED
 
 TRIALS = 5
 MILLISECONDS = 60.0
+TOLERANCE = 0.75
+"""A cold L2 and back-to-back calls are not the same load: a quarter of the time may be due to that."""
 HOST_MILLISECONDS = 0.15
 HOST_PER_LAUNCH_MILLISECONDS = 0.03
 
@@ -50,7 +52,7 @@ def run(exam: Exam) -> dict[str, Any]:
         "allowed_host": host,
         "copies": copies,
     }
-    if claimed < 0.75 * (wall - copies - host):
+    if contradicts(claimed, wall, host + copies):
         raise Refused(
             "clock.claimed",
             f"{claimed:.4f} ms claimed per call, {wall:.4f} ms by the oracle's own clock "
@@ -58,6 +60,11 @@ def run(exam: Exam) -> dict[str, Any]:
             "work outside the timed window: another stream, a deferred computation, or a forged timer",
         )  # fmt: skip
     return notes
+
+
+def contradicts(claimed: float, wall: float, explained: float) -> bool:
+    """Whether a claimed time is too short for what the wall clock saw, less what can be explained otherwise."""
+    return claimed < TOLERANCE * (wall - explained)
 
 
 def _slope(run_calls: Any, few: int, many: int) -> float:

@@ -53,7 +53,7 @@ def _run_tool(exam: Exam, sanitizer: str, tool: str, small: Program) -> None:
         )
         command = [
             sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--target-processes", "all",
-            "--kernel-name", "regex:.*", sys.executable, "-m", "egg.evaluator.worker.sanitized", str(folder),
+            sys.executable, "-m", "egg.evaluator.worker.sanitized", str(folder),
         ]  # fmt: skip
         code, output = _confined(command, folder)
     finally:
@@ -84,7 +84,7 @@ def _confined(command: list[str], folder: Path) -> tuple[int, str]:
     process = subprocess.Popen(
         command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-        preexec_fn=lambda: sandbox.confine(str(folder), uid, limits) and None,
+        preexec_fn=lambda: sandbox.confine(str(folder), uid, limits, watched=True) and None,
     )  # fmt: skip
     try:
         output, _ = process.communicate(timeout=TOOL_SECONDS)

@@ -198,6 +198,7 @@ class Nursery:
         self._start()
 
     def _start(self) -> None:
+        self._root.mkdir(mode=0o711, exist_ok=True)
         ours, theirs = Channel.pair()
         command = [
             sys.executable,
@@ -247,8 +248,10 @@ class Nursery:
     def child(self) -> Child:
         """A fresh process that has run no candidate; the next one is started meanwhile."""
         spare, self._spare = self._spare, None
-        if spare is not None:
-            with contextlib.suppress(Fault):  # it goes with its zygote, which a candidate may have killed
+        if spare is not None and self._process.poll() is not None:
+            spare.end()  # it goes with its zygote, which a candidate may have killed
+        elif spare is not None:
+            with contextlib.suppress(Fault):
                 return self._ready(spare)
         try:
             return self._ready(self._bear())

@@ -27,15 +27,14 @@ def abi() -> int:
     return max(0, _libc().syscall(_CREATE, None, 0, 1))
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
-    """Confine this process for good. Returns whether the kernel could."""
+def restrict(readable: Iterable[str], writable: Iterable[str], *, tcp: bool = False) -> bool:
+    """Confine this process for good; TCP is denied too, unless ``tcp``. Returns whether the kernel could."""
     version = abi()
     if version < 1:
         return False
     handled = _FS_RIGHTS_BY_ABI[min(version, 5)]
-    attributes = struct.pack(
-        "QQQ", handled, _NET_RIGHTS if version >= 4 else 0, _SCOPES if version >= 6 else 0
-    )
+    network = _NET_RIGHTS if version >= 4 and not tcp else 0
+    attributes = struct.pack("QQQ", handled, network, _SCOPES if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = _libc().syscall(_CREATE, attributes, ctypes.c_size_t(size), 0)
     if ruleset < 0:

@@ -8,18 +8,22 @@ candidate was confined. PID namespaces are left out on purpose: CUDA will not st
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import secrets
 import site
+import socket
 import struct
 import sys
+import tempfile
 from dataclasses import dataclass
 
 from egg.evaluator.process import landlock
 
 _NEWNET, _NEWIPC, _NEWUSER = 0x40000000, 0x08000000, 0x10000000
 _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 8, 36, 38
+_SET_INTERFACE_FLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 _CAPABILITY_V3 = 0x20080522
 _DAC_READ_SEARCH = 1 << 2
 
@@ -67,11 +71,17 @@ def hide_memory() -> None:
     _libc().prctl(_DUMPABLE, 0, 0, 0, 0)
 
 
-def confine(scratch: str, uid: int | None, limits: Limits) -> list[str]:
-    """Confine this process for good; returns the means that took hold."""
+def confine(scratch: str, uid: int | None, limits: Limits, *, watched: bool = False) -> list[str]:
+    """Confine this process for good; returns the means that took hold.
+
+    A process that a tool of NVIDIA's watches talks to the tool over loopback and the common
+    temporary folder: ``watched`` leaves it those, inside its own network namespace.
+    """
     means: list[str] = []
     if _unshare(_NEWNET | _NEWIPC) or _unshare(_NEWUSER | _NEWNET | _NEWIPC):
         means.append("network namespace")
+        if watched:
+            _loopback_up()
     if uid is not None:
         _become(uid)
         means.append("own user")
@@ -79,7 +89,8 @@ def confine(scratch: str, uid: int | None, limits: Limits) -> list[str]:
     means.append("rlimits")
     if _libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         means.append("no new privileges")
-    if landlock.restrict(_readable(), (scratch, *DEVICE_WRITABLE)):
+    shared = (tempfile.gettempdir(),) if watched else ()
+    if landlock.restrict(_readable(), (scratch, *shared, *DEVICE_WRITABLE), tcp=watched):
         means.append("landlock")
     return means
 
@@ -123,6 +134,11 @@ def _set_limits(limits: Limits) -> None:
     cap(resource.RLIMIT_CORE, 0)
     if limits.address_space is not None:
         cap(resource.RLIMIT_AS, _mapped() + limits.address_space)
+
+
+def _loopback_up() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, _SET_INTERFACE_FLAGS, struct.pack("16sh", b"lo", _UP_AND_RUNNING))
 
 
 def _mapped() -> int:

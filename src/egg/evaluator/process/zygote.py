@@ -29,7 +29,20 @@ SHARED_FOLDERS = ("/dev/shm", "/dev/mqueue")
 
 
 def main(control: Channel, kind: str, cache: str) -> None:
+    """Bear children until the oracle hangs up or dies; then remove the folder it can no longer remove."""
+
+    def leave(*_: object) -> None:
+        shutil.rmtree(os.path.dirname(cache), ignore_errors=True)
+        os._exit(0)  # an exception could be raised into the middle of an import, and be taken for its failure
+
+    signal.signal(signal.SIGTERM, leave)
     sandbox.die_with_parent(signal.SIGTERM)
+    with contextlib.suppress(WireClosed):
+        _bear_children(control, kind, cache)
+    leave()
+
+
+def _bear_children(control: Channel, kind: str, cache: str) -> None:
     from egg.evaluator import worker
     from egg.evaluator.worker.prewarm import Kind, prewarm
 
@@ -42,8 +55,6 @@ def main(control: Channel, kind: str, cache: str) -> None:
             request, (sock, output) = control.receive()
         except InterruptedError:
             continue
-        except WireClosed:
-            return
         pid = os.fork()
         if pid == 0:
             control.close()
@@ -60,7 +71,8 @@ def _warden(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
     waited for and never interrupt: a handler that forks while another does would deadlock.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_DFL)
     sandbox.die_with_parent(signal.SIGTERM)
     sandbox.adopt_orphans()
     os.setsid()

@@ -63,7 +63,7 @@ def run(exam: Exam) -> dict[str, Any]:
 
 
 def contradicts(claimed: float, wall: float, explained: float) -> bool:
-    """Whether a claimed time is too short for what the wall clock saw, less what can be explained otherwise."""
+    """Whether a claimed time is too short for what the wall clock saw and nothing else explains."""
     return claimed < TOLERANCE * (wall - explained)
 
 

@@ -34,9 +34,9 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.machine import choose_device
 from egg.evaluator.opponents import DEFAULT, Opponent, Opponents
-from egg.evaluator.program import Program, map_tensors
 from egg.evaluator.reference import BUILD_SEED
-from egg.evaluator.rescale import CannotRescale, rescale
+from egg.evaluator.task.program import Program, map_tensors
+from egg.evaluator.task.rescale import CannotRescale, rescale
 
 COLUMNS = {
     "eager": f"eager {DEFAULT}",

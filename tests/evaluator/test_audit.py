@@ -11,7 +11,7 @@ import torch
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.audit import NULLS, Audit, audit
+from egg.evaluator.task.audit import NULLS, Audit, audit
 
 CPU = torch.device("cpu")
 

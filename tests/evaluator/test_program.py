@@ -14,8 +14,8 @@ from torch import nn
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.distributions import DISTRIBUTIONS, redraw, rerandomise
-from egg.evaluator.program import Program, map_tensors, outputs_of, precision_scope, to_double
+from egg.evaluator.task.distributions import DISTRIBUTIONS, redraw, rerandomise
+from egg.evaluator.task.program import Program, map_tensors, outputs_of, precision_scope, to_double
 
 CPU = torch.device("cpu")
 HEADER = "import torch\nimport torch.nn as nn\n"

@@ -11,9 +11,9 @@ import torch
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator import rescale as module_under_test
-from egg.evaluator.program import Program, outputs_of
-from egg.evaluator.rescale import CannotRescale, OutOfTime, cost_of, find_knobs, odd_variant, rescale
+from egg.evaluator.task import rescale as module_under_test
+from egg.evaluator.task.program import Program, outputs_of
+from egg.evaluator.task.rescale import CannotRescale, OutOfTime, cost_of, find_knobs, odd_variant, rescale
 
 BUDGET = {"max_flops": 3e8, "max_elements": 10_000_000}
 

@@ -120,8 +120,8 @@ def audit_command(
     with door(debug=debug, as_json=as_json):
         audited = read_task(task)
         check_device(device)
-        from egg.evaluator.audit import audit
         from egg.evaluator.machine import choose_device
+        from egg.evaluator.task.audit import audit
 
         where = choose_device(device)
         small = where.type == "cpu" if rescaled is None else rescaled

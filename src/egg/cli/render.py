@@ -33,7 +33,7 @@ from egg.core.evaluation import (
 from egg.doctor import Finding, Status
 
 if TYPE_CHECKING:
-    from egg.evaluator.audit import Audit
+    from egg.evaluator.task.audit import Audit
 
 PIPE_WIDTH = 120
 _GAP = ""

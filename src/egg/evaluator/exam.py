@@ -25,8 +25,8 @@ from egg.evaluator.care import Care
 from egg.evaluator.compare import LeafError, compare
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.process.child import Child, Nursery
-from egg.evaluator.program import Program
 from egg.evaluator.reference import BUILD_SEED, FORWARD_SEED, Case, Reference, same_values
+from egg.evaluator.task.program import Program
 from egg.hardware.gpus import Gpu
 
 COPY_SECONDS = 60.0

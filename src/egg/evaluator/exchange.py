@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.program import map_tensors
+from egg.evaluator.task.program import map_tensors
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from egg.core.evaluation import (
     Rejected,
 )
 from egg.evaluator import static
-from egg.evaluator.audit import audit
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates.hints import hint_for
 from egg.evaluator.machine import driver_version
 from egg.evaluator.process.child import Fault
 from egg.evaluator.question import Question
+from egg.evaluator.task.audit import audit
 from egg.evaluator.venues import venue_on
 
 

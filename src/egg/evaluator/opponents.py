@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from egg.core.policy import Precision
-from egg.evaluator.program import HALF_DTYPES, Program, map_tensors, precision_scope
 from egg.evaluator.reference import BUILD_SEED
+from egg.evaluator.task.program import HALF_DTYPES, Program, map_tensors, precision_scope
 from egg.evaluator.worker import stopwatch
 
 Call = Callable[..., Any]

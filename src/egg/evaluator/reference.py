@@ -16,8 +16,8 @@ from torch import nn
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.evaluator import exchange
-from egg.evaluator.distributions import redraw, rerandomise
-from egg.evaluator.program import Program, outputs_of, precision_scope
+from egg.evaluator.task.distributions import redraw, rerandomise
+from egg.evaluator.task.program import Program, outputs_of, precision_scope
 
 BUILD_SEED = 42
 """Parameters are built after this seed on both sides, as KernelBench does; it is no secret."""

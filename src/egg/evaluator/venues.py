@@ -35,10 +35,10 @@ from egg.evaluator.gates import (
 from egg.evaluator.machine import MEMORY_FRACTION, limits_for
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.process.child import Nursery
-from egg.evaluator.program import Program
 from egg.evaluator.question import Question
 from egg.evaluator.reference import Reference
-from egg.evaluator.rescale import CannotRescale, Cost, Rescaled, cost_of, rescale
+from egg.evaluator.task.program import Program
+from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, rescale
 from egg.hardware.gpus import find, resolve
 from egg.hardware.roofline import floor_seconds
 
@@ -119,7 +119,7 @@ class GpuVenue:
             torch.cuda.empty_cache()
 
     def performance(self, exam: Exam) -> Measured:
-        found = {k: v for k, v in exam.measured.items() if k not in ("cases", "sets")}
+        found = {k: v for k, v in exam.measured.items() if k != "cases"}
         eager = next(b for b in found["baselines"] if b.name == "eager")
         faster = eager.speedup.low > 1.0 + found["noise_floor"]
         return Measured(gpu=self.gpu_name, faster=faster, **found)

@@ -1,24 +1,28 @@
 """Trusted clock: the oracle's own wall clock, against what the candidate's process claims.
 
 Events are recorded in the candidate's process and could be forged there. So the oracle asks
-for K calls on fresh inputs and holds the clock itself: every output is verified, and the
-slope between few and many calls cancels the fixed cost of asking. A call cannot take less
+for K calls, each on values of its own, and holds the clock itself: the last output of every
+input set is verified, and the slope between few and many calls cancels the fixed cost of
+asking. A call cannot take less
 device time than was claimed by more than launch overhead explains; what that allows for is
 bounded, and the speedup by this clock is reported beside the other one.
 """
 
 from __future__ import annotations
 
+import random
+import secrets
 import time
 from statistics import median
 from typing import Any
 
 import torch
 
+from egg.evaluator import freshen
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.opponents import Opponent
-from egg.evaluator.program import outputs_of
-from egg.evaluator.reference import FORWARD_SEED
+from egg.evaluator.reference import FORWARD_SEED, Case
+from egg.evaluator.task.program import outputs_of
 
 TRIALS = 5
 MILLISECONDS = 60.0
@@ -29,17 +33,16 @@ HOST_PER_LAUNCH_MILLISECONDS = 0.03
 
 
 def run(exam: Exam) -> dict[str, Any]:
-    cases = exam.measured["cases"]
-    for index in range(len(cases)):
-        cases[index] = exam.reference.case(f"clocked set {index + 1}")
-        exam.place(cases[index], index)
+    cases = [exam.reference.case(f"clocked set {index + 1}") for index in range(len(exam.sets))]
+    for index, case in enumerate(cases):
+        exam.place(case, index)
     claimed = exam.measured["milliseconds"].median
     few = len(cases)
     many = few * max(4, min(64, int(MILLISECONDS / max(claimed, 1e-3) / few)))
     wall = _slope(lambda calls: _candidate_calls(exam, cases, calls), few, many)
     assert exam.opponents is not None
     eager = exam.opponents.ready["eager"]
-    reference = _slope(lambda calls: _reference_calls(exam, eager, calls), few, many)
+    reference = _slope(lambda calls: _reference_calls(exam, eager, cases, calls), few, many)
     exam.measured |= {"wall_milliseconds": wall, "wall_speedup": reference / max(wall, 1e-9)}
 
     launches = sum(exam.provenance["kernels"].values()) + sum(exam.provenance["library_ops"].values())
@@ -73,31 +76,42 @@ def _slope(run_calls: Any, few: int, many: int) -> float:
     return max(median(slopes), 1e-6)
 
 
-def _candidate_calls(exam: Exam, cases: list[Any], calls: int) -> float:
+def _candidate_calls(exam: Exam, cases: list[Case], calls: int) -> float:
+    """Seconds for ``calls`` calls, each on values of its own; the last output of every set is checked."""
+    moves = _moves(cases, calls)
     for index in range(len(cases)):
         exam.poison(index)
-    sets = [exam.set_request(cases[i % len(cases)], i % len(cases)) for i in range(calls)]
+    sets = [exam.set_request(cases[call % len(cases)], call % len(cases)) for call in range(calls)]
     start = time.perf_counter()
-    exam.request("calls", sets=sets, seed=FORWARD_SEED)
+    exam.request("calls", sets=sets, moves=moves, seed=FORWARD_SEED)
     seconds = time.perf_counter() - start
+    for call, change in enumerate(moves):
+        freshen.apply(cases[call % len(cases)].tensors, change)
     if not exam.reference.stochastic:
         for index, case in enumerate(cases):
-            exam.check(case, None, index)
+            exam.check(exam.reference.answer(case.label, case.inputs), None, index)
     return seconds
 
 
-def _reference_calls(exam: Exam, eager: Opponent, calls: int) -> float:
+def _reference_calls(exam: Exam, eager: Opponent, cases: list[Case], calls: int) -> float:
     """The same for the reference: its outputs are copied too, but to memory only the oracle sees."""
-    sets = exam.measured["sets"]
+    moves = _moves(cases, calls)
     spare = [torch.empty_like(t) for t in exam.outputs(0) if t is not None]
     start = time.perf_counter()
     with eager.scope():
-        for index in range(calls):
-            answer = outputs_of(eager.call(*sets[index % len(sets)]))
+        for call, change in enumerate(moves):
+            case = cases[call % len(cases)]
+            freshen.apply(case.tensors, change)
+            answer = outputs_of(eager.call(*case.inputs))
             for destination, (_, leaf) in zip(spare, _tensors(answer), strict=True):
                 destination.copy_(leaf)
         torch.cuda.synchronize(exam.device)
     return time.perf_counter() - start
+
+
+def _moves(cases: list[Case], calls: int) -> list[list[freshen.Move]]:
+    generator = random.Random(secrets.randbits(64))
+    return [freshen.draw(cases[call % len(cases)].tensors, generator) for call in range(calls)]
 
 
 def _tensors(leaves: list[tuple[str, Any]]) -> list[tuple[str, torch.Tensor]]:
@@ -108,11 +122,11 @@ def _copy_milliseconds(exam: Exam) -> float:
     """What delivering one call's outputs costs, measured on the oracle's side."""
     outputs = [t for t in exam.outputs(0) if t is not None]
     spare = [torch.empty_like(t) for t in outputs]
-    exam_start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for _ in range(2):
-        exam_start.record()
+        start.record()
         for source, destination in zip(outputs, spare, strict=True):
             destination.copy_(source)
         end.record()
     torch.cuda.synchronize(exam.device)
-    return exam_start.elapsed_time(end)
+    return start.elapsed_time(end)

@@ -18,9 +18,9 @@ import egg
 from egg.evaluator import exchange
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.process import sandbox
-from egg.evaluator.program import Program
 from egg.evaluator.reference import BUILD_SEED
-from egg.evaluator.rescale import CannotRescale, rescale
+from egg.evaluator.task.program import Program
+from egg.evaluator.task.rescale import CannotRescale, rescale
 
 TOOLS = ("memcheck", "initcheck", "racecheck")
 TOOL_SECONDS = 120.0

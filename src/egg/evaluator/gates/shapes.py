@@ -13,9 +13,9 @@ from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import build
 from egg.evaluator.gates.correctness import examine
 from egg.evaluator.process.child import Fault
-from egg.evaluator.program import Program
 from egg.evaluator.reference import Reference
-from egg.evaluator.rescale import odd_variant
+from egg.evaluator.task.program import Program
+from egg.evaluator.task.rescale import odd_variant
 
 
 def run(exam: Exam) -> dict[str, Any]:

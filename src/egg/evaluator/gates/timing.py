@@ -3,6 +3,10 @@
 A round gives each contestant a fixed number of calls, fixed by the reference's speed and
 not by the candidate's; the candidate runs twice per round, so that an A/A comparison gives
 the noise floor. Speedups are ratios within a round; what drifts between rounds cancels.
+
+The inputs' values change before every call of the candidate, and the output of a call that
+was chosen at random is checked. Opponents run on the oracle's private copies, which a
+candidate cannot touch.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any
 
 from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
-from egg.evaluator import exchange
+from egg.evaluator import freshen
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.opponents import DEFAULT
 from egg.evaluator.reference import FORWARD_SEED, Case
@@ -27,7 +31,7 @@ def run(exam: Exam) -> dict[str, Any]:
     cases = [exam.reference.case(f"timed set {i + 1}") for i in range(len(exam.sets))]
     for index, case in enumerate(cases):
         exam.place(case, index)
-    sets = [_bound(exam, case, index) for index, case in enumerate(cases)]
+    sets = [case.inputs for case in cases]
     assert exam.opponents is not None
     opponents = exam.opponents.get(_contestants(exam), sets[0])
     for name, reason in exam.opponents.failed.items():
@@ -57,9 +61,14 @@ def run(exam: Exam) -> dict[str, Any]:
         ),
         "noise_floor": noise_floor(candidate, times["A'"]),
         "cases": cases,
-        "sets": sets,
     }
-    return {"rounds": exam.care.rounds, "calls_per_round": repeats, "input_sets": len(cases), "times": times}
+    return {
+        "rounds": exam.care.rounds,
+        "calls_per_round": repeats,
+        "input_sets": len(cases),
+        "fresh_values": bool(freshen.draw(cases[0].tensors, random.Random(0))),
+        "times": times,
+    }
 
 
 def _contestants(exam: Exam) -> tuple[str, ...]:
@@ -69,27 +78,32 @@ def _contestants(exam: Exam) -> tuple[str, ...]:
     return (*names, f"eager {DEFAULT}", f"compile {DEFAULT}")
 
 
-def _bound(exam: Exam, case: Case, index: int) -> list[Any]:
-    """A case's inputs as they lie in shared memory: reference and candidate read the same bytes."""
-    return exchange.unpack(case.structure, [exam.view(s) for s in exam.sets[index].inputs])
-
-
 def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
-    """One round of the candidate; the output of one call, chosen at random, is checked."""
-    chosen = secrets.randbelow(repeats)
-    index = chosen % len(cases)
-    exam.poison(index)
+    """One turn of the candidate on inputs that change with every call; half the turns are checked."""
+    generator = random.Random(secrets.randbits(64))
+    moves = [freshen.draw(cases[call % len(cases)].tensors, generator) for call in range(repeats)]
+    chosen = generator.randrange(repeats)
+    exam.poison(chosen % len(cases))
     reply = exam.request(
         "time",
         sets=[exam.set_request(case, i) for i, case in enumerate(cases)],
-        repeats=repeats,
+        moves=moves,
         recheck=chosen,
-        outputs=exam.output_slots(index),
+        outputs=exam.output_slots(chosen % len(cases)),
         seed=FORWARD_SEED,
     )
-    if not exam.reference.stochastic:
-        exam.check(cases[index], None, index)
+    checked = not exam.reference.stochastic and generator.random() < 0.5
+    _follow(exam, cases, moves, chosen if checked else None)
     milliseconds = [float(t) for t in reply["milliseconds"]]
     if len(milliseconds) != repeats or min(milliseconds) <= 0:
         raise Refused("timing.forged", "the reported times cannot be times", "the timer was tampered with")
     return milliseconds
+
+
+def _follow(exam: Exam, cases: list[Case], moves: list[Any], checked: int | None) -> None:
+    """Make the same moves on the private copies; answer the call that is to be checked, and check it."""
+    for call, change in enumerate(moves):
+        index = call % len(cases)
+        freshen.apply(cases[index].tensors, change)
+        if call == checked:
+            exam.check(exam.reference.answer("a timed call", cases[index].inputs), None, index)

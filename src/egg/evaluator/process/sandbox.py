@@ -7,6 +7,7 @@ candidate was confined. PID namespaces are left out on purpose: CUDA will not st
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -85,7 +86,7 @@ def confine(scratch: str, uid: int | None, limits: Limits, *, watched: bool = Fa
     if uid is not None:
         _become(uid)
         means.append("own user")
-    _set_limits(limits)
+    _set_limits(limits, others=0 if uid is not None else _threads_of(os.getuid()))
     means.append("rlimits")
     if _libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         means.append("no new privileges")
@@ -122,18 +123,29 @@ def _become(uid: int) -> None:
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def _set_limits(limits: Limits) -> None:
+def _set_limits(limits: Limits, others: int) -> None:
+    """``others`` are the threads that run already under this user: the kernel counts them too."""
+
     def cap(which: int, value: int) -> None:
         _, hard = resource.getrlimit(which)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (value, value))
 
-    cap(resource.RLIMIT_NPROC, limits.processes)
+    cap(resource.RLIMIT_NPROC, others + limits.processes)
     cap(resource.RLIMIT_NOFILE, limits.open_files)
     cap(resource.RLIMIT_FSIZE, limits.file_size)
     cap(resource.RLIMIT_CORE, 0)
     if limits.address_space is not None:
         cap(resource.RLIMIT_AS, _mapped() + limits.address_space)
+
+
+def _threads_of(uid: int) -> int:
+    count = 0
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == uid:
+                count += len(os.listdir(f"/proc/{entry.name}/task"))
+    return count
 
 
 def _loopback_up() -> None:

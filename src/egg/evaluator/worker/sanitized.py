@@ -10,7 +10,7 @@ import torch
 
 from egg.core.policy import Precision
 from egg.evaluator import exchange
-from egg.evaluator.program import HALF_DTYPES, map_tensors
+from egg.evaluator.task.program import HALF_DTYPES, map_tensors
 from egg.evaluator.worker.session import import_candidate
 
 

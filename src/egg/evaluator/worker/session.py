@@ -20,10 +20,10 @@ from torch import nn
 
 from egg.core.policy import Precision
 from egg.evaluator import arena as arenas
-from egg.evaluator import exchange
+from egg.evaluator import exchange, freshen
 from egg.evaluator.arena import Arena, Slot
 from egg.evaluator.ops import Recorder
-from egg.evaluator.program import HALF_DTYPES, outputs_of, precision_scope
+from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
 from egg.evaluator.worker import faults, stopwatch
 from egg.evaluator.worker.launches import InterpretedLaunches, JitLaunches, Launches
 from egg.evaluator.worker.threads import ThreadWatch
@@ -167,27 +167,37 @@ class Session:
         """Copy out again the outputs that an earlier ``forward`` was told to keep."""
         return {"outputs": self._deliver(self._kept, outputs)}
 
-    def on_calls(self, sets: list[Any], seed: int) -> None:
-        """Run once per input set and deliver every output; the oracle holds the clock."""
+    def on_calls(self, sets: list[Any], moves: list[Any], seed: int) -> None:
+        """Run once per input set, values moved first, and deliver the outputs; the oracle has the clock."""
         torch.manual_seed(seed)
         prepared = [
             (self._arguments(s["inputs"], s["slots"]), [o and self._view(o) for o in s["outputs"]])
             for s in sets
         ]
-        for arguments, destinations in prepared:
+        tensors = [[self._view(slot) for slot in s["slots"]] for s in sets]
+        for (arguments, destinations), own, change in zip(prepared, tensors, moves, strict=True):
+            freshen.apply(own, change)
             for destination, (_, leaf) in zip(destinations, outputs_of(self._call(arguments)), strict=True):
                 if isinstance(destination, torch.Tensor) and isinstance(leaf, torch.Tensor):
                     destination.copy_(leaf)
         self._synchronize()
 
     def on_time(
-        self, sets: list[Any], repeats: int, recheck: int, outputs: list[Any], seed: int
+        self, sets: list[Any], moves: list[Any], recheck: int, outputs: list[Any], seed: int
     ) -> dict[str, Any]:
-        """Time ``repeats`` calls, rotating over the input sets; deliver the output of call ``recheck``."""
+        """Time one call per entry of ``moves``, rotating over the input sets, whose values move before each.
+
+        The output of call ``recheck`` is delivered.
+        """
         prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
+        tensors = [[self._view(slot) for slot in s["slots"]] for s in sets]
         torch.manual_seed(seed)
         milliseconds, kept = stopwatch.time_calls(
-            lambda i: self._call(prepared[i % len(prepared)]), repeats, self._device, keep=recheck
+            lambda i: self._call(prepared[i % len(prepared)]),
+            len(moves),
+            self._device,
+            before=lambda i: freshen.apply(tensors[i % len(tensors)], moves[i]),
+            keep=recheck,
         )
         self._deliver(outputs_of(kept), outputs)
         return {"milliseconds": milliseconds}

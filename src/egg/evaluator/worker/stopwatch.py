@@ -18,13 +18,18 @@ FLUSH_BYTES = 256 << 20
 
 
 def time_calls(
-    call: Callable[[int], Any], repeats: int, device: torch.device, keep: int = -1
+    call: Callable[[int], Any],
+    repeats: int,
+    device: torch.device,
+    *,
+    before: Callable[[int], None] = lambda _: None,
+    keep: int = -1,
 ) -> tuple[list[float], Any]:
     """Milliseconds of each of ``repeats`` calls with a cold L2, and the result of call ``keep``.
 
-    Before each call a buffer larger than any L2 is overwritten; the calls are queued without
-    waiting, so that the host runs ahead and launch overhead shows only where it would show
-    to a user.
+    Before each call ``before`` runs and a buffer larger than any L2 is overwritten; the calls
+    are queued without waiting, so that the host runs ahead and launch overhead shows only
+    where it would show to a user.
     """
     flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
     starts = [_Event(enable_timing=True) for _ in range(repeats)]
@@ -32,6 +37,7 @@ def time_calls(
     kept = None
     _synchronize(device)
     for index in range(repeats):
+        before(index)
         flush.zero_()
         starts[index].record()
         result = call(index)

@@ -4,7 +4,7 @@ A benchmark whose answer is zero to within its own tolerance accepts a kernel th
 zeros. So before any kernel is judged, the task is: each null candidate's answer is held
 against the reference at the task's own inputs and under KernelBench's rule. Where one
 passes, the task is *degenerate*, every result on it says so, and the audit goes on to look
-for inputs and weights (see :mod:`egg.evaluator.distributions`) under which the null
+for inputs and weights (see :mod:`egg.evaluator.task.distributions`) under which the null
 candidates that passed fail.
 """
 
@@ -24,9 +24,9 @@ from egg.core.codec import from_json, to_json
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.distributions import DISTRIBUTIONS, redraw, rerandomise
-from egg.evaluator.program import HALF_DTYPES, Program, map_tensors, outputs_of, precision_scope
-from egg.evaluator.rescale import CannotRescale, rescale
+from egg.evaluator.task.distributions import DISTRIBUTIONS, redraw, rerandomise
+from egg.evaluator.task.program import HALF_DTYPES, Program, map_tensors, outputs_of, precision_scope
+from egg.evaluator.task.rescale import CannotRescale, rescale
 
 SCHEMA = "egg.audit/1"
 NULLS = ("zeros", "constant", "other input", "input", "affine", "first half", "lower precision")

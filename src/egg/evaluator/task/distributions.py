@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.evaluator.program import map_tensors
+from egg.evaluator.task.program import map_tensors
 
 DISTRIBUTIONS: tuple[str, ...] = ("task", "normal", "uniform", "tiny", "large", "heavy", "sparse")
 

@@ -28,8 +28,8 @@ from torch.utils.flop_counter import flop_registry
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.knobs import SIZE, find_knobs, odd_neighbours, rewritten
-from egg.evaluator.program import Program, outputs_of
+from egg.evaluator.task.knobs import SIZE, find_knobs, odd_neighbours, rewritten
+from egg.evaluator.task.program import Program, outputs_of
 
 FLOORS = ((16, SIZE), (8, SIZE), (8, 16), (2, 8))
 """Passes of the search: (never below, only knobs that start at or above)."""

@@ -1,0 +1,1 @@
+"""The task's own room: brought to life, drawn from, resized, and held to account."""

@@ -1,0 +1,251 @@
+"""The gates that need a GPU, rehearsed without one: the device's clock is replaced, everything else is real.
+
+The candidate's session runs in this process behind the same JSON messages; events are wall
+clocks. What is tested is the logic: that timed inputs never repeat, that a candidate which
+remembers is caught, that a forged timer contradicts the oracle's own clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from egg.core.policy import Level, Policy, Precision
+from egg.core.source import Candidate, Task
+from egg.evaluator import freshen
+from egg.evaluator.care import CARE
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.gates import build, clock, plausibility, timing
+from egg.evaluator.opponents import Opponents
+from egg.evaluator.reference import Reference
+from egg.evaluator.task.program import Program
+from egg.evaluator.worker import stopwatch
+from egg.evaluator.worker.session import Session
+from egg.hardware.gpus import resolve
+
+TASK = """
+import torch
+import torch.nn as nn
+
+rows = 16
+columns = 64
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+
+def get_init_inputs():
+    return [columns]
+"""
+
+HONEST = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width))
+
+    def forward(self, x):
+        return x * self.weight
+"""
+
+REMEMBERS = HONEST.replace(
+    "        return x * self.weight",
+    """        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls <= 4 or x.data_ptr() not in self.answers:
+            self.answers = getattr(self, "answers", {})
+            self.answers[x.data_ptr()] = x * self.weight
+        return self.answers[x.data_ptr()].clone()""",
+)
+
+SLOW = HONEST.replace("import torch\n", "import time\nimport torch\n", 1).replace(
+    "        return x * self.weight", "        time.sleep(0.004)\n        return x * self.weight"
+)
+
+
+class WallEvent:
+    """Stands in for a CUDA event: the moment it was recorded on the host."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self.moment = 0.0
+
+    def record(self) -> None:
+        self.moment = time.perf_counter()
+
+    def elapsed_time(self, end: WallEvent) -> float:
+        return max((end.moment - self.moment) * 1e3, 1e-6)
+
+
+class LocalChild:
+    """A session in this process, spoken to in JSON as over the wire."""
+
+    means: tuple[str, ...] = ()
+    alive = True
+
+    def __init__(self, forge: float = 1.0) -> None:
+        self._session, self._forge = Session(), forge
+
+    def request(
+        self, command: str, timeout: float, fds: tuple[int, ...] = (), **arguments: Any
+    ) -> dict[str, Any]:
+        message = json.loads(json.dumps({"command": command, **arguments}))
+        reply = json.loads(json.dumps(self._session.serve(message, list(fds))))
+        assert "fault" not in reply, reply
+        if command == "time":
+            reply["milliseconds"] = [t * self._forge for t in reply["milliseconds"]]
+        return reply
+
+    def end(self) -> None:
+        self.alive = False
+
+
+class LocalNursery:
+    def __init__(self, forge: float) -> None:
+        self._forge = forge
+
+    def child(self) -> LocalChild:
+        child = LocalChild(self._forge)
+        child.request("warm", 1, device="cpu", watch=False)
+        return child
+
+    def prepare(self) -> None:
+        pass
+
+
+@pytest.fixture
+def exam_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    """Builds an exam whose device clock is the host's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stopwatch, "_Event", WallEvent)
+    monkeypatch.setattr(stopwatch, "_synchronize", lambda device: None)
+    monkeypatch.setattr(stopwatch, "FLUSH_BYTES", 64)
+    monkeypatch.setattr(torch.cuda, "Event", WallEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    monkeypatch.setattr(clock, "MILLISECONDS", 20.0)
+    made: list[Exam] = []
+
+    def make(source: str, forge: float = 1.0, precision: Precision = Precision.MATCH) -> Exam:
+        program = Program.load(Task("scale", TASK))
+        cpu = torch.device("cpu")
+        care = dataclasses.replace(CARE[Level.QUICK], opponents=("eager",), rounds=6, round_milliseconds=0.5)
+        exam = Exam(
+            Reference(program, precision, cpu),
+            Candidate(source),
+            Policy(precision, level=Level.QUICK),
+            care,
+            LocalNursery(forge),  # pyright: ignore[reportArgumentType]
+            gpu=resolve("H200"),
+            opponents=Opponents(program, precision, cpu),
+        )
+        made.append(exam)
+        build.run(exam)
+        exam.provenance = {"kernels": {"scale": 1}, "library_ops": {}, "own_share": None}
+        return exam
+
+    yield make
+    for exam in made:
+        exam.close()
+
+
+def test_an_honest_candidate_is_timed_and_its_clock_agrees(exam_for) -> None:
+    exam = exam_for(HONEST)
+    notes = timing.run(exam)
+    assert notes["fresh_values"]
+    assert set(notes["times"]) == {"A", "A'", "eager"}
+    assert all(len(values) == 6 for values in notes["times"].values())
+    assert exam.worst.checks > 0
+    clock.run(exam)
+    plausibility.run(exam)
+    assert exam.measured["wall_milliseconds"] > 0
+    assert exam.measured["floor_milliseconds"] > 0
+
+
+def test_a_candidate_that_starts_to_remember_is_caught_while_it_is_timed(exam_for) -> None:
+    exam = exam_for(REMEMBERS)
+    with pytest.raises(Refused) as refused:
+        run_both(exam)
+    assert refused.value.reason.startswith("correctness.")
+
+
+def run_both(exam: Exam) -> None:
+    timing.run(exam)
+    clock.run(exam)
+
+
+def test_a_forged_timer_contradicts_the_oracles_clock(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "TRIALS", 1)
+    exam = exam_for(SLOW, forge=0.01)
+    timing.run(exam)
+    with pytest.raises(Refused) as refused:
+        clock.run(exam)
+    assert refused.value.reason == "clock.claimed"
+
+
+def test_times_that_cannot_be_times_are_a_forgery(exam_for) -> None:
+    with pytest.raises(Refused) as refused:
+        timing.run(exam_for(HONEST, forge=-1.0))
+    assert refused.value.reason == "timing.forged"
+
+
+def test_a_declared_precision_is_timed_against_the_default_too(exam_for) -> None:
+    exam = exam_for(HONEST, precision=Precision.TF32)
+    assert timing._contestants(exam) == ("eager", "eager (default precision)", "compile (default precision)")
+
+
+def test_faster_than_memory_is_refused(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = exam_for(HONEST)
+    timing.run(exam)
+    exam.bytes_per_call = 1 << 50
+    with pytest.raises(Refused) as refused:
+        plausibility.run(exam)
+    assert refused.value.reason == "plausibility.bytes"
+
+
+@pytest.mark.parametrize(
+    ("claimed", "wall", "explained", "caught"),
+    [(1.0, 1.05, 0.0, False), (0.03, 0.12, 0.2, False), (0.1, 1.0, 0.2, True), (0.9, 1.2, 0.0, False)],
+)
+def test_what_the_clock_contradicts(claimed: float, wall: float, explained: float, caught: bool) -> None:
+    assert clock.contradicts(claimed, wall, explained) is caught
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 700), min_size=1, max_size=3), st.integers(0, 2**32))
+def test_both_sides_make_the_same_moves_and_the_values_stay_of_their_kind(
+    sizes: list[int], seed: int
+) -> None:
+    ours = [torch.randn(n) for n in sizes]
+    theirs = [t.clone() for t in ours]
+    original = [set(t.tolist()) for t in ours]
+    moves = freshen.draw(ours, random.Random(seed))
+    freshen.apply(ours, moves)
+    freshen.apply(theirs, json.loads(json.dumps(moves)))
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert all(set(t.tolist()) <= values for t, values in zip(ours, original, strict=True))
+    assert {m[0] for m in moves} == {i for i, n in enumerate(sizes) if n >= 2}
+
+
+def test_integers_and_strided_inputs_are_left_alone() -> None:
+    tensors = [torch.arange(500), torch.randn(32, 32).t(), torch.randn(4, 4)[:, ::2]]
+    assert freshen.draw(tensors, random.Random(0)) == []

@@ -125,5 +125,7 @@ def test_this_machine_can_be_looked_at():
     assert facts.versions["torch"]
     assert facts.scratch_bytes > 0
     assert facts.gpu_probe_fault == ""
-    assert facts.sandbox is None or "rlimits" in facts.sandbox
+    assert facts.sandbox_fault == ""
+    assert facts.sandbox is not None
+    assert "rlimits" in facts.sandbox
     assert {f.name for f in diagnose(facts)} >= {"python", "torch", "triton", "disk"}

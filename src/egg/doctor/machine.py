@@ -126,7 +126,7 @@ print("probe:" + json.dumps(seen))
 _SANDBOX_PROBE = """
 import json, sys
 from egg.evaluator.process.sandbox import Limits, confine, free_uid
-means = confine(sys.argv[1], free_uid(0), Limits(address_space=None, resident=1 << 30))
+means = confine(sys.argv[1], free_uid(), Limits(address_space=None, resident=1 << 30))
 print("probe:" + json.dumps(means))
 """
 

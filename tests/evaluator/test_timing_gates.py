@@ -79,6 +79,18 @@ REMEMBERS = HONEST.replace(
         return self.answers[x.data_ptr()].clone()""",
 )
 
+DEFERS = HONEST.replace(
+    "        return x * self.weight",
+    """        self.calls = getattr(self, "calls", 0) + 1
+        self.late = [*getattr(self, "late", []), (x, torch.empty_like(x))]
+        answer = self.late[-1][1]
+        if self.calls <= 4 or self.calls % 4 == 0:
+            for late, buffer in self.late:
+                torch.mul(late, self.weight, out=buffer)
+            self.late = []
+        return answer""",
+)
+
 SLOW = HONEST.replace("import torch\n", "import time\nimport torch\n", 1).replace(
     "        return x * self.weight", "        time.sleep(0.004)\n        return x * self.weight"
 )
@@ -183,6 +195,13 @@ def test_an_honest_candidate_is_timed_and_its_clock_agrees(exam_for) -> None:
 
 def test_a_candidate_that_starts_to_remember_is_caught_while_it_is_timed(exam_for) -> None:
     exam = exam_for(REMEMBERS)
+    with pytest.raises(Refused) as refused:
+        run_both(exam)
+    assert refused.value.reason.startswith("correctness.")
+
+
+def test_a_candidate_that_answers_later_is_caught_while_it_is_timed(exam_for) -> None:
+    exam = exam_for(DEFERS)
     with pytest.raises(Refused) as refused:
         run_both(exam)
     assert refused.value.reason.startswith("correctness.")

@@ -29,9 +29,10 @@ def read_task(spec: str) -> Task:
     if len(wanted) == 1:
         return Task.from_json_line(wanted[0])
     if not wanted:
-        known = [f"{row_level}/{row_id}" for _, row_level, row_id in rows]
+        known = [f"{row_level}/{row_id}" for _, row_level, row_id in rows if row_id is not None]
         more = ", ..." if len(known) > 12 else ""
-        raise TaskError(f"no such task: {spec}", f"the file has {', '.join(known[:12])}{more}")
+        hint = f"the file has {', '.join(known[:12])}{more}" if known else "no line of it has a problem_id"
+        raise TaskError(f"no such task: {spec}", hint)
     raise TaskError(f"{spec} means {len(wanted)} tasks", _FORMS)
 
 

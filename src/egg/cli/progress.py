@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from egg.cli.render import clean, console
-from egg.core.evaluation import Gate, Rejected
+from egg.core.evaluation import Gate
 
 if TYPE_CHECKING:
     from egg.evaluator.pool import Answer
@@ -27,15 +27,6 @@ def gate_shown() -> Iterator[Callable[[Gate], None]]:
 
 def tell(answer: Answer, done: int, total: int) -> None:
     """One line a result: works on a terminal, in a log and over ssh alike."""
-    console(sys.stderr).print(f"[{done}/{total}] {clean(answer.job)}: {_verdict(answer)}", soft_wrap=True)
+    from egg.evaluator.batch import told
 
-
-def _verdict(answer: Answer) -> str:
-    from egg.evaluator.batch import outcome
-
-    said = outcome(answer)
-    if answer.error is not None:
-        return f"{said}: {clean(answer.error.message)}"
-    if answer.evaluation is not None and isinstance(answer.evaluation.verdict, Rejected):
-        return f"{said} at {answer.evaluation.verdict.refusal.gate.value}"
-    return said
+    console(sys.stderr).print(f"[{done}/{total}] {clean(answer.job)}: {clean(told(answer))}", soft_wrap=True)

@@ -252,7 +252,7 @@ def _terms(evaluation: Evaluation) -> RenderableType:
                 f"library calls {policy.library_calls.value}, in {evaluation.seconds:.1f} s",
             ),
             ("machine", clean(where)),
-            ("candidate confined by", clean(", ".join(machine.sandbox)) or "nothing"),
+            ("candidate confined by", clean(", ".join(machine.sandbox)) or "(it was not run)"),
             ("hashes", f"task {evaluation.task_hash}, candidate {evaluation.candidate_hash}"),
         ],
         style="dim",

@@ -183,6 +183,7 @@ class Machine:
     torch: str
     triton: str
     driver: str = ""
+    """The CUDA version the driver speaks; empty without a GPU."""
     sandbox: tuple[str, ...] = ()
 
 

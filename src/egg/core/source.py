@@ -92,16 +92,21 @@ def _read(path: Path, error: type[UsageError]) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise error(f"no such file: {path}", "check the path") from None
-    except (OSError, UnicodeDecodeError) as reason:
+    except OSError as reason:
+        raise error(f"cannot read {path}: {reason.strerror}", "it must be a UTF-8 Python file") from None
+    except UnicodeDecodeError as reason:
         raise error(f"cannot read {path}: {reason}", "it must be a UTF-8 Python file") from None
 
 
 def _parse(source: str, name: str, error: type[UsageError]) -> ast.Module:
     try:
         return ast.parse(source)
-    except (SyntaxError, ValueError) as reason:
-        line = f" line {reason.lineno}" if isinstance(reason, SyntaxError) else ""
-        raise error(f"{name}:{line} is not valid Python: {reason}", "fix the syntax") from None
+    except SyntaxError as reason:
+        raise error(
+            f"{name}, line {reason.lineno} is not valid Python: {reason.msg}", "fix the syntax"
+        ) from None
+    except ValueError as reason:
+        raise error(f"{name} is not valid Python: {reason}", "fix the syntax") from None
 
 
 def _defined(tree: ast.Module) -> set[str]:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from egg.hardware.detect import cuda_tool
+
 PROBE_SECONDS = 90
 
 
@@ -78,9 +80,9 @@ def gather() -> Facts:
         driver_present=Path("/proc/driver/nvidia/version").exists() or Path("/dev/kfd").exists(),
         compiler=next(filter(None, map(shutil.which, (os.environ.get("CC") or "cc", "gcc", "clang"))), None),
         python_headers=Path(sysconfig.get_path("include"), "Python.h").exists(),
-        ncu=_cuda_tool("ncu"),
+        ncu=cuda_tool("ncu"),
         counters_admin_only=_counters_admin_only(),
-        compute_sanitizer=_cuda_tool("compute-sanitizer"),
+        compute_sanitizer=cuda_tool("compute-sanitizer"),
         bundled_tools=_bundled_tools(),
         root=os.geteuid() == 0,
         sandbox=means,
@@ -180,11 +182,6 @@ def _probe_sandbox() -> tuple[tuple[str, ...] | None, str]:
     with tempfile.TemporaryDirectory(prefix="egg-doctor-") as scratch:
         means, fault = _probe(_SANDBOX_PROBE, scratch)
     return (None if means is None else tuple(means)), fault
-
-
-def _cuda_tool(name: str) -> str | None:
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    return shutil.which(name) or shutil.which(name, path=f"{home}/bin")
 
 
 def _counters_admin_only() -> bool:

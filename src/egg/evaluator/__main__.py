@@ -12,14 +12,18 @@ import sys
 from pathlib import Path
 
 from egg.core.errors import EggError
-from egg.core.evaluation import Rejected
-from egg.evaluator.batch import exit_code, run_batch
+from egg.evaluator.batch import exit_code, run_batch, told
 from egg.evaluator.pool import Answer
+
+USAGE = "usage: python -m egg.evaluator JOBS.jsonl RESULTS.jsonl [DEVICE]"
 
 
 def main(arguments: list[str]) -> int:
+    if arguments in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
     if len(arguments) not in (2, 3):
-        print((__doc__ or "").splitlines()[0], file=sys.stderr)
+        print(USAGE, file=sys.stderr)
         return 2
     jobs, results = Path(arguments[0]), Path(arguments[1])
     try:
@@ -33,13 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _tell(answer: Answer, done: int, total: int) -> None:
-    if answer.evaluation is None:
-        what = f"could not be judged: {answer.error}"
-    elif isinstance(answer.evaluation.verdict, Rejected):
-        what = f"rejected by {answer.evaluation.verdict.refusal.gate.value}"
-    else:
-        what = "accepted"
-    print(f"[{done}/{total}] {answer.job}: {what}", flush=True)
+    print(f"[{done}/{total}] {answer.job}: {told(answer)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

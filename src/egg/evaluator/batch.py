@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from egg.core.codec import to_json
 from egg.core.errors import UsageError
+from egg.core.evaluation import Rejected
 from egg.evaluator.pool import Answer, Job, devices, read_jobs, run_jobs
 
 OnAnswer = Callable[[Answer, int, int], None]
@@ -92,6 +93,16 @@ def outcome(answer: Answer) -> str:
     if answer.evaluation is None:
         return "unable"
     return "accepted" if answer.evaluation.accepted else "rejected"
+
+
+def told(answer: Answer) -> str:
+    """One line of words: the outcome, and where or why."""
+    said = outcome(answer)
+    if answer.error is not None:
+        return f"{said}: {answer.error.message}"
+    if answer.evaluation is not None and isinstance(answer.evaluation.verdict, Rejected):
+        return f"{said} at {answer.evaluation.verdict.refusal.gate.value}"
+    return said
 
 
 def _job_identity(job: Job) -> tuple[str, ...]:

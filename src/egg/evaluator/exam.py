@@ -154,6 +154,7 @@ class Exam:
     def _sets_that_fit(self, nbytes: int) -> int:
         if self.device.type != "cuda":
             return self.care.input_sets
+        torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info(self.device)[0]
         return max(1, min(self.care.input_sets, free // 4 // max(nbytes, 1)))
 
@@ -199,14 +200,17 @@ class Exam:
         self.child = self.nursery.child()
         self.nursery.prepare()
         self.request("attach", COPY_SECONDS, self._arena.fds(), handle=self._arena.handle())
-        return self.request(
-            "load",
-            self.care.build_seconds,
-            source=self.candidate.source,
-            init=exchange.whole(self.reference.program.init_arguments()),
-            seed=BUILD_SEED,
-            precision=self.policy.precision.value,
-        )
+        return self.request("load", self.care.build_seconds, **self.load_request(self.reference.program))
+
+    def load_request(self, program: Program) -> dict[str, Any]:
+        """What a worker needs to import the candidate and build it as ``program`` is built."""
+        return {
+            "source": self.candidate.source,
+            "init": exchange.whole(program.init_arguments()),
+            "seed": BUILD_SEED,
+            "precision": self.policy.precision.value,
+            "target": self.offline and self.offline.compiler_target(),
+        }
 
     def restart(self) -> None:
         """A new process for the same candidate, with the parameters agreed on."""
@@ -374,4 +378,5 @@ def _contiguous_form(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _size(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    """Bytes that exist: an expanded tensor repeats, and does not hold, its elements."""
+    return arenas.extent(tensor.shape, tensor.stride(), tensor.element_size())

@@ -22,16 +22,23 @@ Move = list[int]
 
 
 def draw(tensors: Sequence[torch.Tensor], generator: random.Random) -> list[Move]:
-    """One move for every input that can be changed: floating, contiguous, at least two elements."""
+    """One move for every input that can be changed: floating, all of its storage, at least two elements."""
     moves: list[Move] = []
     for index, tensor in enumerate(tensors):
-        if tensor.is_floating_point() and tensor.is_contiguous() and tensor.numel() >= 2:
+        if tensor.is_floating_point() and _whole(tensor) and tensor.numel() >= 2:
             count = max(1, tensor.numel() // PART)
             to, source = generator.sample(range(tensor.numel() // count), 2)
             moves.append([index, to * count, source * count, count])
     return moves
 
 
+def _whole(tensor: torch.Tensor) -> bool:
+    """Whether nothing else looks at the same memory: views of one storage would move together."""
+    size = tensor.numel() * tensor.element_size()
+    return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == size
+
+
+@torch.no_grad()
 def apply(tensors: Sequence[torch.Tensor], moves: list[Any]) -> None:
     """Make the moves, in place."""
     for index, to, source, count in moves:

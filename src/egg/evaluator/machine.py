@@ -1,4 +1,4 @@
-"""What this machine can spare for a candidate."""
+"""The device to judge on, and what it can spare for a candidate."""
 
 from __future__ import annotations
 

@@ -20,14 +20,17 @@ ALLOCATIONS = frozenset(
 )
 MAKING = """
     zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill_ fill zero_ arange
-    scalar_tensor lift_fresh lift_fresh_copy
+    scalar_tensor lift_fresh lift_fresh_copy eye linspace
 """
-MOVING = "copy_ _to_copy clone contiguous item _local_scalar_dense record_stream pin_memory is_pinned"
+MOVING = """
+    copy_ _to_copy clone contiguous item _local_scalar_dense record_stream pin_memory is_pinned cat stack
+    repeat repeat_interleave constant_pad_nd pad flip roll
+"""
 LOOKING = """
     detach detach_ alias view _unsafe_view _reshape_alias reshape as_strided slice select expand permute t
-    transpose transpose_ unsqueeze squeeze unsqueeze_ squeeze_ unbind split split_with_sizes chunk narrow
-    diagonal unfold movedim view_as_real view_as_complex resize_ set_ is_same_size _resize_output_ sym_size
-    sym_stride sym_numel
+    transpose transpose_ unsqueeze squeeze unsqueeze_ squeeze_ unbind split split_with_sizes unsafe_split
+    chunk unsafe_chunk narrow diagonal unfold movedim view_as_real view_as_complex resize_ set_ is_same_size
+    _resize_output_ sym_size sym_stride sym_numel
 """
 NEUTRAL = ALLOCATIONS.union(*(names.split() for names in (MAKING, MOVING, LOOKING)))
 

@@ -71,10 +71,14 @@ def read_jobs(path: Path) -> list[Job]:
             raise UsageError(f"{path.name} line {number}: {error.message}", error.hint) from error
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
             raise UsageError(
-                f"{path.name} line {number} is not a job: {error!r}",
-                'expected {"job": ..., "question": {...}}',
+                f"{path.name} line {number} is not a job: {_said(error)}",
+                'expected {"job": ..., "task": {"name": ..., "code": ...}, "kernel": ..., "policy": {...}}',
             ) from error
     return jobs
+
+
+def _said(error: Exception) -> str:
+    return f"it lacks {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _job(row: dict[str, Any], number: int) -> Job:
@@ -90,8 +94,10 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Lines that are not blank, each with its number in the file."""
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {path}", "check the path") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}", "check the path") from error
+        raise UsageError(f"cannot read {path}: {error}", "it must be a UTF-8 file of JSON lines") from error
     return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 

@@ -62,6 +62,11 @@ class Reference:
         inputs = self.program.inputs(seed, self.device, self.precision)
         return self.answer(label, redraw(inputs, distribution, seed ^ 0x5EED))
 
+    def question(self, label: str) -> Case:
+        """Inputs alone, for a question whose values will change before it is answered."""
+        inputs = self.program.inputs(secrets.randbits(48), self.device, self.precision)
+        return Case(label, inputs, *exchange.pack(inputs), outputs=[], golden=[])
+
     def answer(self, label: str, inputs: list[Any]) -> Case:
         """The question ``inputs`` with the answers to it."""
         structure, tensors = exchange.pack(inputs)

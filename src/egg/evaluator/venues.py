@@ -37,7 +37,7 @@ from egg.evaluator.opponents import Opponents
 from egg.evaluator.process.child import Nursery
 from egg.evaluator.question import Question
 from egg.evaluator.reference import Reference
-from egg.evaluator.task.program import Program
+from egg.evaluator.task.program import HALF_DTYPES, Program
 from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, rescale
 from egg.hardware.gpus import find, resolve
 from egg.hardware.roofline import floor_seconds
@@ -168,7 +168,8 @@ class CpuVenue:
         offline = exam.offline
         assert offline is not None
         changes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in offline.changes.items())
-        return Compiled(offline.target.name, offline.kernels, _predicted_floor(offline), changes or "full")
+        floor = _predicted_floor(offline, exam.policy.precision)
+        return Compiled(offline.target.name, offline.kernels, floor, changes or "full")
 
     def close(self) -> None:
         self.nursery.close()
@@ -192,23 +193,28 @@ def _as_it_is(task: Task, max_elements: int, reason: CannotRescale) -> Rescaled:
 
     What does not run at all says so when its inputs are made, or when it is first run.
     """
-    meta = torch.device("meta")
     with Program.load(task) as program:
-        inputs = program.inputs(0, meta, Precision.MATCH)
-    sizes = [leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
-    try:
-        cost = cost_of(task)
-    except TaskError:
-        cost = Cost(0.0, sum(sizes))
-        if cost.elements <= max_elements:
-            return Rescaled(task, {}, cost)
+        inputs = program.inputs(0, torch.device("meta"), Precision.MATCH)
+    elements = sum(leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+    if elements <= max_elements and not _measurable(task):
+        return Rescaled(task, {}, Cost(0.0, elements))
     raise MachineError(reason.message, "judge it on a GPU, or give the task smaller sizes") from reason
 
 
-def _predicted_floor(offline: Offline) -> float | None:
+def _measurable(task: Task) -> bool:
+    try:
+        cost_of(task)
+    except TaskError:
+        return False
+    return True
+
+
+def _predicted_floor(offline: Offline, precision: Precision) -> float | None:
     """Milliseconds of the roofline floor at full size; ``None`` where the work cannot be counted."""
     try:
         cost = cost_of(offline.full.task)
     except TaskError:
         return None
-    return floor_seconds(offline.target, flops=cost.flops, bytes=cost.least_bytes, precision="match") * 1e3
+    narrowed = 2 if precision in HALF_DTYPES else 1
+    least = cost.least_bytes / narrowed
+    return floor_seconds(offline.target, flops=cost.flops, bytes=least, precision=precision.value) * 1e3

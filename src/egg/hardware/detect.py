@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
 
 from egg.hardware.gpus import Gpu, find
@@ -48,3 +50,9 @@ def _describe(index: int, properties: object) -> PresentGpu:
         l2_bytes=getattr(properties, "L2_cache_size", 0),
         spec=find(name),
     )
+
+
+def cuda_tool(name: str) -> str | None:
+    """Where a tool of the CUDA toolkit is: on the path, or in the toolkit's own folder."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which(name) or shutil.which(name, path=f"{home}/bin")

@@ -39,9 +39,10 @@ def match_parameters(ours: State, theirs: State, parameters: set[str]) -> tuple[
     if [f for n, f in theirs.items() if n in parameters] and list(theirs.values()) == list(ours.values()):
         return dict(zip(theirs, ours, strict=True)), "by order"
     unmatched = sorted(parameters - set(by_name))[:5]
+    shown = ", ".join(f"{n} {theirs[n][0]}" if n in theirs else n for n in unmatched)
     raise Refused(
         "build.parameters",
-        f"parameters that match none of Model's: {', '.join(f'{n} {theirs[n][0]}' for n in unmatched)}",
+        f"parameters that match none of Model's: {shown}",
         "ModelNew must hold the parameters of Model: same names, or same order and shapes",
     )
 

@@ -10,8 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from egg.core.codec import from_json
 from egg.core.evaluation import KernelResources
 from egg.evaluator import exchange
-from egg.evaluator.exam import Exam
-from egg.evaluator.reference import BUILD_SEED
+from egg.evaluator.exam import Exam, Refused
 
 COMPILE_SECONDS = 90.0
 
@@ -23,15 +22,7 @@ def run(exam: Exam) -> dict[str, Any]:
     child = offline.nursery.child()
     offline.nursery.prepare()
     try:
-        child.request(
-            "load",
-            exam.care.build_seconds,
-            source=exam.candidate.source,
-            init=exchange.whole(offline.full.init_arguments()),
-            seed=BUILD_SEED,
-            precision=exam.policy.precision.value,
-            build=False,
-        )
+        child.request("load", exam.care.build_seconds, **exam.load_request(offline.full), build=False)
         reply = child.request(
             "capture",
             min(COMPILE_SECONDS, exam.care.build_seconds),
@@ -44,6 +35,11 @@ def run(exam: Exam) -> dict[str, Any]:
     if "unsupported" in reply:
         exam.warnings.append(f"not compiled for {offline.target.name}: {reply['unsupported']}")
         return {"compiled": False, "reason": reply["unsupported"]}
+    if not reply["launched"]:
+        raise Refused(
+            "provenance.no_kernel", "at the task's full size forward launches no Triton kernel",
+            "the work must be done by the file's own kernels at every size",
+        )  # fmt: skip
     offline.kernels = tuple(from_json(KernelResources, k) for k in reply["kernels"])
     return {"compiled": len(offline.kernels), "target": offline.target.name}
 

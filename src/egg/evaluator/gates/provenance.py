@@ -13,9 +13,12 @@ from egg.core.policy import LibraryCalls
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.ops import Recorder, alike, fingerprint
 from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Case
+from egg.evaluator.reference import Case, same_values
 
 FIG_LEAF = "a kernel beside the whole PyTorch program is no rewrite: take over at least one of its operations"
+
+LEAST_SHARE = 0.005
+"""Of the GPU time: a fused tail behind a library's product takes several times that."""
 
 FAMILIES = {
     name: family
@@ -38,7 +41,7 @@ def run(exam: Exam) -> dict[str, Any]:
     first = exam.ask(case, traced=True)
     exam.check_form(case, first["outputs"])
     normal = _answers(exam, case, first)
-    second = exam.ask(case, traced=True)
+    second = exam.ask(case, traced=True, poison=False)
     launches: dict[str, int] = second["launches"] or first["launches"]
     if not launches:
         raise Refused(
@@ -55,7 +58,9 @@ def run(exam: Exam) -> dict[str, Any]:
     _check_kernels_matter(exam, case, normal, sorted(first["launches"] | second["launches"]))
     exam.provenance = {"kernels": launches, "library_ops": library, "own_share": None}
     if exam.care.profile and exam.device.type == "cuda":
-        exam.provenance["own_share"] = _own_share(exam, case, set(launches))
+        share = exam.provenance["own_share"] = _own_share(exam, case, set(launches))
+        if share is not None and share < LEAST_SHARE:
+            raise Refused("provenance.fig_leaf", f"own kernels take {share:.2%} of the GPU time", FIG_LEAF)
         exam.restart()  # a process that was profiled is not one to time
     return dict(exam.provenance)
 
@@ -103,7 +108,7 @@ def _check_kernels_matter(exam: Exam, case: Case, normal: list[torch.Tensor], ke
         exam.fresh()  # it cannot even answer without them: they matter
         return
     without = _answers(exam, case, reply)
-    if all(map(_identical, normal, without)):
+    if all(map(same_values, normal, without)):
         raise Refused(
             "provenance.decoy", f"with {', '.join(kernels)} replaced by no-ops the output is the same",
             "the kernels' results are not used; something else computes the answer",
@@ -116,10 +121,6 @@ def _check_kernels_matter(exam: Exam, case: Case, normal: list[torch.Tensor], ke
             FIG_LEAF,
         )
     exam.fresh()
-
-
-def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _own_share(exam: Exam, case: Case, own: set[str]) -> float | None:

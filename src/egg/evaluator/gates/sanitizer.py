@@ -18,9 +18,11 @@ import egg
 from egg.evaluator import exchange
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.process import sandbox
+from egg.evaluator.process.child import ENVIRONMENT
 from egg.evaluator.reference import BUILD_SEED
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import CannotRescale, rescale
+from egg.hardware.detect import cuda_tool
 
 TOOLS = ("memcheck", "initcheck", "racecheck")
 TOOL_SECONDS = 120.0
@@ -28,19 +30,18 @@ FOUND = 86
 
 
 def run(exam: Exam) -> dict[str, Any]:
-    program = shutil.which("compute-sanitizer")
-    if program is None:
+    sanitizer = cuda_tool("compute-sanitizer")
+    if sanitizer is None:
         exam.warnings.append("compute-sanitizer is not installed: the sanitizer gate was left out")
         return {"tools": []}
     try:
         small = rescale(exam.reference.program.task, max_flops=1e9, max_elements=1 << 22).task
     except CannotRescale:
         small = exam.reference.program.task
-    ran = []
-    for tool in TOOLS:
-        _run_tool(exam, program, tool, Program.load(small))
-        ran.append(tool)
-    return {"tools": ran}
+    with Program.load(small) as program:
+        for tool in TOOLS:
+            _run_tool(exam, sanitizer, tool, program)
+    return {"tools": list(TOOLS)}
 
 
 def _run_tool(exam: Exam, sanitizer: str, tool: str, small: Program) -> None:
@@ -75,10 +76,10 @@ def _confined(command: list[str], folder: Path) -> tuple[int, str]:
         for path in (folder, *folder.iterdir()):
             os.chown(path, uid, uid)
     environment = {
-        "PATH": os.environ.get("PATH", ""), "HOME": str(folder), "USER": "egg", "TMPDIR": str(folder),
+        "HOME": str(folder), "USER": "egg", "TMPDIR": str(folder),
         "TRITON_CACHE_DIR": str(folder / "triton"), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
         "PYTHONPATH": str(Path(egg.__file__).resolve().parent.parent),
-        "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
+        **{name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
     }  # fmt: skip
     limits = sandbox.Limits(address_space=None, resident=1 << 40, processes=512)
     process = subprocess.Popen(

@@ -6,6 +6,7 @@ ships the kernel wants to know.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from egg.core.errors import EggError
@@ -24,19 +25,19 @@ def run(exam: Exam) -> dict[str, Any]:
         return {"other_shapes": "none to be had"}
     sizes = ", ".join(f"{name} {new}" for name, (_, new) in other.changes.items())
     with Program.load(other.task) as program:
-        outcome = _at(exam, program)
+        try:
+            reference = Reference(program, exam.policy.precision, exam.device)
+            outcome = _at(exam, reference)
+        except EggError as error:
+            return {"other_shapes": f"could not be tried at {sizes}: {error.message}"}
     if outcome:
         exam.warnings.append(f"made for the task's shapes: at {sizes} it fails: {outcome}")
     return {"other_shapes": sizes, "general": not outcome}
 
 
-def _at(exam: Exam, program: Program) -> str:
+def _at(exam: Exam, reference: Reference) -> str:
     """Judge the candidate on another size of the task; empty when it is right there too."""
-    try:
-        reference = Reference(program, exam.policy.precision, exam.device)
-        variant = Exam(reference, exam.candidate, exam.policy, exam.care, exam.nursery)
-    except EggError as error:
-        return f"the reference itself: {error.message}"
+    variant = Exam(reference, exam.candidate, exam.policy, replace(exam.care, input_sets=1), exam.nursery)
     try:
         build.run(variant)
         examine(variant, reference.case("another size"))

@@ -16,7 +16,7 @@ import torch
 
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates.correctness import meaningful
-from egg.evaluator.reference import Case
+from egg.evaluator.reference import Case, same_values
 from egg.evaluator.task.program import map_tensors
 
 TAIL = 64
@@ -102,8 +102,6 @@ def _changed(exam: Exam, case: Case, what: str, where: Callable[[int], slice]) -
     return None if same or not meaningful(changed) else changed
 
 
-def _equal(before: list[Any], after: list[Any]) -> bool:
-    return all(
-        a is None or b is None or bool(((a == b) | ((a != a) & (b != b))).all())
-        for a, b in zip(before, after, strict=True)
-    )
+def _equal(before: list[torch.Tensor | None], after: list[torch.Tensor | None]) -> bool:
+    pairs = zip(before, after, strict=True)
+    return all(same_values(a, b) for a, b in pairs if a is not None and b is not None)

@@ -16,6 +16,7 @@ import secrets
 from statistics import median
 from typing import Any
 
+from egg.core.errors import MachineError
 from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
 from egg.evaluator import freshen
@@ -28,12 +29,17 @@ MAX_REPEATS, MIN_REPEATS = 40, 3
 
 
 def run(exam: Exam) -> dict[str, Any]:
-    cases = [exam.reference.case(f"timed set {i + 1}") for i in range(len(exam.sets))]
+    cases = [exam.reference.question(f"timed set {i + 1}") for i in range(len(exam.sets))]
     for index, case in enumerate(cases):
         exam.place(case, index)
     sets = [case.inputs for case in cases]
     assert exam.opponents is not None
     opponents = exam.opponents.get(_contestants(exam), sets[0])
+    if "eager" in exam.opponents.failed:
+        raise MachineError(
+            f"the reference cannot be timed: {exam.opponents.failed['eager']}",
+            "use a GPU with more memory, or a smaller task",
+        )
     for name, reason in exam.opponents.failed.items():
         exam.warnings.append(f"no baseline '{name}': {reason}")
 
@@ -91,9 +97,9 @@ def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
         recheck=chosen,
         outputs=exam.output_slots(chosen % len(cases)),
         seed=FORWARD_SEED,
+        reseed=exam.reference.stochastic,
     )
-    checked = not exam.reference.stochastic and generator.random() < 0.5
-    _follow(exam, cases, moves, chosen if checked else None)
+    _follow(exam, cases, moves, chosen if generator.random() < 0.5 else None)
     milliseconds = [float(t) for t in reply["milliseconds"]]
     if len(milliseconds) != repeats or min(milliseconds) <= 0:
         raise Refused("timing.forged", "the reported times cannot be times", "the timer was tampered with")

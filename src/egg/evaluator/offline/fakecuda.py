@@ -118,7 +118,7 @@ def _graph_classes(recorder: Recorder) -> tuple[type, type]:
     return FakeGraph, FakeGraphCapture
 
 
-def _properties(target: GpuTarget) -> SimpleNamespace:
+def properties(target: GpuTarget) -> SimpleNamespace:
     major, minor = target.capability
     return SimpleNamespace(
         name=target.card,
@@ -162,7 +162,7 @@ def pretended_cuda(recorder: Recorder) -> Iterator[None]:
         "device_of": FakeContext,
         "get_device_name": answer(target.card),
         "get_device_capability": answer(target.capability),
-        "get_device_properties": answer(_properties(target)),
+        "get_device_properties": answer(properties(target)),
         "get_arch_list": answer([target.name]),
         "is_bf16_supported": answer(True),
         "synchronize": none,

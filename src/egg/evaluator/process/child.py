@@ -216,6 +216,8 @@ class Nursery:
             cwd=self._root,
         )
         theirs.close()
+        with contextlib.suppress(AttributeError):
+            self._control.close()
         self._control = ours
         self._control.sock.settimeout(START_SECONDS)
         self._awake = False

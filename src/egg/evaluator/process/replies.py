@@ -25,6 +25,8 @@ def fields(optional: dict[str, Any] | None = None, **required: Any) -> Fields:
 
 
 ANY_NUMBER = "a number, NaN or infinity"
+LARGEST = 1 << 63
+"""Beyond it an integer is no count of anything, and may be too long for arithmetic."""
 
 OUTPUT = fields(
     {"shape": [int], "dtype": str, "device": str, "layout": str, "number": ANY_NUMBER}, path=str, type=str
@@ -33,18 +35,19 @@ RESOURCES = fields(
     name=str, grid=[int], registers=int, spill_bytes=int, shared_bytes=int, num_warps=int, num_stages=int,
     tensor_core_instructions=int, widest_load_bits=int, launches=int,
 )  # fmt: skip
-BUILT = fields({"state": {str: fields(shape=[int], dtype=str)}, "parameters": [str]})
+BUILT = fields(state={str: fields(shape=[int], dtype=str)}, parameters=[str])
+FINGERPRINT = (int, float, float)
 
 REPLIES: dict[str, Any] = {
     "load": BUILT,
     "fresh": BUILT,
     "forward": fields(
-        outputs=[OUTPUT], ops={str: int}, launches={str: int}, threads=int, fingerprints=[[float]]
+        outputs=[OUTPUT], ops={str: int}, launches={str: int}, threads=int, fingerprints=[FINGERPRINT]
     ),
     "recheck": fields(outputs=[OUTPUT]),
     "time": fields(milliseconds=[float]),
     "profile": fields(microseconds={str: float}, streams=[int]),
-    "capture": fields({"kernels": [RESOURCES], "outside_ops": {str: int}, "unsupported": str}),
+    "capture": fields({"unsupported": str}, kernels=[RESOURCES], launched=bool),
     "canary": fields(healthy=bool),
 }
 
@@ -59,14 +62,16 @@ def fits(value: Any, form: Any) -> bool:
         )
     if isinstance(form, list):
         return isinstance(value, list) and all(fits(item, form[0]) for item in value)
+    if isinstance(form, tuple):
+        return isinstance(value, list) and len(value) == len(form) and all(map(fits, value, form))
     if isinstance(form, dict):
         inner = form[str]
         return isinstance(value, dict) and all(fits(item, inner) for item in value.values())
-    if form == ANY_NUMBER:
-        return type(value) in (int, float)
+    if form is int or (type(value) is int and form in (float, ANY_NUMBER)):
+        return type(value) is int and abs(value) < LARGEST
     if form is float:
-        return type(value) in (int, float) and math.isfinite(value)
-    return type(value) is form
+        return type(value) is float and math.isfinite(value)
+    return type(value) is (float if form == ANY_NUMBER else form)
 
 
 def well_formed(command: str, reply: dict[str, Any]) -> bool:

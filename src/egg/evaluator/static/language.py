@@ -160,7 +160,7 @@ def _call(program: Program, node: ast.Call, own: frozenset[str]) -> Iterator[Fin
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
                 yield from _attribute(program, node, receiver, name.value, own)
                 if verb == "setattr":
-                    yield from _setattr(program, node, receiver, name.value)
+                    yield from _setattr(node, receiver, name.value)
             elif not _has_literal_prefix(name):
                 yield Finding(line(node), "static.dynamic", f"{verb} with a computed name")
             elif program.paths(receiver):
@@ -184,7 +184,7 @@ def _call(program: Program, node: ast.Call, own: frozenset[str]) -> Iterator[Fin
             yield Finding(line(node), "static.dynamic", f"{argument.id} handed to another function")
 
 
-def _setattr(program: Program, node: ast.Call, receiver: ast.expr, name: str) -> Iterator[Finding]:
+def _setattr(node: ast.Call, receiver: ast.expr, name: str) -> Iterator[Finding]:
     if not (isinstance(receiver, ast.Name) and receiver.id == "self"):
         yield Finding(line(node), "static.patch", f"setattr of {name!r} on something other than self")
 

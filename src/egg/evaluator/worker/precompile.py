@@ -28,6 +28,6 @@ def precompile(
     try:
         captured = capture(make, inputs, gpu)
     except CaptureUnsupported as reason:
-        return {"unsupported": str(reason)}
+        return {"unsupported": str(reason), "kernels": [], "launched": True}
     kernels = [to_json(resources) for resources in compile_all(captured, gpu)]
-    return {"kernels": kernels, "outside_ops": captured.outside_ops}
+    return {"kernels": kernels, "launched": bool(captured.launches or captured.first_call_launches)}

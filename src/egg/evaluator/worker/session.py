@@ -1,13 +1,15 @@
 """The commands a worker obeys, one method each.
 
-``load`` imports the candidate and builds ``ModelNew``; ``attach`` opens the oracle's
-memory; ``weights`` loads parameters; ``forward``, ``recheck``, ``calls`` and ``time`` run
-it; ``fresh`` starts over with a new instance; ``capture`` compiles it for a GPU that is
-not there; ``profile`` asks PyTorch's profiler.
+``warm`` readies the device before there is a candidate, ``canary`` proves that it works;
+``attach`` opens the oracle's memory; ``load`` imports the candidate and builds ``ModelNew``;
+``weights`` loads parameters and ``state`` copies them out; ``forward``, ``recheck``, ``calls``
+and ``time`` run it; ``fresh`` starts over with a new instance; ``capture`` compiles it for a
+GPU that is not there; ``profile`` asks PyTorch's profiler.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import os
@@ -22,9 +24,10 @@ from egg.core.policy import Precision
 from egg.evaluator import arena as arenas
 from egg.evaluator import exchange, freshen
 from egg.evaluator.arena import Arena, Slot
+from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
 from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
-from egg.evaluator.worker import faults, stopwatch
+from egg.evaluator.worker import faults, pretend, stopwatch
 from egg.evaluator.worker.launches import InterpretedLaunches, JitLaunches, Launches
 from egg.evaluator.worker.threads import ThreadWatch
 
@@ -41,6 +44,7 @@ class Session:
         self._make: Callable[[], nn.Module] | None = None
         self._module: nn.Module | None = None
         self._kept: list[tuple[str, Any]] = []
+        self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
 
     def serve(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -77,12 +81,21 @@ class Session:
         self._views.clear()
 
     def on_load(
-        self, source: str, init: str, seed: int, precision: str, build: bool = True
+        self,
+        source: str,
+        init: str,
+        seed: int,
+        precision: str,
+        target: dict[str, Any] | None = None,
+        build: bool = True,
     ) -> dict[str, Any]:
         """Import the candidate and build ``ModelNew`` as KernelBench builds it.
 
         Without ``build`` both are left to the capture: a file may ask for the GPU when it is imported.
         """
+        if target is not None and os.environ.get("TRITON_INTERPRET") == "1":
+            pretend.answer_for(GpuTarget(**target))
+            self._pretence = pretend.ClaimCuda()
         args, kwargs = exchange.unwhole(init)
         policy = Precision(precision)
         precision_scope(policy).__enter__()  # for the rest of this process's life
@@ -97,15 +110,15 @@ class Session:
             return module.to(device=self._device, dtype=HALF_DTYPES.get(policy))
 
         self._make = make
-        return self.on_fresh() if build else {}
+        return self.on_fresh() if build else {"state": {}, "parameters": []}
 
-    def on_fresh(self, reload: bool = True) -> dict[str, Any]:
+    def on_fresh(self) -> dict[str, Any]:
         """A new instance, as if the process had just started, with the weights last loaded."""
         assert self._make is not None
         self._kept = []
         self._module = self._make()
         state = self._module.state_dict()
-        if reload and self._loaded is not None:
+        if self._loaded is not None:
             self.on_weights(*self._loaded)
         described = {name: {"shape": list(t.shape), "dtype": str(t.dtype)} for name, t in state.items()}
         return {"state": described, "parameters": [n for n, _ in self._module.named_parameters()]}
@@ -132,6 +145,7 @@ class Session:
         outputs: list[Any],
         seed: int,
         traced: bool = False,
+        poison: bool = True,
         skip: list[str] | None = None,
         keep: bool = False,
     ) -> dict[str, Any]:
@@ -140,7 +154,7 @@ class Session:
         self._launches.reset()
         self._launches.skip(set(skip or ()))
         arguments = self._arguments(inputs, slots)
-        recorder = Recorder(poison_empties=True, keep_fingerprints=skip is not None)
+        recorder = Recorder(poison_empties=poison, keep_fingerprints=skip is not None)
         torch.manual_seed(seed)
         try:
             if traced:
@@ -167,40 +181,52 @@ class Session:
         """Copy out again the outputs that an earlier ``forward`` was told to keep."""
         return {"outputs": self._deliver(self._kept, outputs)}
 
-    def on_calls(self, sets: list[Any], moves: list[Any], seed: int) -> None:
-        """Run once per input set, values moved first, and deliver the outputs; the oracle has the clock."""
-        torch.manual_seed(seed)
-        prepared = [
-            (self._arguments(s["inputs"], s["slots"]), [o and self._view(o) for o in s["outputs"]])
-            for s in sets
-        ]
-        tensors = [[self._view(slot) for slot in s["slots"]] for s in sets]
-        for (arguments, destinations), own, change in zip(prepared, tensors, moves, strict=True):
-            freshen.apply(own, change)
-            for destination, (_, leaf) in zip(destinations, outputs_of(self._call(arguments)), strict=True):
+    def on_calls(self, sets: list[Any], moves: list[Any], seed: int, reseed: bool) -> None:
+        """One call per entry of ``moves``, rotating over the sets; every output is delivered."""
+        prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
+        destinations = [[o and self._view(o) for o in s["outputs"]] for s in sets]
+        before = self._before(sets, moves, seed, reseed)
+        for call in range(len(moves)):
+            before(call)
+            leaves = outputs_of(self._call(prepared[call % len(sets)]))
+            for destination, (_, leaf) in zip(destinations[call % len(sets)], leaves, strict=True):
                 if isinstance(destination, torch.Tensor) and isinstance(leaf, torch.Tensor):
                     destination.copy_(leaf)
         self._synchronize()
 
     def on_time(
-        self, sets: list[Any], moves: list[Any], recheck: int, outputs: list[Any], seed: int
+        self, sets: list[Any], moves: list[Any], recheck: int, outputs: list[Any], seed: int, reseed: bool
     ) -> dict[str, Any]:
-        """Time one call per entry of ``moves``, rotating over the input sets, whose values move before each.
-
-        The output of call ``recheck`` is delivered.
-        """
+        """Time one call per entry of ``moves``, rotating over the sets; deliver the output of one of them."""
         prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
-        tensors = [[self._view(slot) for slot in s["slots"]] for s in sets]
-        torch.manual_seed(seed)
         milliseconds, kept = stopwatch.time_calls(
-            lambda i: self._call(prepared[i % len(prepared)]),
+            lambda call: self._call(prepared[call % len(prepared)]),
             len(moves),
             self._device,
-            before=lambda i: freshen.apply(tensors[i % len(tensors)], moves[i]),
+            before=self._before(sets, moves, seed, reseed),
             keep=recheck,
+            copied=lambda result: [(path, _copied(leaf)) for path, leaf in outputs_of(result)],
         )
-        self._deliver(outputs_of(kept), outputs)
+        self._deliver(kept, outputs)
         return {"milliseconds": milliseconds}
+
+    def _before(self, sets: list[Any], moves: list[Any], seed: int, reseed: bool) -> Callable[[int], None]:
+        """What precedes each call: its inputs' values move, and the generator is set where the task draws.
+
+        The moves go through views of their own, whose version counters the candidate's
+        tensors do not share: nothing about a tensor tells that it is being timed.
+        """
+        assert self._arena is not None
+        arena = self._arena
+        tensors = [[arena.view(Slot.from_json(slot)) for slot in s["slots"]] for s in sets]
+        torch.manual_seed(seed)
+
+        def before(call: int) -> None:
+            freshen.apply(tensors[call % len(tensors)], moves[call])
+            if reseed:
+                torch.manual_seed(seed)
+
+        return before
 
     def on_profile(self, inputs: str, slots: list[Any], seed: int) -> dict[str, Any]:
         """Device time by kernel name and the streams used, over one warm call."""
@@ -218,7 +244,7 @@ class Session:
 
     def _call(self, arguments: list[Any]) -> Any:
         assert self._module is not None
-        with torch.no_grad():
+        with torch.no_grad(), self._pretence:
             return self._module(*arguments)
 
     def _arguments(self, structure: str, slots: list[Any]) -> list[Any]:
@@ -246,6 +272,10 @@ class Session:
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _describe(path: str, leaf: Any) -> dict[str, Any]:

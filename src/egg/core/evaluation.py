@@ -117,6 +117,8 @@ class KernelResources:
     tensor_core_instructions: int
     widest_load_bits: int
     launches: int = 1
+    code: str = ""
+    """Hash of the machine code without names and debug information; empty where it was not at hand."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,167 @@
+"""The events a run's log is made of. Whatever is known of a run is a fold over them.
+
+Two kinds stand side by side. *Effects* are what the world answered (:class:`Exchanged`,
+:class:`Answered`, :class:`Evaluated`); they are read back instead of being asked again.
+*Decisions* are what the engine concluded from them; a replay must come to the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from egg.core.conversation import Completion, Request
+from egg.core.evaluation import Evaluation
+from egg.core.facts import Facts
+from egg.core.plan import Answer
+from egg.core.settings import Settings
+from egg.core.source import Task
+from egg.core.space import Sweep
+from egg.core.stage import Stage
+from egg.core.step import Contract, Handoff, Origin, Step
+
+SCHEMA = "egg.run/1"
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    kind: ClassVar[str] = "run.started"
+    schema: str
+    run: str
+    version: str
+    """Of this package."""
+    task: Task
+    settings: Settings
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class StageOpened:
+    kind: ClassVar[str] = "stage.opened"
+    stage: Stage
+    base: str | None
+
+
+@dataclass(frozen=True)
+class StageSkipped:
+    kind: ClassVar[str] = "stage.skipped"
+    stage: Stage
+    reason: str
+
+
+@dataclass(frozen=True)
+class StageClosed:
+    kind: ClassVar[str] = "stage.closed"
+    handoff: Handoff
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """One call of a model. Several may lead to one answer."""
+
+    kind: ClassVar[str] = "model.exchanged"
+    request: Request
+    completion: Completion
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a role said, as a value. ``role`` is ``designer``, ``tuner``, ``coder.seed``, ``debugger``..."""
+
+    kind: ClassVar[str] = "role.answered"
+    role: str
+    step: int
+    answer: Answer
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SentBack:
+    """An answer the engine did not take: a plan that failed before, a skill that was not offered."""
+
+    kind: ClassVar[str] = "answer.sent_back"
+    role: str
+    step: int
+    objection: str
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A kernel file, before anything is known of it. The log holds its text."""
+
+    kind: ClassVar[str] = "kernel.proposed"
+    step: int
+    origin: Origin
+    candidate: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Objected:
+    """A kernel file that was refused without an evaluation."""
+
+    kind: ClassVar[str] = "kernel.objected"
+    step: int
+    candidate: str
+    objection: str
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the judge said; ``job`` names the question, so that results may come back in any order."""
+
+    kind: ClassVar[str] = "kernel.evaluated"
+    job: str
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class Swept:
+    kind: ClassVar[str] = "space.swept"
+    step: int
+    sweep: Sweep
+
+
+@dataclass(frozen=True)
+class StepClosed:
+    kind: ClassVar[str] = "step.closed"
+    step: Step
+
+
+@dataclass(frozen=True)
+class ContractMade:
+    """Stage 1 is over: this is the structure from here on."""
+
+    kind: ClassVar[str] = "contract.made"
+    contract: Contract
+
+
+@dataclass(frozen=True)
+class RunClosed:
+    """The end: what is returned and why. ``candidate`` is ``None`` when that is the reference."""
+
+    kind: ClassVar[str] = "run.closed"
+    candidate: str | None
+    verdict: str
+    """``faster``, ``unmeasured`` (accepted without a GPU), or ``reference``."""
+    reason: str
+    stopped: str
+    """Why the search ended."""
+
+
+Event = (
+    RunStarted
+    | StageOpened
+    | StageSkipped
+    | StageClosed
+    | Exchanged
+    | Answered
+    | SentBack
+    | Proposed
+    | Objected
+    | Evaluated
+    | Swept
+    | StepClosed
+    | ContractMade
+    | RunClosed
+)

@@ -1,0 +1,118 @@
+"""The roles of a team, as protocols. The engine knows nothing else of whoever fills them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from egg.core.evaluation import Refusal
+from egg.core.facts import Facts
+from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
+from egg.core.policy import Policy
+from egg.core.source import Candidate, Task
+from egg.core.stage import Category, Metric, Stage
+from egg.core.step import Attempt, Handoff, Kernel, Trajectory
+
+
+@dataclass(frozen=True)
+class Skill:
+    """A piece of expert knowledge that was offered for a step, and why."""
+
+    name: str
+    description: str
+    body: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a stage is for and what it may touch: the stage's row of the table, for whoever works in it."""
+
+    stage: Stage
+    objective: str
+    may_change: str
+    may_not_change: str
+    metrics: tuple[Metric, ...]
+    categories: tuple[Category, ...]
+
+
+@dataclass(frozen=True)
+class Brief:
+    """Everything a role is told."""
+
+    task: Task
+    policy: Policy
+    facts: Facts
+    assignment: Assignment
+    trajectory: Trajectory
+    base: Kernel | None = None
+    """What to build on; ``None`` before the first accepted kernel."""
+    best: Kernel | None = None
+    handoffs: tuple[Handoff, ...] = ()
+    """One per stage that ended, oldest first."""
+    skills: tuple[Skill, ...] = ()
+    objection: str = ""
+    """Why the answer just given was sent back; empty the first time."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A kernel file that failed, for those who mend it; ``chain`` is what this step tried before."""
+
+    candidate: Candidate
+    refusal: Refusal | None
+    objection: str
+    chain: tuple[Attempt, ...]
+    plan: Plan | None = None
+    """What the file was written for; a seed follows no plan."""
+
+
+class Designer(Protocol):
+    def design(self, brief: Brief) -> Plan | Pass | Unusable:
+        """Choose one change to the algorithmic structure, or say that nothing is worth it."""
+        ...
+
+
+class Tuner(Protocol):
+    def tune(self, brief: Brief) -> Plan | Pass | Unusable:
+        """Choose one adjustment to the hardware within the stage, or say that nothing is worth it."""
+        ...
+
+
+class Coder(Protocol):
+    def seed(self, brief: Brief) -> Draft | Unusable:
+        """Write a first kernel file for the task."""
+        ...
+
+    def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
+        """Change the base as the plan says, and nothing else."""
+        ...
+
+    def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
+        """Mend a kernel file that failed."""
+        ...
+
+
+class Debugger(Protocol):
+    def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
+        """Name the root cause of a failure and what to change."""
+        ...
+
+
+class Team(Protocol):
+    """Somebody for every role."""
+
+    @property
+    def designer(self) -> Designer: ...
+    @property
+    def tuner(self) -> Tuner: ...
+    @property
+    def coder(self) -> Coder: ...
+    @property
+    def debugger(self) -> Debugger: ...
+
+
+class Advisor(Protocol):
+    """Whoever knows which expert skills fit a step."""
+
+    def advise(self, brief: Brief) -> tuple[Skill, ...]: ...

@@ -1,0 +1,75 @@
+"""What a run was asked to do: everything that decides its course besides the task itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from egg.core.policy import LibraryCalls, Precision
+from egg.core.stage import Stage
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is tried, by name."""
+
+    name: str
+    steps: Mapping[Stage, int]
+    """At most so many steps in a stage; a seed is a step too."""
+    patience: int
+    """A stage ends after so many steps in a row without a gain."""
+    repairs: int
+    """Repairs of one failed file before going back to the base."""
+    sweep_points: int
+    """Points of a tunable space that one sweep may try."""
+    headroom: float
+    """A kernel within this factor of the roofline floor is left as it is."""
+    prompt_tokens: int
+    """Room for what is remembered in one prompt."""
+    reply_tokens: int
+
+
+@dataclass(frozen=True)
+class Caps:
+    """Limits that end a run wherever it is; ``None`` is no limit."""
+
+    cost: float | None = None
+    """US dollars."""
+    tokens: int | None = None
+    steps: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("cost", "tokens", "steps", "minutes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"a cap on {name} is a positive number, not {value}")
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model answers, and where. The key is never here: only the name of the variable that holds it."""
+
+    provider: str
+    """``openai`` (or anything that speaks its protocol) or ``anthropic``."""
+    name: str
+    base_url: str | None = None
+    key_variable: str | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The terms of a run, fixed when it starts."""
+
+    team: str
+    budget: Budget
+    precision: Precision = Precision.MATCH
+    library_calls: LibraryCalls = LibraryCalls.ALLOW
+    device: str = "auto"
+    """Where kernels are judged: ``auto``, ``cpu``, ``cuda:0``, or ``offline`` for another machine."""
+    target: str | None = None
+    """The GPU that is written for; on a machine with one, that one."""
+    caps: Caps = field(default_factory=Caps)
+    model: ModelChoice | None = None
+    seed: int = 0

@@ -1,0 +1,1 @@
+"""Talking to language models: one small protocol, two wire formats, one retry policy, offline prices."""

@@ -12,6 +12,7 @@ from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task import rescale as module_under_test
+from egg.evaluator.task.knobs import rewritten
 from egg.evaluator.task.program import Program, outputs_of
 from egg.evaluator.task.rescale import CannotRescale, OutOfTime, cost_of, find_knobs, odd_variant, rescale
 
@@ -331,3 +332,10 @@ def test_no_odd_variant_where_nothing_can_move():
         """
     )
     assert odd_variant(sample) is None
+
+
+@pytest.mark.parametrize("odd", ["\x0c", "\u2028", "\x1c", "\x85"])
+def test_a_character_that_only_some_call_a_line_end_moves_nothing(odd: str) -> None:
+    source = f'note = "a{odd}b"\nbatch = 128\n'
+    knobs = find_knobs(source)
+    assert rewritten(source, [(knobs[0], 2)]) == f'note = "a{odd}b"\nbatch = 2\n'

@@ -22,7 +22,7 @@ TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
 def content_hash(text: str) -> str:
     """First 16 hex digits of the SHA-256 of ``text`` with line ends and trailing space normalised."""
     normal = "\n".join(line.rstrip() for line in text.strip().splitlines())
-    return hashlib.sha256(normal.encode()).hexdigest()[:16]
+    return hashlib.sha256(normal.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

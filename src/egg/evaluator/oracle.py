@@ -45,7 +45,7 @@ class Oracle:
         timeout: float = ANSWER_SECONDS,
     ) -> Evaluation:
         """Ask, and wait for the answer; raises what the oracle could not do as an :class:`EggError`."""
-        self._ensure_running()
+        self.start()
         try:
             self._channel.send({"question": to_json(question)})
             return self._answer(on_gate, time.monotonic() + timeout)
@@ -76,7 +76,8 @@ class Oracle:
             else:
                 return Evaluation.from_json(message["evaluation"])
 
-    def _ensure_running(self) -> None:
+    def start(self) -> None:
+        """Start the process unless it runs. It dies with the *thread* that started it."""
         if self._process is not None and self._process.poll() is None:
             return
         ours, theirs = Channel.pair()

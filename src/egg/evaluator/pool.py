@@ -103,29 +103,52 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def run_jobs(jobs: Iterable[Job], device_names: list[str], on_answer: Callable[[Answer], None]) -> None:
     """Answer every job; ``on_answer`` is called from this thread, in the order they finish."""
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    count = 0
-    for job in jobs:
-        waiting.put(job)
-        count += 1
-    answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-    stopped = threading.Event()
-    oracles = [Oracle(name) for name in device_names]
-    threads = [
-        threading.Thread(target=_serve, args=(oracle, waiting, answers, stopped), daemon=True)
-        for oracle in oracles
-    ]
-    for thread in threads:
-        thread.start()
+    pool = Pool(device_names)
     try:
-        for _ in range(count):
-            on_answer(answers.get())
+        for answer in pool.answers(jobs):
+            on_answer(answer)
     finally:
-        stopped.set()
-        for oracle in oracles:
-            oracle.interrupt()
-        for thread in threads:
-            thread.join()
+        pool.close()
+
+
+class Pool:
+    """One oracle per device, kept warm between batches."""
+
+    def __init__(self, device_names: Iterable[str]) -> None:
+        self._oracles = [Oracle(name) for name in device_names]
+
+    def answers(self, jobs: Iterable[Job]) -> Iterator[Answer]:
+        """Every job's answer as it comes. Leaving early interrupts what is being judged."""
+        waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        count = 0
+        for job in jobs:
+            waiting.put(job)
+            count += 1
+        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        stopped = threading.Event()
+        threads = [
+            threading.Thread(target=_serve, args=(oracle, waiting, answers, stopped), daemon=True)
+            for oracle in self._oracles[:count]
+        ]
+        for oracle, thread in zip(self._oracles, threads, strict=False):
+            oracle.start()  # here, so that it outlives the batch
+            thread.start()
+        finished = False
+        try:
+            for _ in range(count):
+                yield answers.get()
+            finished = True
+        finally:
+            stopped.set()
+            if not finished:
+                for oracle in self._oracles:
+                    oracle.interrupt()
+            for thread in threads:
+                thread.join()
+
+    def close(self) -> None:
+        for oracle in self._oracles:
+            oracle.close()
 
 
 def _serve(
@@ -134,16 +157,13 @@ def _serve(
     answers: queue.SimpleQueue[Answer],
     stopped: threading.Event,
 ) -> None:
-    """Take jobs until there are none; the oracle is this thread's alone, and ends with it."""
-    try:
-        while not stopped.is_set():
-            try:
-                job = waiting.get_nowait()
-            except queue.Empty:
-                return
-            answers.put(_answer(oracle, job, stopped))
-    finally:
-        oracle.close()
+    """Take jobs until there are none; the oracle is this thread's alone for as long as it runs."""
+    while not stopped.is_set():
+        try:
+            job = waiting.get_nowait()
+        except queue.Empty:
+            return
+        answers.put(_answer(oracle, job, stopped))
 
 
 def _answer(oracle: Oracle, job: Job, stopped: threading.Event) -> Answer:

@@ -37,10 +37,10 @@ from egg.evaluator.opponents import Opponents
 from egg.evaluator.process.child import Nursery
 from egg.evaluator.question import Question
 from egg.evaluator.reference import Reference
-from egg.evaluator.task.program import HALF_DTYPES, Program
+from egg.evaluator.task.facts import gpu_facts, program_facts
+from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, rescale
 from egg.hardware.gpus import find, resolve
-from egg.hardware.roofline import floor_seconds
 
 Course = list[tuple[Gate, Callable[[Exam], dict[str, Any]]]]
 
@@ -211,10 +211,5 @@ def _measurable(task: Task) -> bool:
 
 def _predicted_floor(offline: Offline, precision: Precision) -> float | None:
     """Milliseconds of the roofline floor at full size; ``None`` where the work cannot be counted."""
-    try:
-        cost = cost_of(offline.full.task)
-    except TaskError:
-        return None
-    narrowed = 2 if precision in HALF_DTYPES else 1
-    least = cost.least_bytes / narrowed
-    return floor_seconds(offline.target, flops=cost.flops, bytes=least, precision=precision.value) * 1e3
+    program = program_facts(offline.full.task)
+    return gpu_facts(offline.target, precision, program).floor_milliseconds

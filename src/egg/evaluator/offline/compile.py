@@ -23,6 +23,7 @@ from triton.runtime.errors import OutOfResources
 
 from egg.core.evaluation import KernelResources
 from egg.evaluator.offline.launch import Capture, CompileFailed, Launch
+from egg.evaluator.offline.machinecode import code_hash
 from egg.evaluator.offline.resources import read_usage
 from egg.evaluator.offline.seams import replaced
 from egg.evaluator.offline.target import GpuTarget, resolve_target
@@ -123,6 +124,7 @@ def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple
         tensor_core_instructions=usage.tensor_core_instructions,
         widest_load_bits=usage.widest_load_bits,
         launches=launch.count,
+        code=code_hash(kernel),
     )
 
 

@@ -25,6 +25,10 @@ class Knob:
         return bool(re.search(r"batch|^bs$|^B$", self.name, re.IGNORECASE if len(self.name) > 1 else 0))
 
 
+_LINE_END = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
+"""Where the parser ends a line; ``str.splitlines`` knows more ends than that."""
+
+
 def find_knobs(source: str) -> list[Knob]:
     """The integers that may be turned: those named at module level, then literals of the input functions.
 
@@ -101,7 +105,7 @@ def _constant(node: ast.expr) -> int | None:
 
 def rewritten(source: str, changed: list[tuple[Knob, int]]) -> str:
     """``source`` with the new values in the knobs' places; everything else, comments too, as it was."""
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    lines = [line.encode() for line in _LINE_END.split(source)]
     edits = [(span, value) for knob, value in changed for span in knob.spans]
     for (first, start, last, end), value in sorted(edits, reverse=True):
         merged = lines[first - 1][:start] + str(value).encode() + lines[last - 1][end:]

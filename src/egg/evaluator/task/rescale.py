@@ -118,10 +118,10 @@ def cost_of(task: Task, seconds: float = PROBE_SECONDS) -> Cost:
     meta = torch.device("meta")
     with Program.load(task) as program, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = _on_meta(program)
+        module = on_meta(program)
         inputs = program.inputs(0, meta, Precision.MATCH)
-        meter = _Meter(seconds)
-        with meter, _WholeRecurrence(meter):
+        meter = Meter(seconds)
+        with meter, WholeRecurrence(meter):
             value = program.run(module, inputs)
         given = [t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor)]
         held = [*given, *module.parameters(), *module.buffers()]
@@ -131,7 +131,7 @@ def cost_of(task: Task, seconds: float = PROBE_SECONDS) -> Cost:
     return Cost(meter.flops, elements, least_bytes, tuple(tuple(t.shape) for t in (*held, *outputs)))
 
 
-def _on_meta(program: Program) -> nn.Module:
+def on_meta(program: Program) -> nn.Module:
     """The module without data; one whose constructor looks at data is built on the CPU first."""
     meta = torch.device("meta")
     try:
@@ -267,7 +267,7 @@ class _Search:
             return None
 
 
-class _Meter(TorchDispatchMode):
+class Meter(TorchDispatchMode):
     """Counts operations and the elements each operator makes (views make none), for so many seconds.
 
     They are seconds of this thread, from the first operator on: PyTorch imports its compiler
@@ -302,12 +302,12 @@ class _Meter(TorchDispatchMode):
         return out
 
 
-class _WholeRecurrence(TorchFunctionMode):
+class WholeRecurrence(TorchFunctionMode):
     """Answers for a whole recurrent layer by its shapes, instead of running every time step of it."""
 
     STATES = {"lstm": 2, "gru": 1, "rnn_tanh": 1, "rnn_relu": 1}  # noqa: RUF012
 
-    def __init__(self, meter: _Meter) -> None:
+    def __init__(self, meter: Meter) -> None:
         super().__init__()
         self._meter = meter
 

@@ -1,0 +1,69 @@
+"""Asking a model until its answer is usable, or plainly is not: once, and once more with what was wrong.
+
+The second request is the first with the model's own reply and a precise complaint behind it,
+so that whatever the provider cached of the first still counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from egg.agents.extraction import Unreadable, answer_text
+from egg.agents.prompting import correction
+from egg.core.conversation import Completion, Finish, Message, Request, Speaker
+from egg.core.plan import Unusable
+from egg.llm.client import Client, OnText, ignore_text
+
+Value = TypeVar("Value")
+Reader = Callable[[str, bool], Value]
+"""Makes a value of a reply (its text, and whether it was cut short), or raises :class:`Unreadable`."""
+
+NOTHING_TO_SHOW = "(nothing but unfinished reasoning)"
+
+
+@dataclass(frozen=True)
+class Asker:
+    """A model, how much it may reply, and who watches."""
+
+    client: Client
+    reply_tokens: int
+    temperature: float | None = None
+    on_text: OnText = ignore_text
+
+    def request(self, purpose: str, messages: tuple[Message, ...], schema: dict | None = None) -> Request:
+        return Request(purpose, messages, self.reply_tokens, schema, self.temperature)
+
+    def ask(self, request: Request, read: Reader[Value]) -> Value | Unusable:
+        """The value that ``read`` makes of the reply, after at most one correction."""
+        completion = self.client.complete(request, self.on_text)
+        value, problem = _read(completion, read)
+        if problem and completion.finish is not Finish.REFUSAL:
+            completion = self.client.complete(corrective(request, completion, problem), self.on_text)
+            value, problem = _read(completion, read)
+        return Unusable(problem) if problem or value is None else value
+
+
+def corrective(request: Request, completion: Completion, problem: str) -> Request:
+    """The same question, the reply it got, and what is wrong with that."""
+    shown = answer_text(completion.text).strip() or NOTHING_TO_SHOW
+    cut = completion.finish is Finish.LENGTH
+    wants_json = request.schema is not None
+    complaint = correction(problem, cut=cut, tokens=request.max_output_tokens, json=wants_json)
+    added = (Message(Speaker.MODEL, shown), Message(Speaker.USER, complaint))
+    return replace(request, messages=request.messages + added)
+
+
+def _read(completion: Completion, read: Reader[Value]) -> tuple[Value | None, str]:
+    """The value, or why there is none."""
+    if completion.finish is Finish.REFUSAL:
+        said = " ".join(completion.text.split())[:200]
+        return None, f"the model refused to answer{': ' + said if said else ''}"
+    cut = completion.finish is Finish.LENGTH
+    try:
+        return read(completion.text, cut), ""
+    except Unreadable as error:
+        problem = str(error)
+        told = not cut or "cut off" in problem
+        return None, problem if told else f"the reply was cut off for length: {problem}"

@@ -1,0 +1,29 @@
+"""The debugger: the root cause of a failure and what to change, short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from egg.agents.asking import Asker
+from egg.agents.contracts import DiagnosisReply, example_of, read, schema_of
+from egg.agents.prompting import Prompter, without_chain
+from egg.core.plan import Diagnosis, Unusable
+from egg.core.roles import Brief, Failure
+
+
+@dataclass(frozen=True)
+class LlmDebugger:
+    asker: Asker
+    prompter: Prompter
+
+    def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
+        schema = schema_of(DiagnosisReply)
+        messages = self.prompter.messages(
+            "debugger.md",
+            without_chain(brief),
+            failure=failure,
+            chain=failure.chain,
+            example=example_of(schema),
+        )
+        request = self.asker.request("debugger", messages, schema)
+        return self.asker.ask(request, lambda reply, cut: read(DiagnosisReply, reply).answer())

@@ -1,0 +1,207 @@
+"""Prompts: Markdown templates filled with what a role is told.
+
+Two messages. The *system* message depends on the run alone (rules, policies, example, program,
+GPU), so it is the same for every role and step and a provider can cache it; the *user* message
+goes from what changes least (the stage) to what changes most (the base, the objection). An
+undefined name in a template is an error, never an empty string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+from egg.core.conversation import Message, Speaker
+from egg.core.facts import Facts
+from egg.core.roles import Brief, Skill
+from egg.core.step import Contract
+from egg.core.tokens import estimate_tokens
+from egg.memory.render import render_contract, render_handoffs, render_trajectory
+
+PROMPTS = "prompts"
+HANDOFF_SHARE = 0.4
+"""Of the room for memory, the most that earlier stages may take; this stage has the rest."""
+SKILL_SHARE = 0.5
+"""Room for the bodies of skills, beside the memory and relative to it."""
+
+
+@dataclass(frozen=True)
+class Prompter:
+    """Fills templates for one team. ``prompt_tokens`` is the room for what is remembered."""
+
+    prompt_tokens: int
+
+    def messages(self, template: str, brief: Brief, **more: Any) -> tuple[Message, ...]:
+        """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
+        return (
+            Message(Speaker.SYSTEM, _filled("system.md", **_run_context(brief))),
+            Message(Speaker.USER, _filled(template, **{**self._step_context(brief), **more})),
+        )
+
+    def _step_context(self, brief: Brief) -> dict[str, Any]:
+        handoffs, trajectory = self._memory(brief)
+        contract = contract_of(brief)
+        return {
+            "assignment": brief.assignment,
+            "contract": render_contract(contract).strip() if contract else "",
+            "handoffs": handoffs,
+            "trajectory": trajectory,
+            "base": brief.base,
+            "best": brief.best,
+            "skills": within(brief.skills, int(self.prompt_tokens * SKILL_SHARE)),
+            "objection": brief.objection,
+        }
+
+    def _memory(self, brief: Brief) -> tuple[str, str]:
+        """Handoffs and trajectory in the room there is; what handoffs leave, the trajectory gets.
+
+        The contract stands in a section of its own, so the handoffs are told without it.
+        """
+        handed = tuple(replace(h, contract=None) for h in brief.handoffs)
+        told = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE)).strip()
+        room = max(0, self.prompt_tokens - estimate_tokens(told))
+        return told, render_trajectory(brief.trajectory, room).strip()
+
+
+def correction(problem: str, *, cut: bool, tokens: int, json: bool) -> str:
+    """What a model is told about a reply that cannot be used."""
+    return _filled("correction.md", problem=problem.rstrip("."), cut=cut, tokens=tokens, json=json)
+
+
+def without_chain(brief: Brief) -> Brief:
+    """For those who mend: they see the open repair chain with the failure, not with the history."""
+    return replace(brief, trajectory=replace(brief.trajectory, chain=()))
+
+
+def contract_of(brief: Brief) -> Contract | None:
+    """The structure in force: the latest that a stage handed on."""
+    return next((h.contract for h in reversed(brief.handoffs) if h.contract is not None), None)
+
+
+def within(skills: tuple[Skill, ...], room: int) -> tuple[Skill, ...]:
+    """All skills, those whose bodies no longer fit without them."""
+    kept: list[Skill] = []
+    for skill in skills:
+        room -= estimate_tokens(skill.body)
+        kept.append(skill if room >= 0 else replace(skill, body=""))
+    return tuple(kept)
+
+
+# -- templates -------------------------------------------------------------------------------------
+
+
+def _run_context(brief: Brief) -> dict[str, Any]:
+    return {
+        "task": brief.task,
+        "policy": brief.policy,
+        "gpu": brief.facts.gpu,
+        "program": brief.facts.program,
+        "limit": _limit(brief.facts),
+        "example_task": prompt_file("example_task.py"),
+        "example_kernel": prompt_file("example_kernel.py"),
+    }
+
+
+def _limit(facts: Facts) -> str:
+    """Which roof the program is under: the slower of moving its bytes and doing its operations."""
+    program, gpu = facts.program, facts.gpu
+    if program is None or not (gpu.bandwidth and gpu.peak_flops):
+        return ""
+    moving, computing = program.least_bytes / gpu.bandwidth, program.flops / gpu.peak_flops
+    return "memory traffic" if moving >= computing else "arithmetic"
+
+
+def prompt_file(name: str) -> str:
+    """The text of a file of the prompts' folder."""
+    return resources.files("egg.agents").joinpath(PROMPTS, *name.split("/")).read_text(encoding="utf-8")
+
+
+def _filled(template: str, **context: Any) -> str:
+    return _environment().get_template(template).render(**context).strip() + "\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(prompt_file),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        fenced=fenced,
+        clipped=clipped,
+        demoted=demoted,
+        listed=listed,
+        counted=counted,
+        number=number,
+        ms=lambda value: f"{number(value)} ms",
+        times=lambda value: f"{value:.2f}x",
+        percent=lambda value: f"{number(100 * value)}%",
+        size=lambda value: scaled(value, ("B", "KiB", "MiB", "GiB", "TiB"), 1024),
+        rate=lambda value: scaled(value, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s"), 1000),
+        work=lambda value: scaled(value, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"), 1000),
+    )
+    return environment
+
+
+def fenced(text: str, tag: str = "") -> str:
+    """``text`` in a fence longer than any inside it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{tag}\n{text.strip(chr(10))}\n{fence}"
+
+
+def clipped(text: str, most: int) -> str:
+    """At most so many characters: the beginning and the end, where compilers say what matters."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def demoted(text: str) -> str:
+    """Headings one level further down, to stand under another one."""
+    return re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
+
+
+def listed(items: Iterable[str], most: int) -> str:
+    """A list with runs of the same item told once, and the middle left out where it is long."""
+    runs: list[tuple[str, int]] = []
+    for item in items:
+        if runs and runs[-1][0] == item:
+            runs[-1] = (item, runs[-1][1] + 1)
+        else:
+            runs.append((item, 1))
+    lines = [f"- {item}" + (f" (x{count})" if count > 1 else "") for item, count in runs]
+    if len(lines) > most:
+        half = most // 2
+        lines = [*lines[:half], f"- ... {len(lines) - 2 * half} more ...", *lines[-half:]]
+    return "\n".join(lines)
+
+
+def counted(names: Mapping[str, int]) -> str:
+    """``norm_rows, matmul x2``."""
+    told = [name + (f" x{count}" if count > 1 else "") for name, count in list(names.items())[:30]]
+    return ", ".join(told) + (f" and {len(names) - 30} more" if len(names) > 30 else "") or "none"
+
+
+def number(value: float) -> str:
+    """Three significant digits, without an exponent where that reads well."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def scaled(value: float, units: tuple[str, ...], step: int) -> str:
+    for unit in units[:-1]:
+        if value < step:
+            return f"{number(value)} {unit}"
+        value /= step
+    return f"{number(value)} {units[-1]}"

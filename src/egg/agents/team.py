@@ -1,0 +1,51 @@
+"""The llm team: one model behind four roles."""
+
+from __future__ import annotations
+
+from egg.agents.asking import Asker
+from egg.agents.coder import LlmCoder
+from egg.agents.debugger import LlmDebugger
+from egg.agents.planners import LlmDesigner, LlmTuner
+from egg.agents.prompting import Prompter
+from egg.llm.client import Client, OnText, ignore_text
+
+
+class LlmTeam:
+    """A :class:`egg.core.roles.Team` whose members all ask ``client``.
+
+    ``prompt_tokens`` is the room for what a run remembers in one prompt, ``reply_tokens`` the
+    most one reply may have. Whoever answers may be a model, a script or a person: prompts,
+    contracts and corrections are the same.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        prompt_tokens: int,
+        reply_tokens: int,
+        temperature: float | None = None,
+        on_text: OnText = ignore_text,
+    ) -> None:
+        asker = Asker(client, reply_tokens, temperature, on_text)
+        prompter = Prompter(prompt_tokens)
+        self._designer = LlmDesigner(asker, prompter)
+        self._tuner = LlmTuner(asker, prompter)
+        self._coder = LlmCoder(asker, prompter)
+        self._debugger = LlmDebugger(asker, prompter)
+
+    @property
+    def designer(self) -> LlmDesigner:
+        return self._designer
+
+    @property
+    def tuner(self) -> LlmTuner:
+        return self._tuner
+
+    @property
+    def coder(self) -> LlmCoder:
+        return self._coder
+
+    @property
+    def debugger(self) -> LlmDebugger:
+        return self._debugger

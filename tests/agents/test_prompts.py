@@ -1,0 +1,355 @@
+"""What every prompt must hold, whatever the run looks like."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib import resources
+
+import pytest
+
+from egg.agents.extraction import fenced_blocks
+from egg.agents.prompting import clipped, counted, fenced, listed, prompt_file, scaled
+from egg.agents.team import LlmTeam
+from egg.core.conversation import Message, Request
+from egg.core.facts import Facts
+from egg.core.policy import LibraryCalls, Precision
+from egg.core.roles import Brief, Failure, Skill
+from egg.core.source import Candidate, Task
+from egg.core.stage import Stage
+from egg.core.tokens import estimate_tokens
+from egg.llm.scripted import ScriptedClient
+from tests.agents.briefs import (
+    COMPILED_BASE,
+    DIAGNOSIS,
+    FAILURE,
+    KERNEL,
+    PLAN,
+    REFUSAL,
+    SKILLS,
+    brief,
+    kernel,
+    step,
+)
+
+PURPOSES = (
+    "designer",
+    "tuner.mapping",
+    "tuner.tiling",
+    "tuner.memory",
+    "coder.seed",
+    "coder.optimize",
+    "coder.repair",
+    "debugger",
+)
+STAGES = {
+    "designer": Stage.STRUCTURE,
+    "coder.seed": Stage.SEED,
+    "tuner.tiling": Stage.TILING,
+    "tuner.memory": Stage.MEMORY,
+}
+
+
+def request(
+    purpose: str, told: Brief | None = None, *, room: int = 3000, failure: Failure = FAILURE
+) -> Request:
+    """The first request of a role."""
+    client = ScriptedClient(lambda _: "nothing")
+    team = LlmTeam(client, prompt_tokens=room, reply_tokens=1000)
+    told = told or brief(stage_of(purpose))
+    match purpose:
+        case "designer":
+            team.designer.design(told)
+        case "coder.seed":
+            team.coder.seed(told)
+        case "coder.optimize":
+            team.coder.optimize(told, PLAN)
+        case "coder.repair":
+            team.coder.repair(told, failure, DIAGNOSIS)
+        case "debugger":
+            team.debugger.diagnose(told, failure)
+        case _:
+            team.tuner.tune(told)
+    return client.requests[0]
+
+
+def stage_of(purpose: str) -> Stage:
+    return STAGES.get(purpose, Stage.MAPPING)
+
+
+def texts(purpose: str, told: Brief | None = None, **options) -> tuple[str, str]:
+    system, user = request(purpose, told, **options).messages
+    return system.text, user.text
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_the_system_message_is_the_same_for_every_role(purpose):
+    """So that a provider's cache holds it through a whole run."""
+    system, _ = texts(purpose)
+    assert system == texts("designer", brief(Stage.STRUCTURE, steps=9, objection="again"))[0]
+
+
+def test_the_system_message_holds_rules_example_program_and_gpu():
+    system, _ = texts("designer")
+    for fact in (
+        "class ModelNew(nn.Module)",
+        "@triton.jit",
+        "triton.cdiv",
+        "powers of two",
+        "tl.program_id",
+        "`break`",
+        "loop variable",
+        "mask",
+        "TUNABLES",
+        "`try`",
+        "kept between calls",
+        prompt_file("example_task.py").strip(),
+        prompt_file("example_kernel.py").strip(),
+        "x float32[8192, 1024]",
+        "aten._softmax [8192, 1024]",
+        "NVIDIA H200 (sm_90)",
+        "132 SMs",
+        "227 KiB",
+        "4.8 TB/s",
+        "0.014 ms",
+        "limited by memory traffic",
+    ):
+        assert fact in system
+
+
+@pytest.mark.parametrize(
+    ("precision", "fact"),
+    [
+        (Precision.MATCH, "tf32x3"),
+        (Precision.FP32, "tf32x3"),
+        (Precision.TF32, 'input_precision="tf32"'),
+        (Precision.BF16, "inputs in bf16"),
+        (Precision.FP16, "inputs in fp16"),
+    ],
+)
+def test_the_precision_policy_is_told(precision, fact):
+    system, _ = texts("coder.seed", brief(Stage.SEED, precision=precision))
+    assert f"## Precision: {precision.value}" in system
+    assert fact in system
+
+
+@pytest.mark.parametrize(
+    ("calls", "fact"), [("allow", "cuBLAS"), ("forbid", "No PyTorch operation may compute")]
+)
+def test_the_library_policy_is_told(calls, fact):
+    system, _ = texts("coder.seed", brief(Stage.SEED, library_calls=LibraryCalls(calls)))
+    assert f"## Library calls: {calls}" in system
+    assert fact in system
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_the_assignment_and_the_objection_are_told(purpose):
+    stage = stage_of(purpose)
+    _, user = texts(purpose, brief(stage, objection="it equals step 4"))
+    for fact in (
+        f"the objective of {stage.value}",
+        f"what {stage.value} may change",
+        f"what {stage.value} must keep",
+        "it equals step 4",
+    ):
+        assert fact in user
+    for category in brief(stage).assignment.categories:
+        assert category.value in user
+    assert "Sent back" not in texts(purpose)[1]
+
+
+@pytest.mark.parametrize("purpose", [p for p in PURPOSES if p != "coder.seed"])
+@pytest.mark.parametrize("room", [0, 200, 3000])
+def test_the_base_the_contract_and_the_failures_are_always_there(purpose, room):
+    told = brief(stage_of(purpose), steps=40)
+    _, user = texts(purpose, told, room=room)
+    assert KERNEL.strip() in user
+    assert "correctness: correctness.error" in user
+    if told.handoffs:
+        assert "`softmax_rows` x1: reduce" in user
+        assert user.count("The structure is fixed to") == 1
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize("room", [1000, 3000, 8000])
+def test_what_is_remembered_stays_in_its_room(purpose, room):
+    """The rest of a prompt (rules, base, question) does not grow with the run."""
+    stage = stage_of(purpose)
+    skill = Skill("long", "A long one.", "word " * 50_000, "it fits")
+    long_run = replace(brief(stage, steps=40), skills=(*SKILLS, skill))
+    fresh = replace(brief(stage, steps=0, skills=()), handoffs=())
+    grown = estimate_tokens("".join(texts(purpose, long_run, room=room)))
+    least = estimate_tokens("".join(texts(purpose, fresh, room=room)))
+    assert grown <= least + 1.5 * room + 400
+
+
+def test_more_room_tells_more():
+    told = brief(Stage.MAPPING, steps=60)
+    small, large = (texts("tuner.mapping", told, room=room)[1] for room in (500, 20_000))
+    assert small.count("change number") < large.count("change number")
+
+
+@pytest.mark.parametrize("purpose", ["designer", "tuner.mapping", "tuner.tiling", "tuner.memory", "debugger"])
+def test_the_example_of_the_reply_comes_from_the_schema(purpose):
+    asked = request(purpose)
+    assert asked.schema is not None
+    blocks = [b for b in fenced_blocks(asked.messages[-1].text) if b.tag == "json"]
+    assert list(json.loads(blocks[-1].text)) == asked.schema["required"]
+
+
+@pytest.mark.parametrize("purpose", [p for p in PURPOSES if p.startswith("coder")])
+def test_coders_are_asked_for_one_whole_file(purpose):
+    asked = request(purpose)
+    assert asked.schema is None
+    assert "The whole file, complete, in one fenced block" in asked.messages[-1].text
+
+
+def test_a_measured_base_shows_its_times():
+    _, user = texts("tuner.memory")
+    for fact in (
+        "0.0402 ms per call",
+        "1.80x eager",
+        "1.44x compile",
+        "0.6%",
+        "1.44 times the roofline floor",
+    ):
+        assert fact in user
+
+
+def test_a_compiled_base_shows_its_resources_and_no_time():
+    _, user = texts("tuner.tiling", brief(Stage.TILING, base=COMPILED_BASE))
+    assert "no time was measured" in user
+    assert "| gemm | 32 x 16 x 1 | 2 | 8 | 3 | 255 | 440 | 64 KiB | 192 | 128 bit |" in user
+    assert "per call on the GPU" not in user
+
+
+def test_a_best_kernel_apart_from_the_base_is_mentioned():
+    told = brief(Stage.MAPPING)
+    other = kernel(source=KERNEL + "# another\n")
+    assert other.candidate.hash in texts("tuner.mapping", replace(told, best=other))[1]
+    assert "best kernel so far is another" not in texts("tuner.mapping", told)[1]
+
+
+def test_planners_see_all_skills_and_the_coder_the_one_that_is_followed():
+    _, planned = texts("tuner.mapping")
+    _, written = texts("coder.optimize")
+    for skill in SKILLS:
+        assert skill.name in planned
+        assert skill.reason in planned
+        assert skill.body in planned
+    assert SKILLS[1].body in written
+    assert SKILLS[0].name not in written
+
+
+def test_the_plan_is_told_whole():
+    _, user = texts("coder.optimize")
+    for fact in (
+        "work_per_program",
+        PLAN.bottleneck,
+        PLAN.change,
+        "1.20x the base",
+        PLAN.prediction.expectation,
+    ):
+        assert fact in user
+
+
+@pytest.mark.parametrize("purpose", ["coder.repair", "debugger"])
+def test_those_who_mend_see_the_broken_file_its_failure_and_the_chain(purpose):
+    told = brief(Stage.MAPPING)
+    told = replace(told, trajectory=replace(told.trajectory, chain=FAILURE.chain))
+    _, user = texts(purpose, told)
+    for fact in (
+        FAILURE.candidate.source.strip(),
+        REFUSAL.evidence,
+        REFUSAL.hint,
+        "Mask the row index at the load.",
+    ):
+        assert user.count(fact) == 1
+
+
+def test_an_objection_of_the_engine_is_a_failure_too():
+    failure = Failure(
+        Candidate("class ModelNew: pass"), None, "it launches two kernels, the contract has one", ()
+    )
+    assert "it launches two kernels" in texts("debugger", failure=failure)[1]
+
+
+def test_endless_evidence_is_clipped():
+    endless = replace(REFUSAL, evidence="begin " + "x" * 10**6 + " end")
+    _, user = texts("debugger", failure=replace(FAILURE, refusal=endless))
+    assert len(user) < 30_000
+    assert "begin" in user
+    assert " end\n" in user
+
+
+def test_a_program_that_could_not_be_counted_and_a_gpu_without_a_floor():
+    told = brief(Stage.STRUCTURE)
+    told = replace(told, facts=Facts(replace(told.facts.gpu, floor_milliseconds=None), None))
+    system, _ = texts("designer", told)
+    assert "could not be counted" in system
+    assert "roofline floor" not in system
+
+
+@pytest.mark.parametrize("purpose", ["designer", "coder.repair", "debugger"])
+def test_a_run_without_an_accepted_kernel_can_be_asked_about(purpose):
+    told = replace(brief(stage_of(purpose)), base=None, best=None, handoffs=())
+    assert "no kernel file was accepted so far" in texts(purpose, told)[1]
+
+
+def test_sources_with_fences_in_them_stay_in_one_piece():
+    source = prompt_file("example_task.py").replace("learned scale", "```learned``` ````scale````\n```\n")
+    system, _ = texts("designer", replace(brief(), task=Task("odd", source)))
+    assert source.strip() in [b.text.strip() for b in fenced_blocks(system)]
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_prompts_read_well_as_markdown(purpose):
+    for message in request(purpose).messages:
+        outside = _prose(message)
+        assert "\n\n\n" not in outside
+        assert "{{" not in outside
+        assert "{%" not in outside
+        assert "None" not in outside.replace("None has to be followed", "")
+        lines = message.text.split("\n")
+        headings = [i for i, line in enumerate(lines) if line.startswith("## ")]
+        assert all(lines[i - 1] == "" for i in headings)
+        assert message.text.startswith("# ")
+        assert message.text.endswith("\n")
+
+
+def _prose(message: Message) -> str:
+    text = message.text
+    for block in fenced_blocks(text):
+        text = text.replace(block.text, "")
+    return text
+
+
+def test_every_template_is_package_data_and_used():
+    folder = resources.files("egg.agents").joinpath("prompts")
+    names = {p.name for p in folder.iterdir() if p.name.endswith(".md")}
+    assert names == {"system.md", "correction.md", *(p.replace(".", "_") + ".md" for p in PURPOSES)}
+    everything = "".join(p.read_text() for p in folder.iterdir() if p.name.endswith(".md"))
+    parts = list(folder.joinpath("parts").iterdir())
+    everything += "".join(p.read_text() for p in parts)
+    assert all(f'"parts/{p.name}"' in everything for p in parts)
+
+
+# -- the pieces ------------------------------------------------------------------------------------
+
+
+def test_pieces():
+    assert fenced("a\n```\nb", "text") == "````text\na\n```\nb\n````"
+    assert clipped("short", 10) == "short"
+    assert clipped("a" * 100, 10) == "aaaaa\n[... 90 characters left out ...]\naaaaa"
+    assert listed(["a", "a", "b"], 10) == "- a (x2)\n- b"
+    assert listed([str(i) for i in range(100)], 4) == "- 0\n- 1\n- ... 96 more ...\n- 98\n- 99"
+    assert counted({}) == "none"
+    assert counted({"a": 1, "b": 3}) == "a, b x3"
+    assert scaled(232448, ("B", "KiB"), 1024) == "227 KiB"
+    assert scaled(5e9, ("B", "KiB"), 1024) == "4882812 KiB"
+
+
+def test_a_step_of_the_samples_is_told_with_its_prediction():
+    told = brief(Stage.MAPPING, steps=0)
+    told = replace(told, trajectory=replace(told.trajectory, steps=(step(7, Stage.MAPPING),)))
+    assert "predicted 1.20x, measured 1.01x" in texts("tuner.mapping", told)[1]

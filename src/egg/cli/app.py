@@ -11,9 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from egg import __version__
-from egg.cli import judging
+from egg.cli import judging, outside, runs
 from egg.cli.door import door
 from egg.cli.inputs import check_device, check_target, read_task
+from egg.cli.options import (
+    DebugOption,
+    DeviceOption,
+    JsonOption,
+    LibraryCallsOption,
+    PrecisionOption,
+    TaskArgument,
+)
 from egg.cli.progress import gate_shown, tell
 from egg.cli.render import audit_view, console, evaluation_view, findings_view
 from egg.core.codec import to_json
@@ -22,20 +30,15 @@ from egg.core.source import Candidate
 
 app = typer.Typer(
     name="egg",
-    help="Judge Triton kernels against PyTorch programs: verdicts that hold up, times with uncertainty.",
+    help="Turn PyTorch programs into verified Triton kernels, and judge kernels: verdicts that hold up.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-TaskArgument = Annotated[
-    str, typer.Argument(metavar="TASK", help="A task: FILE.py, FILE.jsonl:LEVEL/ID or FILE.jsonl:ID.")
-]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-PrecisionOption = Annotated[Precision, typer.Option(help="The arithmetic both sides are held to.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")]
+JUDGE = "Judge kernels"
+runs.register(app)
+outside.register(app)
 
 
 def _version(wanted: bool) -> None:
@@ -53,15 +56,13 @@ def root(
     pass
 
 
-@app.command("eval")
+@app.command("eval", rich_help_panel=JUDGE)
 def eval_command(
     task: TaskArgument,
     kernel: Annotated[Path, typer.Argument(metavar="KERNEL", help="A kernel file that defines ModelNew.")],
     level: Annotated[Level, typer.Option(help="How much care to take.")] = Level.FULL,
     precision: PrecisionOption = Precision.MATCH,
-    library_calls: Annotated[
-        LibraryCalls, typer.Option(help="May the kernel call cuBLAS, cuDNN and the like?")
-    ] = LibraryCalls.ALLOW,
+    library_calls: LibraryCallsOption = LibraryCalls.ALLOW,
     device: DeviceOption = "auto",
     target: Annotated[
         str | None, typer.Option(help="Without a GPU: the one to compile for, by name or as sm_90.")
@@ -83,7 +84,7 @@ def eval_command(
         raise typer.Exit(0 if evaluation.accepted else 1)
 
 
-@app.command("eval-batch")
+@app.command("eval-batch", rich_help_panel=JUDGE)
 def eval_batch(
     jobs: Annotated[Path, typer.Argument(metavar="JOBS.jsonl", help="One job a line.")],
     out: Annotated[Path, typer.Option("--out", help="Results, one a line; continued where it exists.")],
@@ -104,7 +105,7 @@ def eval_batch(
         raise typer.Exit(exit_code(counts))
 
 
-@app.command("audit")
+@app.command("audit", rich_help_panel=JUDGE)
 def audit_command(
     task: TaskArgument,
     precision: PrecisionOption = Precision.MATCH,
@@ -131,7 +132,7 @@ def audit_command(
         raise typer.Exit(1 if report.degenerate else 0)
 
 
-@app.command("doctor")
+@app.command("doctor", rich_help_panel=JUDGE)
 def doctor_command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Can this machine judge kernels, and what would mend it? Exit 0 when nothing failed, 3 otherwise."""
     with door(debug=debug, as_json=as_json):

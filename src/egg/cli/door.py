@@ -1,6 +1,7 @@
 """Where errors leave the program: one message, one hint, the right exit code, no traceback unless asked.
 
-Exit codes: 0 accepted (or done), 1 rejected, 2 usage, 3 the machine is unable, 130 interrupted.
+Exit codes: 0 accepted (or done), 1 rejected (or the reference), 2 usage, 3 the machine or the
+model's endpoint is unable, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -20,6 +21,26 @@ INTERRUPTED = 130
 ERROR_SCHEMA = "egg.error/1"
 
 
+class Interrupted(EggError):
+    """Somebody stopped us; what was done until then is kept."""
+
+    def __init__(self, message: str, hint: str = "", exit_code: int = INTERRUPTED) -> None:
+        super().__init__(message, hint)
+        self.exit_code = exit_code
+
+
+@contextmanager
+def kept(go_on: str) -> Iterator[None]:
+    """Around work that can be stopped at any moment and taken up again with the command ``go_on``."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; go on with: {go_on}") from None
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else INTERRUPTED
+        raise Interrupted(f"terminated; go on with: {go_on}", exit_code=code) from None
+
+
 @contextmanager
 def door(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
     """Turn every way a command can end badly into a message and :class:`typer.Exit`."""
@@ -28,13 +49,18 @@ def door(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
     except typer.Exit:
         raise
     except EggError as error:
-        kind = "usage" if isinstance(error, UsageError) else "machine"
-        _leave(kind, error.message, error.hint, error.exit_code, debug, as_json)
+        _leave(_kind(error), error.message, error.hint, error.exit_code, debug, as_json)
     except KeyboardInterrupt:
         _leave("interrupted", "interrupted", "", INTERRUPTED, debug, as_json)
     except Exception as error:  # a fault of ours: never a verdict on the candidate
         hint = "" if debug else "run again with --debug for the traceback, and please report it"
         _leave("internal", f"internal error: {type(error).__name__}: {error}", hint, 3, debug, as_json)
+
+
+def _kind(error: EggError) -> str:
+    if isinstance(error, Interrupted):
+        return "interrupted"
+    return "usage" if isinstance(error, UsageError) else "machine"
 
 
 def error_json(kind: str, message: str, hint: str) -> dict[str, str]:

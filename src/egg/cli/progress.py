@@ -30,3 +30,14 @@ def tell(answer: Answer, done: int, total: int) -> None:
     from egg.evaluator.batch import told
 
     console(sys.stderr).print(f"[{done}/{total}] {clean(answer.job)}: {clean(told(answer))}", soft_wrap=True)
+
+
+@contextmanager
+def busy(doing: str) -> Iterator[None]:
+    """A spinner while something takes seconds; nothing when it is not a terminal."""
+    screen = console(sys.stderr)
+    if not sys.stderr.isatty() or screen.is_dumb_terminal:
+        yield
+        return
+    with screen.status(doing):
+        yield

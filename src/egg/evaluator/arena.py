@@ -147,6 +147,11 @@ class _DeviceBytes:
         }  # fmt: skip
 
 
+def device_view(pointer: int, slot: Slot, device: torch.device) -> torch.Tensor:
+    """Device memory at ``pointer`` as a tensor laid out like ``slot``, with a storage of its own."""
+    return _shaped(torch.as_tensor(_DeviceBytes(pointer, slot.nbytes), device=device), slot)
+
+
 class CudaArena:
     """One device allocation, shared by CUDA IPC through the driver."""
 
@@ -178,8 +183,7 @@ class CudaArena:
     def view(self, slot: Slot) -> torch.Tensor:
         if slot.nbytes == 0:
             return torch.empty(slot.shape, dtype=getattr(torch, slot.dtype), device=self._device)
-        raw = torch.as_tensor(_DeviceBytes(self._pointer + slot.offset, slot.nbytes), device=self._device)
-        return _shaped(raw, slot)
+        return device_view(self._pointer + slot.offset, slot, self._device)
 
     def handle(self) -> dict[str, Any]:
         ipc = _IpcHandle()

@@ -28,6 +28,7 @@ from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
 from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
 from egg.evaluator.worker import faults, pretend, stopwatch
+from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import InterpretedLaunches, JitLaunches, Launches
 from egg.evaluator.worker.threads import ThreadWatch
 
@@ -40,7 +41,7 @@ class Session:
         self._launches: Launches | None = None
         self._threads: ThreadWatch | None = None
         self._arena: Arena | None = None
-        self._views: dict[Slot, torch.Tensor] = {}
+        self._inputs: Inputs | None = None
         self._make: Callable[[], nn.Module] | None = None
         self._module: nn.Module | None = None
         self._kept: list[tuple[str, Any]] = []
@@ -78,7 +79,7 @@ class Session:
 
     def on_attach(self, handle: dict[str, Any], fds: list[int] | None = None) -> None:
         self._arena = arenas.attach(handle, fds or [])
-        self._views.clear()
+        self._inputs = Inputs(self._arena, self._device)
 
     def on_load(
         self,
@@ -165,6 +166,7 @@ class Session:
             self._synchronize()
         finally:
             self._launches.skip(set())
+        self._give_back(slots)
         leaves = outputs_of(result)
         if keep:
             self._kept = leaves
@@ -193,6 +195,8 @@ class Session:
                 if isinstance(destination, torch.Tensor) and isinstance(leaf, torch.Tensor):
                     destination.copy_(leaf)
         self._synchronize()
+        for given in sets:
+            self._give_back(given["slots"])
 
     def on_time(
         self, sets: list[Any], moves: list[Any], recheck: int, outputs: list[Any], seed: int, reseed: bool
@@ -208,6 +212,8 @@ class Session:
             copied=lambda result: [(path, _copied(leaf)) for path, leaf in outputs_of(result)],
         )
         self._deliver(kept, outputs)
+        for given in sets:
+            self._give_back(given["slots"])
         return {"milliseconds": milliseconds}
 
     def _before(self, sets: list[Any], moves: list[Any], seed: int, reseed: bool) -> Callable[[int], None]:
@@ -216,9 +222,9 @@ class Session:
         The moves go through views of their own, whose version counters the candidate's
         tensors do not share: nothing about a tensor tells that it is being timed.
         """
-        assert self._arena is not None
-        arena = self._arena
-        tensors = [[arena.view(Slot.from_json(slot)) for slot in s["slots"]] for s in sets]
+        assert self._inputs is not None
+        inputs = self._inputs
+        tensors = [[inputs.alias(Slot.from_json(slot)) for slot in s["slots"]] for s in sets]
         torch.manual_seed(seed)
 
         def before(call: int) -> None:
@@ -248,15 +254,18 @@ class Session:
             return self._module(*arguments)
 
     def _arguments(self, structure: str, slots: list[Any]) -> list[Any]:
-        return exchange.unpack(structure, [self._view(s) for s in slots])
+        assert self._inputs is not None
+        return exchange.unpack(structure, [self._inputs.fetch(Slot.from_json(s)) for s in slots])
+
+    def _give_back(self, slots: list[Any]) -> None:
+        assert self._inputs is not None
+        self._inputs.give_back(Slot.from_json(s) for s in slots)
+        self._synchronize()
 
     def _view(self, slot: dict[str, Any]) -> torch.Tensor:
-        """The tensor at ``slot``: one object for the life of the process, as a caller would hold it."""
+        """The oracle's memory at ``slot``."""
         assert self._arena is not None
-        key = Slot.from_json(slot)
-        if key not in self._views:
-            self._views[key] = self._arena.view(key)
-        return self._views[key]
+        return self._arena.view(Slot.from_json(slot))
 
     def _deliver(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> list[dict[str, Any]]:
         described = [_describe(path, leaf) for path, leaf in leaves]

@@ -1,0 +1,119 @@
+"""The verbs on runs: start, go on, look, replay. A run is a folder; everything about it is in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from egg import __version__
+from egg.api.clients import JournaledClient, OutsideClient
+from egg.api.result import write_result
+from egg.api.teams import llm_team
+from egg.api.watching import Watcher
+from egg.core.errors import UsageError
+from egg.core.events import SCHEMA, RunStarted
+from egg.core.facts import Facts
+from egg.core.roles import Advisor, Team
+from egg.core.settings import Settings
+from egg.core.source import Task
+from egg.engine.desk import Desk
+from egg.engine.index import write_index
+from egg.engine.journal import Diverged, Journal, Judge
+from egg.engine.judges import OfflineJudge
+from egg.engine.log import LogWriter, read_log
+from egg.engine.loop import optimize
+from egg.engine.redaction import Redactor
+from egg.engine.state import RunState, fold
+from egg.engine.waiting import Waiting
+
+TeamMaker = Callable[[RunStarted, Journal], Team]
+"""Makes the team of a run; its model calls go through the journal."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come, and what it waits for; nothing when it has ended."""
+
+    state: RunState
+    waiting: Waiting | None
+
+
+def start(
+    folder: Path,
+    task: Task,
+    settings: Settings,
+    facts: Facts,
+    *,
+    name: str,
+    redactor: Redactor | None = None,
+) -> None:
+    """Begin a run in ``folder``, which must not hold one."""
+    with LogWriter(folder, redactor) as log:
+        if log.history:
+            raise UsageError(f"there is a run in {folder} already", f"go on with `egg resume {folder}`")
+        log.append(RunStarted(SCHEMA, name, __version__, task, settings, facts))
+
+
+def advance(
+    folder: Path,
+    make_team: TeamMaker,
+    judge: Judge,
+    *,
+    watcher: Watcher | None = None,
+    redactor: Redactor | None = None,
+    advisor: Advisor | None = None,
+) -> Progress:
+    """Go on with a run until it ends or has to wait. However this is left, nothing recorded is lost."""
+    look_on = watcher or Watcher()
+    with LogWriter(folder, redactor, create=False) as log:
+        events = [entry.event for entry in log.history]
+        journal = Journal(events, lambda event: log.append(event).event, look_on.event)
+        try:
+            return _run(journal, make_team, judge, advisor)
+        finally:
+            project(folder)
+
+
+def look(folder: Path) -> Progress:
+    """Where a run stands and what it waits for, without touching it."""
+    events = [entry.event for entry in read_log(folder)]
+    return _run(Journal(events, lambda event: event), _outside_team, OfflineJudge(), None)
+
+
+def replay(folder: Path, watcher: Watcher | None = None, advisor: Advisor | None = None) -> Progress:
+    """Decide everything again from what the log says the world answered; nobody is asked.
+
+    Raises :class:`Diverged` at the first decision that comes out differently.
+    """
+    events = [entry.event for entry in read_log(folder)]
+    journal = Journal(events, None, (watcher or Watcher()).event)
+    progress = _run(journal, _outside_team, OfflineJudge(), advisor)
+    if not journal.at_end:
+        raise Diverged(len(events), None, "an earlier end")
+    return progress
+
+
+def state_of(folder: Path) -> RunState:
+    """What the log says, as it stands."""
+    return fold(entry.event for entry in read_log(folder))
+
+
+def project(folder: Path) -> None:
+    """Write what can be made from the log for others to read: index, kernels, result."""
+    entries = read_log(folder)
+    write_index(folder, entries)
+    write_result(folder, fold(entry.event for entry in entries))
+
+
+def _run(journal: Journal, make_team: TeamMaker, judge: Judge, advisor: Advisor | None) -> Progress:
+    desk = Desk(journal, make_team(journal.state.started, journal), judge, advisor)
+    try:
+        optimize(desk)
+    except Waiting as waiting:
+        return Progress(journal.state, waiting)
+    return Progress(journal.state, None)
+
+
+def _outside_team(started: RunStarted, journal: Journal) -> Team:
+    return llm_team(started.settings, JournaledClient(OutsideClient(), journal))

@@ -1,0 +1,123 @@
+"""Arguments and options that several commands share, with one wording each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from egg.core.policy import LibraryCalls, Precision
+
+ASKED, TERMS, LIMITS = "Who answers", "Terms", "Limits"
+"""Panels of ``egg optimize --help``."""
+
+TaskArgument = Annotated[
+    str, typer.Argument(metavar="TASK", help="A task: FILE.py, FILE.jsonl:LEVEL/ID or FILE.jsonl:ID.")
+]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
+
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+PrecisionOption = Annotated[Precision, typer.Option(help="The arithmetic both sides are held to.")]
+LibraryCallsOption = Annotated[
+    LibraryCalls, typer.Option(help="May the kernel call cuBLAS, cuDNN and the like?")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")]
+
+TeamOption = Annotated[
+    str,
+    typer.Option(
+        metavar="llm|step",
+        help="llm: a model answers. step: the run stops at every question, for egg next and egg reply.",
+        rich_help_panel=ASKED,
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The model of the llm team: claude-..., gpt-..., or a name your server knows.",
+        rich_help_panel=ASKED,
+    ),
+]
+BaseUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="An OpenAI-compatible server (anthropic/NAME as --model: Anthropic's protocol).",
+        rich_help_panel=ASKED,
+    ),
+]
+KeyVariableOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The environment variable that holds the key; the key itself is kept nowhere.",
+        rich_help_panel=ASKED,
+    ),
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option(metavar="NUMBER", help="0 to 2; the endpoint's own where left out.", rich_help_panel=ASKED),
+]
+
+RunTargetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GPU",
+        help="The GPU to write for, by name or as sm_90; this machine's where left out.",
+        rich_help_panel=TERMS,
+    ),
+]
+RunDeviceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE",
+        help="Where kernels are judged: auto, cpu, cuda, cuda:N, or offline (egg pending, egg results).",
+        rich_help_panel=TERMS,
+    ),
+]
+RunPrecisionOption = Annotated[
+    Precision, typer.Option(help="The arithmetic both sides are held to.", rich_help_panel=TERMS)
+]
+RunLibraryCallsOption = Annotated[
+    LibraryCalls,
+    typer.Option(help="May kernels call cuBLAS, cuDNN and the like?", rich_help_panel=TERMS),
+]
+SeedOption = Annotated[
+    int, typer.Option(metavar="INTEGER", help="Of the search over tunables.", rich_help_panel=TERMS)
+]
+
+BudgetOption = Annotated[
+    str,
+    typer.Option(
+        metavar="quick|standard|deep", help="How much is tried in each stage.", rich_help_panel=LIMITS
+    ),
+]
+ReplyTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        help="The longest reply to ask for, where the budget's own is too long for the model.",
+        rich_help_panel=LIMITS,
+    ),
+]
+MaxCostOption = Annotated[
+    float | None,
+    typer.Option(metavar="DOLLARS", help="End the search before it costs more.", rich_help_panel=LIMITS),
+]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(metavar="TOKENS", help="End the search before it uses more.", rich_help_panel=LIMITS),
+]
+MaxStepsOption = Annotated[
+    int | None, typer.Option(metavar="STEPS", help="Over all stages together.", rich_help_panel=LIMITS)
+]
+MaxMinutesOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="MINUTES", help="Of answers and evaluations; a pause costs nothing.", rich_help_panel=LIMITS
+    ),
+]

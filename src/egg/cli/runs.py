@@ -1,0 +1,235 @@
+"""The commands of runs: begin one, go on, decide it all again, list them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from egg.cli import terms
+from egg.cli.door import door, kept
+from egg.cli.inputs import check_target, read_task
+from egg.cli.options import (
+    BaseUrlOption,
+    BudgetOption,
+    DebugOption,
+    JsonOption,
+    KeyVariableOption,
+    MaxCostOption,
+    MaxMinutesOption,
+    MaxStepsOption,
+    MaxTokensOption,
+    ModelOption,
+    ReplyTokensOption,
+    RunArgument,
+    RunDeviceOption,
+    RunLibraryCallsOption,
+    RunPrecisionOption,
+    RunTargetOption,
+    SeedOption,
+    TaskArgument,
+    TeamOption,
+    TemperatureOption,
+)
+from egg.cli.progress import busy
+from egg.cli.render import clean, console
+from egg.cli.summary import exit_code, list_row, list_view, run_json, run_view, steps_view
+from egg.cli.words import command, plural
+from egg.core.errors import EggError, UsageError
+from egg.core.policy import LibraryCalls, Precision
+from egg.core.settings import Settings
+
+if TYPE_CHECKING:
+    from egg.api.runs import Progress
+    from egg.core.source import Task
+    from egg.engine.state import RunState
+
+PANEL = "Optimize programs"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("optimize", rich_help_panel=PANEL)(optimize)
+    app.command("resume", rich_help_panel=PANEL)(resume)
+    app.command("replay", rich_help_panel=PANEL)(replay)
+    app.command("runs", rich_help_panel=PANEL)(runs)
+
+
+def optimize(
+    task: TaskArgument,
+    team: TeamOption = "llm",
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    key_variable: KeyVariableOption = None,
+    temperature: TemperatureOption = None,
+    target: RunTargetOption = None,
+    device: RunDeviceOption = "auto",
+    precision: RunPrecisionOption = Precision.MATCH,
+    library_calls: RunLibraryCallsOption = LibraryCalls.ALLOW,
+    seed: SeedOption = 0,
+    budget: BudgetOption = "standard",
+    reply_tokens: ReplyTokensOption = None,
+    max_cost: MaxCostOption = None,
+    max_tokens: MaxTokensOption = None,
+    max_steps: MaxStepsOption = None,
+    max_minutes: MaxMinutesOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the run is kept; egg-runs/<name> where left out."),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Find a faster program: design its structure, tune it, judge every change.
+
+    Exit 0 with a kernel (or when somebody outside is waited for), 1 when the reference is
+    returned, 2 usage, 3 machine or endpoint unable, 130 interrupted.
+    """
+    with door(debug=debug, as_json=as_json):
+        program = read_task(task)
+        settings = Settings(
+            team=terms.check_team(team),
+            budget=terms.budget(budget, reply_tokens),
+            precision=precision,
+            library_calls=library_calls,
+            device=terms.check_place(device),
+            target=check_target(target),
+            caps=terms.caps(max_cost, max_tokens, max_steps, max_minutes),
+            model=terms.model_choice(team, model, base_url, key_variable, temperature),
+            seed=terms.check_seed(seed),
+        )
+        folder = _begin(program, settings, out)
+        with kept(command("resume", folder)):
+            progress = _carry_on(folder)
+        show_run(folder, progress, as_json)
+
+
+def resume(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Go on with a run where it was. Exit codes are those of optimize."""
+    with door(debug=debug, as_json=as_json):
+        with kept(command("resume", run)):
+            progress = _carry_on(run)
+        show_run(run, progress, as_json)
+
+
+def replay(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Decide everything again from the log; no model is called, nothing judged.
+
+    Exit 0 when the log is reproduced (an unfinished one to its end), 1 when a decision differs.
+    """
+    with door(debug=debug, as_json=as_json):
+        from egg.api import runs as api
+        from egg.cli.live import LastState
+        from egg.engine.journal import Diverged
+
+        seen = LastState()
+        try:
+            progress, difference = api.replay(run, seen), ""
+        except Diverged as reason:
+            progress, difference = api.Progress(seen.state, None), reason.message
+        ended = progress.state.closed is not None
+        if as_json:
+            told = {"reproduced": not difference, "difference": difference or None, "events": seen.count}
+            print(json.dumps({**run_json(run, progress), **told, "story": _story(progress.state)}, indent=2))
+        else:
+            console().print(steps_view(progress.state.steps), "")
+            if ended:
+                console().print(run_view(run, progress), "")
+            print(_replayed(seen.count, difference, ended))
+        raise typer.Exit(1 if difference else 0)
+
+
+def runs(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[FOLDER]", help="Where the runs are; egg-runs where left out.")
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the runs in a folder: where each stands, the best so far, the cost."""
+    with door(debug=debug, as_json=as_json):
+        place = folder or terms.RUNS
+        if folder is not None and not folder.is_dir():
+            raise UsageError(f"no such folder: {folder}", "give the folder that holds the runs")
+        rows = [_row(found) for found in _runs_in(place)]
+        if as_json:
+            shown = [{k: v for k, v in row.items() if not k.endswith("_shown")} for row in rows]
+            print(json.dumps({"runs": shown}, indent=2))
+        elif rows:
+            console().print(list_view(rows))
+        else:
+            print(f"no runs in {clean(str(place))}")
+
+
+def show_run(folder: Path, progress: Progress, as_json: bool) -> None:
+    """The result on standard output, and the exit code that goes with it."""
+    if as_json:
+        print(json.dumps(run_json(folder, progress), indent=2))
+    else:
+        console().print(run_view(folder, progress))
+    raise typer.Exit(exit_code(progress.state))
+
+
+def _begin(task: Task, settings: Settings, out: Path | None) -> Path:
+    from egg.api.optimizing import begin, environment, run_name
+
+    name = run_name(task)
+    folder = terms.check_new(out if out is not None else terms.RUNS / name)
+    with busy(f"reading {clean(task.name)}"):
+        begin(task, settings, folder, environment(), name)
+    return folder
+
+
+def _carry_on(folder: Path) -> Progress:
+    from egg.api import runs as api
+    from egg.api.optimizing import carry_on, environment
+    from egg.cli.live import watching
+
+    state = api.state_of(folder)
+    if state.closed is not None:
+        api.project(folder)
+        return api.Progress(state, None)
+    with watching(folder) as watcher:
+        return carry_on(folder, state, watcher, environment())
+
+
+def _replayed(events: int, difference: str, ended: bool) -> str:
+    if difference:
+        return f"diverged after {plural(events, 'event')}: {clean(difference)}"
+    where = "" if ended else "; the run is unfinished, and its log ends here"
+    return f"reproduced {plural(events, 'event')}, no model called{where}"
+
+
+def _story(state: RunState) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": step.number,
+            "stage": step.stage.value,
+            "category": step.plan.category.value if step.plan is not None else None,
+            "predicted": step.plan.prediction.speedup if step.plan is not None else None,
+            "measured": step.gain.ratio if step.gain is not None and step.gain.measured else None,
+            "estimated": step.gain.ratio if step.gain is not None and not step.gain.measured else None,
+            "decision": step.decision.value,
+            "reason": step.reason,
+        }
+        for step in state.steps
+    ]
+
+
+def _runs_in(place: Path) -> list[Path]:
+    """The folder itself where it is a run, else every run in it, by name."""
+    from egg.engine.log import LOG
+
+    if (place / LOG).is_file():
+        return [place]
+    return sorted(path.parent for path in place.glob(f"*/{LOG}") if path.is_file())
+
+
+def _row(folder: Path) -> dict[str, Any]:
+    from egg.api.runs import look
+
+    try:
+        return list_row(folder, look(folder))
+    except EggError as error:
+        return {"folder": str(folder), "error": error.message}

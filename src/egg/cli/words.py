@@ -1,0 +1,165 @@
+"""Events and numbers of a run in words: one line each, clean of control characters."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from egg.cli.render import clean
+from egg.core.evaluation import Accepted, Baseline, Evaluation, Interval, Measured, Rejected
+from egg.core.events import (
+    Answered,
+    ContractMade,
+    Evaluated,
+    Event,
+    Exchanged,
+    Objected,
+    Proposed,
+    RunClosed,
+    RunStarted,
+    SentBack,
+    StageClosed,
+    StageOpened,
+    StageSkipped,
+    StepClosed,
+    Swept,
+)
+from egg.core.plan import Plan
+from egg.core.step import Gain, Origin, Score, Step
+
+if TYPE_CHECKING:
+    from egg.engine.state import Ledger
+
+LONGEST = 240
+"""Characters of somebody's words in one line."""
+
+
+def one_line(text: str, longest: int = LONGEST) -> str:
+    """Somebody's words, fit to stand in a line of ours."""
+    words = " ".join(clean(text).split())
+    return words if len(words) <= longest else words[: longest - 3].rstrip() + "..."
+
+
+def duration(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def times(interval: Interval) -> str:
+    return f"{interval.median:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
+
+
+def predicted(step: Step) -> str:
+    return f"{step.plan.prediction.speedup:.2f}x" if step.plan is not None else "-"
+
+
+def measured(gain: Gain | None) -> str:
+    """A gain over the base; one that no GPU measured says so."""
+    if gain is None:
+        return "-"
+    return f"{gain.ratio:.2f}x" if gain.measured else f"{gain.ratio:.2f}x (estimated)"
+
+
+def speed(score: Score) -> str:
+    """How fast a kernel is, as far as that is known."""
+    time = f"{score.milliseconds.median:.4g} ms"
+    if score.speedup is None:
+        return f"{time} (estimated; no GPU measured it)"
+    return f"{time}, {times(score.speedup)} eager"
+
+
+def brief_speed(score: Score) -> str:
+    """The same where room is short."""
+    if score.speedup is None:
+        return f"{score.milliseconds.median:.4g} ms (estimated)"
+    return f"{score.speedup.median:.2f}x eager"
+
+
+def money(ledger: Ledger) -> str:
+    """What the calls cost; calls without a price are never counted as free."""
+    if not ledger.unpriced_calls:
+        return f"${ledger.cost:.4f}"
+    if ledger.unpriced_calls == ledger.calls:
+        return "unpriced"
+    return f"${ledger.cost:.4f} and {plural(ledger.unpriced_calls, 'unpriced call')}"
+
+
+def against(evaluation: Evaluation) -> list[Baseline]:
+    """The opponents a kernel was timed against, if a GPU timed it."""
+    verdict = evaluation.verdict
+    if isinstance(verdict, Accepted) and isinstance(verdict.performance, Measured):
+        return list(verdict.performance.baselines)
+    return []
+
+
+def players(started: RunStarted) -> str:
+    settings = started.settings
+    model = settings.model
+    return f"{clean(settings.team)} ({clean(model.name)})" if model is not None else clean(settings.team)
+
+
+def told(event: Event) -> str | None:
+    """What happened; nothing for what the events around it say already."""
+    match event:
+        case RunStarted(run=run, task=task, facts=facts):
+            return f"run {clean(run)}: {clean(task.name)} for {clean(facts.gpu.name)}, team {players(event)}"
+        case StageOpened(stage=stage):
+            return f"stage {stage.value}"
+        case StageSkipped(stage=stage, reason=reason):
+            return f"stage {stage.value} skipped: {one_line(reason)}"
+        case StageClosed(handoff=handoff):
+            return f"stage {handoff.stage.value} ended: {one_line(handoff.reason)}"
+        case Exchanged(request=request, completion=completion):
+            used = completion.usage.total
+            cost = f", ${completion.cost:.4f}" if completion.cost else ""
+            tokens = f": {plural(used, 'token')}{cost}, {completion.seconds:.1f} s" if used else ""
+            return f"{clean(request.purpose)} answered{tokens}"
+        case Answered(step=step, answer=Plan() as plan):
+            expected = f"predicted {plan.prediction.speedup:.2f}x"
+            return f"step {step}: {plan.category.value} ({expected}): {one_line(plan.change)}"
+        case SentBack(role=role, step=step, objection=objection):
+            return f"step {step}: sent back to {clean(role)}: {one_line(objection)}"
+        case Proposed(step=step, origin=origin, candidate=candidate) if origin is not Origin.SWEEP:
+            return f"step {step}: {origin.value} wrote kernel {clean(candidate)}"
+        case Objected(step=step, candidate=candidate, objection=objection):
+            return f"step {step}: kernel {clean(candidate)} not taken: {one_line(objection)}"
+        case Evaluated(evaluation=evaluation):
+            return f"kernel {clean(evaluation.candidate_hash)}: {verdict(evaluation)}"
+        case Swept(step=step, sweep=sweep):
+            return f"step {step}: swept {len(sweep.points)} of {plural(sweep.size, 'point')}"
+        case StepClosed(step=step):
+            return f"step {step.number}: {step.decision.value}: {one_line(step.reason)}" + _outcome(step)
+        case ContractMade(contract=contract):
+            return f"structure agreed: {', '.join(clean(k.name) for k in contract.kernels) or 'no kernel'}"
+        case RunClosed(verdict=closing, reason=reason):
+            return f"ended, {clean(closing)}: {one_line(reason)}"
+        case _:
+            return None
+
+
+def verdict(evaluation: Evaluation) -> str:
+    found = evaluation.verdict
+    if isinstance(found, Rejected):
+        return f"rejected at {found.refusal.gate.value}: {one_line(found.refusal.evidence)}"
+    if isinstance(found.performance, Measured):
+        eager = next((b for b in found.performance.baselines if b.name == "eager"), None)
+        over = f", {eager.speedup.median:.2f}x eager" if eager is not None else ""
+        return f"accepted, {found.performance.milliseconds.median:.4g} ms{over}"
+    return "accepted; no GPU measured it"
+
+
+def _outcome(step: Step) -> str:
+    if step.plan is None or step.gain is None:
+        return ""
+    return f" (predicted {predicted(step)}, came out at {measured(step.gain)})"
+
+
+def command(verb: str, folder: Path, more: str = "") -> str:
+    """A command to copy and run."""
+    return f"egg {verb} {shlex.quote(clean(str(folder)))}{' ' + more if more else ''}"

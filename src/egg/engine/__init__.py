@@ -1,0 +1,1 @@
+"""The engine: stages, the loop over them, and the rules that decide what is kept."""

@@ -1,0 +1,143 @@
+"""Where the loop meets the world: questions to the team, jobs for the judge, decisions for the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from egg.core.evaluation import Evaluation
+from egg.core.events import ContractMade, StageClosed, StageOpened, StageSkipped
+from egg.core.plan import Answer, Exhausted
+from egg.core.policy import Level, Policy
+from egg.core.roles import Advisor, Brief, Skill, Team
+from egg.core.source import Candidate
+from egg.core.stage import Stage
+from egg.core.step import Attempt, Decision, Handoff, Trajectory
+from egg.engine.contract import make_contract
+from egg.engine.journal import Journal, Judge
+from egg.engine.stages import SEARCH, StageRow
+from egg.engine.state import RunState
+from egg.evaluator.pool import Job
+from egg.evaluator.question import Question
+
+
+class BudgetEnded(Exception):
+    """A cap was reached: the search is over, what was found is not lost."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class NoAdvice:
+    """No catalogue of skills: every plan is free within its stage's categories."""
+
+    def advise(self, brief: Brief) -> tuple[Skill, ...]:
+        return ()
+
+
+class Desk:
+    """One run's journal, team, judge and advisor, with the rules every use of them keeps."""
+
+    def __init__(self, journal: Journal, team: Team, judge: Judge, advisor: Advisor | None = None) -> None:
+        self.journal = journal
+        self.team = team
+        self._judge = judge
+        self._advisor = advisor or NoAdvice()
+
+    @property
+    def state(self) -> RunState:
+        return self.journal.state
+
+    def open(self, row: StageRow) -> None:
+        self.journal.decide(StageOpened(row.stage, self.state.base))
+
+    def skip(self, row: StageRow, reason: str) -> None:
+        self.journal.decide(StageSkipped(row.stage, reason))
+
+    def close(self, row: StageRow, reason: str) -> None:
+        """Hand on what the stage found; the structure becomes a contract when its stage ends."""
+        base = self.state.base_kernel
+        if row.stage is Stage.STRUCTURE and base is not None:
+            self.journal.decide(ContractMade(make_contract(base)))
+        best = self.state.best_kernel
+        self.journal.decide(
+            StageClosed(
+                Handoff(
+                    stage=row.stage,
+                    reason=reason,
+                    contract=self.state.contract,
+                    best=self.state.best,
+                    best_score=best.score if best is not None else None,
+                    tried=self.state.steps_in(row.stage),
+                    open_bottleneck=_open_bottleneck(self.state, row.stage),
+                )
+            )
+        )
+
+    def close_open_stage(self, reason: str) -> None:
+        row = next((row for row in SEARCH if row.stage is self.state.stage), None)
+        if row is not None:
+            self.close(row, reason)
+
+    def brief(self, row: StageRow, chain: Sequence[Attempt] = (), objection: str = "") -> Brief:
+        """All that a role is told, with the skills that fit."""
+        state = self.state
+        brief = Brief(
+            task=state.started.task,
+            policy=self.policy(Level.QUICK),
+            facts=state.started.facts,
+            assignment=row.assignment,
+            trajectory=Trajectory(row.stage, state.steps_in(row.stage), tuple(chain)),
+            base=state.base_kernel,
+            best=state.best_kernel,
+            handoffs=state.handoffs,
+            objection=objection,
+        )
+        return replace(brief, skills=self._advisor.advise(brief))
+
+    def ask(self, role: str, step: int, question: Callable[[], Answer]) -> Answer:
+        """A role's answer. Nobody is asked beyond a cap."""
+        self.check_caps()
+        answer = self.journal.answer(role, step, question)
+        if isinstance(answer, Exhausted):
+            raise BudgetEnded(answer.reason)
+        return answer
+
+    def evaluate(self, candidates: Sequence[Candidate], level: Level = Level.QUICK) -> list[Evaluation]:
+        """The judge's verdicts in the order of the candidates, each judged once per level."""
+        jobs = [self._job(candidate, level) for candidate in candidates]
+        verdicts = self.journal.evaluate(jobs, self._judge)
+        return [verdicts[job.id] for job in jobs]
+
+    def _job(self, candidate: Candidate, level: Level) -> Job:
+        started = self.state.started
+        question = Question(started.task, candidate, self.policy(level), started.settings.target)
+        return Job(f"{started.run}/{candidate.hash}.{level.value}", question)
+
+    def policy(self, level: Level) -> Policy:
+        settings = self.state.started.settings
+        return Policy(settings.precision, settings.library_calls, level)
+
+    def check_caps(self) -> None:
+        """End the search when a cap is reached. Only the log counts, so that a replay ends alike."""
+        caps, ledger = self.state.started.settings.caps, self.state.ledger
+        if caps.cost is not None and ledger.cost >= caps.cost:
+            raise BudgetEnded(f"${ledger.cost:.4f} of ${caps.cost:g} are spent")
+        if caps.tokens is not None and ledger.usage.total >= caps.tokens:
+            raise BudgetEnded(f"{ledger.usage.total} of {caps.tokens} tokens are used")
+        if caps.steps is not None and len(self.state.steps) >= caps.steps:
+            raise BudgetEnded(f"all {caps.steps} steps are used")
+        if caps.minutes is not None and ledger.seconds >= caps.minutes * 60:
+            raise BudgetEnded(f"{ledger.seconds / 60:.1f} of {caps.minutes:g} minutes are used")
+
+
+def _open_bottleneck(state: RunState, stage: Stage) -> str:
+    """What is left to do after a stage: what its last plan aimed at in vain, or how far the floor is."""
+    steps = state.steps_in(stage)
+    if steps and steps[-1].plan is not None and steps[-1].decision is not Decision.PROMOTED:
+        return steps[-1].plan.bottleneck
+    kernel = state.base_kernel
+    if kernel is None or kernel.score.headroom is None:
+        return ""
+    return f"the kernel takes {kernel.score.headroom:.2f} times the roofline floor"

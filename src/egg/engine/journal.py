@@ -1,0 +1,169 @@
+"""The log as the loop sees it: a run is a deterministic program, and its effects are read back.
+
+The loop always starts at the beginning. Whatever the world answered before is in the log and
+is not asked again; whatever the loop decided before is decided again and must come out the
+same. Where the record ends, the world is asked and the answers are appended. So a killed run
+resumes by running, a finished one replays by running with nobody to ask, and no position in
+the program is ever stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from egg.core.codec import to_json
+from egg.core.conversation import Completion, Request
+from egg.core.errors import UsageError
+from egg.core.evaluation import Evaluation
+from egg.core.events import Answered, Evaluated, Event, Exchanged, RunStarted
+from egg.core.plan import Answer, Exhausted
+from egg.engine.state import RunState, apply
+from egg.engine.waiting import EndOfLog
+from egg.evaluator.pool import Job
+
+Observer = Callable[[Event, RunState, bool], None]
+"""Hears every event with the state after it, and whether it is new (or read back)."""
+
+
+class Judge(Protocol):
+    """Whoever evaluates kernels: each answer as it comes, in any order."""
+
+    def judge(self, jobs: Sequence[Job]) -> Iterable[tuple[str, Evaluation]]: ...
+
+
+class OverBudget(Exception):
+    """A call that could pass a cap was not made."""
+
+
+class Diverged(UsageError):
+    """The loop decided otherwise than the log says."""
+
+    def __init__(self, number: int, recorded: Event | None, now: str) -> None:
+        before = f"the log has {recorded.kind}" if recorded is not None else "the log ends"
+        super().__init__(
+            f"event {number}: {before}, the engine now comes to {now}",
+            "the log was made by another version of egg, or edited: use the version it names, or start anew",
+        )
+
+
+class Journal:
+    """Recorded events first, then new ones through ``append`` (``None``: nothing may be added)."""
+
+    def __init__(
+        self,
+        recorded: Sequence[Event],
+        append: Callable[[Event], Event] | None,
+        observe: Observer = lambda event, state, new: None,
+    ) -> None:
+        started = recorded[0]
+        if not isinstance(started, RunStarted):
+            raise ValueError("a log begins with the start of its run")
+        self._recorded = recorded
+        self._append = append
+        self._observe = observe
+        self._next = 1
+        self._loose: deque[Exchanged] = deque()
+        self.state = RunState(started)
+        observe(started, self.state, False)
+
+    @property
+    def _coming(self) -> Event | None:
+        return self._recorded[self._next] if self._next < len(self._recorded) else None
+
+    @property
+    def at_end(self) -> bool:
+        """Whether every recorded event was read back."""
+        return self._coming is None and not self._loose
+
+    def decide(self, event: Event) -> None:
+        """Record a decision, or find it recorded already."""
+        recorded = self._coming
+        if recorded is None:
+            self._write(event)
+        elif to_json(recorded) == to_json(event):
+            self._read()
+        else:
+            raise Diverged(self._next, recorded, f"{event.kind} {_difference(recorded, event)}")
+
+    def answer(self, role: str, step: int, ask: Callable[[], Answer]) -> Answer:
+        """What a role said, asking it only if the log does not know.
+
+        A log cut off in the middle of a question holds model calls without the answer they led
+        to; they are kept aside, and :meth:`exchange` hands them out before calling anybody.
+        """
+        while isinstance(self._coming, Exchanged):
+            self._loose.append(self._coming)
+            self._next += 1
+        recorded = self._coming
+        if isinstance(recorded, Answered) and (recorded.role, recorded.step) == (role, step):
+            while self._loose:
+                self._take(self._loose.popleft(), new=False)
+            self._read()
+            return recorded.answer
+        if recorded is not None:
+            raise Diverged(self._next, recorded, f"a question to {role} in step {step}")
+        if self._append is None:
+            while self._loose:
+                self._take(self._loose.popleft(), new=False)
+            raise EndOfLog(f"the log ends before {role} answered in step {step}")
+        started = time.monotonic()
+        try:
+            said = ask()
+        except OverBudget as reason:
+            said = Exhausted(str(reason))
+        written = self._write(Answered(role, step, said, round(time.monotonic() - started, 3)))
+        assert isinstance(written, Answered)
+        return written.answer
+
+    def exchange(self, request: Request, call: Callable[[], Completion]) -> Completion:
+        """One model call within a question: a recorded one first, then a live one."""
+        if self._loose:
+            exchanged = self._loose.popleft()
+            self._take(exchanged, new=False)
+            return exchanged.completion
+        written = self._write(Exchanged(request, call()))
+        assert isinstance(written, Exchanged)
+        return written.completion
+
+    def evaluate(self, jobs: Sequence[Job], judge: Judge) -> dict[str, Evaluation]:
+        """The verdicts on ``jobs``, judging only those that the log does not know, in whatever order."""
+        wanted = {job.id: job for job in jobs}
+        while isinstance(event := self._coming, Evaluated) and event.job in wanted:
+            self._read()
+        missing = [job for job in jobs if job.id not in self.state.evaluations]
+        if missing:
+            if self._coming is not None:
+                raise Diverged(self._next, self._coming, f"an evaluation of {missing[0].id}")
+            if self._append is None:
+                raise EndOfLog(f"the log ends before {missing[0].id} was judged")
+            for job, evaluation in judge.judge(missing):
+                self._write(Evaluated(job, evaluation))
+        return {name: self.state.evaluations[name] for name in wanted}
+
+    def _read(self) -> None:
+        event = self._recorded[self._next]
+        self._next += 1
+        self._take(event, new=False)
+
+    def _write(self, event: Event) -> Event:
+        if self._append is None:
+            raise EndOfLog(f"the log ends before {event.kind}")
+        written = self._append(event)
+        self._take(written, new=True)
+        return written
+
+    def _take(self, event: Event, *, new: bool) -> None:
+        self.state = apply(self.state, event)
+        self._observe(event, self.state, new)
+
+
+def _difference(recorded: Event, now: Event) -> str:
+    """The first field in which two events of one kind differ, for the message."""
+    if recorded.kind != now.kind:
+        return ""
+    old, new = to_json(recorded), to_json(now)
+    name = next((key for key in new if old.get(key) != new[key]), "")
+    return f"with another {name}" if name else ""

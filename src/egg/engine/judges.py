@@ -1,0 +1,44 @@
+"""Who evaluates the engine's kernels: this machine's oracles, or nobody here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from egg.core.evaluation import Evaluation
+from egg.engine.waiting import WaitingForEvaluations
+from egg.evaluator.pool import Job, Pool, devices
+
+
+class LocalJudge:
+    """This machine's GPUs (or its CPU), one warm oracle on each. A machine that fails is an exception."""
+
+    def __init__(self, device: str, on_jobs: Callable[[int], None] = lambda count: None) -> None:
+        self._device = device
+        self._on_jobs = on_jobs
+        self._pool: Pool | None = None
+
+    def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
+        if self._pool is None:
+            self._pool = Pool(devices(self._device))
+        self._on_jobs(len(jobs))
+        for answer in self._pool.answers(jobs):
+            if answer.error is not None:
+                raise answer.error
+            assert answer.evaluation is not None
+            yield answer.job, answer.evaluation
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+class OfflineJudge:
+    """Another machine will judge: the jobs wait to be carried there."""
+
+    def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
+        raise WaitingForEvaluations(tuple(jobs))
+        yield
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,78 @@
+"""One writer per run: a lock that dies with its holder.
+
+The lock is the kernel's (``flock``), not the file's existence: a holder that is killed, by
+whatever signal, holds nothing any more, so there is no stale lock to clean up. What is
+written inside the file only tells people who the holder is. Readers need no lock: the log
+grows by whole lines and everything else in the folder is replaced atomically.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from egg.core.errors import MachineError, UsageError
+
+LOCK = "lock"
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Be the only writer of the run in ``folder``, or be told who is."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        raise UsageError(f"no such folder: {folder}", "check the path of the run") from None
+    except OSError as error:
+        raise UsageError(
+            f"cannot write in {folder}: {error.strerror}", "copy the run to a folder of your own"
+        ) from None
+    try:
+        _take(handle, folder)
+        try:
+            _sign(handle)
+            yield
+        finally:
+            os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def _take(handle: int, folder: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"run {folder.resolve().name} is being written by {_holder(handle)}",
+            "wait until it ends or stop that process; reading the run needs no lock",
+        ) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        raise MachineError(
+            f"the file system of {folder} has no locks", "keep runs on a local disk, or mount it with locks"
+        ) from None
+
+
+def _sign(handle: int) -> None:
+    """Say who holds the lock. Done after taking it, so nobody's words are overwritten by a loser's."""
+    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    words = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, words.encode() + b"\n", 0)
+
+
+def _holder(handle: int) -> str:
+    """The holder in words. It may not have signed yet, or have been signing while we read."""
+    try:
+        words = json.loads(os.pread(handle, 4096, 0))
+        return f"process {words['pid']} on {words['host']} since {words['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,174 @@
+"""A team and a judge that do what a script says: the whole engine without a model, a GPU or a wait.
+
+Answers are looked up by a *cue* (who is asked, in which stage, in which step of it, at which
+repair), not by counting calls: a resumed run reads earlier answers from its log and never asks
+for them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from egg.core.errors import UsageError
+from egg.core.evaluation import (
+    Accepted,
+    Baseline,
+    Correctness,
+    Evaluation,
+    Interval,
+    Machine,
+    Measured,
+    Provenance,
+    Refusal,
+    Rejected,
+)
+from egg.core.plan import Answer, Diagnosis, Draft, Pass, Plan, Unusable
+from egg.core.roles import Brief, Failure
+from egg.core.source import Candidate
+from egg.evaluator.pool import Job
+
+_A = TypeVar("_A")
+
+
+@dataclass(frozen=True)
+class Cue:
+    """A question's place in a run. Steps count from 1 within their stage, repairs from 1 within a step."""
+
+    role: str
+    stage: str
+    step: int
+    repair: int = 0
+    again: bool = False
+    """Whether an answer was sent back."""
+
+    def __str__(self) -> str:
+        repair = f".{self.repair}" if self.repair else ""
+        return f"{self.role} {self.stage} {self.step}{repair}{' again' if self.again else ''}"
+
+
+class ScriptedTeam:
+    """Every role at once. ``script`` maps cues as text (``designer structure 1``) to answers."""
+
+    def __init__(self, script: Mapping[str, Answer]) -> None:
+        self._script = script
+        self.asked: list[str] = []
+
+    @property
+    def designer(self) -> ScriptedTeam:
+        return self
+
+    @property
+    def tuner(self) -> ScriptedTeam:
+        return self
+
+    @property
+    def coder(self) -> ScriptedTeam:
+        return self
+
+    @property
+    def debugger(self) -> ScriptedTeam:
+        return self
+
+    def design(self, brief: Brief) -> Plan | Pass | Unusable:
+        return self._say(_cue("designer", brief), Plan, Pass, Unusable)
+
+    def tune(self, brief: Brief) -> Plan | Pass | Unusable:
+        return self._say(_cue("tuner", brief), Plan, Pass, Unusable)
+
+    def seed(self, brief: Brief) -> Draft | Unusable:
+        return self._say(_cue("coder.seed", brief), Draft, Unusable)
+
+    def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
+        return self._say(_cue("coder.optimize", brief), Draft, Unusable)
+
+    def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
+        return self._say(_cue("coder.repair", brief), Draft, Unusable)
+
+    def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
+        return self._say(_cue("debugger", brief), Diagnosis, Unusable)
+
+    def _say(self, cue: Cue, *kinds: type[_A]) -> _A:
+        self.asked.append(str(cue))
+        answer = self._script.get(str(cue))
+        if not isinstance(answer, kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise UsageError(f"the script has no {wanted} for {str(cue)!r}", "add it to the script")
+        return answer
+
+
+def _cue(role: str, brief: Brief) -> Cue:
+    trajectory = brief.trajectory
+    return Cue(
+        role,
+        trajectory.stage.value,
+        len(trajectory.steps) + 1,
+        len(trajectory.chain),
+        bool(brief.objection),
+    )
+
+
+@dataclass(frozen=True)
+class Act:
+    """What the scripted judge makes of a file: a time in milliseconds, or a refusal; and who is launched."""
+
+    milliseconds: float = 1.0
+    refusal: Refusal | None = None
+    kernels: Mapping[str, int] | None = None
+
+
+class ScriptedJudge:
+    """Judges by a function of the file. The reference takes one millisecond; the noise floor is 1%."""
+
+    EAGER, NOISE, GPU = 1.0, 0.01, "NVIDIA H200"
+
+    def __init__(self, act: Callable[[Candidate], Act], floor: float | None = None) -> None:
+        self._act = act
+        self._floor = floor
+        self.judged: list[str] = []
+
+    def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
+        for job in jobs:
+            self.judged.append(job.id)
+            yield job.id, self._evaluation(job)
+
+    def close(self) -> None:
+        pass
+
+    def _evaluation(self, job: Job) -> Evaluation:
+        asked = job.question
+        act = self._act(asked.candidate)
+        return Evaluation(
+            task=asked.task.name,
+            task_hash=asked.task.hash,
+            candidate=asked.candidate.name,
+            candidate_hash=asked.candidate.hash,
+            policy=asked.policy,
+            machine=Machine("cuda", self.GPU, "3.12", "2.11", "3.6"),
+            verdict=Rejected(act.refusal) if act.refusal is not None else self._accepted(act),
+            gates=(),
+            seconds=1.0,
+        )
+
+    def _accepted(self, act: Act) -> Accepted:
+        time, speedup = act.milliseconds, self.EAGER / act.milliseconds
+        performance = Measured(
+            gpu=self.GPU,
+            milliseconds=_narrow(time),
+            baselines=(Baseline("eager", _narrow(self.EAGER), _narrow(speedup)),),
+            noise_floor=self.NOISE,
+            wall_milliseconds=time,
+            wall_speedup=speedup,
+            floor_milliseconds=self._floor,
+            faster=speedup > 1 + self.NOISE,
+        )
+        return Accepted(
+            Correctness(4, 0.1, 0.1, 1e-7, 1e-7, True),
+            Provenance(act.kernels or {"kernel": 1}, {}, 1.0),
+            performance,
+        )
+
+
+def _narrow(value: float) -> Interval:
+    return Interval(value, value * 0.999, value * 1.001)

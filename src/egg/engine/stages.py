@@ -1,0 +1,179 @@
+"""The stages as a table: what each is for, what it may touch, when it is entered and when it is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from egg.core.roles import Assignment
+from egg.core.settings import Budget
+from egg.core.stage import Category, Metric, Stage
+from egg.core.step import Decision
+from egg.engine.state import RunState
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage. ``planner`` is the role that chooses the change; a seed needs none."""
+
+    assignment: Assignment
+    planner: str | None
+    sweeps: bool
+    """Whether the tunables of an accepted file are swept."""
+
+    @property
+    def stage(self) -> Stage:
+        return self.assignment.stage
+
+    def barred(self, state: RunState) -> str:
+        """Why the stage is not worth entering; empty when it is."""
+        if self.stage is Stage.SEED:
+            return ""
+        if state.base_kernel is None:
+            return "there is no accepted kernel to build on"
+        if near := near_floor(state):
+            return near
+        return "no structure was agreed on" if self.stage.tunes and state.contract is None else ""
+
+    def done(self, state: RunState) -> str:
+        """Why the stage is over; empty while it is not."""
+        steps = state.steps_in(self.stage)
+        if self.stage is Stage.SEED and state.base is not None:
+            return "a first kernel was accepted"
+        if steps and steps[-1].decision is Decision.PASSED:
+            return f"nothing worth optimizing: {steps[-1].reason}"
+        if self.stage is not Stage.SEED and (near := near_floor(state)):
+            return near
+        return _used_up(self.stage, state)
+
+
+def near_floor(state: RunState) -> str:
+    """Whether the base is so near the roofline floor that nothing is left to win; empty when it is not."""
+    kernel, budget = state.base_kernel, state.started.settings.budget
+    headroom = kernel.score.headroom if kernel is not None and kernel.score.measured else None
+    if headroom is None or headroom > budget.headroom:
+        return ""
+    return f"the kernel takes {headroom:.2f} times the roofline floor: too little is left to win"
+
+
+def _used_up(stage: Stage, state: RunState) -> str:
+    budget: Budget = state.started.settings.budget
+    steps = state.steps_in(stage)
+    allowed = budget.steps.get(stage, 0)
+    if len(steps) >= allowed:
+        return f"its {allowed} step{'s' if allowed != 1 else ''} are used"
+    recent = steps[-budget.patience :]
+    if (
+        stage is not Stage.SEED
+        and len(recent) == budget.patience
+        and not any(step.decision is Decision.PROMOTED for step in recent)
+    ):
+        return f"no gain in {budget.patience} tr{'ies' if budget.patience != 1 else 'y'}"
+    return ""
+
+
+SEARCH = (
+    StageRow(
+        Assignment(
+            stage=Stage.SEED,
+            objective="A first correct kernel file: simple, whole, right for every input.",
+            may_change="Everything: there is nothing yet.",
+            may_not_change="What the program computes, and its parameters.",
+            metrics=(Metric.TIME,),
+            categories=(),
+        ),
+        planner=None,
+        sweeps=False,
+    ),
+    StageRow(
+        Assignment(
+            stage=Stage.STRUCTURE,
+            objective="The best algorithmic structure: what is fused with what, which algorithm computes it, "
+            "how many kernels there are and what travels between them through memory.",
+            may_change="Which kernels exist, what each fuses, the algorithm of each, intermediate tensors.",
+            may_not_change="What the program computes. Leave tile sizes, warps and cache hints for later.",
+            metrics=(Metric.TIME, Metric.LAUNCHES, Metric.DRAM_TRAFFIC, Metric.TENSOR_CORE_USE),
+            categories=(
+                Category.OPERATOR_FUSION,
+                Category.ALGORITHM_REPLACEMENT,
+                Category.ALGEBRAIC_SIMPLIFICATION,
+                Category.KERNEL_SPLIT,
+                Category.LAUNCH_REDUCTION,
+                Category.DATA_LAYOUT,
+            ),
+        ),
+        planner="designer",
+        sweeps=False,
+    ),
+    StageRow(
+        Assignment(
+            stage=Stage.MAPPING,
+            objective="Work spread over the GPU so that every multiprocessor has enough of it all the time, "
+            "and neighbours in time share data in L2.",
+            may_change="Grid, program order, work per program, persistence, split loops, warps per program.",
+            may_not_change="The structure contract: kernels, what each fuses, algorithm, launches.",
+            metrics=(Metric.TIME, Metric.OCCUPANCY, Metric.L2_HIT_RATE),
+            categories=(
+                Category.PROGRAM_ORDER,
+                Category.WORK_PER_PROGRAM,
+                Category.SPLIT_WORK,
+                Category.PERSISTENCE,
+                Category.WARP_COUNT,
+            ),
+        ),
+        planner="tuner",
+        sweeps=True,
+    ),
+    StageRow(
+        Assignment(
+            stage=Stage.TILING,
+            objective="Tiles that reuse what they load as much as registers and shared memory allow, "
+            "with enough of them in flight to hide latency.",
+            may_change="Block shapes, inner loop steps, pipeline stages, and the warps that go with them.",
+            may_not_change="The structure contract, and the mapping decided before.",
+            metrics=(
+                Metric.TIME,
+                Metric.REGISTERS,
+                Metric.SPILLS,
+                Metric.SHARED_MEMORY,
+                Metric.TENSOR_CORE_USE,
+            ),
+            categories=(Category.TILE_SHAPE, Category.LOOP_BLOCKING, Category.PIPELINE_DEPTH),
+        ),
+        planner="tuner",
+        sweeps=True,
+    ),
+    StageRow(
+        Assignment(
+            stage=Stage.MEMORY,
+            objective="Every byte moved once, in full-width transactions, from the nearest place with it.",
+            may_change="Load and store width, masks, cache and eviction hints, operand layout, descriptors.",
+            may_not_change="The structure contract, the mapping and the tiling decided before.",
+            metrics=(Metric.TIME, Metric.DRAM_TRAFFIC, Metric.L2_HIT_RATE, Metric.LOAD_WIDTH),
+            categories=(
+                Category.ACCESS_WIDTH,
+                Category.CACHE_POLICY,
+                Category.REDUNDANT_TRAFFIC,
+                Category.OPERAND_LAYOUT,
+                Category.ASYNC_COPY,
+            ),
+        ),
+        planner="tuner",
+        sweeps=True,
+    ),
+)
+"""The stages that write kernels, in order."""
+
+REGRADE = StageRow(
+    Assignment(
+        stage=Stage.REGRADE,
+        objective="Certainty: the best kernel judged once more with full care.",
+        may_change="Nothing.",
+        may_not_change="Anything.",
+        metrics=(Metric.TIME,),
+        categories=(),
+    ),
+    planner=None,
+    sweeps=False,
+)
+
+STAGES = (*SEARCH, REGRADE)

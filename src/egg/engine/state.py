@@ -1,0 +1,168 @@
+"""What is known of a run: a fold over its events, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from egg.core.conversation import Usage
+from egg.core.evaluation import Evaluation
+from egg.core.events import (
+    Answered,
+    ContractMade,
+    Evaluated,
+    Event,
+    Exchanged,
+    Proposed,
+    RunClosed,
+    RunStarted,
+    StageClosed,
+    StageOpened,
+    StepClosed,
+)
+from egg.core.policy import Level
+from egg.core.source import Candidate
+from egg.core.stage import Stage
+from egg.core.step import Contract, Decision, Handoff, Kernel, Step
+from egg.engine.likeness import program_key
+from egg.engine.scoring import better, score
+from egg.hardware.gpus import Gpu, find
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a run has used so far. Time is what answers and evaluations took, so a pause costs nothing."""
+
+    usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+    calls: int = 0
+    unpriced_calls: int = 0
+    evaluations: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Everything a run has learned and decided. ``base`` is built upon, ``best`` is the fastest."""
+
+    started: RunStarted
+    ledger: Ledger = field(default_factory=Ledger)
+    stage: Stage | None = None
+    """The one that is open."""
+    steps: tuple[Step, ...] = ()
+    handoffs: tuple[Handoff, ...] = ()
+    contract: Contract | None = None
+    base: str | None = None
+    best: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Every kernel file that was proposed, by hash."""
+    origins: Mapping[str, int] = field(default_factory=dict)
+    """The step that first proposed a program, by its normalised form."""
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    """By job."""
+    kernels: Mapping[str, Kernel] = field(default_factory=dict)
+    """Every kernel that stands accepted, by hash."""
+    closed: RunClosed | None = None
+
+    @property
+    def base_kernel(self) -> Kernel | None:
+        return self.kernels.get(self.base) if self.base else None
+
+    @property
+    def best_kernel(self) -> Kernel | None:
+        return self.kernels.get(self.best) if self.best else None
+
+    @property
+    def gpu(self) -> Gpu | None:
+        return target_gpu(self.started)
+
+    def steps_in(self, stage: Stage) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.stage == stage)
+
+
+def target_gpu(started: RunStarted) -> Gpu | None:
+    """The GPU a run writes for, where the table knows it."""
+    return find(started.facts.gpu.name)
+
+
+def fold(events: Iterable[Event]) -> RunState:
+    """The state after ``events``, the first of which starts the run."""
+    remaining = iter(events)
+    first = next(remaining, None)
+    if not isinstance(first, RunStarted):
+        raise ValueError("a log begins with the start of its run")
+    state = RunState(first)
+    for event in remaining:
+        state = apply(state, event)
+    return state
+
+
+def apply(state: RunState, event: Event) -> RunState:
+    """The state after one more event. Events that change nothing but the record are let through."""
+    match event:
+        case Exchanged():
+            return replace(state, ledger=_after_exchange(state.ledger, event))
+        case Answered(seconds=seconds):
+            return replace(state, ledger=replace(state.ledger, seconds=state.ledger.seconds + seconds))
+        case Proposed(candidate=candidate, source=source, step=step):
+            origins = {program_key(source): step, **state.origins}
+            return replace(state, sources={**state.sources, candidate: source}, origins=origins)
+        case Evaluated():
+            return _after_evaluation(state, event)
+        case StageOpened(stage=stage):
+            return replace(state, stage=stage)
+        case StageClosed(handoff=handoff):
+            return replace(state, stage=None, handoffs=(*state.handoffs, handoff))
+        case ContractMade(contract=contract):
+            return replace(state, contract=contract)
+        case StepClosed(step=step):
+            base = step.candidate if step.decision is Decision.PROMOTED else state.base
+            return replace(state, steps=(*state.steps, step), base=base)
+        case RunClosed():
+            return replace(state, closed=event)
+        case _:
+            return state
+
+
+def _after_exchange(ledger: Ledger, event: Exchanged) -> Ledger:
+    completion = event.completion
+    return replace(
+        ledger,
+        usage=ledger.usage + completion.usage,
+        cost=ledger.cost + (completion.cost or 0.0),
+        calls=ledger.calls + 1,
+        unpriced_calls=ledger.unpriced_calls + (completion.cost is None),
+    )
+
+
+def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
+    """An accepted kernel joins the others and may be the best; one that full care refuses leaves them."""
+    evaluation = event.evaluation
+    name = evaluation.candidate_hash
+    ledger = replace(
+        state.ledger,
+        evaluations=state.ledger.evaluations + 1,
+        seconds=state.ledger.seconds + evaluation.seconds,
+    )
+    kernels = {key: kernel for key, kernel in state.kernels.items() if key != name}
+    found = score(evaluation, state.gpu)
+    if found is not None:
+        kernels[name] = Kernel(Candidate(state.sources[name], name), evaluation, found)
+    return replace(
+        state,
+        ledger=ledger,
+        evaluations={**state.evaluations, event.job: evaluation},
+        kernels=kernels,
+        best=_best(state, kernels, name, evaluation.policy.level),
+    )
+
+
+def _best(state: RunState, kernels: Mapping[str, Kernel], latest: str, level: Level) -> str | None:
+    """The fastest of those that stand. A regrade is a better look at one kernel, not a reason to change."""
+    if state.best in kernels and (level is not Level.QUICK or latest not in kernels):
+        return state.best
+    best = state.best if state.best in kernels else None
+    for name, kernel in kernels.items():
+        if best is None or better(kernel.score, kernels[best].score):
+            best = name
+    return best

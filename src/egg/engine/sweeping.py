@@ -1,0 +1,63 @@
+"""A sweep as part of a step: every point is proposed, judged and recorded; no tokens are spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from egg.core.evaluation import Evaluation, Rejected
+from egg.core.events import Proposed, Swept
+from egg.core.source import Candidate
+from egg.core.space import Point, Sweep, SweepPoint
+from egg.core.step import Origin
+from egg.engine.desk import Desk
+from egg.engine.scoring import score
+from egg.engine.sweep import Sweeper, winner
+from egg.engine.tunables import read_space, with_point
+
+Breach = Callable[[str, Evaluation], str]
+"""Why a file with its evaluation breaks what was agreed; empty when it does not."""
+
+
+def sweep_file(desk: Desk, step: int, file: Candidate, breach: Breach) -> tuple[Sweep, Candidate] | None:
+    """Sweep the tunables of an accepted ``file``: the record, and the file at the winning point."""
+    space = read_space(file.source)
+    if space is None or space.size < 2:
+        return None
+    settings = desk.state.started.settings
+    sweeper = Sweeper(space, settings.budget.sweep_points, settings.seed)
+    tried: list[SweepPoint] = []
+    files = {file.hash: file}
+    while batch := sweeper.next_batch():
+        desk.check_caps()
+        candidates = [Candidate(with_point(file.source, point), file.name) for point in batch]
+        _propose(desk, step, candidates)
+        for point, candidate, evaluation in zip(batch, candidates, desk.evaluate(candidates), strict=True):
+            seen = _seen(desk, point, candidate, evaluation, breach)
+            sweeper.tell(point, seen.milliseconds)
+            tried.append(seen)
+            files[candidate.hash] = candidate
+    best = winner(tried, file.hash, desk.state.kernels[file.hash].score.noise)
+    sweep = Sweep(space.size, tuple(tried), best)
+    desk.journal.decide(Swept(step, sweep))
+    return sweep, files[best]
+
+
+def _propose(desk: Desk, step: int, candidates: list[Candidate]) -> None:
+    for candidate in candidates:
+        if candidate.hash not in desk.state.sources:
+            desk.journal.decide(Proposed(step, Origin.SWEEP, candidate.hash, candidate.source))
+
+
+def _seen(
+    desk: Desk, point: Point, candidate: Candidate, evaluation: Evaluation, breach: Breach
+) -> SweepPoint:
+    """What the judge's verdict makes of one point: a time, or the reason why it has none."""
+    if isinstance(evaluation.verdict, Rejected):
+        refusal = evaluation.verdict.refusal
+        return SweepPoint(point, candidate.hash, None, f"{refusal.gate.value}: {refusal.reason}")
+    if broken := breach(candidate.source, evaluation):
+        return SweepPoint(point, candidate.hash, None, broken)
+    found = score(evaluation, desk.state.gpu)
+    assert found is not None
+    told = "measured" if found.measured else "predicted"
+    return SweepPoint(point, candidate.hash, found.milliseconds.median, told)

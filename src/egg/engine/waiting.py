@@ -1,0 +1,30 @@
+"""Why a run stands still: somebody outside this process has to do something first. Not an error."""
+
+from __future__ import annotations
+
+from egg.core.conversation import Request
+from egg.evaluator.pool import Job
+
+
+class Waiting(Exception):
+    """The run can go no further on its own."""
+
+
+class WaitingForReply(Waiting):
+    """A question is open; ``egg reply`` answers it."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(f"waiting for a reply as {request.purpose}")
+        self.request = request
+
+
+class WaitingForEvaluations(Waiting):
+    """Kernels are to be judged on another machine; ``egg results`` brings their verdicts."""
+
+    def __init__(self, jobs: tuple[Job, ...]) -> None:
+        super().__init__(f"waiting for {len(jobs)} evaluation{'s' if len(jobs) != 1 else ''}")
+        self.jobs = jobs
+
+
+class EndOfLog(Waiting):
+    """Everything recorded was read back, and nothing may be asked."""

@@ -1,0 +1,241 @@
+"""One step in progress: a change is planned, written, judged, mended, swept, and kept or given up."""
+
+from __future__ import annotations
+
+from egg.core.evaluation import Evaluation, Rejected
+from egg.core.events import Objected, Proposed, SentBack, StepClosed
+from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
+from egg.core.roles import Failure
+from egg.core.source import Candidate
+from egg.core.space import Sweep
+from egg.core.step import Attempt, Decision, Gain, Kernel, Origin, Step
+from egg.engine.contract import breaches, static_breaches
+from egg.engine.desk import Desk
+from egg.engine.likeness import compiled_key, program_key, repeats
+from egg.engine.scoring import gain
+from egg.engine.stages import StageRow
+from egg.engine.sweeping import sweep_file
+from egg.engine.tunables import BadTunables, read_space
+
+
+class StepInProgress:
+    """The step that is being taken. Nothing in it outlives :meth:`close` but the :class:`Step` it records."""
+
+    def __init__(self, desk: Desk, row: StageRow) -> None:
+        desk.check_caps()
+        self._desk = desk
+        self._row = row
+        self._number = len(desk.state.steps) + 1
+        self._base = desk.state.base
+        self._plan: Plan | None = None
+        self._attempts: list[Attempt] = []
+        self._file: Candidate | None = None
+        """The latest one written."""
+        self._sweep: Sweep | None = None
+        self._ending: tuple[Decision, str] | None = None
+        """How it ends, where that is settled before anything is accepted."""
+
+    @property
+    def failed(self) -> bool:
+        return bool(self._attempts) and self._attempts[-1].failed
+
+    @property
+    def accepted(self) -> bool:
+        return bool(self._attempts) and not self._attempts[-1].failed
+
+    @property
+    def may_repair(self) -> bool:
+        repairs = self._desk.state.started.settings.budget.repairs
+        return self._ending is None and len(self._attempts) <= repairs
+
+    def plan(self) -> bool:
+        """Have the stage's planner choose one change; whether there is something to write."""
+        planner = self._row.planner
+        if planner is None:
+            return True
+        answer = self._ask_planner(planner, "")
+        if isinstance(answer, Plan) and (objection := self._objection_to_plan(answer)):
+            self._desk.journal.decide(SentBack(planner, self._number, objection))
+            answer = self._ask_planner(planner, objection)
+            if isinstance(answer, Plan) and (objection := self._objection_to_plan(answer)):
+                self._plan = answer
+                self._ending = (Decision.REPEATED, objection)
+                return False
+        if isinstance(answer, Plan):
+            self._plan = answer
+            return True
+        decision = Decision.PASSED if isinstance(answer, Pass) else Decision.UNUSABLE
+        self._ending = (decision, answer.reason)
+        return False
+
+    def _ask_planner(self, planner: str, objection: str) -> Plan | Pass | Unusable:
+        team, brief = self._desk.team, self._desk.brief(self._row, objection=objection)
+        choose = team.designer.design if planner == "designer" else team.tuner.tune
+        answer = self._desk.ask(planner, self._number, lambda: choose(brief))
+        assert isinstance(answer, Plan | Pass | Unusable)
+        return answer
+
+    def _objection_to_plan(self, plan: Plan) -> str:
+        """Why a plan is not taken; empty when it is."""
+        brief = self._desk.brief(self._row)
+        if plan.category not in brief.assignment.categories:
+            allowed = ", ".join(c.value for c in brief.assignment.categories)
+            return f"{plan.category.value} does not belong in this stage; it allows {allowed}"
+        offered = {skill.name for skill in brief.skills}
+        if plan.skill is not None and plan.skill not in offered:
+            return f"no skill {plan.skill!r} was offered; offered were {', '.join(sorted(offered)) or 'none'}"
+        earlier = repeats(plan, self._desk.state.steps, self._base)
+        if earlier is not None:
+            return f"step {earlier.number} tried the same on the same base: {earlier.reason}"
+        return ""
+
+    def write(self) -> None:
+        """Have the plan written down (or a seed, where there is no plan) and judged."""
+        coder, brief, plan = self._desk.team.coder, self._desk.brief(self._row), self._plan
+        if plan is None:
+            answer = self._desk.ask("coder.seed", self._number, lambda: coder.seed(brief))
+            self._submit(answer, Origin.SEED)
+        else:
+            answer = self._desk.ask("coder.optimize", self._number, lambda: coder.optimize(brief, plan))
+            self._submit(answer, Origin.OPTIMIZE)
+
+    def repair(self) -> None:
+        """Find the cause of the last failure and have the file mended."""
+        assert self._file is not None
+        last = self._attempts[-1]
+        failure = Failure(self._file, last.refusal, last.objection, tuple(self._attempts[:-1]), self._plan)
+        diagnosis = self._diagnose(failure)
+        brief = self._desk.brief(self._row, self._attempts)
+        coder = self._desk.team.coder
+        answer = self._desk.ask("coder.repair", self._number, lambda: coder.repair(brief, failure, diagnosis))
+        self._submit(answer, Origin.REPAIR, diagnosis)
+
+    def _diagnose(self, failure: Failure) -> Diagnosis:
+        """The debugger's, or the judge's own hint; the engine's objections need no search for a cause."""
+        if failure.refusal is None:
+            return Diagnosis(
+                failure.objection, "Follow the plan within these bounds, in a file that differs."
+            )
+        brief = self._desk.brief(self._row, self._attempts)
+        debugger = self._desk.team.debugger
+        answer = self._desk.ask("debugger", self._number, lambda: debugger.diagnose(brief, failure))
+        if isinstance(answer, Diagnosis):
+            return answer
+        return Diagnosis(failure.refusal.evidence, failure.refusal.hint)
+
+    def _submit(self, answer: object, origin: Origin, diagnosis: Diagnosis | None = None) -> None:
+        """Take a draft to the judge, unless there is something against it already."""
+        if not isinstance(answer, Draft):
+            assert isinstance(answer, Unusable)
+            self._ending = (Decision.UNUSABLE, f"no kernel file: {answer.reason}")
+            return
+        candidate = Candidate(answer.source, f"{self._row.stage.value}-{self._number}")
+        objection = self._objection_to_file(candidate.source)
+        self._desk.journal.decide(Proposed(self._number, origin, candidate.hash, candidate.source))
+        self._file = candidate
+        if objection:
+            self._object(candidate, objection)
+            self._attempts.append(Attempt(candidate.hash, origin, diagnosis, objection=objection))
+            return
+        (evaluation,) = self._desk.evaluate([candidate])
+        refusal = evaluation.verdict.refusal if isinstance(evaluation.verdict, Rejected) else None
+        if refusal is None and (objection := self._breach(candidate.source, evaluation)):
+            self._object(candidate, objection)
+        self._attempts.append(Attempt(candidate.hash, origin, diagnosis, refusal, objection))
+
+    def _object(self, candidate: Candidate, objection: str) -> None:
+        self._desk.journal.decide(Objected(self._number, candidate.hash, objection))
+
+    def _objection_to_file(self, source: str) -> str:
+        """Why a file need not be judged: it was written before, or breaks what was agreed; else empty."""
+        state = self._desk.state
+        earlier = state.origins.get(program_key(source))
+        if earlier is not None:
+            return f"the same program was written in step {earlier}"
+        try:
+            read_space(source)
+        except BadTunables as reason:
+            return f"the table of tunables cannot be used: {reason}"
+        if self._row.stage.tunes and state.contract is not None:
+            return _told(static_breaches(state.contract, source))
+        return ""
+
+    def _breach(self, source: str, evaluation: Evaluation) -> str:
+        contract = self._desk.state.contract
+        if contract is None or not self._row.stage.tunes:
+            return ""
+        return _told(breaches(contract, source, evaluation))
+
+    def sweep(self) -> None:
+        """Try the values the accepted file leaves open; the best point becomes the file."""
+        assert self._file is not None
+        swept = sweep_file(self._desk, self._number, self._file, self._breach)
+        if swept is not None:
+            self._sweep, self._file = swept
+
+    def close(self) -> None:
+        """Decide what came of the step, with the reason, and record it."""
+        kernel = self._desk.state.kernels.get(self._file.hash) if self.accepted and self._file else None
+        if kernel is None:
+            decision, reason = self._ending or self._failure()
+            step = self._step(decision, reason)
+        else:
+            step = self._judged(kernel)
+        self._desk.journal.decide(StepClosed(step))
+
+    def _failure(self) -> tuple[Decision, str]:
+        if not self._attempts:
+            return Decision.UNUSABLE, "it was broken off before a kernel was written"
+        last = self._attempts[-1]
+        tries = len(self._attempts) - 1
+        after = f" after {tries} repair{'s' if tries != 1 else ''}" if tries else ""
+        back = "; back to the base" if self._base else ""
+        return Decision.FAILED, f"{last.signature}{after}{back}"
+
+    def _judged(self, kernel: Kernel) -> Step:
+        """Promotion is for a gain beyond the noise; the first kernel that is right has nothing to beat."""
+        base = self._desk.state.base_kernel
+        name = kernel.candidate.hash
+        if base is None:
+            return self._step(Decision.PROMOTED, "the first kernel that was accepted", name)
+        found = gain(kernel.score, base.score)
+        said = f"{found.ratio:.3f}x the base, {'measured' if found.measured else 'predicted'}"
+        if (twin := self._twin(kernel)) is not None:
+            reason = f"it compiles to the same code as {twin}"
+            return self._step(Decision.NOT_BETTER, reason, name, found)
+        if found.beyond_noise:
+            return self._step(Decision.PROMOTED, f"{said}, beyond the noise", name, found)
+        within = (
+            "within the noise" if abs(found.ratio - 1) <= kernel.score.noise else "no gain beyond the noise"
+        )
+        return self._step(Decision.NOT_BETTER, f"{said}: {within}", name, found)
+
+    def _twin(self, kernel: Kernel) -> str | None:
+        """An earlier accepted kernel with the same machine code and launches, where that is known."""
+        key = compiled_key(kernel.evaluation)
+        earlier = {s.candidate: s.number for s in self._desk.state.steps if s.candidate is not None}
+        for name, number in earlier.items():
+            other = self._desk.state.kernels.get(name)
+            if key is not None and other is not None and compiled_key(other.evaluation) == key:
+                return f"the kernel of step {number}"
+        return None
+
+    def _step(
+        self, decision: Decision, reason: str, candidate: str | None = None, gained: Gain | None = None
+    ) -> Step:
+        return Step(
+            number=self._number,
+            stage=self._row.stage,
+            base=self._base,
+            plan=self._plan,
+            attempts=tuple(self._attempts),
+            decision=decision,
+            reason=reason,
+            candidate=candidate,
+            gain=gained,
+            sweep=self._sweep,
+        )
+
+
+def _told(broken: tuple[str, ...]) -> str:
+    return f"the structure contract is broken: {'; '.join(broken)}" if broken else ""

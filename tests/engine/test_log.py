@@ -1,0 +1,516 @@
+"""The log of a run: what is written is read back, and no kill at any byte loses more than the last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from egg.core.conversation import Message, Speaker
+from egg.core.errors import MachineError, UsageError
+from egg.core.events import (
+    SCHEMA,
+    Event,
+    Exchanged,
+    Proposed,
+    RunStarted,
+    SentBack,
+    StageOpened,
+    StageSkipped,
+)
+from egg.core.settings import ModelChoice
+from egg.core.stage import Stage
+from egg.engine.log import Entry, LogError, LogWriter, read_log
+from egg.engine.redaction import Redactor
+from tests.engine.logs import SETTINGS, asked, sample_events, write_log
+
+START = sample_events()[0]
+assert isinstance(START, RunStarted)
+SHORT: tuple[Event, ...] = (
+    START,
+    StageOpened(Stage.SEED, None),
+    StageSkipped(Stage.MAPPING, 'a line\nbreak, a "quote", an ümlaut and \ud83d half a pair'),
+    SentBack("designer", 3, "tried"),
+)
+NEXT = SentBack("tuner", 4, "and the run goes on")
+
+
+def events_of(entries: tuple[Entry, ...]) -> list[Event]:
+    return [entry.event for entry in entries]
+
+
+def edited(path: Path, line: int, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change one line of a log as an editor would; ``line`` counts from 1."""
+    lines = path.read_text().splitlines()
+    row = json.loads(lines[line - 1])
+    change(row)
+    lines[line - 1] = json.dumps(row)
+    path.write_text("\n".join(lines) + "\n")
+
+
+class TestReadingBack:
+    def test_every_event_comes_back_as_it_was(self, tmp_path: Path) -> None:
+        with LogWriter(tmp_path / "new" / "run") as log:
+            written = tuple(log.append(event) for event in sample_events())
+        assert events_of(written) == list(sample_events())
+        assert read_log(tmp_path / "new" / "run") == written
+
+    def test_numbers_are_line_numbers_and_times_are_utc(self, tmp_path: Path) -> None:
+        began = datetime.now(UTC) - timedelta(milliseconds=1)
+        path = write_log(tmp_path)
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [row["n"] for row in rows] == list(range(1, len(rows) + 1))
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row["at"]) for row in rows)
+        assert began <= datetime.fromisoformat(rows[0]["at"]) <= datetime.now(UTC)
+        assert [row["event"]["kind"] for row in rows] == [event.kind for event in sample_events()]
+
+    def test_a_writer_goes_on_where_the_last_one_ended(self, tmp_path: Path) -> None:
+        path = write_log(tmp_path, SHORT)
+        before = path.read_bytes()
+        with LogWriter(tmp_path) as log:
+            assert events_of(log.history) == list(SHORT)
+            assert log.append(NEXT).number == len(SHORT) + 1
+        assert path.read_bytes().startswith(before)
+        assert events_of(read_log(tmp_path)) == [*SHORT, NEXT]
+
+    def test_what_was_read_is_written_as_the_same_bytes(self, tmp_path: Path) -> None:
+        """Even where an event was made with a whole number for a real one."""
+        now = datetime.now(UTC)
+        for folder, events in (("first", list(sample_events())), ("second", [])):
+            with LogWriter(tmp_path / folder, clock=lambda: now) as log:
+                for event in events or events_of(read_log(tmp_path / "first")):
+                    log.append(event)
+        first, second = (tmp_path / name / "events.jsonl" for name in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+
+    def test_the_entry_returned_is_the_one_read(self, tmp_path: Path) -> None:
+        """Lists become tuples and infinities come back, before anybody goes on from the event."""
+        question, answer = asked("designer", 2, sample_events()[16].answer)  # type: ignore[union-attr]
+        assert isinstance(question, Exchanged)
+        odd = replace(question, request=replace(question.request, schema={"pair": (1, 2)}))
+        with LogWriter(tmp_path) as log:
+            log.append(START)
+            entries = (log.append(odd), log.append(replace(answer, seconds=float("inf"))))
+        assert read_log(tmp_path)[1:] == entries
+        assert entries[0].event != odd
+
+    def test_fields_from_a_later_version_are_passed_over(self, tmp_path: Path) -> None:
+        path = write_log(tmp_path, SHORT)
+        edited(path, 1, lambda row: row["event"]["facts"]["gpu"].update(colour="green"))
+        edited(path, 2, lambda row: (row.update(host="x"), row["event"].update(mood="good")))
+        assert events_of(read_log(tmp_path)) == list(SHORT)
+
+    def test_five_megabytes_in_well_under_a_second(self, tmp_path: Path) -> None:
+        """Prompts of some thousand tokens, as they are in practice."""
+        question, answer = asked("coder.optimize", 2, sample_events()[16].answer)  # type: ignore[union-attr]
+        assert isinstance(question, Exchanged)
+        long = (Message(Speaker.USER, "y = tl.sum(x * w, axis=0)  # one row\n" * 700),)
+        exchange: Event = replace(question, request=replace(question.request, messages=long))
+        path = write_log(tmp_path, (START, exchange, answer, *sample_events()[4:6]))
+        first, *others = path.read_bytes().splitlines(keepends=True)
+        renumbered = (re.sub(rb"^.*?,", b'{"n":%d,' % n, line) for n, line in enumerate(others * 180, 2))
+        path.write_bytes(first + b"".join(renumbered))
+        assert path.stat().st_size > 5_000_000
+        began = time.process_time()
+        entries = read_log(tmp_path)
+        assert time.process_time() - began < 1.0
+        assert len(entries) == 1 + 4 * 180
+
+
+class TestKilledAtAnyByte:
+    def test_at_every_byte_of_the_last_two_lines(self, tmp_path: Path) -> None:
+        whole = write_log(tmp_path / "whole", SHORT).read_bytes()
+        ends = [m.end() for m in re.finditer(b"\n", whole)]
+        for cut in range(ends[1], len(whole) + 1):
+            folder = tmp_path / str(cut)
+            folder.mkdir()
+            (folder / "events.jsonl").write_bytes(whole[:cut])
+            survivors = list(SHORT[: sum(end <= cut for end in ends)])
+            assert events_of(read_log(folder)) == survivors
+            with LogWriter(folder) as log:
+                assert events_of(log.history) == survivors
+                log.append(NEXT)
+            assert events_of(read_log(folder)) == [*survivors, NEXT]
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(data=st.data())
+    def test_whatever_is_left_behind_the_last_whole_line(
+        self, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+    ) -> None:
+        """Cut anywhere behind the first line, then anything a disk may show there; and several times over."""
+        folder = tmp_path_factory.mktemp("run")
+        path = write_log(folder, SHORT)
+        expected = list(SHORT)
+        for _ in range(data.draw(st.integers(1, 3), label="kills")):
+            whole = path.read_bytes()
+            ends = [m.end() for m in re.finditer(b"\n", whole)]
+            cut = data.draw(st.integers(ends[0], len(whole)), label="cut")
+            kept = sum(end <= cut for end in ends)
+            junk = data.draw(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), label="junk")
+            final = data.draw(st.sampled_from([b"", b"\n"]), label="final newline")
+            tail = whole[ends[kept - 1] : cut] + junk
+            if final and _is_json(tail):
+                final = b""
+            path.write_bytes(whole[: ends[kept - 1]] + tail + final)
+            expected = [*expected[:kept], NEXT]
+            assert events_of(read_log(folder)) == expected[:-1]
+            with LogWriter(folder) as log:
+                log.append(NEXT)
+            assert events_of(read_log(folder)) == expected
+
+    @pytest.mark.parametrize("torn", [b"", b'{"n":1,"at"', b"\0" * 500, b"\0\0\n", b"\n"])
+    def test_a_run_killed_before_its_first_line_was_whole(self, tmp_path: Path, torn: bytes) -> None:
+        (tmp_path / "events.jsonl").write_bytes(torn)
+        with pytest.raises(LogError, match="no run in"):
+            read_log(tmp_path)
+        write_log(tmp_path, SHORT)
+        assert events_of(read_log(tmp_path)) == list(SHORT)
+
+    def test_killed_while_writing(self, tmp_path: Path) -> None:
+        """A real process, killed at some moment, several times on one log: all it confirmed is there."""
+        write_log(tmp_path, (START,))
+        script = (
+            "import sys\nfrom pathlib import Path\nfrom egg.core.events import SentBack\n"
+            "from egg.engine.log import LogWriter\n"
+            "with LogWriter(Path(sys.argv[1])) as log:\n"
+            "    while True:\n"
+            "        n = log.append(SentBack('designer', 1, 'x' * 20000)).number\n"
+            "        print(n, flush=True)\n"
+        )
+        for moment in (1, 5, 12):
+            process = subprocess.Popen(
+                [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+            )
+            assert process.stdout is not None
+            heard = [process.stdout.readline() for _ in range(moment)]
+            process.send_signal(signal.SIGKILL)
+            heard += process.stdout.read().splitlines(keepends=True)
+            process.wait()
+            confirmed = [int(line) for line in heard if line.endswith("\n")]
+            assert len(confirmed) >= moment
+            assert len(read_log(tmp_path)) >= confirmed[-1]
+        with LogWriter(tmp_path) as log:
+            log.append(NEXT)
+        assert events_of(read_log(tmp_path))[-1] == NEXT
+
+    def test_a_full_disk_takes_nothing_half(self, tmp_path: Path) -> None:
+        """A limit on file size cuts a write short just as a full disk does."""
+        write_log(tmp_path, (START,))
+        script = (
+            "import resource, sys\nfrom pathlib import Path\nfrom egg.core.events import SentBack\n"
+            "from egg.core.errors import MachineError\nfrom egg.engine.log import LogWriter\n"
+            "with LogWriter(Path(sys.argv[1])) as log:\n"
+            "    resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000))\n"
+            "    log.append(SentBack('designer', 1, 'fits'))\n"
+            "    try:\n"
+            "        log.append(SentBack('designer', 1, 'x' * 20000))\n"
+            "    except MachineError as error:\n"
+            "        print(error)\n"
+            "    log.append(SentBack('designer', 1, 'fits again'))\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "cannot write" in done.stdout
+        assert "make room on the disk" in done.stdout
+        assert [e.objection for e in events_of(read_log(tmp_path)) if isinstance(e, SentBack)] == [
+            "fits",
+            "fits again",
+        ]
+        assert (tmp_path / "events.jsonl").read_bytes().endswith(b"\n")
+
+
+class TestWriting:
+    def test_each_event_is_one_write_and_on_the_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        calls: list[str] = []
+        real_write, real_sync = os.write, os.fsync
+
+        def write(handle: int, data: bytes) -> int:
+            calls.append(f"write {data.count(bytes([10]))} line, whole: {data.endswith(bytes([10]))}")
+            return real_write(handle, data)
+
+        def sync(handle: int) -> None:
+            calls.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+            real_sync(handle)
+
+        monkeypatch.setattr(os, "write", write)
+        monkeypatch.setattr(os, "fsync", sync)
+        with LogWriter(tmp_path / "run") as log:
+            assert calls == [f"sync {tmp_path.name}", "sync events.jsonl", "sync run"]
+            for event in SHORT:
+                calls.clear()
+                log.append(event)
+                assert calls == ["write 1 line, whole: True", "sync events.jsonl"]
+
+    def test_one_writer_at_a_time_and_readers_meanwhile(self, tmp_path: Path) -> None:
+        with LogWriter(tmp_path) as log:
+            for event in SHORT:
+                log.append(event)
+            with pytest.raises(UsageError, match=f"is being written by process {os.getpid()} on "):
+                LogWriter(tmp_path)
+            assert events_of(read_log(tmp_path)) == list(SHORT)
+            log.append(NEXT)
+        with LogWriter(tmp_path) as log:
+            assert events_of(log.history) == [*SHORT, NEXT]
+
+    def test_a_log_that_cannot_be_read_is_neither_touched_nor_locked(self, tmp_path: Path) -> None:
+        path = write_log(tmp_path, SHORT)
+        edited(path, 2, lambda row: row.update(n=7))
+        damaged = path.read_bytes()
+        for _ in range(2):
+            with pytest.raises(LogError, match="line 2 "):
+                LogWriter(tmp_path)
+        assert path.read_bytes() == damaged
+
+    def test_a_log_begins_with_its_start_and_has_one(self, tmp_path: Path) -> None:
+        with LogWriter(tmp_path) as log:
+            with pytest.raises(ValueError, match=r"event 1 cannot be answer\.sent_back"):
+                log.append(NEXT)
+            log.append(START)
+            with pytest.raises(ValueError, match=r"event 2 cannot be run\.started"):
+                log.append(START)
+        assert events_of(read_log(tmp_path)) == [START]
+
+    @pytest.mark.parametrize(("interrupted", "kept"), [("fsync", True), ("write", False)])
+    def test_interrupted_at_the_keyboard(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: str, kept: bool
+    ) -> None:
+        """A line that was written counts, so that the next one has the next number."""
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with LogWriter(tmp_path) as log:
+            log.append(START)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, interrupted, interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    log.append(SHORT[1])
+            log.append(NEXT)
+        assert events_of(read_log(tmp_path)) == [START, *([SHORT[1]] if kept else []), NEXT]
+
+    def test_a_disk_that_fails_entirely(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Half a line is there and cannot be taken back: nothing more is written behind it."""
+        real_write = os.write
+
+        def fail(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        with LogWriter(tmp_path) as log:
+            log.append(START)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "write", lambda handle, data: real_write(handle, data[:20]))
+                patch.setattr(os, "ftruncate", fail)
+                with pytest.raises(MachineError, match="cannot write"):
+                    log.append(NEXT)
+            with pytest.raises(ValueError, match="closed"):
+                log.append(NEXT)
+        assert events_of(read_log(tmp_path)) == [START]
+        with LogWriter(tmp_path) as log:
+            log.append(NEXT)
+        assert events_of(read_log(tmp_path)) == [START, NEXT]
+
+    def test_a_disk_that_does_not_confirm(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(handle: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        with LogWriter(tmp_path) as log:
+            log.append(START)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fsync", fail)
+                with pytest.raises(MachineError, match="Input/output error"):
+                    log.append(SHORT[1])
+            log.append(NEXT)
+        assert events_of(read_log(tmp_path)) == [START, NEXT]
+
+    def test_nothing_is_added_to_a_closed_log(self, tmp_path: Path) -> None:
+        with LogWriter(tmp_path) as log:
+            log.append(START)
+        with pytest.raises(ValueError, match="closed"):
+            log.append(NEXT)
+        log.close()
+
+    @pytest.mark.parametrize("torn", [None, b"", b"{"])
+    def test_going_on_needs_a_run_and_makes_nothing(self, tmp_path: Path, torn: bytes | None) -> None:
+        folder = tmp_path / "mistyped"
+        if torn is not None:
+            folder.mkdir()
+            (folder / "events.jsonl").write_bytes(torn)
+        with pytest.raises(LogError, match="no run in"):
+            LogWriter(folder, create=False)
+        assert folder.exists() == (torn is not None)
+        write_log(folder, SHORT)
+        with LogWriter(folder, create=False) as log:
+            assert events_of(log.history) == list(SHORT)
+
+    def test_a_place_where_no_folder_can_be(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UsageError, match="cannot make"):
+            LogWriter(tmp_path / "file" / "run")
+
+    def test_an_event_that_would_not_come_back_is_refused(self, tmp_path: Path) -> None:
+        with LogWriter(tmp_path) as log:
+            log.append(START)
+            with pytest.raises(ValueError, match=r"model\.exchanged cannot be read back"):
+                log.append(Exchanged("not a request", "nor a completion"))  # type: ignore[arg-type]
+        assert events_of(read_log(tmp_path)) == [START]
+
+
+class TestSecrets:
+    SECRET = "zK4-very-secret-9Q"
+
+    def test_they_are_taken_out_before_the_disk_sees_them(self, tmp_path: Path) -> None:
+        source = f'KEY = "{self.SECRET}"\n'
+        with LogWriter(tmp_path, Redactor([self.SECRET])) as log:
+            log.append(replace(START, run=f"for {self.SECRET}"))
+            entry = log.append(replace(_proposed(), source=source))
+        for path in tmp_path.rglob("*"):
+            assert self.SECRET.encode() not in path.read_bytes()
+        assert read_log(tmp_path)[1] == entry
+        assert isinstance(entry.event, Proposed)
+        assert entry.event.source == 'KEY = "[secret]"\n'
+
+    def test_shapes_of_keys_are_taken_out_without_being_told(self, tmp_path: Path) -> None:
+        model = ModelChoice("openai", "m", "https://me:hunter22@host/v1")
+        path = write_log(tmp_path, (replace(START, settings=replace(SETTINGS, model=model)),))
+        assert b"hunter22" not in path.read_bytes()
+
+    @pytest.mark.parametrize("word", ["role.answered", "operator_fusion", "prediction", "max_output_tokens"])
+    def test_a_word_the_log_is_made_of_is_no_secret(self, tmp_path: Path, word: str) -> None:
+        """Taking it out would leave a log nobody can read: said at once, and nothing is written."""
+        question, answer = asked("designer", 2, sample_events()[16].answer)  # type: ignore[union-attr]
+        with LogWriter(tmp_path, Redactor([word])) as log:
+            with pytest.raises(LogError, match="a secret of this run is a word"):  # noqa: PT012
+                log.append(START)
+                log.append(question)
+                log.append(answer)
+            held = log.folder
+        rows = (held / "events.jsonl").read_text().splitlines()
+        assert len(read_log(held)) == len(rows) in (1, 2)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("place", ["nothing here", "a/b"])
+    def test_no_run(self, tmp_path: Path, place: str) -> None:
+        with pytest.raises(LogError, match="no run in") as refused:
+            read_log(tmp_path / place)
+        assert refused.value.exit_code == 2
+        assert "events.jsonl" in refused.value.hint
+
+    def test_a_file_instead_of_a_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(LogError, match="no run in"):
+            read_log(tmp_path / "file")
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"",
+            b"{",
+            b"\0\0\0",
+            b"\xff\xfe",
+            b"17",
+            b"[]",
+            b"{}",
+            b'{"n":3,"at":"x","event":[]}',
+            b"[" * 10**5,
+        ],
+    )
+    def test_in_the_middle(self, tmp_path: Path, line: bytes) -> None:
+        path = write_log(tmp_path, SHORT)
+        lines = path.read_bytes().split(b"\n")
+        path.write_bytes(b"\n".join([*lines[:2], line, *lines[3:]]))
+        with pytest.raises(LogError, match=r"line 3 .* is damaged") as refused:
+            read_log(tmp_path)
+        assert "keep its first 2 lines" in refused.value.hint
+
+    def test_a_last_line_that_is_whole_but_wrong_is_no_torn_line(self, tmp_path: Path) -> None:
+        path = write_log(tmp_path, SHORT)
+        path.write_bytes(path.read_bytes() + b'{"n":5}\n')
+        with pytest.raises(LogError, match=r"line 5 .* is damaged"):
+            read_log(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("line", "change", "message"),
+        [
+            (3, lambda row: row.update(n=4), "line 3 .* its number is 4"),
+            (3, lambda row: row.update(n="3"), "line 3 .* its number is '3'"),
+            (1, lambda row: row.update(n=0), "line 1 .* its number is 0"),
+            (4, lambda row: row["event"].pop("role"), "line 4 .* says is no answer.sent_back event .*role"),
+            (2, lambda row: row["event"].update(stage="cooking"), "line 2 .*cooking"),
+            (
+                1,
+                lambda row: row["event"]["task"].update(source="def"),
+                "line 1 .* says is no run.started event",
+            ),
+            (1, lambda row: row["event"].update(facts=3), "line 1 .* says is no run.started event"),
+            (1, lambda row: row["event"].update(kind="stage.opened"), "begins with 'stage.opened'"),
+            (3, lambda row: row["event"].update(kind="run.danced"), "line 3 .* does not know: 'run.danced'"),
+            (4, lambda row: row["event"].update(kind=[1]), r"line 4 .* does not know: \[1\]"),
+            (4, lambda row: row["event"].pop("kind"), "line 4 .* does not know: None"),
+        ],
+    )
+    def test_a_line_that_says_something_else(
+        self, tmp_path: Path, line: int, change: Callable[[dict[str, Any]], object], message: str
+    ) -> None:
+        path = write_log(tmp_path, SHORT)
+        edited(path, line, change)
+        with pytest.raises(LogError, match=message) as refused:
+            read_log(tmp_path)
+        assert refused.value.hint
+
+    def test_a_missing_line(self, tmp_path: Path) -> None:
+        path = write_log(tmp_path, SHORT)
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(lines[0] + b"".join(lines[2:]))
+        with pytest.raises(LogError, match=r"line 2 .* its number is 3"):
+            read_log(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("schema", "who"), [("egg.run/2", "a newer"), ("egg.run/0", "another"), (None, "another")]
+    )
+    def test_another_schema_is_named_before_anything_else_is_read(
+        self, tmp_path: Path, schema: str | None, who: str
+    ) -> None:
+        path = write_log(tmp_path, SHORT)
+        edited(
+            path,
+            1,
+            lambda row: (row["event"].clear(), row["event"].update(kind="run.started", schema=schema)),
+        )
+        edited(path, 2, lambda row: row["event"].update(kind="something.new"))
+        with pytest.raises(LogError, match=f"made by {who} version of egg") as refused:
+            read_log(tmp_path)
+        assert repr(schema) in refused.value.message
+        assert repr(SCHEMA) in refused.value.message
+
+    def test_a_log_that_may_not_be_read(self, tmp_path: Path) -> None:
+        (tmp_path / "events.jsonl").mkdir()
+        with pytest.raises(LogError, match="cannot read"):
+            read_log(tmp_path)
+
+
+def _proposed() -> Proposed:
+    return next(event for event in sample_events() if isinstance(event, Proposed))
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True

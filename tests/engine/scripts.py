@@ -122,7 +122,7 @@ FULL: dict[str, Answer] = {
     "tuner memory 1": plan(Category.CACHE_POLICY, "evict first"),
     "coder.optimize memory 1": draft("0.599 ms", block=512),
 }
-"""A repaired seed, a gain, a failed repair chain, a mended breach of contract, a sweep, a gain within noise."""
+"""A repaired seed, a gain, a failed chain, a mended breach of contract, a sweep, a gain within noise."""
 
 BUDGET = replace(BUDGETS["quick"], patience=2)
 

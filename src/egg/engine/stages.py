@@ -111,7 +111,7 @@ SEARCH = (
             "and neighbours in time share data in L2.",
             may_change="Grid, program order, work per program, persistence, split loops, warps per program.",
             may_not_change="The structure contract: kernels, what each fuses, algorithm, launches.",
-            metrics=(Metric.TIME, Metric.OCCUPANCY, Metric.L2_HIT_RATE),
+            metrics=(Metric.TIME, Metric.OCCUPANCY, Metric.SPILLS, Metric.L2_HIT_RATE),
             categories=(
                 Category.PROGRAM_ORDER,
                 Category.WORK_PER_PROGRAM,
@@ -148,7 +148,13 @@ SEARCH = (
             objective="Every byte moved once, in full-width transactions, from the nearest place with it.",
             may_change="Load and store width, masks, cache and eviction hints, operand layout, descriptors.",
             may_not_change="The structure contract, the mapping and the tiling decided before.",
-            metrics=(Metric.TIME, Metric.DRAM_TRAFFIC, Metric.L2_HIT_RATE, Metric.LOAD_WIDTH),
+            metrics=(
+                Metric.TIME,
+                Metric.DRAM_TRAFFIC,
+                Metric.L2_HIT_RATE,
+                Metric.LOAD_WIDTH,
+                Metric.INSTRUCTIONS,
+            ),
             categories=(
                 Category.ACCESS_WIDTH,
                 Category.CACHE_POLICY,

@@ -7,13 +7,12 @@ what is left to libraries can be compared like with like.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-from egg.evaluator.arena import poison
 
 ALLOCATIONS = frozenset(
     ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
@@ -68,16 +67,18 @@ def alike(a: Fingerprint, b: Fingerprint) -> bool:
 class Recorder(TorchDispatchMode):
     """Counts compute operations while active.
 
-    Optionally poisons what ``torch.empty`` returns, and keeps the fingerprints of what the
+    Optionally fills what ``torch.empty`` returns, and keeps the fingerprints of what the
     operations produced.
     """
 
-    def __init__(self, *, poison_empties: bool = False, keep_fingerprints: bool = False) -> None:
+    def __init__(
+        self, *, fill_empties: Callable[[torch.Tensor], object] | None = None, keep_fingerprints: bool = False
+    ) -> None:
         super().__init__()
         self.compute: Counter[str] = Counter()
         self.seen: set[str] = set()
         self.fingerprints: list[Fingerprint] = []
-        self._poison = poison_empties
+        self._fill = fill_empties
         self._keep = keep_fingerprints
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -90,6 +91,6 @@ class Recorder(TorchDispatchMode):
                 self.fingerprints += [
                     fingerprint(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)
                 ]
-        elif self._poison and name in ALLOCATIONS and isinstance(result, torch.Tensor):
-            poison(result)
+        elif self._fill is not None and name in ALLOCATIONS and isinstance(result, torch.Tensor):
+            self._fill(result)
         return result

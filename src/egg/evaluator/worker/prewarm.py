@@ -43,9 +43,10 @@ def _trace_once() -> None:
     """The first dispatch mode of a process imports most of ``torch._dynamo``."""
     import torch
 
+    from egg.evaluator.arena import poison
     from egg.evaluator.ops import Recorder
 
-    with Recorder(poison_empties=True, keep_fingerprints=True):
+    with Recorder(fill_empties=poison, keep_fingerprints=True):
         torch.empty(1).add(1)
 
 

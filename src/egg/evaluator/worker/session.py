@@ -150,12 +150,18 @@ class Session:
         skip: list[str] | None = None,
         keep: bool = False,
     ) -> dict[str, Any]:
-        """One forward; its outputs are described, and copied where they fit."""
+        """One forward; its outputs are described, and copied where they fit.
+
+        While it is traced, memory it allocates holds NaN (``poison``) or zeros: a file that
+        tells by what lies in fresh memory whether it is watched is wrong about one of the two.
+        """
         assert self._launches is not None
         self._launches.reset()
         self._launches.skip(set(skip or ()))
         arguments = self._arguments(inputs, slots)
-        recorder = Recorder(poison_empties=poison, keep_fingerprints=skip is not None)
+        recorder = Recorder(
+            fill_empties=arenas.poison if poison else torch.Tensor.zero_, keep_fingerprints=skip is not None
+        )
         torch.manual_seed(seed)
         try:
             if traced:

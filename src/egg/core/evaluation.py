@@ -214,6 +214,11 @@ class Evaluation:
     def accepted(self) -> bool:
         return isinstance(self.verdict, Accepted)
 
+    @property
+    def checked(self) -> bool:
+        """Accepted, and its outputs were compared: an evaluation may have been asked to stop at compiling."""
+        return isinstance(self.verdict, Accepted) and self.verdict.correctness.checks > 0
+
     def to_json(self) -> dict[str, Any]:
         return to_json(self)
 

@@ -78,7 +78,7 @@ def breaches(contract: Contract, source: str, evaluation: Evaluation) -> tuple[s
     found = entries(source)
     match = _match(contract, found or ())
     static = () if found is None else tuple(_static(contract, match))
-    if not isinstance(evaluation.verdict, Accepted):
+    if not isinstance(evaluation.verdict, Accepted) or not evaluation.checked:
         return static
     ran = evaluation.verdict.provenance
     return (

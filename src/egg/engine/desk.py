@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from egg.core.evaluation import Evaluation
+from egg.core.evaluation import Evaluation, Gate
 from egg.core.events import ContractMade, StageClosed, StageOpened, StageSkipped
 from egg.core.plan import Answer, Exhausted
 from egg.core.policy import Level, Policy
@@ -19,6 +19,9 @@ from egg.engine.stages import SEARCH, StageRow
 from egg.engine.state import RunState
 from egg.evaluator.pool import Job
 from egg.evaluator.question import Question
+
+BEHIND_COMPILING = (Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
+"""The gates that run a candidate on a machine without a GPU."""
 
 
 class BudgetEnded(Exception):
@@ -106,14 +109,22 @@ class Desk:
 
     def evaluate(self, candidates: Sequence[Candidate], level: Level = Level.QUICK) -> list[Evaluation]:
         """The judge's verdicts in the order of the candidates, each judged once per level."""
-        jobs = [self._job(candidate, level) for candidate in candidates]
+        return self._judged([self._job(c, self.policy(level), level.value) for c in candidates])
+
+    def compile(self, candidates: Sequence[Candidate]) -> list[Evaluation]:
+        """What the compiler makes of the candidates, for ranking them: nothing is run, so nothing is known
+        of their being right."""
+        policy = self.policy(Level.QUICK)
+        return self._judged([self._job(c, policy, "compile", skip=BEHIND_COMPILING) for c in candidates])
+
+    def _judged(self, jobs: list[Job]) -> list[Evaluation]:
         verdicts = self.journal.evaluate(jobs, self._judge)
         return [verdicts[job.id] for job in jobs]
 
-    def _job(self, candidate: Candidate, level: Level) -> Job:
+    def _job(self, candidate: Candidate, policy: Policy, name: str, skip: tuple[Gate, ...] = ()) -> Job:
         started = self.state.started
-        question = Question(started.task, candidate, self.policy(level), started.settings.target)
-        return Job(f"{started.run}/{candidate.hash}.{level.value}", question)
+        question = Question(started.task, candidate, policy, started.settings.target, skip)
+        return Job(f"{started.run}/{candidate.hash}.{name}", question)
 
     def policy(self, level: Level) -> Policy:
         settings = self.state.started.settings

@@ -144,6 +144,8 @@ def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
         evaluations=state.ledger.evaluations + 1,
         seconds=state.ledger.seconds + evaluation.seconds,
     )
+    if evaluation.accepted and not evaluation.checked:
+        return replace(state, ledger=ledger, evaluations={**state.evaluations, event.job: evaluation})
     kernels = {key: kernel for key, kernel in state.kernels.items() if key != name}
     found = score(evaluation, state.gpu)
     if found is not None:

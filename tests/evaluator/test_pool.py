@@ -71,6 +71,9 @@ class Scripted:
             raise answer
         return answer
 
+    def start(self) -> None:
+        pass
+
     def interrupt(self) -> None:
         pass
 

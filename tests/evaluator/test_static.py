@@ -298,6 +298,16 @@ def test_state_that_outlives_a_call(top: str, body: str) -> None:
             "pass",
         ),
         ("from triton.language.extra import libdevice\n", "pass"),
+        (
+            "from triton.language.extra import libdevice\n\n\n"
+            "@triton.jit\ndef k(x):\n    return libdevice.tanh(x)\n",
+            "pass",
+        ),
+        (
+            "import triton.language.extra.cuda.libdevice as ld\n\n\n"
+            "@triton.jit\ndef k(x):\n    return ld.log1p(x)\n",
+            "pass",
+        ),
         ("from enum import Enum\n\n\nclass Mode(Enum):\n    FAST = 1\n", "m = Mode.FAST"),
         (
             "from typing import NamedTuple\n\n\nclass Tile(NamedTuple):\n    m: int = 1\n\n\nT = Tile()\n",

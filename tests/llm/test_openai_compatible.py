@@ -111,6 +111,13 @@ def test_why_a_reply_ended(finish: str, expected: Finish) -> None:
     assert (completion.finish, completion.text) == (expected, "x")
 
 
+def test_a_reply_that_never_ends_is_ended() -> None:
+    endless = events(*[chunk("x" * 4000)] * 500)
+    completion = MockEndpoint(endless).client().complete(ask())
+    assert completion.finish is Finish.LENGTH
+    assert len(completion.text) < 4000 * 500
+
+
 def test_a_refusal_is_a_reply_that_says_so() -> None:
     answer = events(chunk(None, refusal="I cannot "), chunk(None, refusal="help."), chunk(None, "stop"), DONE)
     completion = MockEndpoint(answer).client().complete(ask())
@@ -166,7 +173,7 @@ def test_a_dislike_nothing_can_be_done_about_ends_the_call() -> None:
     endpoint = MockEndpoint(refused(400, words), refused(400, "'max_completion_tokens' is too large: 256"))
     with pytest.raises(ModelError, match="too large: 256") as caught:
         endpoint.client(LOCAL, {}).complete(ask())
-    assert "egg resume" in caught.value.hint
+    assert "--reply-tokens" in caught.value.hint
     assert endpoint.left == 0
 
 

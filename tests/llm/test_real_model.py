@@ -92,4 +92,4 @@ def test_a_prompt_beyond_the_context_is_an_error_with_the_servers_words(client: 
     with pytest.raises(Exception, match="context") as caught:
         client.complete(request("tile " * 6000))
     assert not isinstance(caught.value, ModelRefusedCall)
-    assert "egg resume" in str(caught.value)
+    assert "--reply-tokens" in str(caught.value)

@@ -105,7 +105,13 @@ def test_each_failure_is_told_once() -> None:
     again = step(2, Decision.FAILED, None, (refused(),))
     text = render_trajectory(Trajectory(Stage.TILING, (failed, again)), PLENTY)
     section = text.split("## Failures not to be repeated\n")[1].split("\n\n")[0]
-    assert section.splitlines() == ["- build: build.compile", "- build: build.shared"]
+    assert [line.split(" (when")[0] for line in section.splitlines()] == [
+        "- build: build.compile",
+        "- build: build.shared",
+        "- build: build.compile",
+    ]
+    assert all("(when trying: " in line for line in section.splitlines())
+    assert len(set(section.splitlines())) == 3
 
 
 def test_the_open_repair_chain_is_told_apart() -> None:

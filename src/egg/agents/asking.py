@@ -61,6 +61,12 @@ def _read(completion: Completion, read: Reader[Value]) -> tuple[Value | None, st
         said = " ".join(completion.text.split())[:200]
         return None, f"the model refused to answer{': ' + said if said else ''}"
     cut = completion.finish is Finish.LENGTH
+    if cut and not answer_text(completion.text).strip():
+        used = completion.usage.output_tokens
+        return (
+            None,
+            f"its {used} tokens went into reasoning and no answer came (--reply-tokens gives more)",
+        )
     try:
         return read(completion.text, cut), ""
     except Unreadable as error:

@@ -30,6 +30,8 @@ def read_results(path: Path) -> dict[str, Evaluation]:
             continue
         try:
             row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("it is no JSON object")
             if "evaluation" in row:
                 found[str(row["job"])] = Evaluation.from_json(row["evaluation"])
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as reason:

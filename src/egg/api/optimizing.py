@@ -39,6 +39,8 @@ def begin(
     gpu = target_for(settings)
     model = settings.model and check_model(settings.model, settings.caps, environ)
     settled = replace(settings, target=gpu.name, model=model)
+    if settings.device != OFFLINE:
+        check_loads(task)
     facts = facts_of(task, gpu, settings.precision)
     start(folder, task, settled, facts, name=name or run_name(task), redactor=redactor_for(settled, environ))
     return settled
@@ -73,6 +75,14 @@ def target_for(settings: Settings) -> Gpu:
             f"the GPU {present[0].name!r} is not in the table", "name the nearest one with --target"
         )
     return found
+
+
+def check_loads(task: Task) -> None:
+    """A task that cannot be loaded is its author's error now, and not after somebody was paid."""
+    from egg.evaluator.task.program import Program
+
+    with Program.load(task):
+        pass
 
 
 def facts_of(task: Task, gpu: Gpu, precision: Precision) -> Facts:

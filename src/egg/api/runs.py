@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from egg.api.clients import JournaledClient, OutsideClient
 from egg.api.result import write_result
 from egg.api.teams import llm_team
 from egg.api.watching import Watcher
-from egg.core.errors import UsageError
+from egg.core.errors import MachineError, UsageError
 from egg.core.events import SCHEMA, RunStarted
 from egg.core.facts import Facts
 from egg.core.roles import Advisor, Team
@@ -70,9 +72,13 @@ def advance(
         events = [entry.event for entry in log.history]
         journal = Journal(events, lambda event: log.append(event).event, look_on.event)
         try:
-            return _run(journal, make_team, judge, advisor)
-        finally:
-            project(folder)
+            progress = _run(journal, make_team, judge, advisor)
+        except BaseException:
+            with suppress(MachineError):
+                project(folder)
+            raise
+        project(folder)
+        return progress
 
 
 def look(folder: Path) -> Progress:
@@ -102,8 +108,14 @@ def state_of(folder: Path) -> RunState:
 def project(folder: Path) -> None:
     """Write what can be made from the log for others to read: index, kernels, result."""
     entries = read_log(folder)
-    write_index(folder, entries)
-    write_result(folder, fold(entry.event for entry in entries))
+    try:
+        write_index(folder, entries)
+        write_result(folder, fold(entry.event for entry in entries))
+    except (OSError, sqlite3.Error) as reason:
+        raise MachineError(
+            f"cannot write beside the log in {folder}: {reason}",
+            "make room on the disk; the log is whole, and the run resumes from its last event",
+        ) from reason
 
 
 def _run(journal: Journal, make_team: TeamMaker, judge: Judge, advisor: Advisor | None) -> Progress:

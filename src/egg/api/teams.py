@@ -13,6 +13,7 @@ from egg.core.events import RunStarted
 from egg.core.roles import Team
 from egg.core.settings import Caps, ModelChoice, Settings
 from egg.engine.journal import Journal
+from egg.llm.addresses import display_url
 from egg.llm.client import Client
 from egg.llm.connect import address_of, connect
 from egg.llm.prices import price_known
@@ -34,19 +35,19 @@ def llm_team(settings: Settings, client: Client) -> Team:
 
 def check_model(choice: ModelChoice, caps: Caps, environ: Mapping[str, str]) -> ModelChoice:
     """The choice as a run may record it; anything that could not work later is said now."""
-    if choice.base_url is not None and "@" in choice.base_url.split("?")[0]:
-        raise UsageError(
-            "the base URL holds a user name or a password, which would end up in the run's log",
-            "put the key in an environment variable and name it with --key-variable",
-        )
     address = address_of(choice, environ)
+    if display_url(address) != address:
+        raise UsageError(
+            "the base URL holds a user name, a password or a query, which a run's log does not keep",
+            "give the plain address; the key goes into an environment variable named with --key-variable",
+        )
     if caps.cost is not None and not price_known(choice.name, choice.provider, address):
         raise UsageError(
             f"the price of {choice.name} at {address} is not known, so --max-cost cannot be kept",
             "use --max-tokens or --max-minutes instead",
         )
     connect(choice, environ)
-    return replace(choice, base_url=choice.base_url or None)
+    return replace(choice, base_url=address)
 
 
 def team_maker(

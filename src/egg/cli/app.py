@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 
 from egg import __version__
 from egg.cli import judging, outside, runs
-from egg.cli.door import door
+from egg.cli.door import Terminated, door
 from egg.cli.inputs import check_device, check_target, read_task
 from egg.cli.options import (
     DebugOption,
@@ -154,9 +153,9 @@ def _show(data: Any, view: Any) -> None:
 
 def _terminate(signum: int, frame: object) -> None:
     """Leave through the ``finally`` clauses, so that no child outlives us."""
-    sys.exit(128 + signum)
+    raise Terminated
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
-    app()
+    app(prog_name="egg")

@@ -7,6 +7,7 @@ model's endpoint is unable, 130 interrupted, 143 terminated.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -17,8 +18,12 @@ import typer
 from egg.cli.render import clean, console
 from egg.core.errors import EggError, UsageError
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 ERROR_SCHEMA = "egg.error/1"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. No ``SystemExit``: that is what a task's own code may raise, and be blamed for."""
 
 
 class Interrupted(EggError):
@@ -34,11 +39,13 @@ def kept(go_on: str) -> Iterator[None]:
     """Around work that can be stopped at any moment and taken up again with the command ``go_on``."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; go on with: {go_on}") from None
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else INTERRUPTED
-        raise Interrupted(f"terminated; go on with: {go_on}", exit_code=code) from None
+    except KeyboardInterrupt as stop:
+        word, code = _stopped(stop)
+        raise Interrupted(f"{word}; go on with: {go_on}", exit_code=code) from None
+
+
+def _stopped(stop: KeyboardInterrupt) -> tuple[str, int]:
+    return ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
 
 
 @contextmanager
@@ -50,8 +57,12 @@ def door(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
         raise
     except EggError as error:
         _leave(_kind(error), error.message, error.hint, error.exit_code, debug, as_json)
-    except KeyboardInterrupt:
-        _leave("interrupted", "interrupted", "", INTERRUPTED, debug, as_json)
+    except KeyboardInterrupt as stop:
+        word, code = _stopped(stop)
+        _leave("interrupted", word, "", code, debug, as_json)
+    except BrokenPipeError:  # whoever read us has seen enough: `egg next RUN | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
     except Exception as error:  # a fault of ours: never a verdict on the candidate
         hint = "" if debug else "run again with --debug for the traceback, and please report it"
         _leave("internal", f"internal error: {type(error).__name__}: {error}", hint, 3, debug, as_json)

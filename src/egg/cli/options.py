@@ -100,7 +100,7 @@ ReplyTokensOption = Annotated[
     int | None,
     typer.Option(
         metavar="TOKENS",
-        help="The longest reply to ask for, where the budget's own is too long for the model.",
+        help="The longest reply to ask for, reasoning included; the budget's own where left out.",
         rich_help_panel=LIMITS,
     ),
 ]

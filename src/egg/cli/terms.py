@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -107,7 +108,10 @@ def model_choice(
         return None
     from egg.llm.connect import parse_model
 
-    return replace(parse_model(model, base_url), key_variable=key_variable, temperature=temperature)
+    choice = parse_model(model, base_url)
+    if temperature is not None and choice.provider == "anthropic":
+        raise UsageError("Anthropic's protocol takes no temperature", "leave --temperature out")
+    return replace(choice, key_variable=key_variable, temperature=temperature)
 
 
 def check_new(folder: Path) -> Path:
@@ -118,7 +122,10 @@ def check_new(folder: Path) -> Path:
         return folder
     log = folder / "events.jsonl"
     if log.exists() and log.stat().st_size:
-        raise UsageError(f"there is a run in {folder} already", f"go on with `egg resume {folder}`")
+        raise UsageError(
+            f"there is a run in {folder} already",
+            f"go on with `egg resume {shlex.quote(str(folder))}`; for other settings give another --out",
+        )
     if {entry.name for entry in folder.iterdir()} - _LEFT_BY_A_KILL:
         raise UsageError(
             f"{folder} holds other files",

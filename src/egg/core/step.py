@@ -169,6 +169,12 @@ class Trajectory:
 
     @property
     def failure_signatures(self) -> tuple[str, ...]:
-        """Each way to fail that was seen, once, oldest first."""
-        attempts = [a for s in self.steps for a in s.attempts] + list(self.chain)
-        return tuple(dict.fromkeys(a.signature for a in attempts if a.failed))
+        """Each way to fail that was seen, once, oldest first: where, and what was tried."""
+        tried = [(a, step.plan) for step in self.steps for a in step.attempts]
+        tried += [(a, None) for a in self.chain]
+        return tuple(dict.fromkeys(_told(a, plan) for a, plan in tried if a.failed))
+
+
+def _told(attempt: Attempt, plan: Plan | None) -> str:
+    """A failure in one line; repairs of one change that fail alike say the same."""
+    return f"{attempt.signature} (when trying: {plan.change})" if plan is not None else attempt.signature

@@ -60,7 +60,7 @@ def _used_up(stage: Stage, state: RunState) -> str:
     steps = state.steps_in(stage)
     allowed = budget.steps.get(stage, 0)
     if len(steps) >= allowed:
-        return f"its {allowed} step{'s' if allowed != 1 else ''} are used"
+        return f"its {allowed} steps are used" if allowed != 1 else "its one step is used"
     recent = steps[-budget.patience :]
     if (
         stage is not Stage.SEED

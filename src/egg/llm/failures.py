@@ -61,7 +61,8 @@ def sort_failure(error: Exception, endpoint: Endpoint) -> Transient | ModelRefus
         return Transient(f"status {status}: {detail}", retry_after(_headers(error)))
     return ModelError(
         f"{endpoint.display} does not take the request (status {status}): {detail}",
-        f"does {endpoint.model} take prompts of this size? A smaller --budget asks for less; {RESUME}",
+        f"does {endpoint.model} take prompts and replies of this size? A run keeps its settings: "
+        "begin another one with a smaller --budget or --reply-tokens",
     )
 
 
@@ -70,8 +71,14 @@ def complaint(error: Exception) -> str:
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, Mapping) else body
     text = inner.get("message") or inner.get("detail") if isinstance(inner, Mapping) else inner
-    words = " ".join(str(text or error).split())
+    words = " ".join(f"{text or error}{_cause(error)}".split())
     return words if len(words) <= LONGEST_DETAIL else words[: LONGEST_DETAIL - 3] + "..."
+
+
+def _cause(error: Exception) -> str:
+    """What lies below a broken connection: a name that is not known, a refused port, a certificate."""
+    cause = error.__cause__
+    return f" ({cause})" if cause is not None and getattr(error, "body", None) is None and str(cause) else ""
 
 
 def is_bad_request(error: Exception) -> bool:

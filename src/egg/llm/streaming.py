@@ -20,6 +20,12 @@ from egg.llm.client import ModelError, ModelRefusedCall, OnText, ignore_text
 from egg.llm.failures import Endpoint, complaint, is_bad_request, sort_failure
 from egg.llm.retrying import Retrying, Transient
 
+LONGEST_TOKEN = 40
+"""Characters. A reply longer than so many for each token it was allowed is an endpoint that does not stop."""
+
+LONGEST_SECONDS = 3600.0
+"""One reply, however steadily it trickles."""
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -127,7 +133,7 @@ class StreamingClient:
 
     def _attempt(self, request: Request, dialect: Dialect, on_text: OnText) -> _Reply:
         """Read one stream to its end. What the caller's ``on_text`` raises is the caller's."""
-        reply = _Reply()
+        reply, deadline = _Reply(), self._clock() + LONGEST_SECONDS
         with closing(self._wire.stream(request, dialect)) as pieces:
             while True:
                 try:
@@ -138,6 +144,9 @@ class StreamingClient:
                     break
                 reply.add(piece)
                 on_text(piece.text)
+                if len(reply.text) > LONGEST_TOKEN * request.max_output_tokens or self._clock() > deadline:
+                    reply.finish = Finish.LENGTH
+                    break
         if reply.finish is None:
             raise Transient("the stream ended before the reply did", spent=reply.spent(request))
         return reply

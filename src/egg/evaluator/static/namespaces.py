@@ -93,8 +93,10 @@ def judge(path: str) -> Verdict:
 
 def is_module(path: str) -> bool:
     """Does an allowed path name a module (which must not be handed around as a value)?"""
-    return path in _MODULES or path.startswith("triton.language.extra")
+    return path in _MODULES
 
+
+_LIBDEVICE = (".libdevice", ".cuda", ".cuda.libdevice", ".hip", ".hip.libdevice")
 
 _MODULES = (
     frozenset(STANDARD)
@@ -102,6 +104,7 @@ _MODULES = (
     | frozenset(f"torch.{name}" for name in TORCH_MODULES)
     | frozenset(["torch", "torch.nn.utils", "torch.nn.utils.rnn", "torch.nn.modules", "torch.nn.parameter"])
     | frozenset(["triton", "triton.language", "triton.tools", "triton.tools.tensor_descriptor"])
+    | frozenset(f"triton.language.extra{part}" for part in ("", *_LIBDEVICE))
     | frozenset(
         ["triton.language.math", "triton.language.core", "triton.language.standard", "triton.language.random"]
     )

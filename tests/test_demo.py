@@ -1,0 +1,162 @@
+"""The demo's first scene: the bundled answers carry a run to its end, whatever the machine makes of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from egg.api import offline, optimizing
+from egg.api.runs import state_of
+from egg.cli.app import app
+from egg.core.evaluation import Gate, Refusal
+from egg.core.source import Candidate
+from egg.core.stage import Stage
+from egg.core.step import Decision
+from egg.engine.scripted import Act, ScriptedJudge
+from tests.engine.scripts import FACTS
+from tests.samples import compiled, rejected
+
+DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
+TIMES = {"row_statistics": 0.6, "softmax_rows": 0.4}
+"""Milliseconds of a file with this kernel in it; eager PyTorch takes one."""
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, its commands run in this process."""
+    spec = importlib.util.spec_from_file_location("egg_demo", DEMO)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "egg_demo", module)
+    spec.loader.exec_module(module)
+
+    def egg(*arguments: str) -> str:
+        result = CliRunner().invoke(app, arguments)
+        module.check_exit(arguments, result.exit_code, (0, 1), result.output)
+        return result.stdout
+
+    for name in ("follow", "show", "output"):
+        monkeypatch.setattr(module, name, egg)
+    monkeypatch.setattr(optimizing, "facts_of", lambda task, gpu, precision: FACTS)
+    return module
+
+
+@pytest.fixture
+def judged_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def patch(act: Callable[[Candidate], Act], floor: float | None = None) -> None:
+        for module in (offline, optimizing):
+            monkeypatch.setattr(module, "LocalJudge", lambda *_: ScriptedJudge(act, floor))
+
+    return patch
+
+
+def timed(candidate: Candidate) -> Act:
+    """As a GPU might: fusing gains."""
+    time = next(time for mark, time in TIMES.items() if mark in candidate.source)
+    return Act(time, kernels=dict.fromkeys(re.findall(r"(\w+)\[grid\]", candidate.source), 1))
+
+
+def decisions(run: Path) -> list[tuple[Stage, Decision]]:
+    return [(step.stage, step.decision) for step in state_of(run).steps]
+
+
+def test_every_answer_is_taken_and_the_run_ends_with_a_kernel(demo, judged_by, tmp_path: Path) -> None:
+    judged_by(timed)
+    demo.play_a_run(tmp_path / "run")
+    state = state_of(tmp_path / "run")
+    assert state.closed is not None
+    assert state.closed.verdict == "faster"
+    assert state.ledger.calls == len(list(demo.ANSWERS.glob("*.md")))
+    assert decisions(tmp_path / "run") == [
+        (Stage.SEED, Decision.PROMOTED),
+        (Stage.STRUCTURE, Decision.PROMOTED),
+        (Stage.STRUCTURE, Decision.PASSED),
+        (Stage.MAPPING, Decision.PASSED),
+        (Stage.TILING, Decision.PASSED),
+        (Stage.MEMORY, Decision.PASSED),
+    ]
+    assert state.contract is not None
+    assert [kernel.name for kernel in state.contract.kernels] == ["softmax_rows"]
+    assert all(kernel.purpose for kernel in state.contract.kernels)
+
+
+def test_near_the_roofline_floor_fewer_answers_are_enough(demo, judged_by, tmp_path: Path) -> None:
+    judged_by(timed, floor=0.39)
+    demo.play_a_run(tmp_path / "run")
+    assert decisions(tmp_path / "run") == [
+        (Stage.SEED, Decision.PROMOTED),
+        (Stage.STRUCTURE, Decision.PROMOTED),
+    ]
+
+
+def test_where_fusing_gains_nothing_the_run_ends_all_the_same(demo, judged_by, tmp_path: Path) -> None:
+    """A cache that holds all of x hides the second reading."""
+    judged_by(lambda candidate: replace(timed(candidate), milliseconds=0.5))
+    demo.play_a_run(tmp_path / "run")
+    state = state_of(tmp_path / "run")
+    assert state.closed is not None
+    assert state.closed.verdict == "faster"
+    assert (Stage.STRUCTURE, Decision.NOT_BETTER) in decisions(tmp_path / "run")
+    assert state.contract is not None
+    assert [kernel.name for kernel in state.contract.kernels] == ["row_statistics", "normalise"]
+
+
+def test_a_gpu_that_finds_the_reference_as_fast_is_no_surprise(demo, judged_by, tmp_path: Path) -> None:
+    judged_by(lambda candidate: replace(timed(candidate), milliseconds=4 * timed(candidate).milliseconds))
+    demo.play_a_run(tmp_path / "run")
+    closed = state_of(tmp_path / "run").closed
+    assert closed is not None
+    assert closed.verdict == "reference"
+
+
+def test_a_question_without_an_answer_is_told(demo, judged_by, tmp_path: Path) -> None:
+    refusal = Refusal(Gate.CORRECTNESS, "correctness.error", "wrong", "look at it")
+    judged_by(lambda candidate: Act(refusal=refusal))
+    with pytest.raises(demo.Surprise, match="asks as debugger"):
+        demo.play_a_run(tmp_path / "run")
+
+
+def test_an_answer_of_the_wrong_form_is_told(demo, judged_by, tmp_path: Path, monkeypatch) -> None:
+    answers = tmp_path / "answers"
+    answers.mkdir()
+    for number in (1, 2):
+        (answers / f"0{number}-coder.seed.md").write_text("I would rather not.")
+    monkeypatch.setattr(demo, "ANSWERS", answers)
+    judged_by(timed)
+    with pytest.raises(demo.Surprise, match="not taken"):
+        demo.play_a_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("best", [None, {"score": {"faster": None}}, {"score": {"faster": True}}])
+def test_a_run_without_a_kernel_is_told(demo, best: dict | None) -> None:
+    with pytest.raises(demo.Surprise, match="without a kernel: no accepted kernel"):
+        demo.check_end({"kernel": None, "best": best, "reason": "no accepted kernel"})
+
+
+def test_a_log_that_is_not_reproduced_is_told(demo, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """The exit code of the whole demo follows: nothing of it passes in silence."""
+    monkeypatch.setattr(demo, "play_a_run", lambda run: None)
+    monkeypatch.setattr(demo, "judge_what_must_be_refused", lambda: None)
+    assert demo.main() == 0
+    monkeypatch.setattr(demo, "KEPT_RUN", DEMO.parent / "no such run")
+    assert demo.main() == 1
+    assert "not as it should be: egg replay" in capsys.readouterr().err
+
+
+def test_a_kernel_that_is_not_refused_is_told(demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "output", lambda *arguments: json.dumps(rejected().to_json()))
+    with pytest.raises(demo.Surprise, match="cheat_stale_cache"):
+        demo.judge_what_must_be_refused()  # refused, but for its accuracy
+    monkeypatch.setattr(demo, "output", lambda *arguments: json.dumps(compiled().to_json()))
+    with pytest.raises(demo.Surprise, match="cheat_stale_cache"):
+        demo.judge_what_must_be_refused()

@@ -6,17 +6,22 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from egg.api.carried import CarriedJudge
+from egg.api.clients import JournaledClient, OutsideClient
 from egg.api.result import kernel_source
-from egg.api.runs import replay, state_of
+from egg.api.runs import advance, replay, state_of
+from egg.api.teams import llm_team
 from egg.core.evaluation import Measured
-from egg.core.events import Exchanged, SentBack
+from egg.core.events import Evaluated, Exchanged, SentBack
 from egg.core.stage import Stage
 from egg.core.step import Decision, Origin
 from egg.engine.log import LOG, read_log
+from egg.engine.state import RunState
 
 FOLDER = Path(__file__).parent.parent / "examples" / "trajectories"
 RUNS = sorted(path.parent for path in FOLDER.glob("*/events.jsonl"))
@@ -92,3 +97,27 @@ def test_every_question_is_in_the_log(run: Path) -> None:
     asked = [entry.event for entry in read_log(run) if isinstance(entry.event, Exchanged)]
     assert {e.request.purpose.split(".")[0] for e in asked} == {"coder", "designer", "tuner", "debugger"}
     assert all(event.request.messages and event.completion.text for event in asked)
+
+
+@pytest.mark.parametrize("cut", [3, 11, 24, 37, 52, 68, 81, 97])
+def test_cut_anywhere_it_resumes_to_the_same_end(cut: int, tmp_path: Path) -> None:
+    """A prefix of the log with half a line behind it, and the rest of the answers: the same final state."""
+    run = FOLDER / "wide_softmax"
+    lines = (run / LOG).read_bytes().splitlines(keepends=True)
+    (tmp_path / LOG).write_bytes(b"".join(lines[:cut]) + lines[cut][: len(lines[cut]) // 2])
+    whole = [entry.event for entry in read_log(run)]
+    asked = [event for event in whole if isinstance(event, Exchanged)]
+    before = sum(isinstance(entry.event, Exchanged) for entry in read_log(tmp_path))
+    verdicts = {event.job: event.evaluation for event in whole if isinstance(event, Evaluated)}
+    rest = OutsideClient([event.completion.text for event in asked[before:]])
+    state = advance(
+        tmp_path,
+        lambda started, journal: llm_team(started.settings, JournaledClient(rest, journal)),
+        CarriedJudge(verdicts),
+    ).state
+    assert rest.unused == []
+    assert timeless(state) == timeless(state_of(run))
+
+
+def timeless(state: RunState) -> RunState:
+    return replace(state, ledger=replace(state.ledger, seconds=0.0))

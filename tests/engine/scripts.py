@@ -67,7 +67,7 @@ class ModelNew(nn.Module):
 
 
 def act(candidate: Candidate) -> Act:
-    """``refuse GATE``, or ``T ms``: T may be an expression of BLOCK, for sweeps."""
+    """``refuse GATE``, or ``T ms``: T may be an expression of BLOCK; ``twice`` is two launches."""
     says = re.search(r'SAYS = "(.*)"', candidate.source)
     block = re.search(r"^BLOCK = (\d+)", candidate.source, re.MULTILINE)
     launched = re.search(r"(\w+)\[\(triton", candidate.source)
@@ -77,10 +77,10 @@ def act(candidate: Candidate) -> Act:
     if says[1].startswith("refuse"):
         gate = Gate(says[1].split()[1])
         return Act(refusal=Refusal(gate, f"{gate.value}.wrong", "something was seen", "look at it"))
-    slope = re.fullmatch(r"(?:(\S+) / BLOCK \+ )?(\S+) ms", says[1])
+    slope = re.fullmatch(r"(?:(\S+) / BLOCK \+ )?(\S+) ms( twice)?", says[1])
     assert slope is not None
     milliseconds = float(slope[2]) + (float(slope[1]) / int(block[1]) if slope[1] else 0.0)
-    return Act(milliseconds, kernels={launched[1]: 1})
+    return Act(milliseconds, kernels={launched[1]: 2 if slope[3] else 1})
 
 
 def plan(category: Category, change: str = "do it", speedup: float = 1.5, skill: str | None = None) -> Plan:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from egg.api.runs import look, replay, state_of
+from egg.core.errors import UsageError
 from egg.core.events import Objected, SentBack, StageSkipped
 from egg.core.plan import Draft, Pass, Unusable
 from egg.core.settings import Caps
@@ -354,3 +355,119 @@ def test_a_pass_ends_the_stage_with_its_reason(tmp_path: Path) -> None:
     }
     state = go_on(tmp_path, script).state
     assert state.handoffs[1].reason == "nothing worth optimizing: one kernel already"
+
+
+def test_a_breach_that_only_the_judge_can_see_is_not_returned(tmp_path: Path) -> None:
+    begin(tmp_path)
+    script = {
+        **PASSING,
+        "coder.seed seed 1": draft("0.9 ms"),
+        "tuner mapping 1": plan(Category.WORK_PER_PROGRAM),
+        "coder.optimize mapping 1": draft("0.3 ms twice"),
+        "coder.repair mapping 1.1": draft("0.3 ms twice", body="x + x"),
+        "coder.repair mapping 1.2": draft("0.3 ms twice", body="2 * x"),
+    }
+    state = go_on(tmp_path, script).state
+    step = state.steps_in(Stage.MAPPING)[0]
+    assert step.decision is Decision.FAILED
+    assert "launched" in step.reason
+    assert state.closed is not None
+    assert state.closed.candidate == state.steps[0].candidate
+    assert replay(tmp_path).state == state
+
+
+def test_a_point_of_a_sweep_that_breaks_the_contract_is_not_returned(tmp_path: Path) -> None:
+    begin(tmp_path)
+
+    def twice_at_256(candidate):
+        found = act(candidate)
+        return replace(found, kernels={"double": 2}) if "\nBLOCK = 256" in candidate.source else found
+
+    state = go_on(tmp_path, FULL, ScriptedJudge(twice_at_256)).state
+    sweep = state.steps[4].sweep
+    assert sweep is not None
+    assert "contract" in next(p.told for p in sweep.points if p.values["BLOCK"] == 256)
+    assert "\nBLOCK = 256" not in state.sources[sweep.winner]
+    assert not any("\nBLOCK = 256" in k.candidate.source for k in state.kernels.values())
+    assert replay(tmp_path).state == state
+
+
+def test_points_of_one_sweep_do_not_take_every_place_in_the_regrade(tmp_path: Path) -> None:
+    begin(tmp_path)
+
+    class Strict(ScriptedJudge):
+        def _evaluation(self, job):
+            swept = "TUNABLES" in job.question.candidate.source
+            if swept and job.id.endswith(".full"):
+                refusing = ScriptedJudge(lambda c: act(replace(c, source=draft("refuse sanitizer").source)))
+                ((_, refused),) = refusing.judge([job])
+                return refused
+            return super()._evaluation(job)
+
+    table = 'TUNABLES = {"BLOCK": (64, 128, 256, 512)}'
+    script = {
+        **PASSING,
+        "coder.seed seed 1": draft("0.8 ms"),
+        "tuner tiling 1": plan(Category.TILE_SHAPE),
+        "coder.optimize tiling 1": draft("6.4 / BLOCK + 0.5 ms", extra=table),
+    }
+    state = go_on(tmp_path, script, Strict(act)).state
+    assert state.closed is not None
+    assert (state.closed.verdict, state.closed.candidate) == ("faster", state.steps[0].candidate)
+
+
+def test_a_cap_within_a_sweep_keeps_what_was_swept(tmp_path: Path) -> None:
+    values = ", ".join(str(2**n) for n in range(5, 10))
+    extra = (
+        f'WARPS = 4\nDEPTH = 2\nTUNABLES = {{"BLOCK": ({values}), "WARPS": (1, 2, 4, 8), "DEPTH": (1, 2, 3)}}'
+    )
+    begin(tmp_path, settings(replace(BUDGET, sweep_points=20), Caps(minutes=7.5 / 60)))
+    script = {
+        **PASSING,
+        "coder.seed seed 1": draft("0.9 ms"),
+        "tuner tiling 1": plan(Category.TILE_SHAPE),
+        "coder.optimize tiling 1": draft("25.6 / BLOCK + 0.5 ms", extra=extra),
+    }
+    state = go_on(tmp_path, script).state
+    step = state.steps_in(Stage.TILING)[0]
+    assert step.sweep is not None
+    assert 1 < len(step.sweep.points) < 20
+    assert step.candidate == step.sweep.winner
+    assert state.closed is not None
+    assert "minutes" in state.closed.stopped
+    assert replay(tmp_path).state == state
+
+
+def test_a_verdict_of_another_kind_of_machine_is_not_recorded(tmp_path: Path) -> None:
+    begin(tmp_path)
+
+    class Elsewhere(ScriptedJudge):
+        GPU = "NVIDIA A100"
+
+    script = {
+        **PASSING,
+        "coder.seed seed 1": draft("0.9 ms"),
+        "designer structure 1": plan(Category.DATA_LAYOUT),
+    }
+    with pytest.raises(UsageError, match="the script has no"):
+        go_on(tmp_path, script)
+    script["coder.optimize structure 1"] = draft("0.5 ms")
+    with pytest.raises(UsageError, match="measured on NVIDIA A100"):
+        go_on(tmp_path, script, Elsewhere(act))
+    script["designer structure 2"] = NOTHING
+    assert go_on(tmp_path, script).waiting is None
+
+
+def test_a_plan_nobody_wrote_may_be_made_again(tmp_path: Path) -> None:
+    begin(tmp_path)
+    same = plan(Category.OPERATOR_FUSION, "fuse it all")
+    script = {
+        **PASSING,
+        "coder.seed seed 1": draft("0.9 ms"),
+        "designer structure 1": same,
+        "coder.optimize structure 1": Unusable("cut off"),
+        "designer structure 2": same,
+        "coder.optimize structure 2": draft("0.5 ms"),
+    }
+    state = go_on(tmp_path, script).state
+    assert decisions(state)[1:3] == [("structure", Decision.UNUSABLE), ("structure", Decision.PROMOTED)]

@@ -25,8 +25,9 @@ def read_results(path: Path) -> dict[str, Evaluation]:
     except (OSError, UnicodeDecodeError) as reason:
         raise UsageError(f"cannot read {path}: {reason}", "it must be a file of JSON lines") from None
     found: dict[str, Evaluation] = {}
-    for number, line in enumerate(lines[:-1], 1):
-        if not line.strip():
+    for number, line in enumerate(lines, 1):
+        torn = number == len(lines) and not _is_json(line)
+        if torn or not line.strip():
             continue
         try:
             row = json.loads(line)
@@ -39,6 +40,14 @@ def read_results(path: Path) -> dict[str, Evaluation]:
                 f"{path} line {number} is not a result: {reason}", "it must come from `egg eval-batch`"
             ) from None
     return found
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 class CarriedJudge:

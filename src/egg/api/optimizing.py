@@ -36,6 +36,8 @@ def begin(
         raise UsageError(
             "the llm team needs a model", "give --model NAME (and --base-url for a server of your own)"
         )
+    if settings.device == "auto" and not present_gpus():
+        settings = replace(settings, device="cpu")
     gpu = target_for(settings)
     model = settings.model and check_model(settings.model, settings.caps, environ)
     settled = replace(settings, target=gpu.name, model=model)

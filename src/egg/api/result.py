@@ -54,7 +54,8 @@ def kernel_source(state: RunState) -> str:
     """The file to use: the winner's, or the reference under the name a kernel file has."""
     if state.closed is not None and state.closed.candidate is not None:
         return state.sources[state.closed.candidate]
-    note = "# Nothing beat the reference beyond the noise: this is the program as it was given."
+    why = state.closed.reason if state.closed is not None else "the run has not ended"
+    note = f"# The program as it was given: {' '.join(why.split())}."
     return f"{note}\n{state.started.task.source.rstrip()}\n\n\nModelNew = Model\n"
 
 

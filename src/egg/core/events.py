@@ -98,12 +98,14 @@ class Proposed:
 
 @dataclass(frozen=True)
 class Objected:
-    """A kernel file that was refused without an evaluation."""
+    """A kernel file that the engine itself refused, before the judge saw it or by what the judge saw."""
 
     kind: ClassVar[str] = "kernel.objected"
     step: int
     candidate: str
     objection: str
+    judged: bool = False
+    """Whether the judge had accepted it: then it stands no longer."""
 
 
 @dataclass(frozen=True)

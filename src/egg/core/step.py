@@ -97,6 +97,7 @@ class Decision(StrEnum):
     FAILED = "failed"
     UNUSABLE = "unusable"
     REPEATED = "repeated"
+    SENT_BACK = "sent back"
     PASSED = "passed"
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from egg.core.evaluation import Accepted, Evaluation
 from egg.core.step import Contract, Kernel, KernelRole
@@ -176,6 +177,7 @@ def _times(number: int) -> str:
 # -- reading -------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=32)
 def entries(source: str) -> tuple[Entry, ...] | None:
     """The kernels that host code uses, in the order of their definition; ``None`` if it cannot be read.
 
@@ -233,13 +235,19 @@ class _Reader:
         for node in self._program.nodes():
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 in_kernel = any(up in self._kernels for up in self._program.ancestors(node))
-                if not in_kernel and not self._is_alias(node):
+                if not (in_kernel or self._is_alias(node) or self._is_launch_argument(node)):
                     yield node
 
     def _is_alias(self, name: ast.Name) -> bool:
         up = self._program.parent_of.get(name)
         plain = isinstance(up, ast.Assign) and all(isinstance(t, ast.Name) for t in up.targets)
         return plain and self._program.scope_of[name].kind != "class"
+
+    def _is_launch_argument(self, name: ast.Name) -> bool:
+        """Whether it is handed to a kernel (``kernel[grid](x, ACTIVATION=gelu)``): then it is a helper."""
+        up = self._program.parent_of.get(name)
+        call = self._program.parent_of.get(up) if isinstance(up, ast.keyword) else up
+        return isinstance(call, ast.Call) and isinstance(call.func, ast.Subscript)
 
     def _meant(self, name: ast.Name, _seen: frozenset[str] = frozenset()) -> Iterator[ast.FunctionDef]:
         """The kernels a name may stand for, second names followed."""

@@ -131,16 +131,22 @@ class Desk:
         return Policy(settings.precision, settings.library_calls, level)
 
     def check_caps(self) -> None:
-        """End the search when a cap is reached. Only the log counts, so that a replay ends alike."""
+        """End the search when a cap is reached."""
+        if reached := self.cap_reached():
+            raise BudgetEnded(reached)
+
+    def cap_reached(self) -> str:
+        """The cap that is reached, in words, or nothing. Only the log counts, so that a replay ends alike."""
         caps, ledger = self.state.started.settings.caps, self.state.ledger
         if caps.cost is not None and ledger.cost >= caps.cost:
-            raise BudgetEnded(f"${ledger.cost:.4f} of ${caps.cost:g} are spent")
+            return f"${ledger.cost:.4f} of ${caps.cost:g} are spent"
         if caps.tokens is not None and ledger.usage.total >= caps.tokens:
-            raise BudgetEnded(f"{ledger.usage.total} of {caps.tokens} tokens are used")
+            return f"{ledger.usage.total} of {caps.tokens} tokens are used"
         if caps.steps is not None and len(self.state.steps) >= caps.steps:
-            raise BudgetEnded(f"all {caps.steps} steps are used")
+            return f"all {caps.steps} steps are used"
         if caps.minutes is not None and ledger.seconds >= caps.minutes * 60:
-            raise BudgetEnded(f"{ledger.seconds / 60:.1f} of {caps.minutes:g} minutes are used")
+            return f"{ledger.seconds / 60:.1f} of {caps.minutes:g} minutes are used"
+        return ""
 
 
 def _open_bottleneck(state: RunState, stage: Stage) -> str:

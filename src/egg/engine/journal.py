@@ -20,7 +20,7 @@ from egg.core.errors import UsageError
 from egg.core.evaluation import Evaluation
 from egg.core.events import Answered, Evaluated, Event, Exchanged, RunStarted
 from egg.core.plan import Answer, Exhausted
-from egg.engine.state import RunState, apply
+from egg.engine.state import RunState, apply, check_comparable
 from egg.engine.waiting import EndOfLog
 from egg.evaluator.pool import Job
 
@@ -86,7 +86,7 @@ class Journal:
         elif to_json(recorded) == to_json(event):
             self._read()
         else:
-            raise Diverged(self._next, recorded, f"{event.kind} {_difference(recorded, event)}")
+            raise Diverged(self._next + 1, recorded, f"{event.kind} {_difference(recorded, event)}")
 
     def answer(self, role: str, step: int, ask: Callable[[], Answer]) -> Answer:
         """What a role said, asking it only if the log does not know.
@@ -104,7 +104,7 @@ class Journal:
             self._read()
             return recorded.answer
         if recorded is not None:
-            raise Diverged(self._next, recorded, f"a question to {role} in step {step}")
+            raise Diverged(self._next + 1, recorded, f"a question to {role} in step {step}")
         if self._append is None:
             while self._loose:
                 self._take(self._loose.popleft(), new=False)
@@ -114,6 +114,8 @@ class Journal:
             said = ask()
         except OverBudget as reason:
             said = Exhausted(str(reason))
+        while self._loose:
+            self._take(self._loose.popleft(), new=False)
         written = self._write(Answered(role, step, said, round(time.monotonic() - started, 3)))
         assert isinstance(written, Answered)
         return written.answer
@@ -136,10 +138,11 @@ class Journal:
         missing = [job for job in jobs if job.id not in self.state.evaluations]
         if missing:
             if self._coming is not None:
-                raise Diverged(self._next, self._coming, f"an evaluation of {missing[0].id}")
+                raise Diverged(self._next + 1, self._coming, f"an evaluation of {missing[0].id}")
             if self._append is None:
                 raise EndOfLog(f"the log ends before {missing[0].id} was judged")
             for job, evaluation in judge.judge(missing):
+                check_comparable(self.state, evaluation)
                 self._write(Evaluated(job, evaluation))
         return {name: self.state.evaluations[name] for name in wanted}
 

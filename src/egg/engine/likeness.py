@@ -94,7 +94,7 @@ def same_plan(a: Plan, b: Plan) -> bool:
 def repeats(plan: Plan, steps: Sequence[Step], base: str | None) -> Step | None:
     """The first earlier step that tried the same plan on the same base in vain."""
     for step in steps:
-        tried = step.plan is not None and step.base == base and step.decision is not Decision.PROMOTED
+        tried = step.base == base and step.decision not in (Decision.PROMOTED, Decision.UNUSABLE)
         if tried and step.plan is not None and same_plan(plan, step.plan):
             return step
     return None

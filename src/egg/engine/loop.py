@@ -73,10 +73,11 @@ def regrade(desk: Desk, stopped: str) -> None:
 
 
 def _finalists(state: RunState) -> list[Kernel]:
-    """The best first, then the others by their time."""
-    others = sorted(state.kernels.values(), key=lambda kernel: kernel.score.milliseconds.median)
-    best = [state.best_kernel] if state.best_kernel is not None else []
-    return [*best, *(kernel for kernel in others if kernel not in best)][:FINALISTS]
+    """The best first, then what other steps ended with, by their time; the points of one sweep are one."""
+    ended = {step.candidate for step in state.steps} | {state.best}
+    stand = [kernel for name, kernel in state.kernels.items() if name in ended]
+    stand.sort(key=lambda kernel: (kernel.candidate.hash != state.best, kernel.score.milliseconds.median))
+    return stand[:FINALISTS]
 
 
 def _standing(score: Score) -> tuple[str, str]:

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from egg.core.conversation import Usage
-from egg.core.evaluation import Evaluation
+from egg.core.errors import UsageError
+from egg.core.evaluation import Accepted, Compiled, Evaluation, Measured
 from egg.core.events import (
     Answered,
     ContractMade,
     Evaluated,
     Event,
     Exchanged,
+    Objected,
     Proposed,
     RunClosed,
     RunStarted,
@@ -23,7 +25,7 @@ from egg.core.events import (
 from egg.core.policy import Level
 from egg.core.source import Candidate
 from egg.core.stage import Stage
-from egg.core.step import Contract, Decision, Handoff, Kernel, Step
+from egg.core.step import Contract, Decision, Handoff, Kernel, Origin, Step
 from egg.engine.likeness import program_key
 from egg.engine.scoring import better, score
 from egg.hardware.gpus import Gpu, find
@@ -105,10 +107,14 @@ def apply(state: RunState, event: Event) -> RunState:
         case Answered(seconds=seconds):
             return replace(state, ledger=replace(state.ledger, seconds=state.ledger.seconds + seconds))
         case Proposed(candidate=candidate, source=source, step=step):
-            origins = {program_key(source): step, **state.origins}
+            key = candidate if event.origin is Origin.SWEEP else program_key(source)
+            origins = {key: step, **state.origins}
             return replace(state, sources={**state.sources, candidate: source}, origins=origins)
         case Evaluated():
             return _after_evaluation(state, event)
+        case Objected(candidate=candidate, judged=True):
+            kernels = {name: kernel for name, kernel in state.kernels.items() if name != candidate}
+            return replace(state, kernels=kernels, best=_best(state, kernels, candidate, Level.QUICK))
         case StageOpened(stage=stage):
             return replace(state, stage=stage)
         case StageClosed(handoff=handoff):
@@ -157,6 +163,27 @@ def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
         kernels=kernels,
         best=_best(state, kernels, name, evaluation.policy.level),
     )
+
+
+def check_comparable(state: RunState, evaluation: Evaluation) -> None:
+    """Refuse a time that no other of this run can be compared with, before it is part of the log."""
+    known = next((told for kernel in state.kernels.values() if (told := _timed_by(kernel.evaluation))), "")
+    now = _timed_by(evaluation)
+    if known and now and known != now:
+        raise UsageError(
+            f"this kernel was {now}, the others of this run were {known}: they cannot be compared",
+            "judge every kernel of a run on the same kind of machine; nothing was recorded",
+        )
+
+
+def _timed_by(evaluation: Evaluation) -> str:
+    """How a kernel's time is known; empty for one that was refused."""
+    match evaluation.verdict:
+        case Accepted(performance=Measured(gpu=gpu)):
+            return f"measured on {gpu}"
+        case Accepted(performance=Compiled(target=target)):
+            return f"predicted for {target}"
+    return ""
 
 
 def _best(state: RunState, kernels: Mapping[str, Kernel], latest: str, level: Level) -> str | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from egg.core.evaluation import Evaluation, Rejected
-from egg.core.events import Proposed, Swept
+from egg.core.events import Objected, Proposed, Swept
 from egg.core.source import Candidate
 from egg.core.space import Point, Sweep, SweepPoint
 from egg.core.step import Origin
@@ -17,8 +18,8 @@ from egg.engine.tunables import read_space, with_point
 Files = Mapping[str, Candidate]
 """By hash."""
 
-Breach = Callable[[str, Evaluation], str]
-"""Why a file with its evaluation breaks what was agreed; empty when it does not."""
+Breach = Callable[[Evaluation], str]
+"""Why a point so judged breaks what was agreed; empty when it does not. All points share one structure."""
 
 CONFIRMATIONS = 3
 """How many predicted winners may turn out wrong before the sweep is given up."""
@@ -38,16 +39,17 @@ def sweep_file(desk: Desk, step: int, file: Candidate, breach: Breach) -> tuple[
     tried: list[SweepPoint] = []
     files = {file.hash: file}
     while batch := sweeper.next_batch():
-        desk.check_caps()
+        if desk.cap_reached():
+            break
         candidates = [Candidate(with_point(file.source, point), file.name) for point in batch]
         _propose(desk, step, candidates)
         verdicts = _look(desk, file, candidates)
         for point, candidate, evaluation in zip(batch, candidates, verdicts, strict=True):
-            seen = _seen(desk, point, candidate, evaluation, breach)
-            sweeper.tell(point, seen.milliseconds)
+            seen = _seen(desk, step, point, candidate, evaluation, breach)
+            sweeper.tell(point, _cost(desk, seen))
             tried.append(seen)
             files[candidate.hash] = candidate
-    best = _confirmed(desk, file, tried, files, breach)
+    best = _confirmed(desk, step, file, tried, files, breach)
     sweep = Sweep(space.size, tuple(tried), best)
     desk.journal.decide(Swept(step, sweep))
     return sweep, files[best]
@@ -63,20 +65,30 @@ def _look(desk: Desk, file: Candidate, candidates: list[Candidate]) -> list[Eval
     return [verdicts.get(candidate.hash, known.evaluation) for candidate in candidates]
 
 
-def _confirmed(desk: Desk, file: Candidate, tried: list[SweepPoint], files: Files, breach: Breach) -> str:
+def _confirmed(
+    desk: Desk, step: int, file: Candidate, tried: list[SweepPoint], files: Files, breach: Breach
+) -> str:
     """The fastest point that is right. One that turns out wrong is marked, and the next one is asked."""
     noise = desk.state.kernels[file.hash].score.noise
     for _ in range(CONFIRMATIONS):
-        best = winner(tried, file.hash, noise)
+        best = winner([replace(point, milliseconds=_cost(desk, point)) for point in tried], file.hash, noise)
         if best == file.hash:
             break
         (evaluation,) = desk.evaluate([files[best]])
         at = next(n for n, point in enumerate(tried) if point.candidate == best)
-        seen = _seen(desk, tried[at].values, files[best], evaluation, breach)
+        seen = _seen(desk, step, tried[at].values, files[best], evaluation, breach)
         if seen.milliseconds is not None:
             return best
         tried[at] = seen
     return file.hash
+
+
+def _cost(desk: Desk, point: SweepPoint) -> float | None:
+    """What points are ranked by: the time, or its share of eager's in the same session where measured."""
+    kernel = desk.state.kernels.get(point.candidate)
+    if point.milliseconds is None or kernel is None or kernel.score.speedup is None:
+        return point.milliseconds
+    return 1.0 / kernel.score.speedup.median
 
 
 def _propose(desk: Desk, step: int, candidates: list[Candidate]) -> None:
@@ -86,13 +98,15 @@ def _propose(desk: Desk, step: int, candidates: list[Candidate]) -> None:
 
 
 def _seen(
-    desk: Desk, point: Point, candidate: Candidate, evaluation: Evaluation, breach: Breach
+    desk: Desk, step: int, point: Point, candidate: Candidate, evaluation: Evaluation, breach: Breach
 ) -> SweepPoint:
     """What the judge's verdict makes of one point: a time, or the reason why it has none."""
     if isinstance(evaluation.verdict, Rejected):
         refusal = evaluation.verdict.refusal
         return SweepPoint(point, candidate.hash, None, f"{refusal.gate.value}: {refusal.reason}")
-    if broken := breach(candidate.source, evaluation):
+    if broken := breach(evaluation):
+        if candidate.hash in desk.state.kernels:
+            desk.journal.decide(Objected(step, candidate.hash, broken, judged=True))
         return SweepPoint(point, candidate.hash, None, broken)
     found = score(evaluation, desk.state.gpu)
     assert found is not None

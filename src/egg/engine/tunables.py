@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from egg.core.space import Point, Space, Tunable, Value
 
@@ -98,6 +99,7 @@ def _span(node: ast.expr, line_starts: list[int]) -> tuple[int, int]:
 # -- the declaration -------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=32)
 def _read(source: str) -> _Declaration | None:
     try:
         tree = ast.parse(source)

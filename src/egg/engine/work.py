@@ -6,7 +6,7 @@ from egg.core.evaluation import Evaluation, Rejected
 from egg.core.events import Objected, Proposed, SentBack, StepClosed
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.roles import Failure
-from egg.core.source import Candidate
+from egg.core.source import Candidate, content_hash
 from egg.core.space import Sweep
 from egg.core.step import Attempt, Decision, Gain, Kernel, Origin, Step
 from egg.engine.contract import breaches, static_breaches
@@ -59,7 +59,8 @@ class StepInProgress:
             answer = self._ask_planner(planner, objection)
             if isinstance(answer, Plan) and (objection := self._objection_to_plan(answer)):
                 self._plan = answer
-                self._ending = (Decision.REPEATED, objection)
+                again = repeats(answer, self._desk.state.steps, self._base) is not None
+                self._ending = (Decision.REPEATED if again else Decision.SENT_BACK, objection)
                 return False
         if isinstance(answer, Plan):
             self._plan = answer
@@ -140,16 +141,16 @@ class StepInProgress:
         (evaluation,) = self._desk.evaluate([candidate])
         refusal = evaluation.verdict.refusal if isinstance(evaluation.verdict, Rejected) else None
         if refusal is None and (objection := self._breach(candidate.source, evaluation)):
-            self._object(candidate, objection)
+            self._object(candidate, objection, judged=True)
         self._attempts.append(Attempt(candidate.hash, origin, diagnosis, refusal, objection))
 
-    def _object(self, candidate: Candidate, objection: str) -> None:
-        self._desk.journal.decide(Objected(self._number, candidate.hash, objection))
+    def _object(self, candidate: Candidate, objection: str, *, judged: bool = False) -> None:
+        self._desk.journal.decide(Objected(self._number, candidate.hash, objection, judged))
 
     def _objection_to_file(self, source: str) -> str:
         """Why a file need not be judged: it was written before, or breaks what was agreed; else empty."""
         state = self._desk.state
-        earlier = state.origins.get(program_key(source))
+        earlier = state.origins.get(program_key(source), state.origins.get(content_hash(source)))
         if earlier is not None:
             return f"the same program was written in step {earlier}"
         try:
@@ -169,7 +170,8 @@ class StepInProgress:
     def sweep(self) -> None:
         """Try the values the accepted file leaves open; the best point becomes the file."""
         assert self._file is not None
-        swept = sweep_file(self._desk, self._number, self._file, self._breach)
+        source = self._file.source
+        swept = sweep_file(self._desk, self._number, self._file, lambda found: self._breach(source, found))
         if swept is not None:
             self._sweep, self._file = swept
 

@@ -122,10 +122,11 @@ class Journal:
 
     def exchange(self, request: Request, call: Callable[[], Completion]) -> Completion:
         """One model call within a question: a recorded one first, then a live one."""
-        if self._loose:
+        while self._loose:
             exchanged = self._loose.popleft()
             self._take(exchanged, new=False)
-            return exchanged.completion
+            if exchanged.request.purpose == request.purpose:
+                return exchanged.completion
         written = self._write(Exchanged(request, call()))
         assert isinstance(written, Exchanged)
         return written.completion

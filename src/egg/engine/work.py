@@ -53,21 +53,24 @@ class StepInProgress:
         planner = self._row.planner
         if planner is None:
             return True
-        answer = self._ask_planner(planner, "")
-        if isinstance(answer, Plan) and (objection := self._objection_to_plan(answer)):
+        answer, objection = self._planned(planner)
+        if objection:
             self._desk.journal.decide(SentBack(planner, self._number, objection))
-            answer = self._ask_planner(planner, objection)
-            if isinstance(answer, Plan) and (objection := self._objection_to_plan(answer)):
-                self._plan = answer
-                again = repeats(answer, self._desk.state.steps, self._base) is not None
-                self._ending = (Decision.REPEATED if again else Decision.SENT_BACK, objection)
-                return False
+            answer, objection = self._planned(planner, objection)
         if isinstance(answer, Plan):
             self._plan = answer
-            return True
-        decision = Decision.PASSED if isinstance(answer, Pass) else Decision.UNUSABLE
-        self._ending = (decision, answer.reason)
-        return False
+            if objection:
+                again = repeats(answer, self._desk.state.steps, self._base) is not None
+                self._ending = (Decision.REPEATED if again else Decision.SENT_BACK, objection)
+        else:
+            decision = Decision.PASSED if isinstance(answer, Pass) else Decision.UNUSABLE
+            self._ending = (decision, answer.reason)
+        return self._ending is None
+
+    def _planned(self, planner: str, objection: str = "") -> tuple[Plan | Pass | Unusable, str]:
+        """The planner's answer to ``objection``, and what there is against that one."""
+        answer = self._ask_planner(planner, objection)
+        return answer, self._objection_to_plan(answer) if isinstance(answer, Plan) else ""
 
     def _ask_planner(self, planner: str, objection: str) -> Plan | Pass | Unusable:
         team, brief = self._desk.team, self._desk.brief(self._row, objection=objection)

@@ -295,7 +295,7 @@ def test_a_trajectory_fits_wherever_the_essential_does(trajectory: Trajectory, b
     if estimate_tokens(essential) <= budget:
         assert estimate_tokens(text) <= budget
     else:
-        assert text == essential
+        assert text == essential or estimate_tokens(text) <= budget
     assert text == render_trajectory(trajectory, budget)
     lines = text.splitlines()
     for signature in signatures(trajectory.failure_signatures):
@@ -311,7 +311,7 @@ def test_handoffs_fit_wherever_the_essential_does(passed: tuple[Handoff, ...], b
     if estimate_tokens(essential) <= budget:
         assert estimate_tokens(text) <= budget
     else:
-        assert text == essential
+        assert text == essential or estimate_tokens(text) <= budget
     assert text == render_handoffs(passed, budget)
     known = [h.contract for h in passed if h.contract is not None]
     if known:

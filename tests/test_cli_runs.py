@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -528,6 +529,8 @@ def process(*arguments: object) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env=environ,
+        # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -542,6 +545,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(task, tmp_path, number, code):
             *("--device", "offline", "--out", folder),
         )
         assert server.asked.wait(60)  # type: ignore[attr-defined]
+        time.sleep(0.5)  # by then it waits for the reply
         stopped.send_signal(number)
         out, said = stopped.communicate(timeout=30)
         assert stopped.returncode == code, said

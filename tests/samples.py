@@ -11,7 +11,6 @@ from egg.core.evaluation import (
     Gate,
     GateRecord,
     Interval,
-    KernelResources,
     Machine,
     Measured,
     Provenance,
@@ -19,6 +18,8 @@ from egg.core.evaluation import (
     Rejected,
 )
 from egg.core.policy import Policy
+from egg.core.resources import KernelResources
+from egg.hardware.calibration import Calibration
 
 GPU_MACHINE = Machine(
     "cuda", "NVIDIA H200", "3.12.3", "2.11.0+cu130", "3.6.0", "580.65", ("own user", "landlock")
@@ -28,6 +29,21 @@ CORRECTNESS = Correctness(12, 0.31, 0.22, 2.4e-7, 1.1e-6, True)
 GATES = (
     GateRecord(Gate.STATIC, True, 0.01, {"kernels": 1}),
     GateRecord(Gate.CORRECTNESS, True, 1.25, {"seeds": 5, "distributions": ["normal", "tiny"]}),
+)
+
+CALIBRATION = Calibration(
+    gpu="NVIDIA H200",
+    driver="580.65.06",
+    torch="2.11.0+cu130",
+    triton="3.6.0",
+    when="2026-05-01T12:00:00+00:00",
+    copy_bandwidth=4.2e12,
+    read_bandwidth=4.4e12,
+    l2_bandwidth=7e12,
+    matrix={"fp32": 52e12, "tf32": 408e12, "bf16": 790e12},
+    vector_fp32=60e12,
+    launch_milliseconds=0.012,
+    gap_milliseconds=0.002,
 )
 
 

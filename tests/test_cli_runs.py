@@ -291,6 +291,22 @@ def test_failed_strange_and_known_results_are_told(begun):
     assert egg("results", begun.folder, begun.results).exit_code == 2
 
 
+def test_a_last_line_is_read_without_its_newline_and_passed_over_when_torn(begun):
+    begun.reply(fenced(kernel("2.0 ms")))
+    begun.judge(lambda job: Answer(job.id, error=MachineError("the GPU fell off")))
+    failed = begun.results.read_text().rstrip("\n")
+    begun.results.write_text(failed)
+    assert "no verdict: the GPU fell off" in egg("results", begun.folder, begun.results).stdout
+    begun.results.write_text(failed[:-1])
+    torn = egg("results", begun.folder, begun.results)
+    assert (torn.exit_code, "no verdict" in torn.stdout) == (0, False)
+    begun.judge()
+    verdict = begun.results.read_text().rstrip("\n")
+    begun.results.write_text(f"{verdict}\n{failed}")
+    told = json.loads(egg("results", begun.folder, begun.results, "--json").stdout)
+    assert (told["known"], told["without_verdict"]) == (1, {}), "a job with a verdict has not failed"
+
+
 def test_many_runs_travel_together_and_one_that_cannot_go_on_stops_no_other(task, tmp_path):
     runs = [Run(tmp_path / "many" / name) for name in "abc"]
     for run, says in zip(runs, ("2.0 ms", "0.5 ms", None), strict=True):

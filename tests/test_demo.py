@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from egg.api import offline, optimizing
+from egg.api import optimizing
 from egg.api.runs import state_of
 from egg.cli.app import app
 from egg.core.evaluation import Gate, Refusal
@@ -54,8 +54,7 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def judged_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def patch(act: Callable[[Candidate], Act], floor: float | None = None) -> None:
-        for module in (offline, optimizing):
-            monkeypatch.setattr(module, "LocalJudge", lambda *_: ScriptedJudge(act, floor))
+        monkeypatch.setattr(optimizing, "LocalJudge", lambda *_: ScriptedJudge(act, floor))
 
     return patch
 

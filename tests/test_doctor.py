@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from egg.doctor import Facts, GpuFacts, Status, diagnose, failed, gather
-from egg.doctor.machine import _probe
+from egg.cli.app import app
+from egg.core.errors import MachineError
+from egg.doctor import Facts, GpuFacts, Status, calibrate, calibrating, diagnose, failed, gather
+from egg.doctor.machine import _calibrated, _probe
+from egg.hardware.calibration import Calibration, load, save
+from tests import samples
 
 GIB = 1 << 30
 H200 = GpuFacts(0, "NVIDIA H200", busy_percent=0, used_bytes=1 << 20)
@@ -69,7 +76,13 @@ def test_a_healthy_gpu_machine_has_nothing_to_mend():
         ({"gpus": (GpuFacts(0, "NVIDIA H200", "illegal access"),)}, "gpu 0", Status.FAIL, "nvidia-smi"),
         ({"gpus": (GpuFacts(0, "NVIDIA H200", "", 97, GIB),)}, "gpu 0", Status.WARN, "--device"),
         ({"gpus": (GpuFacts(0, "NVIDIA H200", "", 0, 30 * GIB),)}, "gpu 0", Status.WARN, "--device"),
-        ({"gpus": (GpuFacts(0, "NVIDIA Z9"),)}, "gpu 0", Status.WARN, "gpus.py"),
+        ({"gpus": (GpuFacts(0, "NVIDIA Z9"),)}, "gpu 0", Status.WARN, "gpus.toml"),
+        (
+            {"gpus": (dataclasses.replace(H200, calibration_fault="unusable calibration x.json: no"),)},
+            "calibration 0",
+            Status.WARN,
+            "--calibrate",
+        ),
         ({"compiler": None}, "c compiler", Status.FAIL, "gcc"),
         ({"python_headers": False}, "c compiler", Status.FAIL, "python3-dev"),
         ({"bundled_tools": {"ptxas": True, "nvdisasm": False}}, "offline compile", Status.WARN, "wheel"),
@@ -129,3 +142,101 @@ def test_this_machine_can_be_looked_at():
     assert facts.sandbox is not None
     assert "rlimits" in facts.sandbox
     assert {f.name for f in diagnose(facts)} >= {"python", "torch", "triton", "disk"}
+
+
+# -- calibration -------------------------------------------------------------------------------------
+
+MEASURED = samples.CALIBRATION
+
+
+def pretended(tmp_path: Path, body: str) -> tuple[str, ...]:
+    """A measuring program that behaves as ``body`` says; ``out`` is where its result belongs."""
+    program = tmp_path / "measure.py"
+    program.write_text(f"import sys, time\nout = sys.argv[sys.argv.index('--out') + 1]\n{body}\n")
+    return (str(program),)
+
+
+def writes(calibration: Calibration) -> str:
+    return f"open(out, 'w').write({json.dumps(calibration.to_json())!r})"
+
+
+def test_the_doctor_says_whether_there_is_a_calibration(tmp_path):
+    assert _calibrated("NVIDIA H200", tmp_path) == ("", "")
+    assert "none" in findings()["calibration 0"].detail
+    save(MEASURED, tmp_path)
+    when, fault = _calibrated("NVIDIA H200", tmp_path)
+    assert (when, fault) == (MEASURED.when, "")
+    found = findings(gpus=(dataclasses.replace(H200, calibrated=when),))
+    assert MEASURED.when in found["calibration 0"].detail
+    (tmp_path / "h200.json").write_text("{")
+    assert "h200.json" in _calibrated("NVIDIA H200", tmp_path)[1]
+
+
+def test_what_was_measured_is_kept_and_held_against_the_table(tmp_path):
+    folder = tmp_path / "kept"
+    made = calibrate(folder, program=pretended(tmp_path, writes(MEASURED)))
+    assert made.calibration == MEASURED == load("h200", folder)
+    shown = {f.name: f for f in made.findings}
+    assert shown["copy"].status is Status.OK
+    assert "88%" in shown["copy"].detail
+    assert "4,800" in shown["copy"].detail
+    assert "matrix bf16" in shown
+    assert "matrix fp8" not in shown
+    assert str(folder) in shown["calibration"].detail
+    assert json.loads(json.dumps(made.to_json()))["calibration"]["copy_bandwidth"] == 4.2e12
+
+
+@pytest.mark.parametrize(("rate", "mend"), [(1e12, "clocks"), (6e12, "gpus.toml")])
+def test_a_figure_far_from_the_data_sheet_is_told(tmp_path, rate, mend):
+    odd = dataclasses.replace(MEASURED, copy_bandwidth=rate)
+    made = calibrate(tmp_path / "kept", program=pretended(tmp_path, writes(odd)))
+    (copy,) = (f for f in made.findings if f.name == "copy")
+    assert copy.status is Status.WARN
+    assert mend in copy.mend
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("print('error: no GPU here', file=sys.stderr); sys.exit(3)", "no GPU here"),
+        ("raise RuntimeError('CUDA error: wedged')", "wedged"),
+        ("sys.exit(7)", "7"),
+        ("time.sleep(60)", "within"),
+    ],
+)
+def test_a_measurement_that_fails_keeps_nothing(tmp_path, monkeypatch, body, said):
+    monkeypatch.setattr(calibrating, "CALIBRATE_SECONDS", 2)
+    with pytest.raises(MachineError) as caught:
+        calibrate(tmp_path / "kept", program=pretended(tmp_path, body))
+    assert said in caught.value.message
+    assert caught.value.exit_code == 3
+    assert not (tmp_path / "kept").exists()
+
+
+def test_the_childs_own_hint_is_passed_on(tmp_path):
+    body = "print('noise\\nerror: no GPU here\\n  hint: buy one', file=sys.stderr); sys.exit(3)"
+    with pytest.raises(MachineError) as caught:
+        calibrate(tmp_path, program=pretended(tmp_path, body))
+    assert (caught.value.message, caught.value.hint) == ("no GPU here", "buy one")
+
+
+def test_calibrating_a_machine_without_a_gpu_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    result = CliRunner().invoke(app, ["doctor", "--calibrate", "--json"])
+    assert result.exit_code == 3
+    assert "no GPU here to calibrate" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_calibration_is_shown_by_the_command(monkeypatch, tmp_path):
+    program = pretended(tmp_path, writes(MEASURED))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(calibrating.calibrate, "__defaults__", ("auto", program))
+    shown = CliRunner().invoke(app, ["doctor", "--calibrate"])
+    assert shown.exit_code == 0
+    assert "88%" in shown.output
+    assert (tmp_path / "config" / "egg" / "calibration" / "h200.json").exists()
+    told = json.loads(CliRunner().invoke(app, ["doctor", "--calibrate", "--json"]).stdout)
+    assert told["schema"] == "egg.calibrated/1"
+    assert {row["name"] for row in told["compared"]} >= {"copy", "matrix bf16", "launch"}

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from egg.core.evaluation import Accepted, Compiled, Evaluation, KernelResources
+from egg.core.evaluation import Accepted, Compiled, Evaluation
 from egg.core.plan import Plan, Prediction
+from egg.core.resources import KernelResources
 from egg.core.stage import Category, Metric, Stage
 from egg.core.step import Decision, Step
 from egg.engine.likeness import compiled_key, program_key, repeats, same_plan

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from egg.analysis.program import predicted_milliseconds
 from egg.core.evaluation import Accepted, Baseline, Compiled, Interval, Measured
 from egg.core.step import Score
 from egg.engine.scoring import LEAST_GAIN, PREDICTION_NOISE, better, gain, score
-from egg.hardware.estimate import predicted_milliseconds
 from egg.hardware.gpus import resolve
 from tests import samples
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from egg.api.runs import advance, replay, start
-from egg.core.evaluation import Accepted, Compiled, Correctness, Evaluation, Gate, KernelResources, Machine
+from egg.core.evaluation import Accepted, Compiled, Correctness, Evaluation, Gate, Machine
+from egg.core.resources import KernelResources
 from egg.core.source import Candidate
 from egg.core.step import Decision
 from egg.engine.judges import LocalJudge

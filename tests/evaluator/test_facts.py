@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from egg.analysis.savings import LAUNCH_MILLISECONDS, savings
 from egg.core.facts import ProgramFacts
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.task.facts import LONGEST_LIST, gpu_facts, program_facts
+from egg.evaluator.task.facts import LONGEST_LIST, gpu_facts, program_facts, task_facts
 from egg.evaluator.task.rescale import cost_of
-from egg.hardware.gpus import GPUS, resolve
+from egg.evaluator.task.workload import workload
+from egg.hardware.gpus import resolve, table
 from egg.hardware.roofline import compute_peak, floor_seconds
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +75,9 @@ def test_the_operations_of_real_tasks_in_order(case: str) -> None:
     assert facts is not None
     assert tuple(line.split(" ")[0] for line in facts.operations) == EXPECTED[case]
     cost = cost_of(task)
-    assert (facts.flops, facts.least_bytes) == (cost.flops, cost.least_bytes)
+    masked = 2 if case.startswith("causal") else 1  # a search for sizes needs no more than the order
+    assert facts.flops == pytest.approx(cost.flops / masked, rel=1e-2 if masked > 1 else 0)
+    assert facts.least_bytes == cost.least_bytes
 
 
 def test_an_example_in_full() -> None:
@@ -87,6 +92,9 @@ def test_an_example_in_full() -> None:
             "output float32[4096, 2048]",
         ),
         operations=("aten.addmm [4096, 2048]", "aten.gelu [4096, 2048]", "aten.add [4096, 2048]"),
+        flops_by_family={"product": 2.0 * 4096 * 2048 * 2048, "pointwise": 2.0 * 4096 * 2048},
+        eager_bytes=4 * (7 * 4096 * 2048 + 2048 * 2048 + 2048),
+        eager_launches=3,
     )
 
 
@@ -205,7 +213,7 @@ def test_asking_twice_gives_the_same_and_leaves_nothing() -> None:
 # -- the target ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gpu", GPUS, ids=lambda g: g.name)
+@pytest.mark.parametrize("gpu", table().gpus, ids=lambda g: g.name)
 def test_a_gpu_without_a_program(gpu) -> None:
     facts = gpu_facts(gpu, Precision.FP32, None)
     assert (facts.name, facts.arch, facts.sms, facts.bandwidth) == (
@@ -244,6 +252,35 @@ def test_under_match_the_reference_decides_the_roof() -> None:
     assert peak("x float32[8]", "aten.convolution [8]") == compute_peak(H200, "tf32")
     assert peak("x float32[8]", "... and 9 more: aten.convolution x9") == compute_peak(H200, "tf32")
     assert peak("n int = 3", "aten.mm [8]") == compute_peak(H200, "fp32")
+
+
+def test_a_half_precision_task_moves_no_less_when_half_is_declared() -> None:
+    program = facts_of(model("return x + 1"), "[torch.rand(4096, 4096).to(torch.bfloat16)]")
+    for precision in (Precision.MATCH, Precision.BF16, Precision.FP32):
+        floor = gpu_facts(H200, precision, program).floor_milliseconds
+        assert floor == pytest.approx(2 * 2 * 4096**2 / H200.bandwidth * 1e3)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("case", ["linear_gelu", "conv_bias_relu", "causal_attention_fp16", "embedding_sum"])
+def test_program_and_target_from_one_forward(case: str, precision: Precision) -> None:
+    task = Task.from_file(CASES / case / "task.py")
+    facts = task_facts(task, H200, precision)
+    assert facts.program == program_facts(task)
+    saved = facts.gpu.savings
+    assert saved == savings(workload(task), H200, precision.value)
+    alone = gpu_facts(H200, precision, facts.program)
+    assert alone == replace(facts.gpu, savings=None)
+    assert alone.floor_milliseconds is not None
+    assert saved.whole == pytest.approx(
+        min(alone.floor_milliseconds + LAUNCH_MILLISECONDS, saved.pointwise_fused)
+    )
+
+
+def test_a_target_without_a_program_has_nothing_to_save() -> None:
+    facts = task_facts(task_of(model("return x[x > 0]"), "[torch.rand(8)]"), H200, Precision.FP32)
+    assert facts.program is None
+    assert facts.gpu.savings is None
 
 
 def test_a_half_precision_task_is_held_to_the_half_precision_roof() -> None:

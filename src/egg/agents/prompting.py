@@ -22,6 +22,7 @@ from egg.core.facts import Facts
 from egg.core.roles import Brief, Skill
 from egg.core.step import Contract
 from egg.core.tokens import estimate_tokens
+from egg.memory.diagnosis import render_diagnosis
 from egg.memory.render import render_contract, render_handoffs, render_trajectory
 
 PROMPTS = "prompts"
@@ -54,6 +55,7 @@ class Prompter:
             "trajectory": trajectory,
             "base": brief.base,
             "best": brief.best,
+            "held_back": brief.diagnosis,
             "skills": within(brief.skills, int(self.prompt_tokens * SKILL_SHARE)),
             "objection": brief.objection,
         }
@@ -142,6 +144,7 @@ def _environment() -> jinja2.Environment:
         demoted=demoted,
         listed=listed,
         counted=counted,
+        diagnosed=render_diagnosis,
         number=number,
         ms=lambda value: f"{number(value)} ms",
         times=lambda value: f"{value:.2f}x",

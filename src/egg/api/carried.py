@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from egg.core.errors import UsageError
@@ -12,19 +13,24 @@ from egg.engine.waiting import WaitingForEvaluations
 from egg.evaluator.pool import Job
 
 
-def read_results(path: Path) -> dict[str, Evaluation]:
-    """Verdicts by job, from a file that ``egg eval-batch`` wrote; a line without a verdict is passed over.
+@dataclass(frozen=True)
+class Results:
+    """A results file: verdicts by job, and what was said of the jobs that got none."""
 
-    The last verdict on a job counts: a batch that was run again has later ones. A torn last
-    line is what an interrupted batch leaves, and no damage.
+    verdicts: Mapping[str, Evaluation]
+    failures: Mapping[str, str]
+
+
+def read_results(path: Path) -> Results:
+    """What ``egg eval-batch`` wrote.
+
+    The last verdict on a job counts: a batch that was run again has later ones, and a job that
+    failed in one go and was judged in another has a verdict only. A torn last line is what an
+    interrupted batch leaves, and no damage; one that is whole but for its newline is read.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UsageError(f"no such file: {path}", "make it with `egg eval-batch JOBS --out FILE`") from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise UsageError(f"cannot read {path}: {reason}", "it must be a file of JSON lines") from None
-    found: dict[str, Evaluation] = {}
+    verdicts: dict[str, Evaluation] = {}
+    failures: dict[str, str] = {}
+    lines = _lines(path)
     for number, line in enumerate(lines, 1):
         torn = number == len(lines) and not _is_json(line)
         if torn or not line.strip():
@@ -34,12 +40,28 @@ def read_results(path: Path) -> dict[str, Evaluation]:
             if not isinstance(row, dict):
                 raise ValueError("it is no JSON object")
             if "evaluation" in row:
-                found[str(row["job"])] = Evaluation.from_json(row["evaluation"])
+                verdicts[str(row["job"])] = Evaluation.from_json(row["evaluation"])
+            elif row.get("job") is not None:
+                failures[str(row["job"])] = _message(row.get("error"))
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as reason:
             raise UsageError(
                 f"{path} line {number} is not a result: {reason}", "it must come from `egg eval-batch`"
             ) from None
-    return found
+    return Results(verdicts, {job: said for job, said in failures.items() if job not in verdicts})
+
+
+def _lines(path: Path) -> list[str]:
+    """The file's lines; the last one is empty where the file ends with a newline."""
+    try:
+        return path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {path}", "make it with `egg eval-batch JOBS --out FILE`") from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise UsageError(f"cannot read {path}: {reason}", "it must be a file of JSON lines") from None
+
+
+def _message(error: object) -> str:
+    return str(error.get("message", "")) if isinstance(error, dict) else ""
 
 
 def _is_json(line: str) -> bool:
@@ -66,9 +88,6 @@ class CarriedJudge:
         missing = tuple(job for job in jobs if job.id not in self._results)
         if missing:
             raise WaitingForEvaluations(missing)
-
-    def close(self) -> None:
-        pass
 
 
 def _check(job: Job, evaluation: Evaluation) -> None:

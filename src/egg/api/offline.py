@@ -6,23 +6,19 @@ writing, so a verb in the wrong order changes nothing and says which one is due.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from egg.api.carried import CarriedJudge, read_results
+from egg.api.carried import CarriedJudge, Results
 from egg.api.clients import OutsideClient
-from egg.api.optimizing import OFFLINE, redactor_for
-from egg.api.runs import Progress, advance, look
-from egg.api.teams import team_maker
+from egg.api.optimizing import OFFLINE, carry_on
+from egg.api.runs import Progress, look
 from egg.api.watching import Watcher
 from egg.core.conversation import Completion, Request
 from egg.core.errors import UsageError
-from egg.core.evaluation import Evaluation
-from egg.engine.judges import LocalJudge, OfflineJudge
 from egg.engine.waiting import WaitingForEvaluations, WaitingForReply
 from egg.evaluator.pool import Job
 from egg.llm.client import OnText, ignore_text
@@ -99,24 +95,12 @@ class OneReply(OutsideClient):
 def reply(folder: Path, text: str, watcher: Watcher, environ: Mapping[str, str]) -> Progress:
     """Answer a run's open question and go on to the next stop."""
     seen = look(folder)
-    settings = seen.state.started.settings
-    if settings.team == "llm":
+    if seen.state.started.settings.team == "llm":
         raise UsageError("a model answers in this run", f"go on with `egg resume {folder}`")
     if not isinstance(seen.waiting, WaitingForReply):
         raise UsageError("the run waits for no reply", _instead(seen, folder))
     outside = OneReply(seen.waiting.request, text)
-    local = settings.device != OFFLINE
-    judge = LocalJudge(settings.device, watcher.judging) if local else OfflineJudge()
-    try:
-        progress = advance(
-            folder,
-            team_maker(settings, environ, watcher, outside=outside),
-            judge,
-            watcher=watcher,
-            redactor=redactor_for(settings, environ),
-        )
-    finally:
-        judge.close()
+    progress = carry_on(folder, seen.state, watcher, environ, outside=outside)
     if outside.unused:
         raise UsageError("the reply was not taken", _instead(progress, folder))
     return progress
@@ -149,26 +133,6 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> int:
 
 
 @dataclass(frozen=True)
-class Results:
-    """A results file: verdicts by job, and what was said of the jobs that got none."""
-
-    verdicts: Mapping[str, Evaluation]
-    failures: Mapping[str, str]
-
-
-def read_all(path: Path) -> Results:
-    """Verdicts and failures; a job that failed first and was judged later has a verdict only."""
-    verdicts = read_results(path)
-    failures: dict[str, str] = {}
-    for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
-        row = json.loads(line) if line.strip() else {}
-        if row.get("job") is not None and str(row["job"]) not in verdicts:
-            error = row.get("error")
-            failures[str(row["job"])] = str(error.get("message", "")) if isinstance(error, dict) else ""
-    return Results(verdicts, failures)
-
-
-@dataclass(frozen=True)
 class Fed:
     """What results did for one run; ``taken`` are the jobs whose verdicts went in."""
 
@@ -181,15 +145,8 @@ def feed(folder: Path, results: Results, watcher: Watcher, environ: Mapping[str,
     seen = look(folder)
     if not any(job.id in results.verdicts for job in open_jobs(seen)):
         return Fed(seen)
-    settings = seen.state.started.settings
     judge = CarriedJudge(results.verdicts)
-    progress = advance(
-        folder,
-        team_maker(settings, environ, watcher),
-        judge,
-        watcher=watcher,
-        redactor=redactor_for(settings, environ),
-    )
+    progress = carry_on(folder, seen.state, watcher, environ, judge=judge)
     return Fed(progress, frozenset(judge.used))
 
 

@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import secrets as randomness
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from egg.api.clients import OutsideClient
 from egg.api.runs import Progress, advance, start
 from egg.api.teams import check_model, team_maker
 from egg.api.watching import Watcher
-from egg.core.errors import UsageError
+from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
 from egg.core.policy import Precision
 from egg.core.settings import Settings
 from egg.core.source import Task
+from egg.engine.journal import Judge
 from egg.engine.judges import LocalJudge, OfflineJudge
 from egg.engine.redaction import Redactor
 from egg.engine.state import RunState
 from egg.hardware.detect import present_gpus
-from egg.hardware.gpus import Gpu, find, resolve
+from egg.hardware.gpus import Gpu, resolve
 from egg.llm.connect import secrets
 
 DEFAULT_TARGET = "H200"
@@ -48,33 +51,57 @@ def begin(
     return settled
 
 
-def carry_on(folder: Path, state: RunState, watcher: Watcher, environ: Mapping[str, str]) -> Progress:
-    """Go on with a run under its own settings, judging on this machine unless it is judged offline."""
+def carry_on(
+    folder: Path,
+    state: RunState,
+    watcher: Watcher,
+    environ: Mapping[str, str],
+    *,
+    outside: OutsideClient | None = None,
+    judge: Judge | None = None,
+) -> Progress:
+    """Go on with a run under its own settings until it ends or has to wait.
+
+    ``outside`` answers its questions in the place of whoever the settings name. ``judge``
+    evaluates its kernels; without one this machine does, unless the run is judged offline.
+    """
     settings = state.started.settings
-    judge = OfflineJudge() if settings.device == OFFLINE else LocalJudge(settings.device, watcher.judging)
-    try:
+    with ExitStack() as held:
+        if judge is None:
+            judge = held.enter_context(closing(_own_judge(settings, watcher)))
         return advance(
             folder,
-            team_maker(settings, environ, watcher),
+            team_maker(settings, environ, watcher, outside=outside),
             judge,
             watcher=watcher,
             redactor=redactor_for(settings, environ),
         )
-    finally:
-        judge.close()
+
+
+def _own_judge(settings: Settings, watcher: Watcher) -> LocalJudge | OfflineJudge:
+    return OfflineJudge() if settings.device == OFFLINE else LocalJudge(settings.device, watcher.judging)
 
 
 def target_for(settings: Settings) -> Gpu:
-    """The GPU that is written for: the one named, the one present, or the default."""
+    """The GPU that is written for: the one named, the one that will judge, or the default.
+
+    A present GPU that the table does not know is described by what its driver says.
+    """
     if settings.target is not None:
         return resolve(settings.target)
-    present = [] if settings.device in (OFFLINE, "cpu") else present_gpus()
+    present = () if settings.device in (OFFLINE, "cpu") else present_gpus()
     if not present:
         return resolve(DEFAULT_TARGET)
-    found = find(present[0].name)
+    index = int(settings.device.partition(":")[2] or 0)
+    if index >= len(present):
+        raise MachineError(
+            f"no GPU {index} here: {len(present)} visible", "use another --device, or run `egg doctor`"
+        )
+    found = present[index].best_row
     if found is None:
         raise UsageError(
-            f"the GPU {present[0].name!r} is not in the table", "name the nearest one with --target"
+            f"the GPU {present[index].name!r} is not in the table, nor is its architecture",
+            "name the nearest one with --target",
         )
     return found
 
@@ -88,10 +115,9 @@ def check_loads(task: Task) -> None:
 
 
 def facts_of(task: Task, gpu: Gpu, precision: Precision) -> Facts:
-    from egg.evaluator.task.facts import gpu_facts, program_facts
+    from egg.evaluator.task.facts import task_facts
 
-    program = program_facts(task)
-    return Facts(gpu_facts(gpu, precision, program), program)
+    return task_facts(task, gpu, precision)
 
 
 def redactor_for(settings: Settings, environ: Mapping[str, str]) -> Redactor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from egg import __version__
-from egg.cli import judging, outside, runs
+from egg.cli import judging, outside, profiling, runs
 from egg.cli.door import Terminated, door
 from egg.cli.inputs import check_device, check_target, read_task
 from egg.cli.options import (
@@ -21,7 +22,7 @@ from egg.cli.options import (
     PrecisionOption,
     TaskArgument,
 )
-from egg.cli.progress import gate_shown, tell
+from egg.cli.progress import busy, gate_shown, tell
 from egg.cli.render import audit_view, console, evaluation_view, findings_view
 from egg.core.codec import to_json
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 JUDGE = "Judge kernels"
 runs.register(app)
+profiling.register(app)
 outside.register(app)
 
 
@@ -132,15 +134,33 @@ def audit_command(
 
 
 @app.command("doctor", rich_help_panel=JUDGE)
-def doctor_command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+def doctor_command(
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure the GPU's real rates, and keep them for predictions.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="The GPU to calibrate: auto, cuda or cuda:N.")] = "auto",
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
     """Can this machine judge kernels, and what would mend it? Exit 0 when nothing failed, 3 otherwise."""
     with door(debug=debug, as_json=as_json):
-        from egg.doctor import diagnose, failed, gather
+        from egg import doctor
 
-        findings = diagnose(gather())
-        report = {"schema": "egg.doctor/1", "able": not failed(findings), "findings": to_json(findings)}
-        _show(report if as_json else None, findings_view(findings))
-        raise typer.Exit(3 if failed(findings) else 0)
+        if calibrate:
+            from egg.hardware.calibration import default_folder
+
+            check_device(device)
+            with busy("measuring the GPU"):
+                measured = doctor.calibrate(default_folder(os.environ), device)
+            _show(measured.to_json() if as_json else None, findings_view(measured.findings))
+            raise typer.Exit(0)
+        findings = doctor.diagnose(doctor.gather())
+        able = not doctor.failed(findings)
+        _show(
+            {"schema": "egg.doctor/1", "able": able, "findings": to_json(findings)} if as_json else None,
+            findings_view(findings),
+        )
+        raise typer.Exit(0 if able else 3)
 
 
 def _show(data: Any, view: Any) -> None:

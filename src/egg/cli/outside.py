@@ -18,7 +18,8 @@ from egg.cli.words import command, one_line, plural
 from egg.core.errors import EggError, UsageError
 
 if TYPE_CHECKING:
-    from egg.api.offline import Fed, Results
+    from egg.api.carried import Results
+    from egg.api.offline import Fed
     from egg.api.runs import Progress
     from egg.core.conversation import Request
 
@@ -108,12 +109,12 @@ def results(
     Exit 1 when a run returned the reference, 2 or 3 when one could not go on; the others do.
     """
     with door(debug=debug, as_json=as_json):
-        from egg.api.offline import read_all
+        from egg.api.carried import read_results
 
         *runs, file = paths
         if not runs:
             raise UsageError("a run or the results file is missing", "egg results RUN... RESULTS.jsonl")
-        brought = read_all(file)
+        brought = read_results(file)
         with kept("the same command"):
             outcomes = {run: _feed(run, brought) for run in _distinct(runs)}
         report = _Report(brought, outcomes)

@@ -11,12 +11,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from egg.cli.tables import pairs, size, table
 from egg.core.evaluation import (
     Accepted,
     Baseline,
@@ -25,11 +24,11 @@ from egg.core.evaluation import (
     Evaluation,
     GateRecord,
     Interval,
-    KernelResources,
     Measured,
     Provenance,
     Rejected,
 )
+from egg.core.resources import KernelResources
 from egg.doctor import Finding, Status
 
 if TYPE_CHECKING:
@@ -63,24 +62,24 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
 
 
 def findings_view(findings: Sequence[Finding]) -> RenderableType:
-    table = _table("check", "status", "found")
+    rows = table("check", "status", "found")
     for finding in findings:
         found = Text(clean(finding.detail))
         if finding.mend:
             found.append(f"\n-> {clean(finding.mend)}", style="cyan")
         style = _STATUS_STYLE[finding.status]
-        table.add_row(clean(finding.name), Text(finding.status.value, style=style), found)
-    return table
+        rows.add_row(clean(finding.name), Text(finding.status.value, style=style), found)
+    return rows
 
 
 def audit_view(audit: Audit) -> RenderableType:
     """Whether a task is sound, and which null candidates say so."""
     word, style = ("DEGENERATE", "bold red") if audit.degenerate else ("SOUND", "bold green")
     headline = Text.assemble((f" {word} ", f"reverse {style}"), f"  {clean(audit.task)}")
-    table = _table("null candidate", f"at tolerance {audit.tolerance:g}", "relative error")
+    rows = table("null candidate", f"at tolerance {audit.tolerance:g}", "relative error")
     for null in audit.nulls:
         mark = Text("passes", style="bold red") if null.passes else Text("fails, as it must", style="green")
-        table.add_row(clean(null.name), mark, f"{null.error:.3g}")
+        rows.add_row(clean(null.name), mark, f"{null.error:.3g}")
     rescaled = ", ".join(f"{name} {old} -> {new}" for name, (old, new, *_) in audit.rescaled.items())
     facts = [
         ("precision", audit.precision.value),
@@ -88,7 +87,7 @@ def audit_view(audit: Audit) -> RenderableType:
         ("sizes", clean(rescaled) or "as published"),
     ]
     warnings = [Text(f"warning: {clean(w)}", style="yellow") for w in audit.warnings]
-    return Group(headline, _GAP, table, _GAP, *warnings, _pairs(facts, style="dim"))
+    return Group(headline, _GAP, rows, _GAP, *warnings, _paragraph(facts, style="dim"))
 
 
 def clean(text: str) -> str:
@@ -122,13 +121,12 @@ def _claim(measured: Measured) -> str:
 
 def _refusal(rejected: Rejected) -> RenderableType:
     refusal = rejected.refusal
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_row(
-        Text("gate", style="bold"), Text(f"{refusal.gate.value} ({clean(refusal.reason)})", style="red")
-    )
-    table.add_row(Text("evidence", style="bold"), Text(clean(refusal.evidence)))
-    table.add_row(Text("look at", style="bold"), Text(clean(refusal.hint), style="cyan"))
-    return Padding(table, (1, 0, 1, 2), expand=False)
+    told = [
+        ("gate", Text(f"{refusal.gate.value} ({clean(refusal.reason)})", style="red")),
+        ("evidence", clean(refusal.evidence)),
+        ("look at", Text(clean(refusal.hint), style="cyan")),
+    ]
+    return Padding(pairs(told), (1, 0, 1, 2), expand=False)
 
 
 def _performance(accepted: Accepted) -> RenderableType:
@@ -138,13 +136,13 @@ def _performance(accepted: Accepted) -> RenderableType:
 
 
 def _measured(measured: Measured) -> RenderableType:
-    table = _table("on " + clean(measured.gpu), "median", "95% interval", "speedup", "95% interval")
-    table.add_row(Text("this kernel", style="bold"), *_interval_cells(measured.milliseconds, " ms"), "", "")
+    rows = table("on " + clean(measured.gpu), "median", "95% interval", "speedup", "95% interval")
+    rows.add_row(Text("this kernel", style="bold"), *_interval_cells(measured.milliseconds, " ms"), "", "")
     for baseline in measured.baselines:
-        table.add_row(*_baseline_cells(baseline))
+        rows.add_row(*_baseline_cells(baseline))
     floor = measured.floor_milliseconds
     share = f" ({floor / measured.milliseconds.median:.0%} of the roofline)" if floor else ""
-    facts = _pairs(
+    facts = _paragraph(
         [
             ("noise floor", f"{measured.noise_floor:.2%} (the kernel against itself)"),
             (
@@ -154,7 +152,9 @@ def _measured(measured: Measured) -> RenderableType:
             ("roofline floor", f"{floor:.4g} ms{share}" if floor else "unknown: GPU not in the table"),
         ]
     )
-    return Group(table, _GAP, facts)
+    if not measured.kernels:
+        return Group(rows, _GAP, facts)
+    return Group(rows, _GAP, _resources("kernel", measured.kernels), _GAP, facts)
 
 
 def _baseline_cells(baseline: Baseline) -> tuple[str, ...]:
@@ -163,8 +163,17 @@ def _baseline_cells(baseline: Baseline) -> tuple[str, ...]:
 
 
 def _compiled(compiled: Compiled) -> RenderableType:
-    table = _table(
-        "kernel for " + clean(compiled.target),
+    rows = _resources("kernel for " + clean(compiled.target), compiled.kernels)
+    floor = compiled.predicted_floor_milliseconds
+    predicted = f"{floor:.4g} ms (predicted, not measured)" if floor is not None else "unknown"
+    return Group(
+        rows, _GAP, _paragraph([("roofline floor", predicted), ("shapes run", clean(compiled.shapes))])
+    )
+
+
+def _resources(title: str, kernels: Iterable[KernelResources]) -> RenderableType:
+    rows = table(
+        title,
         "grid",
         "launches",
         "warps",
@@ -175,11 +184,9 @@ def _compiled(compiled: Compiled) -> RenderableType:
         "tensor core",
         "widest load",
     )
-    for kernel in compiled.kernels:
-        table.add_row(*_resource_cells(kernel))
-    floor = compiled.predicted_floor_milliseconds
-    predicted = f"{floor:.4g} ms (predicted, not measured)" if floor is not None else "unknown"
-    return Group(table, _GAP, _pairs([("roofline floor", predicted), ("shapes run", clean(compiled.shapes))]))
+    for kernel in kernels:
+        rows.add_row(*_resource_cells(kernel))
+    return rows
 
 
 def _resource_cells(kernel: KernelResources) -> tuple[str, ...]:
@@ -191,9 +198,7 @@ def _resource_cells(kernel: KernelResources) -> tuple[str, ...]:
         str(kernel.num_stages),
         str(kernel.registers),
         f"{kernel.spill_bytes} B" if kernel.spill_bytes else "none",
-        f"{kernel.shared_bytes / 1024:.1f} KiB"
-        if kernel.shared_bytes >= 1024
-        else f"{kernel.shared_bytes} B",
+        size(kernel.shared_bytes),
         f"{kernel.tensor_core_instructions} instr." if kernel.tensor_core_instructions else "no",
         f"{kernel.widest_load_bits} bit" if kernel.widest_load_bits else "-",
     )
@@ -202,7 +207,7 @@ def _resource_cells(kernel: KernelResources) -> tuple[str, ...]:
 def _checks(correctness: Correctness, provenance: Provenance) -> RenderableType:
     share = "" if provenance.own_share is None else f"; {provenance.own_share:.1%} of the GPU time is theirs"
     kernelbench = "passes" if correctness.kernelbench else "does not pass"
-    return _pairs(
+    return _paragraph(
         [
             (
                 "correctness",
@@ -221,14 +226,14 @@ def _checks(correctness: Correctness, provenance: Provenance) -> RenderableType:
 
 
 def _gates(gates: Sequence[GateRecord]) -> RenderableType:
-    table = _table("gate", "", "seconds", "notes")
+    rows = table("gate", "", "seconds", "notes")
     for record in gates:
         mark = Text("passed", style="green") if record.passed else Text("refused", style="bold red")
         notes = "; ".join(
             f"{k} {_plain(v)}" for k, v in record.notes.items() if v not in (None, "", [], {}, ())
         )
-        table.add_row(record.gate.value, mark, f"{record.seconds:.2f}", clean(notes))
-    return table
+        rows.add_row(record.gate.value, mark, f"{record.seconds:.2f}", clean(notes))
+    return rows
 
 
 def _terms(evaluation: Evaluation) -> RenderableType:
@@ -244,7 +249,7 @@ def _terms(evaluation: Evaluation) -> RenderableType:
         )
         if part
     )
-    return _pairs(
+    return _paragraph(
         [
             (
                 "judged at",
@@ -259,18 +264,9 @@ def _terms(evaluation: Evaluation) -> RenderableType:
     )
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(Text(column), overflow="fold")
-    return table
-
-
-def _pairs(rows: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    for name, value in rows:
-        table.add_row(Text(name, style=style or "bold"), Text(value, style=style))
-    return Padding(table, (0, 0, 1, 0), expand=False)
+def _paragraph(facts: Iterable[tuple[str, RenderableType]], style: str = "") -> RenderableType:
+    """Pairs with a gap below."""
+    return Padding(pairs(facts, style), (0, 0, 1, 0), expand=False)
 
 
 def _interval_cells(interval: Interval, unit: str) -> tuple[str, str]:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from egg.cli.render import clean
+from egg.cli.tables import pairs, table
 from egg.cli.words import (
     against,
     brief_speed,
@@ -81,17 +80,17 @@ def _opponents(state: RunState, winner: str) -> RenderableType:
     shown = [("best kernel", f"{clean(winner)}, {kernel.score.milliseconds.median:.4g} ms"), *rows]
     if not rows:
         shown = [("best kernel", f"{clean(winner)}, {speed(kernel.score)}")]
-    return Padding(_pairs(shown), (1, 0, 0, 0))
+    return Padding(pairs(shown), (1, 0, 0, 0))
 
 
 def _stages(state: RunState) -> RenderableType:
     from egg.api.result import stage_gains
 
-    table = _table("stage", "steps", "promoted", "gained", "ended because")
+    rows = table("stage", "steps", "promoted", "gained", "ended because")
     for row in stage_gains(state):
         gained = f"{row.ratio:.2f}x" if row.ratio is not None else "-"
-        table.add_row(row.stage.value, str(row.steps), str(row.promoted), gained, one_line(row.ended))
-    return table
+        rows.add_row(row.stage.value, str(row.steps), str(row.promoted), gained, one_line(row.ended))
+    return rows
 
 
 def _facts(folder: Path, progress: Progress) -> RenderableType:
@@ -108,7 +107,7 @@ def _facts(folder: Path, progress: Progress) -> RenderableType:
         rows.append(("kernel", clean(str(folder / "kernel.py"))))
     rows.append(("result", clean(str(folder / "result.json"))))
     rows.append(("log", clean(str(folder / "events.jsonl"))))
-    return _pairs(rows)
+    return pairs(rows)
 
 
 def _ways_on(folder: Path, progress: Progress) -> list[Text]:
@@ -133,10 +132,10 @@ def used(state: RunState) -> str:
 def steps_view(steps: Sequence[Step], last: int | None = None) -> RenderableType:
     """Each step with its prediction beside its outcome; only the ``last`` so many where room is short."""
     shown = steps if last is None else steps[-last:] if last else ()
-    table = _table("step", "stage", "category", "predicted", "measured", "decision", "reason")
+    rows = table("step", "stage", "category", "predicted", "measured", "decision", "reason")
     for step in shown:
         style = _DECISION_STYLE.get(step.decision, "")
-        table.add_row(
+        rows.add_row(
             str(step.number),
             step.stage.value,
             step.plan.category.value if step.plan is not None else "-",
@@ -146,20 +145,20 @@ def steps_view(steps: Sequence[Step], last: int | None = None) -> RenderableType
             one_line(step.reason) if last is None else one_line(step.reason, 100),
         )
     if len(shown) == len(steps):
-        return table
-    return Group(Text(f"({plural(len(steps) - len(shown), 'earlier step')})", style="dim"), table)
+        return rows
+    return Group(Text(f"({plural(len(steps) - len(shown), 'earlier step')})", style="dim"), rows)
 
 
 def list_view(rows: Iterable[dict[str, Any]]) -> RenderableType:
     """One row a run, as :func:`list_row` makes them."""
-    table = _table("run", "task", "team", "state", "stage", "steps", "best", "cost")
+    listed = table("run", "task", "team", "state", "stage", "steps", "best", "cost")
     for row in rows:
         if row["error"]:
-            table.add_row(clean(row["folder"]), "", "", Text(one_line(row["error"]), style="red"))
+            listed.add_row(clean(row["folder"]), "", "", Text(one_line(row["error"]), style="red"))
             continue
         shown = (row["folder"], row["task"], row["team"], row["state"], row["stage"] or "-")
-        table.add_row(*map(clean, shown), str(row["steps"]), clean(row["best_shown"]), row["cost_shown"])
-    return table
+        listed.add_row(*map(clean, shown), str(row["steps"]), clean(row["best_shown"]), row["cost_shown"])
+    return listed
 
 
 def list_row(folder: Path, progress: Progress) -> dict[str, Any]:
@@ -187,17 +186,3 @@ def list_row(folder: Path, progress: Progress) -> dict[str, Any]:
         "cost_shown": money(state.ledger),
         "error": None,
     }
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(Text(column), overflow="fold")
-    return table
-
-
-def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    for name, value in rows:
-        table.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
-    return table

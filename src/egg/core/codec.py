@@ -64,7 +64,8 @@ def _from_union(args: tuple[Any, ...], data: Any) -> Any:
     members = [a for a in args if a is not type(None)]
     tagged = {m.kind: m for m in members if hasattr(m, "kind")}
     if not tagged:
-        return from_json(members[0], data)
+        plain = tuple(m for m in members if isinstance(m, type))
+        return data if isinstance(data, plain) else from_json(members[0], data)
     if not isinstance(data, dict) or data.get("kind") not in tagged:
         raise ValueError(f"expected one of {', '.join(tagged)}, found {data!r:.80}")
     return from_json(tagged[data["kind"]], data)

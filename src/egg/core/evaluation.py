@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from egg.core.codec import from_json, to_json
 from egg.core.policy import Policy
+from egg.core.resources import KernelResources
 
 SCHEMA = "egg.evaluation/1"
 
@@ -97,28 +98,12 @@ class Measured:
     """Roofline floor at the declared precision; ``None`` where the GPU is not in the table."""
     faster: bool
     """Beyond the noise floor against eager, by the interval's lower end."""
+    kernels: tuple[KernelResources, ...] = ()
+    """Of the candidate's own kernels, as the GPU's compiler made them; empty where they were not read."""
 
     def __post_init__(self) -> None:
         if not self.gpu:
             raise ValueError("a time can only be measured by a GPU, and its name is missing")
-
-
-@dataclass(frozen=True)
-class KernelResources:
-    """What the compiler says of one kernel at one launch configuration."""
-
-    name: str
-    grid: tuple[int, ...]
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
-    num_warps: int
-    num_stages: int
-    tensor_core_instructions: int
-    widest_load_bits: int
-    launches: int = 1
-    code: str = ""
-    """Hash of the machine code without names and debug information; empty where it was not at hand."""
 
 
 @dataclass(frozen=True)

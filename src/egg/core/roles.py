@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from egg.core.bottleneck import Diagnosed
 from egg.core.evaluation import Refusal
 from egg.core.facts import Facts
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
@@ -53,6 +54,8 @@ class Brief:
     skills: tuple[Skill, ...] = ()
     objection: str = ""
     """Why the answer just given was sent back; empty the first time."""
+    diagnosis: Diagnosed | None = None
+    """What holds the base back; ``None`` where too little is known of it."""
 
 
 @dataclass(frozen=True)

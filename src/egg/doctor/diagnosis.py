@@ -118,6 +118,7 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         yield _no_gpu(facts)
     for gpu in facts.gpus:
         yield _gpu(gpu)
+        yield _calibration(gpu)
 
 
 def _no_gpu(facts: Facts) -> Finding:
@@ -155,10 +156,24 @@ def _gpu(gpu: GpuFacts) -> Finding:
         return Finding(
             name,
             Status.WARN,
-            f"{gpu.name}: usable, not in the GPU table, so no roofline floor and no plausibility gate",
-            "add its row to egg/hardware/gpus.py",
+            f"{gpu.name}: usable, but not in the GPU table: no plausibility gate, and facts and predictions "
+            "take a row derived from the driver's figures",
+            "add its row to egg/hardware/gpus.toml (docs/hardware.md says how)",
         )
     return Finding(name, Status.OK, f"{gpu.name}: usable, idle")
+
+
+def _calibration(gpu: GpuFacts) -> Finding:
+    name = f"calibration {gpu.index}"
+    if gpu.calibration_fault:
+        return Finding(name, Status.WARN, gpu.calibration_fault, "egg doctor --calibrate")
+    if gpu.calibrated:
+        return Finding(name, Status.OK, f"measured {gpu.calibrated}")
+    return Finding(
+        name,
+        Status.OK,
+        "none: predictions take the usual shares of the data sheet; `egg doctor --calibrate` measures them",
+    )
 
 
 def _toolchain(facts: Facts) -> Iterator[Finding]:

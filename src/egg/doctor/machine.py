@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from egg.core.errors import UsageError
+from egg.hardware.calibration import default_folder, load
 from egg.hardware.detect import cuda_tool
 
 PROBE_SECONDS = 90
@@ -35,6 +37,10 @@ class GpuFacts:
     fault: str = ""
     busy_percent: int | None = None
     used_bytes: int | None = None
+    calibrated: str = ""
+    """When its calibration was measured; empty where there is none."""
+    calibration_fault: str = ""
+    """Why the calibration that is there cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -157,10 +163,23 @@ def _probe(code: str, *arguments: str) -> tuple[Any, str]:
 def _probe_gpus() -> tuple[tuple[GpuFacts, ...], str]:
     if _installed("torch") is None:
         return (), ""
-    load = _load_by_index()
+    busy = _load_by_index()
     seen, fault = _probe(_GPU_PROBE)
-    rows = ((row, load.get(row["index"], (None, None))) for row in seen or ())
-    return tuple(GpuFacts(**row, busy_percent=busy, used_bytes=used) for row, (busy, used) in rows), fault
+    return tuple(_gpu_facts(row, *busy.get(row["index"], (None, None))) for row in seen or ()), fault
+
+
+def _gpu_facts(row: dict[str, Any], busy: int | None, used: int | None) -> GpuFacts:
+    when, fault = _calibrated(row["name"], default_folder(os.environ))
+    return GpuFacts(**row, busy_percent=busy, used_bytes=used, calibrated=when, calibration_fault=fault)
+
+
+def _calibrated(gpu_name: str, folder: Path) -> tuple[str, str]:
+    """When a GPU's calibration was measured, and what is wrong with it."""
+    try:
+        calibration = load(gpu_name, folder)
+    except UsageError as error:
+        return "", error.message
+    return (calibration.when if calibration else ""), ""
 
 
 def _load_by_index() -> dict[int, tuple[int, int]]:

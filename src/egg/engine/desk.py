@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from egg.analysis.diagnose import diagnose
+from egg.analysis.evaluated import profile_of
+from egg.core.bottleneck import Diagnosed, Limiter
 from egg.core.evaluation import Evaluation, Gate
 from egg.core.events import ContractMade, StageClosed, StageOpened, StageSkipped
 from egg.core.plan import Answer, Exhausted
@@ -94,6 +97,7 @@ class Desk:
             trajectory=Trajectory(row.stage, state.steps_in(row.stage), tuple(chain)),
             base=state.base_kernel,
             best=state.best_kernel,
+            diagnosis=diagnosed(state),
             handoffs=state.handoffs,
             objection=objection,
         )
@@ -147,6 +151,22 @@ class Desk:
         if caps.minutes is not None and ledger.seconds >= caps.minutes * 60:
             return f"{ledger.seconds / 60:.1f} of {caps.minutes:g} minutes are used"
         return ""
+
+
+def diagnosed(state: RunState) -> Diagnosed | None:
+    """What holds the base back, read from what the judge saw of it; ``None`` where that says nothing.
+
+    By the model as it is, without this machine's calibration: a log replays alike everywhere.
+    """
+    kernel, gpu = state.base_kernel, state.gpu
+    if kernel is None or gpu is None:
+        return None
+    profile = profile_of(kernel.evaluation, gpu)
+    if profile is None:
+        return None
+    found = diagnose(profile, gpu, floor_milliseconds=kernel.score.floor_milliseconds)
+    launched = found.whole.limiter is Limiter.LAUNCH
+    return found if launched or any(k.known for k in found.kernels) else None
 
 
 def _open_bottleneck(state: RunState, stage: Stage) -> str:

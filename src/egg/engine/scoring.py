@@ -12,9 +12,9 @@ measurement are never compared: whoever tries has mixed two runs.
 
 from __future__ import annotations
 
+from egg.analysis.program import predicted_milliseconds
 from egg.core.evaluation import Accepted, Compiled, Evaluation, Interval, Measured
 from egg.core.step import Gain, Score
-from egg.hardware.estimate import predicted_milliseconds
 from egg.hardware.gpus import Gpu, resolve
 
 PREDICTION_NOISE = 0.05
@@ -37,7 +37,8 @@ def score(evaluation: Evaluation, gpu: Gpu | None) -> Score | None:
     performance = evaluation.verdict.performance
     if isinstance(performance, Measured):
         return _measured(performance)
-    return _predicted(performance, gpu or resolve(performance.target))
+    library_calls = sum(evaluation.verdict.provenance.library_ops.values())
+    return _predicted(performance, gpu or resolve(performance.target), library_calls)
 
 
 def gain(new: Score, base: Score) -> Gain:
@@ -67,8 +68,8 @@ def _measured(performance: Measured) -> Score:
     )
 
 
-def _predicted(performance: Compiled, gpu: Gpu) -> Score:
-    time = predicted_milliseconds(performance, gpu)
+def _predicted(performance: Compiled, gpu: Gpu, library_calls: int) -> Score:
+    time = predicted_milliseconds(performance, gpu, library_calls)
     return Score(
         measured=False,
         milliseconds=Interval(time, time, time),

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.core.evaluation import Gate, KernelResources, Refusal
+from egg.core.evaluation import Gate, Refusal
 from egg.core.policy import Policy
+from egg.core.resources import KernelResources
 from egg.core.source import Candidate
 from egg.evaluator import arena as arenas
 from egg.evaluator import exchange
@@ -115,6 +116,8 @@ class Exam:
     worst: Worst = field(default_factory=Worst)
     provenance: dict[str, Any] = field(default_factory=dict)
     measured: dict[str, Any] = field(default_factory=dict)
+    kernels: tuple[KernelResources, ...] = ()
+    """Of the candidate's own kernels, as its process describes them: information, not evidence."""
 
     def __post_init__(self) -> None:
         self._arena = self._plan(self.reference.sample)

@@ -122,7 +122,7 @@ class GpuVenue:
         found = {k: v for k, v in exam.measured.items() if k != "cases"}
         eager = next(b for b in found["baselines"] if b.name == "eager")
         faster = eager.speedup.low > 1.0 + found["noise_floor"]
-        return Measured(gpu=self.gpu_name, faster=faster, **found)
+        return Measured(gpu=self.gpu_name, faster=faster, kernels=exam.kernels, **found)
 
     def close(self) -> None:
         self.nursery.close()

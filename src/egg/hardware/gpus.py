@@ -1,35 +1,73 @@
-"""The GPU table: what each GPU has, and the most it can do at each precision.
+"""The GPU table: what each GPU has, and the most it can do with each precision on each unit.
 
-Peaks are *dense* (no structured sparsity) and are those of the fastest unit that takes
-operands of that precision, tensor cores included: the table answers "can any program be this
-fast?", so where a data sheet gives two figures (fp16 accumulation at twice the rate of fp32
-accumulation on consumer cards, fp64 tensor cores beside fp64 FMA) the larger one stands here.
-They are taken at the vendor's boost clock; a card that boosts beyond it can exceed them by a
-few percent, so whoever rejects on them leaves a margin.
+The figures are data: ``gpus.toml`` beside this file, read when it is first asked for. An
+*architecture* says what every multiprocessor of its kind has; a GPU adds what its vendor
+publishes of the model. Peaks are *dense* (no structured sparsity) and at the vendor's boost
+clock, which a card can exceed by a few percent: whoever rejects on them leaves a margin.
 
-Every row names its source. Sizes are bytes, rates are per second.
+Two questions are asked of a row, and they have different answers. "Can any program be this
+fast?" takes :attr:`Gpu.peaks`, the fastest unit whatever it is. "How long will this kernel
+take?" takes :attr:`Gpu.vector` or :attr:`Gpu.tensor`, the unit the kernel really uses; on
+consumer cards tensor cores that add up in fp32, as Triton's ``tl.dot`` does, run at half rate.
+
+Sizes are bytes, clocks hertz, rates per second.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.resources
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from egg.core.errors import UsageError
 
 KIB = 1024
 MIB = 1024 * KIB
 GB = 10**9
+MEGA = 1e6
 TERA = 1e12
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+VENDORS = ("nvidia", "amd")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What every multiprocessor (or compute unit) of one kind has.
+
+    The three mappings give operations per clock by precision, a multiply-add being two.
+    ``tensor`` is what every card of the architecture reaches with fp32 sums; workstation and
+    data-centre cards of an architecture that also has consumer cards reach twice that.
+    """
+
+    arch: str
+    """The compiler's name for it: ``sm_90``, ``gfx942``."""
+    name: str
+    vendor: str
+    registers_per_sm: int
+    """32-bit registers."""
+    shared_per_sm: int
+    shared_per_block: int
+    """The most one block may ask for (opt-in)."""
+    warps_per_sm: int
+    """Resident at once, at most; so are the blocks."""
+    blocks_per_sm: int
+    vector: Mapping[str, float]
+    tensor: Mapping[str, float]
+    tensor_fp16_accumulation: Mapping[str, float]
+    source: str
+    checked: tuple[str, ...] = field(default=(), repr=False)
+    unverified: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU model. ``peaks`` maps a precision to operations per second; absent means no such unit."""
+    """One GPU model. The peaks map a precision to operations per second; absent means no such unit."""
 
     name: str
     vendor: str
@@ -38,25 +76,52 @@ class Gpu:
     """The compiler's name for it: ``sm_90``, ``gfx942``."""
     sms: int
     """Streaming multiprocessors, or compute units."""
+    clock: float
+    """Boost clock of the vendor's vector peaks."""
     shared_per_block: int
     """The most one block may ask for (opt-in)."""
     shared_per_sm: int
     registers_per_sm: int
     """32-bit registers."""
+    warps_per_sm: int
+    """Resident at once, at most; so are the blocks."""
+    blocks_per_sm: int
     l2_bytes: int
     memory_bytes: int
     bandwidth: float
-    peaks: Mapping[str, float]
+    vector: Mapping[str, float]
+    """Peaks of the ordinary units."""
+    tensor: Mapping[str, float]
+    """Peaks of tensor or matrix cores, sums in fp32 (int32 for int8)."""
     source: str
+    tensor_fp16_accumulation: Mapping[str, float] = field(default_factory=dict)
+    """Peaks of tensor cores with sums in fp16, where that is faster."""
+    tensor_clock: float | None = None
+    """Clock of the tensor peaks, where the vendor takes them at a lower one; fp64 keeps ``clock``."""
+    base_clock: float | None = None
+    checked: tuple[str, ...] = field(default=(), repr=False)
+    """Pages the figures were held against."""
+    unverified: tuple[str, ...] = field(default=(), repr=False)
+    """Columns of the table for which no such page was found."""
     aliases: tuple[str, ...] = field(default=(), repr=False)
     """Other names it goes by, as the driver and people write them. Its architecture's name is among them
     where it is the card meant when only that is given."""
 
     def __post_init__(self) -> None:
-        unknown = set(self.peaks) - set(PRECISIONS)
-        if unknown:
-            raise ValueError(f"{self.name}: unknown precisions {sorted(unknown)}")
-        object.__setattr__(self, "peaks", MappingProxyType(dict(self.peaks)))
+        for unit in ("vector", "tensor", "tensor_fp16_accumulation"):
+            peaks = getattr(self, unit)
+            unknown = set(peaks) - set(PRECISIONS)
+            if unknown:
+                raise ValueError(f"{self.name}: {unit}: unknown precisions {sorted(unknown)}")
+            object.__setattr__(self, unit, MappingProxyType(dict(peaks)))
+
+    @property
+    def peaks(self) -> Mapping[str, float]:
+        """By precision, the fastest unit that takes operands of it: what no program can pass."""
+        units = (self.vector, self.tensor, self.tensor_fp16_accumulation)
+        return MappingProxyType(
+            {p: max(u[p] for u in units if p in u) for p in PRECISIONS if any(p in u for u in units)}
+        )
 
     @property
     def warp_size(self) -> int:
@@ -73,281 +138,197 @@ class Gpu:
         return int(self.arch.removeprefix("sm_")) if self.vendor == "nvidia" else self.arch
 
 
-def _peaks(**tera: float) -> dict[str, float]:
-    return {precision: rate * TERA for precision, rate in tera.items()}
+@dataclass(frozen=True)
+class Table:
+    architectures: Mapping[str, Architecture]
+    gpus: tuple[Gpu, ...]
 
 
-_A100_PEAKS = _peaks(fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312, int8=624)
-_H100_SXM_PEAKS = _peaks(fp64=66.9, fp32=66.9, tf32=494.7, bf16=989.4, fp16=989.4, fp8=1978.9, int8=1978.9)
-_MI300X_PEAKS = _peaks(fp64=163.4, fp32=163.4, tf32=653.7, bf16=1307.4, fp16=1307.4, fp8=2614.9, int8=2614.9)
+@functools.cache
+def table() -> Table:
+    """The table this package ships, read once."""
+    return read_table(importlib.resources.files("egg.hardware").joinpath("gpus.toml").read_text("utf-8"))
 
 
-def _nvidia(
-    name: str,
-    architecture: str,
-    arch: str,
-    sms: int,
-    *,
-    shared_kib: int,
-    l2_mib: int,
-    memory_gb: int,
-    bandwidth_gbs: float,
-    peaks: dict[str, float],
-    source: str,
-    aliases: tuple[str, ...] = (),
-) -> Gpu:
-    """An NVIDIA row: 64Ki registers per SM, and one KiB of shared memory per block kept by the system
-    (Turing, with 64 KiB in all, gives a block everything)."""
-    kept = 0 if arch == "sm_75" else KIB
-    return Gpu(
-        name=name,
-        vendor="nvidia",
-        architecture=architecture,
-        arch=arch,
-        sms=sms,
-        shared_per_block=shared_kib * KIB - kept,
-        shared_per_sm=shared_kib * KIB,
-        registers_per_sm=65536,
-        l2_bytes=l2_mib * MIB,
-        memory_bytes=memory_gb * GB,
-        bandwidth=bandwidth_gbs * GB,
-        peaks=peaks,
-        source=source,
-        aliases=aliases,
-    )
+if TYPE_CHECKING:
+    GPUS: tuple[Gpu, ...]
+    """All rows of the shipped table."""
+else:
 
-
-def _amd(name: str, memory_gb: int, bandwidth_gbs: float, source: str, aliases: tuple[str, ...] = ()) -> Gpu:
-    """A CDNA 3 row: 64 KiB of LDS and 512 KiB of vector registers per compute unit, 4 MiB of L2 on each
-    of eight dies (the runtime reports one die's)."""
-    return Gpu(
-        name=name,
-        vendor="amd",
-        architecture="CDNA 3",
-        arch="gfx942",
-        sms=304,
-        shared_per_block=64 * KIB,
-        shared_per_sm=64 * KIB,
-        registers_per_sm=131072,
-        l2_bytes=32 * MIB,
-        memory_bytes=memory_gb * GB,
-        bandwidth=bandwidth_gbs * GB,
-        peaks=_MI300X_PEAKS,
-        source=source,
-        aliases=aliases,
-    )
-
-
-def _a100(name: str, memory_gb: int, bandwidth_gbs: float, aliases: tuple[str, ...]) -> Gpu:
-    return _nvidia(
-        name,
-        "Ampere",
-        "sm_80",
-        108,
-        shared_kib=164,
-        l2_mib=40,
-        memory_gb=memory_gb,
-        bandwidth_gbs=bandwidth_gbs,
-        peaks=_A100_PEAKS,
-        source="NVIDIA A100 data sheet",
-        aliases=aliases,
-    )
-
-
-GPUS: tuple[Gpu, ...] = (
-    _a100("A100-SXM4-40GB", 40, 1555, ("A100 SXM 40GB", "A100 40GB", "A100-40")),
-    _a100("A100-SXM4-80GB", 80, 2039, ("A100", "A100 SXM", "A100 SXM 80GB", "A100 80GB", "A100-80", "sm_80")),
-    _a100("A100-PCIE-40GB", 40, 1555, ("A100 40GB PCIe",)),
-    _a100("A100-PCIE-80GB", 80, 1935, ("A100 80GB PCIe", "A100 PCIe")),
-    _nvidia(
-        "H100 SXM",
-        "Hopper",
-        "sm_90",
-        132,
-        shared_kib=228,
-        l2_mib=50,
-        memory_gb=80,
-        bandwidth_gbs=3350,
-        peaks=_H100_SXM_PEAKS,
-        source="NVIDIA H100 data sheet",
-        aliases=("H100", "H100 80GB HBM3", "H100 SXM5", "H100 SXM5 80GB", "H100 SXM 80GB", "sm_90"),
-    ),
-    _nvidia(
-        "H100 PCIe",
-        "Hopper",
-        "sm_90",
-        114,
-        shared_kib=228,
-        l2_mib=50,
-        memory_gb=80,
-        bandwidth_gbs=2039,
-        peaks=_peaks(fp64=51.2, fp32=51.2, tf32=378, bf16=756, fp16=756, fp8=1513, int8=1513),
-        source="NVIDIA H100 architecture white paper",
-        aliases=("H100 PCIe 80GB", "H100 80GB PCIe"),
-    ),
-    _nvidia(
-        "H100 NVL",
-        "Hopper",
-        "sm_90",
-        132,
-        shared_kib=228,
-        l2_mib=50,
-        memory_gb=94,
-        bandwidth_gbs=3938,
-        peaks=_peaks(fp64=60, fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1671, int8=1671),
-        source="NVIDIA H100 NVL data sheet",
-    ),
-    _nvidia(
-        "H200",
-        "Hopper",
-        "sm_90",
-        132,
-        shared_kib=228,
-        l2_mib=60,
-        memory_gb=141,
-        bandwidth_gbs=4800,
-        peaks=_H100_SXM_PEAKS,
-        source="NVIDIA H200 data sheet",
-        aliases=("H200 SXM", "H200 141GB HBM3e", "H200 SXM 141GB"),
-    ),
-    _nvidia(
-        "B200",
-        "Blackwell",
-        "sm_100",
-        148,
-        shared_kib=228,
-        l2_mib=126,
-        memory_gb=180,
-        bandwidth_gbs=8000,
-        peaks=_peaks(fp64=40, fp32=80, tf32=1250, bf16=2500, fp16=2500, fp8=5000, int8=5000),
-        source="NVIDIA Blackwell data sheet; the GB200 column where it is the higher of the two",
-        aliases=("B200 SXM", "B200 180GB", "sm_100"),
-    ),
-    _nvidia(
-        "L40S",
-        "Ada Lovelace",
-        "sm_89",
-        142,
-        shared_kib=100,
-        l2_mib=96,
-        memory_gb=48,
-        bandwidth_gbs=864,
-        peaks=_peaks(fp64=1.43, fp32=91.6, tf32=183, bf16=366, fp16=366, fp8=733, int8=733),
-        source="NVIDIA L40S data sheet",
-        aliases=("sm_89",),
-    ),
-    _nvidia(
-        "L4",
-        "Ada Lovelace",
-        "sm_89",
-        58,
-        shared_kib=100,
-        l2_mib=48,
-        memory_gb=24,
-        bandwidth_gbs=300,
-        peaks=_peaks(fp64=0.49, fp32=30.3, tf32=60, bf16=121, fp16=121, fp8=242.5, int8=242.5),
-        source="NVIDIA L4 data sheet",
-    ),
-    _nvidia(
-        "RTX 4090",
-        "Ada Lovelace",
-        "sm_89",
-        128,
-        shared_kib=100,
-        l2_mib=72,
-        memory_gb=24,
-        bandwidth_gbs=1008,
-        peaks=_peaks(fp64=1.29, fp32=82.6, tf32=82.6, bf16=165.2, fp16=330.3, fp8=660.6, int8=660.6),
-        source="NVIDIA Ada GPU architecture white paper",
-        aliases=("4090",),
-    ),
-    _nvidia(
-        "RTX 5090",
-        "Blackwell",
-        "sm_120",
-        170,
-        shared_kib=100,
-        l2_mib=96,
-        memory_gb=32,
-        bandwidth_gbs=1792,
-        peaks=_peaks(fp64=1.64, fp32=104.8, tf32=104.8, bf16=209.5, fp16=419, fp8=838, int8=838),
-        source="NVIDIA RTX Blackwell GPU architecture white paper",
-        aliases=("5090", "sm_120"),
-    ),
-    _nvidia(
-        "RTX 3090",
-        "Ampere",
-        "sm_86",
-        82,
-        shared_kib=100,
-        l2_mib=6,
-        memory_gb=24,
-        bandwidth_gbs=936,
-        peaks=_peaks(fp64=0.556, fp32=35.6, tf32=35.6, bf16=71.2, fp16=142.3, int8=284.7),
-        source="NVIDIA Ampere GA102 architecture white paper",
-        aliases=("3090",),
-    ),
-    _nvidia(
-        "RTX A6000",
-        "Ampere",
-        "sm_86",
-        84,
-        shared_kib=100,
-        l2_mib=6,
-        memory_gb=48,
-        bandwidth_gbs=768,
-        peaks=_peaks(fp64=0.605, fp32=38.7, tf32=77.4, bf16=154.8, fp16=154.8, int8=309.7),
-        source="NVIDIA Ampere GA102 architecture white paper",
-        aliases=("A6000", "sm_86"),
-    ),
-    _nvidia(
-        "A10",
-        "Ampere",
-        "sm_86",
-        72,
-        shared_kib=100,
-        l2_mib=6,
-        memory_gb=24,
-        bandwidth_gbs=600,
-        peaks=_peaks(fp64=0.488, fp32=31.2, tf32=62.5, bf16=125, fp16=125, int8=250),
-        source="NVIDIA A10 data sheet",
-    ),
-    _nvidia(
-        "T4",
-        "Turing",
-        "sm_75",
-        40,
-        shared_kib=64,
-        l2_mib=4,
-        memory_gb=16,
-        bandwidth_gbs=320,
-        peaks=_peaks(fp64=0.254, fp32=8.1, fp16=65, int8=130),
-        source="NVIDIA T4 data sheet",
-        aliases=("sm_75",),
-    ),
-    _amd("MI300X", 192, 5300, "AMD Instinct MI300X data sheet", ("gfx942",)),
-    _amd("MI325X", 256, 6000, "AMD Instinct MI325X data sheet"),
-)
+    def __getattr__(name: str) -> Any:
+        """``GPUS`` is read when it is first asked for, not when this module is imported."""
+        if name == "GPUS":
+            return table().gpus
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def find(name: str) -> Gpu | None:
     """The GPU a name means, or ``None``. Takes what the driver reports (``NVIDIA A100-SXM4-80GB``) and
     what people write (``a100``), but never a near miss: a laptop part or a MIG slice that shares a model
     number has other peaks, and a wrong row is worse than none."""
-    wanted = _key(name)
-    return next((gpu for gpu in GPUS if wanted in {_key(n) for n in (gpu.name, *gpu.aliases)}), None)
+    wanted = name_key(name)
+    return next((gpu for gpu in table().gpus if wanted in _keys(gpu)), None)
 
 
 def resolve(name: str) -> Gpu:
     """Like :func:`find`, for a name the user typed: an unknown one is their mistake to hear about."""
     gpu = find(name)
     if gpu is None:
-        known = ", ".join(g.name for g in GPUS)
+        known = ", ".join(g.name for g in table().gpus)
         raise UsageError(f"unknown GPU: {name!r}", f"known are {known}")
     return gpu
 
 
-def _key(name: str) -> str:
+def name_key(name: str) -> str:
     """Lower case, letters and digits only, without the maker's and the product line's names."""
     words = re.findall(r"[a-z0-9]+", name.lower())
     return "".join(w for w in words if w not in {"nvidia", "amd", "geforce", "instinct", "tesla", "oam"})
+
+
+def _keys(gpu: Gpu) -> set[str]:
+    return {name_key(name) for name in (gpu.name, *gpu.aliases)}
+
+
+def read_table(text: str) -> Table:
+    """A table in the form of ``gpus.toml``; :class:`ValueError` names the row and the column at fault."""
+    data = tomllib.loads(text)
+    stray = set(data) - {"architecture", "gpu"}
+    if stray:
+        raise ValueError(f"GPU table: unknown sections {sorted(stray)}")
+    architectures = {arch: _architecture(arch, row) for arch, row in data.get("architecture", {}).items()}
+    gpus = tuple(_gpu(row, number, architectures) for number, row in enumerate(data.get("gpu", ()), 1))
+    owners: dict[str, Gpu] = {}
+    for gpu in gpus:
+        for key in _keys(gpu):
+            if owners.setdefault(key, gpu) is not gpu:
+                raise ValueError(f"GPU table: gpu {gpu.name}: {key!r} also means {owners[key].name}")
+            if not key:
+                raise ValueError(f"GPU table: gpu {gpu.name}: aliases: one of them names no model")
+    return Table(MappingProxyType(architectures), gpus)
+
+
+class _Row:
+    """One row of the table; every column is taken once, and what is left over was misspelt."""
+
+    def __init__(self, where: str, columns: Mapping[str, Any]) -> None:
+        self._where, self._left = where, dict(columns)
+
+    def fault(self, column: str, what: str) -> ValueError:
+        return ValueError(f"GPU table: {self._where}: {column}: {what}")
+
+    def text(self, column: str) -> str:
+        value = self._left.pop(column, None)
+        if not isinstance(value, str) or not value.strip():
+            raise self.fault(column, f"expected a text, found {value!r}")
+        return value
+
+    def texts(self, column: str) -> tuple[str, ...]:
+        value = self._left.pop(column, [])
+        if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
+            raise self.fault(column, f"expected a list of texts, found {value!r}")
+        return tuple(value)
+
+    def number(self, column: str) -> float:
+        return self._positive(column, self._left.pop(column, None))
+
+    def optional(self, column: str) -> float | None:
+        return self.number(column) if column in self._left else None
+
+    def whole(self, column: str) -> int:
+        value = self.number(column)
+        if value != int(value):
+            raise self.fault(column, f"expected a whole number, found {value!r}")
+        return int(value)
+
+    def peaks(self, column: str, scale: float = 1.0) -> dict[str, float]:
+        value = self._left.pop(column, {})
+        if not isinstance(value, dict):
+            raise self.fault(column, f"expected rates by precision, found {value!r}")
+        for precision in value:
+            if precision not in PRECISIONS:
+                raise self.fault(column, f"{precision!r} is none of {', '.join(PRECISIONS)}")
+        return {p: self._positive(f"{column}.{p}", rate) * scale for p, rate in value.items()}
+
+    def nothing_left(self) -> None:
+        for column in self._left:
+            raise self.fault(column, "unknown column")
+
+    def _positive(self, column: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise self.fault(column, f"expected a positive number, found {value!r}")
+        return value
+
+
+def _architecture(arch: str, columns: Mapping[str, Any]) -> Architecture:
+    row = _Row(f"architecture {arch}", columns)
+    vendor = row.text("vendor")
+    if vendor not in VENDORS:
+        raise row.fault("vendor", f"unknown: {vendor!r}; known are {', '.join(VENDORS)}")
+    made = Architecture(
+        arch=arch,
+        name=row.text("name"),
+        vendor=vendor,
+        registers_per_sm=row.whole("registers_per_sm"),
+        shared_per_sm=row.whole("shared_per_sm_kib") * KIB,
+        shared_per_block=row.whole("shared_per_block_kib") * KIB,
+        warps_per_sm=row.whole("warps_per_sm"),
+        blocks_per_sm=row.whole("blocks_per_sm"),
+        **{unit: MappingProxyType(peaks) for unit, peaks in _units(row, 1.0)},
+        source=row.text("source"),
+        checked=row.texts("checked"),
+        unverified=_columns(row, columns),
+    )
+    row.nothing_left()
+    if "fp32" not in made.vector:
+        raise row.fault("vector", "fp32 is missing")
+    return made
+
+
+def _gpu(columns: Mapping[str, Any], number: int, architectures: Mapping[str, Architecture]) -> Gpu:
+    row = _Row(f"gpu {columns.get('name', f'number {number}')}", columns)
+    arch = row.text("arch")
+    if arch not in architectures:
+        raise row.fault("arch", f"no [architecture.{arch}]; known are {', '.join(architectures)}")
+    kind = architectures[arch]
+    tensor_clock, base_clock = row.optional("tensor_clock_mhz"), row.optional("base_clock_mhz")
+    made = Gpu(
+        name=row.text("name"),
+        vendor=kind.vendor,
+        architecture=kind.name,
+        arch=arch,
+        sms=row.whole("sms"),
+        clock=row.number("clock_mhz") * MEGA,
+        tensor_clock=tensor_clock and tensor_clock * MEGA,
+        base_clock=base_clock and base_clock * MEGA,
+        shared_per_block=kind.shared_per_block,
+        shared_per_sm=kind.shared_per_sm,
+        registers_per_sm=kind.registers_per_sm,
+        warps_per_sm=kind.warps_per_sm,
+        blocks_per_sm=kind.blocks_per_sm,
+        l2_bytes=row.whole("l2_mib") * MIB,
+        memory_bytes=row.whole("memory_gb") * GB,
+        bandwidth=row.number("bandwidth_gbs") * GB,
+        **dict(_units(row, TERA)),
+        source=row.text("source"),
+        checked=row.texts("checked"),
+        unverified=_columns(row, columns),
+        aliases=row.texts("aliases"),
+    )
+    row.nothing_left()
+    if "fp32" not in made.vector:
+        raise row.fault("vector", "fp32 is missing")
+    return made
+
+
+def _units(row: _Row, scale: float) -> Iterator[tuple[str, dict[str, float]]]:
+    for unit in ("vector", "tensor", "tensor_fp16_accumulation"):
+        yield unit, row.peaks(unit, scale)
+
+
+def _columns(row: _Row, columns: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns a row calls unverified, which must be its own."""
+    named = row.texts("unverified")
+    for column in named:
+        if column not in columns:
+            raise row.fault("unverified", f"{column!r} is no column of this row")
+    return named

@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from egg.core.codec import from_json
-from egg.core.evaluation import KernelResources
+from egg.core.resources import KernelResources
 from egg.evaluator import exchange
 from egg.evaluator.exam import Exam, Refused
 

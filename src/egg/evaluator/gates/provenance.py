@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from egg.core.codec import from_json
 from egg.core.policy import LibraryCalls
+from egg.core.resources import KernelResources
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.ops import Recorder, alike, fingerprint
 from egg.evaluator.process.child import Fault
@@ -17,6 +19,7 @@ from egg.evaluator.reference import Case, same_values
 
 FIG_LEAF = "a kernel beside the whole PyTorch program is no rewrite: take over at least one of its operations"
 
+KERNELS_SECONDS = 60.0
 LEAST_SHARE = 0.005
 """Of the GPU time: a fused tail behind a library's product takes several times that."""
 
@@ -58,6 +61,8 @@ def run(exam: Exam) -> dict[str, Any]:
     own = set(first["launches"]) | set(second["launches"])
     _check_kernels_matter(exam, case, normal, sorted(own))
     exam.provenance = {"kernels": launches, "library_ops": library, "own_share": None}
+    if exam.device.type == "cuda":
+        _read_kernels(exam, case)
     if exam.care.profile and exam.device.type == "cuda":
         share = exam.provenance["own_share"] = _own_share(exam, case, own)
         if share is not None and share < LEAST_SHARE:
@@ -122,6 +127,31 @@ def _check_kernels_matter(exam: Exam, case: Case, normal: list[torch.Tensor], ke
             FIG_LEAF,
         )
     exam.fresh()
+
+
+def _read_kernels(exam: Exam, case: Case) -> None:
+    """Have the candidate's process describe its kernels as they were compiled for this GPU.
+
+    The candidate could forge all of it, so it is information for whoever writes the next
+    kernel and no verdict rests on it: where it fails there are no descriptions, and a warning,
+    and a new process goes on as if nothing had been asked.
+    """
+    try:
+        reply = exam.request(
+            "kernels",
+            KERNELS_SECONDS,
+            inputs=case.structure,
+            slots=[s.to_json() for s in exam.sets[0].inputs],
+            seed=0,
+        )
+    except Fault as fault:
+        exam.warnings.append(f"the kernels could not be described: {fault}"[:300])
+        exam.restart()
+    else:
+        exam.kernels = tuple(from_json(KernelResources, kernel) for kernel in reply["kernels"])
+        if reply["unread"] > 0:
+            exam.warnings.append(f"{reply['unread']} kernels more were launched than described")
+        exam.fresh()
 
 
 def _own_share(exam: Exam, case: Case, own: set[str]) -> float | None:

@@ -6,13 +6,14 @@ Two steps, both meant for the untrusted worker process of a machine without a GP
    records every Triton launch instead of performing it;
 2. :func:`compile_launch` and :func:`compile_all` hand what was recorded to the Triton
    compiler with an explicit target and read registers, spills, shared memory and the
-   instruction mix from the binary.
+   instruction mix from the binary, and the work of the launch from Triton's IR.
 
 Nothing measured comes out of here: only what the compiler decided.
 """
 
 from egg.evaluator.offline.capture import capture
 from egg.evaluator.offline.compile import compile_all, compile_launch
+from egg.evaluator.offline.describe import describe_kernel
 from egg.evaluator.offline.launch import Capture, CaptureUnsupported, CompileFailed, Launch
 from egg.evaluator.offline.target import GpuTarget, resolve_target
 
@@ -25,5 +26,6 @@ __all__ = [
     "capture",
     "compile_all",
     "compile_launch",
+    "describe_kernel",
     "resolve_target",
 ]

@@ -22,8 +22,9 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 
 from egg.core.errors import MachineError
-from egg.core.evaluation import KernelResources
+from egg.core.resources import KernelResources
 from egg.evaluator.offline.compile import Refused, compile_kernel
+from egg.evaluator.offline.describe import ttir_of
 from egg.evaluator.offline.fakecuda import pretended_cuda
 from egg.evaluator.offline.fakedriver import Recorder, Trace, recording_launches
 from egg.evaluator.offline.faketensors import CountOutsideOps, Inside, PretendCuda, describe, move_parameters
@@ -43,6 +44,7 @@ class CompileOnce:
     def __init__(self, target: GpuTarget, timeout_s: float, budget_s: float) -> None:
         self.target, self.timeout_s, self.left_s = target, timeout_s, budget_s
         self.outcomes: dict[str, KernelResources | CompileFailed] = {}
+        self.ttir: dict[str, str] = {}
         self.refusals: list[tuple[BaseException, CompileFailed]] = []
         self._answers: dict[str, tuple[Any, BaseException | None]] = {}
 
@@ -65,7 +67,7 @@ class CompileOnce:
             return None, refused.error
         finally:
             self.left_s -= time.monotonic() - start
-        self.outcomes[launch.key] = resources
+        self.outcomes[launch.key], self.ttir[launch.key] = resources, ttir_of(kernel)
         return kernel, None
 
 
@@ -121,6 +123,7 @@ def capture(
         outputs=described,
         first_call_launches=first.launches,
         compiled=compiler.outcomes,
+        ttir=compiler.ttir,
     )
 
 

@@ -21,12 +21,13 @@ from triton.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
-from egg.core.evaluation import KernelResources
+from egg.core.resources import KernelResources
+from egg.evaluator.offline.describe import resources_of, ttir_of
 from egg.evaluator.offline.launch import Capture, CompileFailed, Launch
-from egg.evaluator.offline.machinecode import code_hash
 from egg.evaluator.offline.resources import read_usage
 from egg.evaluator.offline.seams import replaced
 from egg.evaluator.offline.target import GpuTarget, resolve_target
+from egg.evaluator.work.count import count_work
 
 _MAX_THREADS = 1_024
 _MAX_GRID = (2**31 - 1, 65_535, 65_535)
@@ -65,9 +66,10 @@ def compile_launch(launch: Launch, target: str | GpuTarget, timeout_s: float = 1
     is the only bound.
     """
     try:
-        return compile_kernel(launch, resolve_target(target), timeout_s)[1]
+        kernel, resources = compile_kernel(launch, resolve_target(target), timeout_s)
     except Refused as refused:
         raise refused.failure from refused.error
+    return replace(resources, work=count_work(ttir_of(kernel), launch.arguments, launch.grid))
 
 
 def compile_all(
@@ -76,8 +78,8 @@ def compile_all(
     """Compile every distinct specialisation of a capture once.
 
     Launches that compile to the same binary share a row: ``launches`` adds them up, ``grid``
-    is the largest of theirs. What the capture compiled for the same target is not compiled
-    again.
+    and ``work`` are those of the largest. What the capture compiled for the same target is not
+    compiled again.
     """
     resolved = resolve_target(target)
     known = capture.compiled if capture.target == resolved else {}
@@ -86,17 +88,19 @@ def compile_all(
         groups.setdefault(launch.key, []).append(launch)
     rows = []
     for key, launches in groups.items():
-        largest = max(launches, key=lambda launch: launch.programs)
+        largest = max(launches, key=lambda launch: launch.size)
         _check_grid(largest, resolved)
         outcome = known.get(key) or compile_launch(largest, resolved, timeout_s)
         if isinstance(outcome, CompileFailed):
             raise outcome
+        if key in known:
+            outcome = replace(outcome, work=count_work(capture.ttir[key], largest.arguments, largest.grid))
         rows.append(replace(outcome, grid=largest.grid, launches=sum(launch.count for launch in launches)))
     return tuple(rows)
 
 
 def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple[Any, KernelResources]:
-    """The compiled kernel and its resources; :class:`Refused` where there is none."""
+    """The compiled kernel and its resources without its work; :class:`Refused` where there is none."""
     deadline = time.monotonic() + timeout_s
     diagnostics: list[str] = []
     try:
@@ -113,19 +117,7 @@ def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple
         raise Refused(CompileFailed(launch.kernel, target.name, reason, "timeout"), None) from None
     except _COMPILER_ERRORS as error:
         raise Refused(_explain(launch, target, error, "".join(diagnostics)), error) from error
-    return kernel, KernelResources(
-        name=launch.kernel,
-        grid=launch.grid,
-        registers=usage.registers,
-        spill_bytes=usage.spill_bytes,
-        shared_bytes=metadata.shared,
-        num_warps=metadata.num_warps,
-        num_stages=metadata.num_stages,
-        tensor_core_instructions=usage.tensor_core_instructions,
-        widest_load_bits=usage.widest_load_bits,
-        launches=launch.count,
-        code=code_hash(kernel),
-    )
+    return kernel, resources_of(kernel, usage, name=launch.kernel, grid=launch.grid, launches=launch.count)
 
 
 def _source(launch: Launch) -> Any:

@@ -29,6 +29,7 @@ from triton.runtime.jit import JITFunction
 from egg.evaluator.offline.launch import CompileFailed, Launch
 from egg.evaluator.offline.seams import replaced
 from egg.evaluator.offline.target import GpuTarget
+from egg.evaluator.work.arguments import argument_forms
 
 DEVICE = 0
 """Index of the one device there is."""
@@ -46,7 +47,10 @@ class Trace:
     def add(self, launch: Launch) -> None:
         slot = (launch.key, launch.grid)
         seen = self._launches.get(slot)
-        self._launches[slot] = replace(seen, count=seen.count + launch.count) if seen else launch
+        if seen is not None:
+            largest = max(seen, launch, key=lambda launch: launch.size)
+            launch = replace(largest, count=seen.count + launch.count)
+        self._launches[slot] = launch
 
     def extend(self, other: Trace) -> None:
         for launch in other.launches:
@@ -135,8 +139,12 @@ class RecordedKernel:
     def launch_metadata(self, *_: Any) -> None:
         return None
 
-    def run(self, x: int, y: int, z: int, *_: Any) -> None:
-        launch = replace(self._launch, grid=(int(x), int(y), int(z)))
+    def run(self, x: int, y: int, z: int, *rest: Any) -> None:
+        """Triton hands over the stream, handles and hooks, and behind them every argument of the kernel."""
+        names = list(self._launch.signature)
+        given = dict(zip(names, rest[-len(names) :], strict=True)) if 0 < len(names) <= len(rest) else {}
+        grid = (int(x), int(y), int(z))
+        launch = replace(self._launch, grid=grid, arguments=argument_forms(given))
         _, refusal = self._recorder.compiler(launch)
         if refusal is not None:
             raise refusal
@@ -144,7 +152,7 @@ class RecordedKernel:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         x, y, z = (*grid, 1, 1)[:3]
-        return lambda *args, **kwargs: self.run(x, y, z)
+        return lambda *args, **kwargs: self.run(x, y, z, *args)
 
     def _init_handles(self) -> None:
         _, refusal = self._recorder.compiler(self._launch)

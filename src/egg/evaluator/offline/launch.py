@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from egg.core.evaluation import KernelResources
+from egg.core.resources import KernelResources
 from egg.evaluator.offline.target import GpuTarget
+from egg.evaluator.work.arguments import Argument, heft
 
 
 class CaptureUnsupported(Exception):
@@ -64,10 +65,17 @@ class Launch:
     num_ctas: int
     options: Mapping[str, Any]
     count: int = 1
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    """What it was launched with, by parameter name."""
 
     @property
     def programs(self) -> int:
         return prod(self.grid)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """To tell the larger of two launches of one kernel: by programs, then by the bytes it is given."""
+        return self.programs, heft(self.arguments)
 
     @property
     def named_constexprs(self) -> dict[str, Any]:
@@ -92,3 +100,5 @@ class Capture:
     first_call_launches: tuple[Launch, ...] = ()
     compiled: Mapping[str, KernelResources | CompileFailed] = field(default_factory=dict, repr=False)
     """What was compiled on the way, by :attr:`Launch.key`, for ``target``."""
+    ttir: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Triton's IR of what was compiled, by the same key: the work of a launch is counted in it."""

@@ -9,23 +9,40 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import triton.backends
 
 from egg.core.errors import MachineError
+from egg.core.resources import InstructionMix
+from egg.evaluator.offline.loops import looped_instructions
 
 _USAGE = re.compile(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)\s+LOCAL:(\d+)")
 _OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
-_TENSOR_CORE = re.compile(r"^(?:UTC)?(?:[BDHIOQ]|OMX|QX)G?MMA\b")
-_GLOBAL_LOAD = re.compile(r"^(?:LDG|LDGSTS|LD)\b")
-_BULK_LOAD = re.compile(r"^(?:UTMALDG|UBLKCP)\b")
+_TENSOR_CORE = re.compile(r"(?:UTC)?(?:[BDHIOQ]|OMX|QX)G?MMA\b")
+_WARP_GROUP = re.compile(r"(?:UTC\w*MMA|[BDHIOQ]GMMA)\b")
+_ARITHMETIC = re.compile(r"[FHD](?:FMA|ADD|MUL)(?:2|32I|2_32I)?\b")
+_GLOBAL_LOAD = re.compile(r"(?:LDG|LD)\b")
+_GLOBAL_STORE = re.compile(r"(?:STG|ST|UTMASTG)\b")
+_SHARED_LOAD = re.compile(r"LDSM?\b")
+_SHARED_STORE = re.compile(r"STSM?\b")
+_LOCAL = re.compile(r"(?:LDL|STL)\b")
+_ASYNC_COPY = re.compile(r"(?:LDGSTS|UTMALDG|UBLKCP)\b")
+_BULK = re.compile(r"(?:UTMALDG|UTMASTG|UBLKCP)\b")
+_ATOMIC = re.compile(r"(?:ATOMG?|REDG?|UTMAREDG)\b")
+_BARRIER = re.compile(r"(?:BAR|UCGABAR\w*)\b")
+_SHUFFLE = re.compile(r"(?:SHFL|REDUX)\b")
 
-_AMD_LOAD = re.compile(r"^\s*(?:global|buffer|flat)_load_(?:lds_)?(\w+)", re.MULTILINE)
-_AMD_TENSOR_CORE = re.compile(r"^\s*v_(?:mfma|smfmac|wmma|swmmac)_", re.MULTILINE)
-_AMD_BITS = {"ubyte": 8, "sbyte": 8, "ushort": 16, "sshort": 16, "short": 16, "dword": 32}
+_AMD_OPCODE = re.compile(r"^\s+((?:v|s|ds|global|buffer|flat|scratch)_\w+)", re.MULTILINE)
+_AMD_MEMORY = re.compile(r"(?:global|buffer|flat)_(load|store)_(lds_)?(\w+)")
+_AMD_TENSOR_CORE = re.compile(r"v_(?:mfma|smfmac|wmma|swmmac)_")
+_AMD_ARITHMETIC = re.compile(r"v_(?:pk_)?(?:fmac?|fmamk|fmaak|add|sub|subrev|mul|mad|mac)_f(?:16|32|64)")
+_AMD_SPECIAL = re.compile(r"v_(?:exp|log|rcp|rsq|sqrt|sin|cos)_(?:iflag_)?f(?:16|32|64)")
+_AMD_SHUFFLE = re.compile(r"(?:ds_(?:bpermute|permute|swizzle)_|v_\w+_dpp\b|v_permlane)")
+_AMD_BITS = {"ubyte": 8, "sbyte": 8, "ushort": 16, "sshort": 16, "short": 16, "byte": 8, "dword": 32}
 
 
 @dataclass(frozen=True)
@@ -41,6 +58,7 @@ class Usage:
     spill_bytes: int
     tensor_core_instructions: int
     widest_load_bits: int
+    instructions: InstructionMix | None = None
 
 
 def read_usage(kernel: Any, timeout_s: float) -> Usage:
@@ -55,24 +73,59 @@ def _read_cubin(cubin: bytes, timeout_s: float) -> Usage:
         file.write(cubin)
         file.flush()
         usage = _USAGE.search(_run_tool("cuobjdump", "--dump-resource-usage", file.name, timeout_s))
-        opcodes = _OPCODE.findall(_run_tool("nvdisasm", "-c", file.name, timeout_s))
+        text = _run_tool("nvdisasm", "-c", file.name, timeout_s)
+    opcodes = _OPCODE.findall(text)
     if usage is None or not opcodes:
         raise MachineError("the bundled disassembler said nothing of a kernel", "is Triton's wheel complete?")
     registers, stack, _, local = map(int, usage.groups())
     return Usage(
         registers=registers,
         spill_bytes=max(stack, local),
-        tensor_core_instructions=sum(bool(_TENSOR_CORE.match(op)) for op in opcodes),
-        widest_load_bits=max((_load_bits(op) for op in opcodes), default=0),
+        tensor_core_instructions=_how_many(_TENSOR_CORE, opcodes),
+        widest_load_bits=max(map(_widest_of, opcodes)),
+        instructions=replace(sass_mix(opcodes), looped=looped_instructions(text)),
     )
 
 
-def _load_bits(opcode: str) -> int:
+def sass_mix(opcodes: Sequence[str]) -> InstructionMix:
+    """Count the instructions of a kernel for NVIDIA, given as opcodes with their suffixes (``LDG.E.128``)."""
+    loads = [_bits(op) for op in opcodes if _GLOBAL_LOAD.match(op)]
+    copies = [op for op in opcodes if _ASYNC_COPY.match(op)]
+    stores = [128 if _BULK.match(op) else _bits(op) for op in opcodes if _GLOBAL_STORE.match(op)]
+    return InstructionMix(
+        total=sum(op != "NOP" for op in opcodes),
+        tensor_core=_how_many(_TENSOR_CORE, opcodes),
+        arithmetic=_how_many(_ARITHMETIC, opcodes),
+        special=sum(op.startswith("MUFU") for op in opcodes),
+        global_loads=len(loads),
+        global_stores=len(stores),
+        shared_loads=_how_many(_SHARED_LOAD, opcodes),
+        shared_stores=_how_many(_SHARED_STORE, opcodes),
+        local=_how_many(_LOCAL, opcodes),
+        async_copies=_how_many(_ASYNC_COPY, opcodes),
+        atomics=_how_many(_ATOMIC, opcodes),
+        barriers=_how_many(_BARRIER, opcodes),
+        shuffles=_how_many(_SHUFFLE, opcodes),
+        narrowest_load_bits=min(loads, default=0),
+        widest_store_bits=max(stores, default=0),
+        warp_group=_how_many(_WARP_GROUP, opcodes),
+        narrowest_copy_bits=min((128 if _BULK.match(op) else _bits(op) for op in copies), default=0),
+    )
+
+
+def _how_many(kind: re.Pattern[str], opcodes: Sequence[str]) -> int:
+    return sum(bool(kind.match(op)) for op in opcodes)
+
+
+def _widest_of(opcode: str) -> int:
     """Bits one thread reads from global memory with a SASS instruction; 0 where it does not."""
-    if _BULK_LOAD.match(opcode):
+    if opcode.startswith(("UTMALDG", "UBLKCP")):
         return 128
-    if not _GLOBAL_LOAD.match(opcode):
-        return 0
+    return _bits(opcode) if _GLOBAL_LOAD.match(opcode) or opcode.startswith("LDGSTS") else 0
+
+
+def _bits(opcode: str) -> int:
+    """Width of a load or store by its suffixes; without one it is 32."""
     for part in opcode.split("."):
         if part in ("256", "128", "64"):
             return int(part)
@@ -88,15 +141,44 @@ def _read_amdgcn(text: str) -> Usage:
         found = re.search(rf"^\s*\.{key}:\s+(\d+)", text, re.MULTILINE)
         return int(found.group(1)) if found else 0
 
+    opcodes = _AMD_OPCODE.findall(text)
+    touched = [found for op in opcodes if (found := _AMD_MEMORY.match(op))]
     return Usage(
         registers=noted("vgpr_count"),
         spill_bytes=noted("private_segment_fixed_size"),
-        tensor_core_instructions=len(_AMD_TENSOR_CORE.findall(text)),
-        widest_load_bits=max((_amd_load_bits(width) for width in _AMD_LOAD.findall(text)), default=0),
+        tensor_core_instructions=_how_many(_AMD_TENSOR_CORE, opcodes),
+        widest_load_bits=max((_amd_bits(m[3]) for m in touched if m[1] == "load"), default=0),
+        instructions=_amd_mix(opcodes, touched),
     )
 
 
-def _amd_load_bits(width: str) -> int:
+def _amd_mix(opcodes: Sequence[str], touched: Sequence[re.Match[str]]) -> InstructionMix:
+    loads = [_amd_bits(m[3]) for m in touched if m[1] == "load" and not m[2]]
+    stores = [_amd_bits(m[3]) for m in touched if m[1] == "store"]
+
+    def starting(*prefixes: str) -> int:
+        return sum(op.startswith(prefixes) for op in opcodes)
+
+    return InstructionMix(
+        total=sum(op not in ("s_nop", "s_code_end") for op in opcodes),
+        tensor_core=_how_many(_AMD_TENSOR_CORE, opcodes),
+        arithmetic=_how_many(_AMD_ARITHMETIC, opcodes),
+        special=_how_many(_AMD_SPECIAL, opcodes),
+        global_loads=len(loads),
+        global_stores=len(stores),
+        shared_loads=starting("ds_read", "ds_load"),
+        shared_stores=starting("ds_write", "ds_store"),
+        local=starting("scratch_load", "scratch_store"),
+        async_copies=sum(bool(m[2]) for m in touched),
+        atomics=starting("global_atomic", "buffer_atomic", "flat_atomic"),
+        barriers=starting("s_barrier"),
+        shuffles=_how_many(_AMD_SHUFFLE, opcodes),
+        narrowest_load_bits=min(loads, default=0),
+        widest_store_bits=max(stores, default=0),
+    )
+
+
+def _amd_bits(width: str) -> int:
     """``dwordx4`` (CDNA) or ``b128`` (RDNA, newer CDNA) to bits."""
     if found := re.fullmatch(r"dwordx(\d+)", width):
         return 32 * int(found.group(1))

@@ -148,7 +148,7 @@ class Child:
             raise self._ended(
                 Fault("limits.timeout", "no answer within the time limit; the process was killed")
             )
-        resident = _resident(self.pid)
+        resident = resident_bytes(self.pid)
         if resident > self._limits.resident:
             raise self._ended(
                 Fault(
@@ -322,7 +322,8 @@ def _exists(pid: int) -> bool:
         return False
 
 
-def _resident(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """Memory that a process occupies; 0 where it has ended."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

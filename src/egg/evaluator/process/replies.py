@@ -1,15 +1,18 @@
 """What a worker's replies must look like. A reply of another form is the candidate's forgery, not our bug.
 
 A form is a Python type, a list of one form (any number of such), a dict of one form under
-``str`` (any keys), or a :class:`Fields` that names the keys. Numbers must be finite, except
-where an output may rightly be none.
+``str`` (any keys), a :class:`Fields` that names the keys, or a :class:`Maybe` that may be
+missing its value. Numbers must be finite, except where an output may rightly be none.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
+
+from egg.core.resources import Access, InstructionMix, KernelWork
 
 
 @dataclass(frozen=True)
@@ -20,20 +23,43 @@ class Fields:
     optional: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Maybe:
+    """``null``, or a value of this form."""
+
+    form: Any
+
+
 def fields(optional: dict[str, Any] | None = None, **required: Any) -> Fields:
     return Fields(required, optional or {})
 
 
 ANY_NUMBER = "a number, NaN or infinity"
+AMOUNT = "a number that is not negative, and below LARGEST"
+COUNT = "a whole number that is not negative, and below MOST_COUNTED"
+GRID = "at most three counts"
 LARGEST = 1 << 63
 """Beyond it an integer is no count of anything, and may be too long for arithmetic."""
+MOST_COUNTED = 1 << 40
+"""Of programs, instructions, registers: products of several such numbers stay within a float's range."""
+
+
+def fields_of(cls: type, **others: Any) -> Fields:
+    """All fields of a dataclass of counts: numbers are amounts, ``others`` have their own forms."""
+    plain = {"float": AMOUNT, "int": COUNT, "bool": bool, "str": str}
+    return Fields({f.name: others.get(f.name) or plain[str(f.type)] for f in dataclasses.fields(cls)}, {})
+
 
 OUTPUT = fields(
     {"shape": [int], "dtype": str, "device": str, "layout": str, "number": ANY_NUMBER}, path=str, type=str
 )
+ACCESS = fields_of(Access)
+WORK = fields_of(KernelWork, tensor_flops={str: AMOUNT}, accesses=[ACCESS])
+INSTRUCTIONS = fields_of(InstructionMix)
 RESOURCES = fields(
-    name=str, grid=[int], registers=int, spill_bytes=int, shared_bytes=int, num_warps=int, num_stages=int,
-    tensor_core_instructions=int, widest_load_bits=int, launches=int,
+    {"code": str, "instructions": Maybe(INSTRUCTIONS), "work": Maybe(WORK)},
+    name=str, grid=GRID, registers=COUNT, spill_bytes=COUNT, shared_bytes=COUNT, num_warps=COUNT,
+    num_stages=COUNT, tensor_core_instructions=COUNT, widest_load_bits=COUNT, launches=COUNT,
 )  # fmt: skip
 BUILT = fields(state={str: fields(shape=[int], dtype=str)}, parameters=[str])
 FINGERPRINT = (int, float, float)
@@ -46,6 +72,7 @@ REPLIES: dict[str, Any] = {
     ),
     "recheck": fields(outputs=[OUTPUT]),
     "time": fields(milliseconds=[float]),
+    "kernels": fields(kernels=[RESOURCES], unread=int),
     "profile": fields(microseconds={str: float}, streams=[int]),
     "capture": fields({"unsupported": str}, kernels=[RESOURCES], launched=bool),
     "canary": fields(healthy=bool),
@@ -60,6 +87,8 @@ def fits(value: Any, form: Any) -> bool:
             and all(key in value and fits(value[key], inner) for key, inner in form.required.items())
             and all(fits(value[key], inner) for key, inner in form.optional.items() if key in value)
         )
+    if isinstance(form, Maybe):
+        return value is None or fits(value, form.form)
     if isinstance(form, list):
         return isinstance(value, list) and all(fits(item, form[0]) for item in value)
     if isinstance(form, tuple):
@@ -67,6 +96,12 @@ def fits(value: Any, form: Any) -> bool:
     if isinstance(form, dict):
         inner = form[str]
         return isinstance(value, dict) and all(fits(item, inner) for item in value.values())
+    if form == AMOUNT:
+        return fits(value, float) and 0 <= value < LARGEST
+    if form == GRID:
+        return isinstance(value, list) and len(value) <= 3 and all(fits(size, COUNT) for size in value)
+    if form == COUNT:
+        return type(value) is int and 0 <= value < MOST_COUNTED
     if form is int or (type(value) is int and form in (float, ANY_NUMBER)):
         return type(value) is int and abs(value) < LARGEST
     if form is float:

@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -58,7 +59,7 @@ def _bear_children(control: Channel, kind: str, cache: str) -> None:
         pid = os.fork()
         if pid == 0:
             control.close()
-            _guarded(lambda r=request, s=sock, o=output: _warden(r, s, o, worker.main))
+            run_and_exit(lambda r=request, s=sock, o=output: _warden(r, s, o, worker.main))
         os.close(sock)
         os.close(output)
         control.send({"warden": pid})
@@ -80,18 +81,18 @@ def _warden(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
     _furnish(scratch, request["cache"], uid)
     worker = os.fork()
     if worker == 0:
-        _guarded(lambda: _worker(request, sock, output, work))
+        run_and_exit(lambda: _worker(request, sock, output, work))
     os.close(sock)
     os.close(output)
-    while not _ended(worker) and signal.sigwait(ENDINGS) != signal.SIGTERM:
+    while not has_ended(worker) and signal.sigwait(ENDINGS) != signal.SIGTERM:
         pass
-    _kill_all(uid)
+    kill_descendants(uid)
     shutil.rmtree(scratch, ignore_errors=True)
     if uid is not None:
-        _sweep(uid)
+        sweep(uid)
 
 
-def _ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a child has ended; it is left to be reaped."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
@@ -131,10 +132,10 @@ def _worker(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
     work(_channel(sock), means)
 
 
-def _kill_all(uid: int | None) -> None:
+def kill_descendants(uid: int | None) -> None:
     """SIGKILL every descendant, again and again until none is left."""
     for _ in range(200):
-        victims = _descendants(os.getpid())
+        victims = descendants(os.getpid())
         if not victims:
             return
         if uid is not None:
@@ -155,18 +156,18 @@ def _kill_user(uid: int) -> None:
     """kill(-1) as that user reaches all its processes at once: a fork bomb cannot outrun it."""
     killer = os.fork()
     if killer == 0:
-        _guarded(lambda: (os.setresuid(uid, uid, uid), os.kill(-1, signal.SIGKILL)))
+        run_and_exit(lambda: (os.setresuid(uid, uid, uid), os.kill(-1, signal.SIGKILL)))
     with contextlib.suppress(ChildProcessError):
         os.waitpid(killer, 0)
 
 
-def _sweep(uid: int) -> None:
-    """Remove what a user left in memory that outlives processes: where it could write besides its own."""
-    for folder in SHARED_FOLDERS:
+def sweep(uid: int, folders: Sequence[str] = SHARED_FOLDERS, keep: str = "") -> None:
+    """Remove what a user left where others may write too, and where it outlives processes; not ``keep``."""
+    for folder in folders:
         with contextlib.suppress(OSError):
             for entry in os.scandir(folder):
                 with contextlib.suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid != uid:
+                    if entry.stat(follow_symlinks=False).st_uid != uid or entry.path == keep:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         shutil.rmtree(entry.path, ignore_errors=True)
@@ -174,7 +175,8 @@ def _sweep(uid: int) -> None:
                         os.unlink(entry.path)
 
 
-def _descendants(root: int) -> list[int]:
+def descendants(root: int) -> list[int]:
+    """Every process below ``root``: its children and theirs, those that only wait to be reaped by it too."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -190,7 +192,7 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
-def _guarded(body: Any) -> None:
+def run_and_exit(body: Any) -> None:
     """Run ``body`` in a forked child that must never return into the parent's code."""
     code = 70
     try:

@@ -10,30 +10,30 @@ name, except that the batch is the first thing to shrink because it changes the 
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.knobs import SIZE, find_knobs, odd_neighbours, rewritten
+from egg.evaluator.task.meta import (
+    PROBE_SECONDS,
+    Meter,
+    OutOfTime,
+    WholeRecurrence,
+    distinct_bytes,
+    on_meta,
+)
 from egg.evaluator.task.program import Program, outputs_of
 
 FLOORS = ((16, SIZE), (8, SIZE), (8, 16), (2, 8))
 """Passes of the search: (never below, only knobs that start at or above)."""
-PROBE_SECONDS = 3.0
 SEARCH_SECONDS = 60.0
 
 Sizes = tuple[int, ...]
@@ -127,23 +127,8 @@ def cost_of(task: Task, seconds: float = PROBE_SECONDS) -> Cost:
         held = [*given, *module.parameters(), *module.buffers()]
         outputs = [t for _, t in outputs_of(value) if isinstance(t, torch.Tensor)]
     elements = meter.elements + sum(t.numel() for t in held)
-    least_bytes = sum(t.numel() * t.element_size() for t in (*given, *module.parameters(), *outputs))
+    least_bytes = distinct_bytes(held) + distinct_bytes(outputs)
     return Cost(meter.flops, elements, least_bytes, tuple(tuple(t.shape) for t in (*held, *outputs)))
-
-
-def on_meta(program: Program) -> nn.Module:
-    """The module without data; one whose constructor looks at data is built on the CPU first."""
-    meta = torch.device("meta")
-    try:
-        with meta:
-            return program.build(0, meta, Precision.MATCH)
-    except TaskError:
-        with _NoDraws():
-            return program.build(0, meta, Precision.MATCH)
-
-
-class OutOfTime(TaskError):
-    """A forward on meta tensors took too long to be worth measuring."""
 
 
 class _Search:
@@ -265,77 +250,3 @@ class _Search:
             if isinstance(error, OutOfTime):
                 self._slow.add(sizes)
             return None
-
-
-class Meter(TorchDispatchMode):
-    """Counts operations and the elements each operator makes (views make none), for so many seconds.
-
-    They are seconds of this thread, from the first operator on: PyTorch imports its compiler
-    the first time that a dispatch mode sees one.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.flops = 0.0
-        self.elements = 0
-        self._seconds = seconds
-        self._started: float | None = None
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if self._started is None:
-            self._started = time.thread_time()
-        if time.thread_time() - self._started > self._seconds:
-            raise OutOfTime("a forward on meta tensors takes too long")
-        out = func(*args, **(kwargs or {}))
-        formula = flop_registry.get(func._overloadpacket)
-        if formula is not None:
-            self.flops += formula(*args, **(kwargs or {}), out_val=out)
-        returns = func._schema.returns
-        fresh = itertools.chain.from_iterable(
-            tree_leaves(item)
-            for item, told in zip(out if isinstance(out, tuple) else (out,), returns, strict=False)
-            if told.alias_info is None
-        )
-        self.elements += sum(t.numel() for t in fresh if isinstance(t, torch.Tensor))
-        return out
-
-
-class WholeRecurrence(TorchFunctionMode):
-    """Answers for a whole recurrent layer by its shapes, instead of running every time step of it."""
-
-    STATES = {"lstm": 2, "gru": 1, "rnn_tanh": 1, "rnn_relu": 1}  # noqa: RUF012
-
-    def __init__(self, meter: Meter) -> None:
-        super().__init__()
-        self._meter = meter
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        states = self.STATES.get(getattr(func, "__name__", ""))
-        if states is None or len(args) != 9 or not isinstance(args[2], list | tuple):
-            return func(*args, **(kwargs or {}))
-        sequence, hidden, weights, bidirectional = args[0], args[1], args[2], args[7]
-        first = hidden[0] if states == 2 else hidden
-        width = first.shape[-1] * (2 if bidirectional else 1)
-        steps = sequence.numel() // sequence.shape[-1]
-        output = sequence.new_empty((*sequence.shape[:-1], width))
-        self._meter.flops += 2.0 * steps * sum(w.numel() for w in weights if w.dim() == 2)
-        self._meter.elements += output.numel() * (len(weights) // 4)
-        return (output, *hidden) if states == 2 else (output, hidden)
-
-
-class _NoDraws(TorchFunctionMode):
-    """Leaves parameters as allocated: random initialisation is most of a constructor's time."""
-
-    DRAWS = frozenset({"normal_", "uniform_", "erfinv_", "clamp_"})
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        init = getattr(func, "__module__", "") == "torch.nn.init"
-        if init or getattr(func, "__name__", "") in self.DRAWS:
-            return args[0] if args else (kwargs or {})["tensor"]
-        return func(*args, **(kwargs or {}))

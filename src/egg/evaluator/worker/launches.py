@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
+
+from egg.core.codec import to_json
+from egg.evaluator.work.arguments import Argument, argument_forms, heft
+
+MOST_DESCRIBED = 24
+"""Kernels that are described of one call: a disassembler runs for each."""
 
 
 class Launches(Protocol):
@@ -14,6 +24,22 @@ class Launches(Protocol):
     def skip(self, kernels: set[str]) -> None: ...
 
 
+@dataclass
+class Watched:
+    """A compiled kernel, how often it was launched, and the largest of its launches."""
+
+    name: str
+    kernel: Any
+    """The ``CompiledKernel``."""
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Argument]
+    launches: int = 1
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return prod(self.grid), heft(self.arguments)
+
+
 class JitLaunches:
     """Wraps ``JITFunction.run``, through which every compiled launch goes, autotuned ones too."""
 
@@ -22,6 +48,7 @@ class JitLaunches:
 
         self._counts: Counter[str] = Counter()
         self._skip: set[str] = set()
+        self._watched: list[Watched] | None = None
         original = JITFunction.run
 
         def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
@@ -29,7 +56,11 @@ class JitLaunches:
             if kwargs.get("warmup"):
                 return original(kernel, *args, **kwargs)
             self._counts[name] += 1
-            return None if name in self._skip else original(kernel, *args, **kwargs)
+            if name in self._skip:
+                return None
+            if self._watched is not None:
+                return self._watch(name, original, kernel, args, kwargs)
+            return original(kernel, *args, **kwargs)
 
         JITFunction.run = run  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -41,6 +72,62 @@ class JitLaunches:
 
     def skip(self, kernels: set[str]) -> None:
         self._skip = set(kernels)
+
+    @contextmanager
+    def watching(self) -> Iterator[list[Watched]]:
+        """Meanwhile, keep every compiled kernel that is launched and what it was launched with."""
+        self._watched = watched = []
+        try:
+            yield watched
+        finally:
+            self._watched = None
+
+    def _watch(
+        self, name: str, original: Callable[..., Any], kernel: Any, args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Launch with a grid that is asked for with the bound arguments, as Triton asks a callable one."""
+        asked: list[tuple[Any, dict[str, Argument]]] = []
+        grid = kwargs["grid"]
+
+        def noted(bound: dict[str, Any]) -> Any:
+            resolved = grid(bound) if callable(grid) else grid
+            asked.append((resolved, argument_forms(bound)))
+            return resolved
+
+        compiled = original(kernel, *args, **{**kwargs, "grid": noted})
+        if compiled is not None and asked and self._watched is not None:
+            resolved, forms = asked[-1]
+            sizes = (*(int(n) for n in resolved), 1, 1)[:3]
+            _remember(self._watched, Watched(name, compiled, sizes, forms))
+        return compiled
+
+
+def _remember(watched: list[Watched], one: Watched) -> None:
+    seen = next((w for w in watched if w.kernel is one.kernel), None)
+    if seen is None:
+        watched.append(one)
+        return
+    seen.launches += 1
+    if one.size > seen.size:
+        seen.grid, seen.arguments = one.grid, one.arguments
+
+
+def described_launches(watched: list[Watched], timeout_s: float = 15) -> dict[str, Any]:
+    """As JSON: what can be said of each kernel without running it again, and how many were left out."""
+    from egg.evaluator.offline.describe import describe_kernel
+
+    rows = [
+        describe_kernel(
+            w.kernel,
+            name=w.name,
+            grid=w.grid,
+            arguments=w.arguments,
+            launches=w.launches,
+            timeout_s=timeout_s,
+        )
+        for w in watched[:MOST_DESCRIBED]
+    ]
+    return {"kernels": [to_json(row) for row in rows], "unread": max(0, len(watched) - MOST_DESCRIBED)}
 
 
 class InterpretedLaunches:

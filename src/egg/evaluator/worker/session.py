@@ -4,7 +4,7 @@
 ``attach`` opens the oracle's memory; ``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``forward``, ``recheck``, ``calls``
 and ``time`` run it; ``fresh`` starts over with a new instance; ``capture`` compiles it for a
-GPU that is not there; ``profile`` asks PyTorch's profiler.
+GPU that is not there; ``kernels`` describes what it launches; ``profile`` asks PyTorch's profiler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from egg.evaluator.ops import Recorder
 from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
 from egg.evaluator.worker import faults, pretend, stopwatch
 from egg.evaluator.worker.inputs import Inputs
-from egg.evaluator.worker.launches import InterpretedLaunches, JitLaunches, Launches
+from egg.evaluator.worker.launches import InterpretedLaunches, JitLaunches, Launches, described_launches
 from egg.evaluator.worker.threads import ThreadWatch
 
 
@@ -239,6 +239,25 @@ class Session:
                 torch.manual_seed(seed)
 
         return before
+
+    def on_kernels(self, inputs: str, slots: list[Any], seed: int) -> dict[str, Any]:
+        """Resources and work of every kernel that one warm call launches.
+
+        A call that replays a CUDA graph launches none itself: then a new instance is watched.
+        """
+        launches = self._launches
+        if not isinstance(launches, JitLaunches):
+            return {"kernels": [], "unread": 0}
+        with launches.watching() as watched:
+            for attempt in range(2):
+                if attempt:
+                    self.on_fresh()
+                torch.manual_seed(seed)
+                self._call(self._arguments(inputs, slots))
+                self._synchronize()
+                if watched:
+                    break
+        return described_launches(watched)
 
     def on_profile(self, inputs: str, slots: list[Any], seed: int) -> dict[str, Any]:
         """Device time by kernel name and the streams used, over one warm call."""

@@ -1,0 +1,1 @@
+"""Pages and pictures made from results: nothing here measures or decides."""

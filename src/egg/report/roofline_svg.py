@@ -1,0 +1,327 @@
+"""The roofline as one SVG file: no scripts, no fonts or images from elsewhere, light and dark by itself.
+
+Labels never lie on each other: each takes the free place nearest to its point (see ``placing``),
+and a thin line leads to it where that is not beside the point. Large circles are kernels that
+take much of the time; a pale, dashed one was predicted and not measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from egg.report.placing import CROSSING, Box, Field, steps
+from egg.report.quantities import milliseconds, per_byte, percent, quantity
+from egg.report.roofline import Axes, Point, Roofline, axes_of, height_of, ticks
+from egg.report.roofline_text import reached, short
+
+WIDTH, HEIGHT = 760, 500
+LEFT, TOP, RIGHT, BOTTOM = 92, 76, 736, 438
+"""Edges of the plot."""
+MOST_LABELS = 8
+"""The longest kernels are named; the others have a circle and a tooltip."""
+MOST_CIRCLES = 40
+SMALLEST, LARGEST = 4.0, 16.0
+"""Radii; a circle's area follows the share of time."""
+LINE = 13.0
+CHARACTER = 6.1
+"""Width of one at the labels' size, on the safe side."""
+DOT = " \N{MIDDLE DOT} "
+
+_STYLE = """
+text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#1f2328}
+.page{fill:#ffffff}.title{font-size:15px;font-weight:600}.quiet{fill:#59636e}
+.grid{stroke:#d8dee4;stroke-width:1}.frame{fill:none;stroke:#59636e;stroke-width:1}
+.memory{fill:none;stroke:#0969da;stroke-width:2}.unit{fill:none;stroke:#8250df;stroke-width:2}
+.memory-name{fill:#0969da}.unit-name{fill:#8250df}
+.lead{stroke:#59636e;stroke-width:.8}
+.kernel{fill:#bc4c00;fill-opacity:.75;stroke:#bc4c00;stroke-width:1.5}
+.predicted{fill-opacity:.15;stroke-dasharray:3 2}
+.ideal{fill:#1a7f37}.plumb{stroke:#1a7f37;stroke-width:1;stroke-dasharray:2 4}.ideal-name{fill:#1a7f37}
+@media(prefers-color-scheme:dark){
+text{fill:#e6edf3}.page{fill:#0d1117}.quiet{fill:#9198a1}.grid{stroke:#262c36}.frame{stroke:#9198a1}
+.memory{stroke:#58a6ff}.unit{stroke:#bc8cff}.memory-name{fill:#58a6ff}.unit-name{fill:#bc8cff}
+.lead{stroke:#9198a1}.kernel{fill:#f0883e;stroke:#f0883e}
+.ideal{fill:#3fb950}.plumb{stroke:#3fb950}.ideal-name{fill:#3fb950}}
+"""
+
+
+def svg(chart: Roofline) -> str:
+    """The whole file as text."""
+    sheet = _Sheet(axes_of(chart))
+    circles = [_circle(sheet, point) for point in chart.points[:MOST_CIRCLES]]
+    sheet.field.take(*_line_boxes(sheet, chart))
+    sheet.field.take(*(Box.around(c.x, c.y, c.r, c.r) for c in circles), solid=True)
+    inside = [
+        _element("title", _text(_title(chart)), id="title"),
+        _element("desc", _text(describe(chart)), id="desc"),
+        _element("style", _STYLE),
+        _element("rect", kind="page", width=WIDTH, height=HEIGHT),
+        *_heading(chart),
+        *_grid(sheet),
+        *_roof_lines(sheet, chart),
+        *_roof_names(sheet, chart),
+        _memory_name(sheet, chart),
+        *_ideal(sheet, chart),
+        *(circle.svg() for circle in reversed(circles)),
+        *_labels(sheet, circles[:MOST_LABELS]),
+    ]
+    size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": WIDTH, "height": HEIGHT}
+    told = {"role": "img", "aria-labelledby": "title desc"}
+    body = "\n".join(["", *inside, ""])
+    return _element("svg", body, xmlns="http://www.w3.org/2000/svg", **size, **told) + "\n"
+
+
+def describe(chart: Roofline) -> str:
+    """The picture in words, for whoever does not see it."""
+    roofs = ", ".join(f"{roof.name} {quantity(roof.rate, 'FLOP/s')}" for roof in chart.roofs)
+    said = [f"Memory {quantity(chart.bandwidth, 'B/s')}; {roofs}."]
+    said += [
+        f"{short(point.name)}: {_time(point)}, {percent(point.share)} of the time, "
+        f"{per_byte(point.intensity)}, {reached(point)}."
+        for point in chart.points[:MOST_LABELS]
+    ]
+    if chart.ideal is not None:
+        said.append(f"The task with everything fused: {per_byte(chart.ideal)}.")
+    return " ".join(said)
+
+
+class _Sheet:
+    """Where things are on the page, and which places are free for labels."""
+
+    def __init__(self, axes: Axes) -> None:
+        self.axes = axes
+        self.field = Field(Box(LEFT + 4, TOP + 4, RIGHT - 4, BOTTOM - 4))
+
+    def x(self, intensity: float) -> float:
+        return LEFT + self.axes.across(intensity) * (RIGHT - LEFT)
+
+    def y(self, rate: float) -> float:
+        return self.at(self.axes.up(rate))
+
+    def at(self, up: float) -> float:
+        return BOTTOM - up * (BOTTOM - TOP)
+
+
+# -- the frame -------------------------------------------------------------------------------------
+
+
+def _heading(chart: Roofline) -> list[str]:
+    return [
+        _words(_title(chart), LEFT, 30, kind="title"),
+        _words(DOT.join(_notes(chart)), LEFT, 50, kind="quiet"),
+    ]
+
+
+def _title(chart: Roofline) -> str:
+    return f"{short(chart.program, 40)} on {chart.gpu}" if chart.program else f"roofline of {chart.gpu}"
+
+
+def _notes(chart: Roofline) -> list[str]:
+    """What one must know to read the picture."""
+    if not chart.points:
+        return ["the task alone, no kernel"]
+    times = "times measured" if chart.measured else "times predicted, not measured"
+    notes = [f"{len(chart.points)} kernel{'s' if len(chart.points) != 1 else ''}", times]
+    notes += [f"the {MOST_LABELS} longest are named"] if len(chart.points) > MOST_LABELS else []
+    notes += [f"{len(chart.undrawn)} more not drawn: their work is not known"] if chart.undrawn else []
+    return [*notes, "area: share of the time"]
+
+
+def _grid(sheet: _Sheet) -> list[str]:
+    lines = []
+    for power in ticks(sheet.axes.left, sheet.axes.right, 12):
+        x = sheet.x(10.0**power)
+        lines.append(_element("line", kind="grid", x1=x, y1=TOP, x2=x, y2=BOTTOM))
+        lines.append(_words(f"{10.0**power:,.10g}", x, BOTTOM + 18, "middle", "quiet"))
+    for power in ticks(sheet.axes.bottom, sheet.axes.top, 12):
+        y = sheet.y(10.0**power)
+        lines.append(_element("line", kind="grid", x1=LEFT, y1=y, x2=RIGHT, y2=y))
+        lines.append(_words(quantity(10.0**power, "FLOP/s"), LEFT - 8, y + 4, "end", "quiet"))
+    lines.append(_element("rect", kind="frame", x=LEFT, y=TOP, width=RIGHT - LEFT, height=BOTTOM - TOP))
+    middle = (LEFT + RIGHT) / 2
+    lines.append(_words("FLOP per byte of memory traffic", middle, HEIGHT - 20, "middle", "quiet"))
+    return lines
+
+
+# -- the roofs and the task's mark -----------------------------------------------------------------
+
+
+def _roof_lines(sheet: _Sheet, chart: Roofline) -> list[str]:
+    start = max(10**sheet.axes.left, 10**sheet.axes.bottom / chart.bandwidth)
+    flat = [(sheet.x(roof.rate / chart.bandwidth), sheet.y(roof.rate)) for roof in chart.roofs]
+    lines = [_element("path", kind="unit", d=f"M{x:.1f} {y:.1f}H{RIGHT}") for x, y in flat]
+    corner = f"{flat[-1][0]:.1f} {flat[-1][1]:.1f}"
+    slope = f"M{sheet.x(start):.1f} {sheet.y(start * chart.bandwidth):.1f}L{corner}"
+    return [*lines, _element("path", kind="memory", d=slope)]
+
+
+def _roof_names(sheet: _Sheet, chart: Roofline) -> list[str]:
+    """At the right end, from the top down: above the line, below it, or below the name before."""
+    words, before = [], -math.inf
+    for roof in reversed(chart.roofs):
+        name, y = f"{roof.name} {quantity(roof.rate, 'FLOP/s')}", sheet.y(roof.rate)
+        lowest = before + LINE
+        base = next((place for place in (y - 5, y + LINE - 1) if place >= lowest), lowest)
+        sheet.field.take(Box(RIGHT - 6 - len(name) * CHARACTER, base - LINE + 2, RIGHT - 6, base + 4))
+        words.append(_words(name, RIGHT - 6, base, "end", "unit-name"))
+        before = base
+    return words
+
+
+def _memory_name(sheet: _Sheet, chart: Roofline) -> str:
+    """Along the slope, above it, in its upper half."""
+    corner = chart.roofs[-1].rate / chart.bandwidth
+    right = math.log10(corner)
+    middle = 10 ** (right - 0.3 * (right - sheet.axes.left))
+    x, y = sheet.x(middle), sheet.y(middle * chart.bandwidth)
+    angle = math.atan2(sheet.y(corner * chart.bandwidth) - y, sheet.x(corner) - x)
+    name = f"memory {quantity(chart.bandwidth, 'B/s')}"
+    half = len(name) * CHARACTER / 2
+    for along in (-half, -half / 2, 0.0, half / 2, half):
+        sheet.field.take(Box.around(x + along * math.cos(angle), y + along * math.sin(angle) - 9, 16, 11))
+    turned = f"rotate({math.degrees(angle):.1f} {x:.1f} {y:.1f})"
+    return _words(name, x, y - 6, "middle", "memory-name", transform=turned)
+
+
+def _ideal(sheet: _Sheet, chart: Roofline) -> list[str]:
+    """A diamond on the roof where the whole task would stand, a plumb line, and its name at the foot."""
+    if chart.ideal is None or chart.ideal_rate is None:
+        return []
+    x, y = sheet.x(chart.ideal), sheet.y(chart.ideal_rate)
+    name = "task, everything fused"
+    box, _ = sheet.field.nearest(x + 8, BOTTOM - LINE, len(name) * CHARACTER, LINE + 2)
+    at, anchor = _towards(x, box)
+    tip = _element("title", _text(f"the task with everything fused: {per_byte(chart.ideal)}"))
+    return [
+        _element("line", kind="plumb", x1=x, y1=y, x2=x, y2=BOTTOM),
+        _element("path", tip, kind="ideal", d=f"M{x:.1f} {y - 7:.1f}l7 7l-7 7l-7 -7z"),
+        _words(name, at, box.top + LINE - 1, anchor, "ideal-name"),
+    ]
+
+
+def _line_boxes(sheet: _Sheet, chart: Roofline) -> list[Box]:
+    """The roofs, the mark and its plumb line, for labels to keep off: a slope is a row of small boxes."""
+    boxes = []
+    for roof in chart.roofs:
+        y = sheet.y(roof.rate)
+        boxes.append(Box(sheet.x(roof.rate / chart.bandwidth), y - 2, RIGHT, y + 2))
+    foot, top = sheet.axes.left, math.log10(chart.roofs[-1].rate / chart.bandwidth)
+    for power in steps(foot, top, (top - foot) / 50):
+        boxes.append(Box.around(sheet.x(10**power), sheet.y(10**power * chart.bandwidth), 6, 4))
+    if chart.ideal is not None and chart.ideal_rate is not None:
+        x, y = sheet.x(chart.ideal), sheet.y(chart.ideal_rate)
+        boxes += [Box.around(x, y, 8, 8), Box(x - 2, y, x + 2, BOTTOM)]
+    return boxes
+
+
+# -- the kernels -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Circle:
+    point: Point
+    x: float
+    y: float
+    r: float
+
+    def svg(self) -> str:
+        point = self.point
+        tip = f"{point.name}: {_time(point)}, {quantity(point.rate, 'FLOP/s')}, {reached(point)}"
+        kind = "kernel" if point.measured else "kernel predicted"
+        title = _element("title", _text(short(tip, 160)))
+        return _element("circle", title, kind=kind, cx=self.x, cy=self.y, r=self.r)
+
+
+def _circle(sheet: _Sheet, point: Point) -> _Circle:
+    radius = max(SMALLEST, LARGEST * math.sqrt(max(0.0, point.share)))
+    return _Circle(point, sheet.x(point.intensity), sheet.at(height_of(point, sheet.axes)), radius)
+
+
+def _labels(sheet: _Sheet, circles: Sequence[_Circle]) -> list[str]:
+    """Every circle's label, placed one after another; in another order where the first makes lines cross."""
+    orders = (
+        sorted(circles, key=lambda circle: -circle.y),
+        sorted(circles, key=lambda circle: circle.y),
+        sorted(circles, key=lambda circle: circle.x),
+    )
+    best = _placed(sheet.field.copy(), circles)
+    for order in orders:
+        if best[1] < CROSSING:
+            break
+        best = min(best, _placed(sheet.field.copy(), order), key=lambda placed: placed[1])
+    return [line for circle, box in best[0] for line in _label(circle, box)]
+
+
+def _placed(field: Field, circles: Iterable[_Circle]) -> tuple[list[tuple[_Circle, Box]], float]:
+    boxes, total = [], 0.0
+    for circle in circles:
+        width = max(map(len, _said(circle.point))) * CHARACTER + 4
+        box, bad = field.nearest(circle.x, circle.y, width, 2 * LINE + 2)
+        boxes.append((circle, box))
+        total += bad
+    return boxes, total
+
+
+def _said(point: Point) -> tuple[str, str]:
+    return short(point.name, 30), f"{_time(point)}{DOT}{reached(point)}"
+
+
+def _label(circle: _Circle, box: Box) -> list[str]:
+    name, facts = _said(circle.point)
+    x, anchor = _towards(circle.x, box)
+    y = box.top + LINE - 2
+    return [
+        *_lead(circle, box),
+        _words(name, x, y, anchor, weight=600),
+        _words(facts, x, y + LINE, anchor, "quiet"),
+    ]
+
+
+def _towards(x: float, box: Box) -> tuple[float, str]:
+    """Where the text of a label begins, so that it is flush with the side that its point is on."""
+    if box.right <= x:
+        return box.right - 3, "end"
+    return (box.left + 3, "start") if box.left >= x else ((box.left + box.right) / 2, "middle")
+
+
+def _lead(circle: _Circle, box: Box) -> list[str]:
+    """From the circle's edge to the label's; none where they are neighbours."""
+    x, y = box.nearest_to(circle.x, circle.y)
+    far = math.hypot(x - circle.x, y - circle.y)
+    if far < circle.r + 6:
+        return []
+    dx, dy = (x - circle.x) / far * circle.r, (y - circle.y) / far * circle.r
+    return [_element("line", kind="lead", x1=circle.x + dx, y1=circle.y + dy, x2=x, y2=y)]
+
+
+def _time(point: Point) -> str:
+    return milliseconds(point.milliseconds) + ("" if point.measured else " predicted")
+
+
+# -- elements --------------------------------------------------------------------------------------
+
+
+def _words(
+    words: str, x: float, y: float, anchor: str = "", kind: str = "", *, weight: int = 0, transform: str = ""
+) -> str:
+    placed: dict[str, str | float] = {"x": x, "y": y}
+    placed |= {"text-anchor": anchor} if anchor else {}
+    placed |= {"font-weight": str(weight)} if weight else {}
+    placed |= {"transform": transform} if transform else {}
+    return _element("text", _text(words), kind=kind, **placed)
+
+
+def _element(name: str, body: str = "", *, kind: str = "", **attributes: str | float) -> str:
+    """One element; ``kind`` is its class, fractions are written with one decimal."""
+    named = {"class": kind, **attributes} if kind else attributes
+    values = {key: value if isinstance(value, str | int) else f"{value:.1f}" for key, value in named.items()}
+    shown = "".join(f' {key}="{value}"' for key, value in values.items())
+    return f"<{name}{shown}>{body}</{name}>" if body else f"<{name}{shown}/>"
+
+
+def _text(text: str) -> str:
+    """Fit for XML: what it cannot hold is replaced, what it would read as markup is escaped."""
+    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))

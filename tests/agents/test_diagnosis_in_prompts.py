@@ -1,0 +1,74 @@
+"""The diagnosis of the base where it is read: in the prompts that plan on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from egg.agents.team import LlmTeam
+from egg.analysis.diagnose import diagnose
+from egg.analysis.evaluated import profile_of
+from egg.core.evaluation import Accepted, Evaluation, Interval, Measured
+from egg.core.resources import KernelResources
+from egg.core.stage import Stage
+from egg.hardware.gpus import resolve
+from egg.llm.scripted import ScriptedClient
+from tests.agents.briefs import brief, kernel
+from tests.analysis.kernels import SOFTMAX
+from tests.samples import measured
+
+H200 = resolve("H200")
+STAGES = (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY)
+
+
+def judged(*kernels: KernelResources) -> Evaluation:
+    """Measured, and the compiler's resources read on the way."""
+    found = measured()
+    assert isinstance(found.verdict, Accepted)
+    assert isinstance(found.verdict.performance, Measured)
+    performance = replace(found.verdict.performance, milliseconds=Interval(0.4, 0.39, 0.41), kernels=kernels)
+    return replace(found, verdict=replace(found.verdict, performance=performance))
+
+
+def prompt(stage: Stage, *kernels: KernelResources) -> str:
+    """What the designer or the tuner is asked in a stage."""
+    evaluation = judged(*kernels)
+    profile = profile_of(evaluation, H200)
+    told = replace(
+        brief(stage, base=kernel(evaluation)),
+        diagnosis=diagnose(profile, H200, floor_milliseconds=0.028) if profile else None,
+    )
+    client = ScriptedClient(lambda _: "nothing")
+    team = LlmTeam(client, prompt_tokens=3000, reply_tokens=1000)
+    team.tuner.tune(told) if stage.tunes else team.designer.design(told)
+    return client.requests[0].messages[-1].text
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_whoever_plans_reads_what_holds_the_base_back(stage):
+    said = prompt(stage, replace(SOFTMAX, grid=(8, 1, 1)))
+    section = said[said.index("### What holds it back") : said.index("\n## ", said.index("### What holds"))]
+    assert "**`softmax_rows`, 100% of the time: small_grid** (fewer programs than" in section
+    assert "- grid 8 programs: The GPU has 132 SMs." in section
+    assert "- Wrong if the work cannot be split further" in section
+    assert "not recorded here" not in said
+    assert "| softmax_rows | 8 x 1 x 1 |" in said
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_without_resources_nothing_is_said(stage):
+    said = prompt(stage)
+    assert "What holds it back" not in said
+    assert "- registers, spills and shared memory were not recorded here" in said
+
+
+@pytest.mark.parametrize("kernels", [(), (SOFTMAX,)], ids=["without", "with"])
+def test_the_base_is_plain_markdown(kernels):
+    """A table and a list are told apart from the text around them by exactly one empty line."""
+    said = prompt(Stage.TILING, *kernels)
+    assert "\n\n\n" not in said[said.index("Measured on") :]
+    lines = said.splitlines()
+    for index, line in enumerate(lines[1:], 1):
+        if line.startswith("| kernel |"):
+            assert lines[index - 1] == ""

@@ -1,0 +1,1 @@
+"""Kernels in which nothing is special but their parameters: the variants of the prediction."""

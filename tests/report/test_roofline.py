@@ -74,7 +74,7 @@ def product() -> Workload:
         (quantity(494.7e12, "FLOP/s"), "495 TFLOP/s"),
         (quantity(999.96e9, "B"), "1 TB"),
         (quantity(999.4, "B"), "999 B"),
-        (quantity(5.2e18, "FLOP"), "5,200 PFLOP"),
+        (quantity(5.2e18, "FLOP"), "5.2 EFLOP"),
         (quantity(0, "B"), "0 B"),
         (quantity(34.4e9, ""), "34.4 G"),
         (quantity(math.inf, "FLOP/s"), "inf FLOP/s"),

@@ -23,6 +23,8 @@ UNSEEN = 4.0
 WORK_UNKNOWN_MILLISECONDS = 0.1
 """Stands for the floor where the work could not be counted; the ranking of one task's kernels needs only
 that it is the same for all."""
+LONGEST_MILLISECONDS = 1e12
+"""Of a floor that is believed: decades."""
 SPILL_BYTES_TO_DOUBLE = 256
 """Spilled bytes per thread that double the time of a kernel whose work is not known."""
 WARPS_TO_HIDE_LATENCY = 0.25
@@ -34,7 +36,7 @@ def predicted_milliseconds(
 ) -> float:
     """One forward on ``gpu``: positive and finite, whatever the compiler said."""
     floor = compiled.predicted_floor_milliseconds
-    if floor is None or not math.isfinite(floor) or floor < 0:
+    if floor is None or not 0.0 <= floor <= LONGEST_MILLISECONDS:
         floor = WORK_UNKNOWN_MILLISECONDS
     launch = constants.launch * 1e3
     if not compiled.kernels:

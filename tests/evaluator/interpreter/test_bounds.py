@@ -65,6 +65,16 @@ def nested(x, o, B: tl.constexpr):
     tl.store(o + i, in_device_function(x, i + 1))
 
 @triton.jit
+def counted_mask(x, o, n, H, B: tl.constexpr):
+    i = tl.arange(0, B)
+    inside = i < n
+    total = tl.zeros((B,), tl.float32)
+    for step in range(3):
+        row = step - 1
+        total += tl.load(x + i + row * 8, mask=inside & ((row >= 0) & (row < H)), other=0.0)
+    tl.store(o + i, total, mask=inside)
+
+@triton.jit
 def block_condition(x, B: tl.constexpr):
     v = tl.load(x + tl.arange(0, B))
     if v > 0:
@@ -104,6 +114,10 @@ out["host descriptor values"] = error(dst, src * 2)
 liar = TensorDescriptor(torch.randn(8, 16), [16, 16], [16, 1], [8, 16])
 out["host descriptor lies"] = fault(lambda: host_descriptor[(2,)](liar, describe(torch.zeros(16, 16)), 8))
 
+x, o = torch.randn(2, 8), torch.empty(8)
+out["mask by a loop's counter"] = fault(lambda: counted_mask[(1,)](x, o, 7, 2, 8))
+out["masked sums"] = error(o[:7], x.sum(0)[:7])
+
 x, y, o = torch.randn(8), torch.randn(8), torch.empty(8)
 out["two arguments in one load"] = fault(lambda: pick[(1,)](x, y, o, 8))
 out["picked"] = error(o, torch.where(torch.arange(8) % 2 == 0, x, y))
@@ -141,8 +155,8 @@ def test_out_of_bounds(interpret: Callable[[str], Facts], case: str, argument: s
 
 @pytest.mark.parametrize(
     "case",
-    ["inside", "masked tile", "neighbour through a view", "descriptor", "host descriptor", "empty",
-     "two arguments in one load"],
+    ["inside", "masked tile", "mask by a loop's counter", "neighbour through a view", "descriptor",
+     "host descriptor", "empty", "two arguments in one load"],
 )  # fmt: skip
 def test_legitimate_accesses_pass(interpret: Callable[[str], Facts], case: str) -> None:
     assert interpret(BOUNDS)[case] is None
@@ -151,6 +165,7 @@ def test_legitimate_accesses_pass(interpret: Callable[[str], Facts], case: str) 
 def test_translated_accesses_reach_the_right_memory(interpret: Callable[[str], Facts]) -> None:
     facts = interpret(BOUNDS)
     assert facts["right values"] == facts["view values"] == facts["picked"] == 0
+    assert facts["masked sums"] < 1e-6
     assert facts["descriptor values"] == [0, 0]
     assert facts["host descriptor values"] == 0
 

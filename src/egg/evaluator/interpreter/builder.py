@@ -300,8 +300,15 @@ class MendedBuilder(_Stock):
 
 
 def _mask_data(mask: Any) -> np.ndarray | None:
-    """Masks come as handles, or (from descriptors, in some releases) as bare arrays."""
-    return mask if mask is None or isinstance(mask, np.ndarray) else mask.data
+    """Masks come as handles, or (from descriptors, in some releases) as bare arrays.
+
+    A block joined with a truth of Python's, such as a condition on the counter of a loop, comes
+    as integers of 0 and 1.
+    """
+    if mask is None:
+        return None
+    data = mask if isinstance(mask, np.ndarray) else mask.data
+    return data.astype(bool, copy=False)
 
 
 def _active(values: np.ndarray, part: Touched, shape: tuple[int, ...]) -> np.ndarray:

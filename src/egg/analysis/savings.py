@@ -38,12 +38,17 @@ def savings(workload: Workload, gpu: Gpu, precision: str) -> Savings:
     dtypes = [form.dtype for form in _forms(workload)]
     convolves = any(op.family is Family.CONVOLUTION for op in workload.operations)
     clock = _Clock(gpu, accuracy(precision, dtypes, convolves), narrowing(precision, dtypes))
-    eager = sum(clock.milliseconds(_alone(op)) for op in workload.operations)
+    by_family: dict[str, float] = {}
+    for op in workload.operations:
+        before = by_family.get(op.family.value, 0.0)
+        by_family[op.family.value] = before + clock.milliseconds(_alone(op))
+    eager = sum(by_family.values())
     fused = sum(clock.milliseconds(cost) for cost in _grouped(workload))
     return Savings(
         eager=eager,
         pointwise_fused=min(fused, eager),
         whole=min(clock.floor(workload) + LAUNCH_MILLISECONDS, fused, eager),
+        eager_by_family=by_family,
     )
 
 

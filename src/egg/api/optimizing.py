@@ -12,6 +12,7 @@ from pathlib import Path
 
 from egg.api.clients import OutsideClient
 from egg.api.runs import Progress, advance, start
+from egg.api.skills import advisor_for
 from egg.api.teams import check_model, team_maker
 from egg.api.watching import Watcher
 from egg.core.errors import MachineError, UsageError
@@ -19,13 +20,16 @@ from egg.core.facts import Facts
 from egg.core.policy import Precision
 from egg.core.settings import Settings
 from egg.core.source import Task
+from egg.core.stage import Stage
 from egg.engine.journal import Judge
 from egg.engine.judges import LocalJudge, OfflineJudge
 from egg.engine.redaction import Redactor
 from egg.engine.state import RunState
 from egg.hardware.detect import present_gpus
 from egg.hardware.gpus import Gpu, resolve
+from egg.knowledge.catalogue import load
 from egg.llm.connect import secrets
+from egg.memory.standing import Standings
 
 DEFAULT_TARGET = "H200"
 OFFLINE = "offline"
@@ -39,6 +43,8 @@ def begin(
         raise UsageError(
             "the llm team needs a model", "give --model NAME (and --base-url for a server of your own)"
         )
+    if settings.skills is not None:
+        load(tuple(Path(folder) for folder in settings.skills))  # a fault in a skill is said now
     if settings.device == "auto" and not present_gpus():
         settings = replace(settings, device="cpu")
     gpu = target_for(settings)
@@ -59,11 +65,13 @@ def carry_on(
     *,
     outside: OutsideClient | None = None,
     judge: Judge | None = None,
+    lessons: Mapping[Stage, Standings] | None = None,
 ) -> Progress:
     """Go on with a run under its own settings until it ends or has to wait.
 
     ``outside`` answers its questions in the place of whoever the settings name. ``judge``
     evaluates its kernels; without one this machine does, unless the run is judged offline.
+    ``lessons`` is what memory says of each skill, by stage; it changes the order of what is offered.
     """
     settings = state.started.settings
     with ExitStack() as held:
@@ -75,6 +83,7 @@ def carry_on(
             judge,
             watcher=watcher,
             redactor=redactor_for(settings, environ),
+            advisor=advisor_for(settings, lessons),
         )
 
 

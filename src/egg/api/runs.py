@@ -11,6 +11,7 @@ from pathlib import Path
 from egg import __version__
 from egg.api.clients import JournaledClient, OutsideClient
 from egg.api.result import write_result
+from egg.api.skills import JournaledAdvisor, advisor_for
 from egg.api.teams import llm_team
 from egg.api.watching import Watcher
 from egg.core.errors import MachineError, UsageError
@@ -83,18 +84,18 @@ def advance(
 
 def look(folder: Path) -> Progress:
     """Where a run stands and what it waits for, without touching it."""
-    events = [entry.event for entry in read_log(folder)]
-    return _run(Journal(events, lambda event: event), _outside_team, OfflineJudge(), None)
+    journal = Journal([entry.event for entry in read_log(folder)], lambda event: event)
+    return _run(journal, _outside_team, OfflineJudge(), advisor_for(journal.state.started.settings))
 
 
-def replay(folder: Path, watcher: Watcher | None = None, advisor: Advisor | None = None) -> Progress:
-    """Decide everything again from what the log says the world answered; nobody is asked.
+def replay(folder: Path, watcher: Watcher | None = None) -> Progress:
+    """Decide everything again from what the log says the world answered and what it offered; nobody is asked.
 
     Raises :class:`Diverged` at the first decision that comes out differently.
     """
     events = [entry.event for entry in read_log(folder)]
     journal = Journal(events, None, (watcher or Watcher()).event)
-    progress = _run(journal, _outside_team, OfflineJudge(), advisor)
+    progress = _run(journal, _outside_team, OfflineJudge(), None)
     if not journal.at_end:
         raise Diverged(len(events), None, "an earlier end")
     return progress
@@ -119,7 +120,8 @@ def project(folder: Path) -> None:
 
 
 def _run(journal: Journal, make_team: TeamMaker, judge: Judge, advisor: Advisor | None) -> Progress:
-    desk = Desk(journal, make_team(journal.state.started, journal), judge, advisor)
+    team = make_team(journal.state.started, journal)
+    desk = Desk(journal, team, judge, JournaledAdvisor(advisor, journal))
     try:
         optimize(desk)
     except Waiting as waiting:

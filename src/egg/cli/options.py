@@ -86,6 +86,18 @@ RunLibraryCallsOption = Annotated[
     LibraryCalls,
     typer.Option(help="May kernels call cuBLAS, cuDNN and the like?", rich_help_panel=TERMS),
 ]
+SkillsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--skills",
+        metavar="FOLDER",
+        help="A folder of skills beside the built-in ones, and before them by name; may be repeated.",
+        rich_help_panel=TERMS,
+    ),
+]
+NoSkillsOption = Annotated[
+    bool, typer.Option("--no-skills", help="Offer no expert skills at all.", rich_help_panel=TERMS)
+]
 SeedOption = Annotated[
     int, typer.Option(metavar="INTEGER", help="Of the search over tunables.", rich_help_panel=TERMS)
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from egg.cli.options import (
     MaxStepsOption,
     MaxTokensOption,
     ModelOption,
+    NoSkillsOption,
     ReplyTokensOption,
     RunArgument,
     RunDeviceOption,
@@ -29,6 +31,7 @@ from egg.cli.options import (
     RunPrecisionOption,
     RunTargetOption,
     SeedOption,
+    SkillsOption,
     TaskArgument,
     TeamOption,
     TemperatureOption,
@@ -67,6 +70,8 @@ def optimize(
     device: RunDeviceOption = "auto",
     precision: RunPrecisionOption = Precision.MATCH,
     library_calls: RunLibraryCallsOption = LibraryCalls.ALLOW,
+    skills: SkillsOption = None,
+    no_skills: NoSkillsOption = False,
     seed: SeedOption = 0,
     budget: BudgetOption = "standard",
     reply_tokens: ReplyTokensOption = None,
@@ -98,6 +103,7 @@ def optimize(
             caps=terms.caps(max_cost, max_tokens, max_steps, max_minutes),
             model=terms.model_choice(team, model, base_url, key_variable, temperature),
             seed=terms.check_seed(seed),
+            skills=terms.skill_folders(skills or [], no_skills, os.environ),
         )
         folder = _begin(program, settings, out)
         with kept(command("resume", folder)):

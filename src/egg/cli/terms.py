@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,17 @@ def check_seed(seed: int) -> int:
     if not 0 <= seed <= LARGEST_SEED:
         raise UsageError(f"--seed is {seed}", f"a whole number from 0 to {LARGEST_SEED}")
     return seed
+
+
+def skill_folders(named: Sequence[Path], without: bool, environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The user's folders of skills, as a run records them; ``None`` for a run without skills."""
+    if without and named:
+        raise UsageError("--skills and --no-skills contradict each other", "leave one of them out")
+    if without:
+        return None
+    from egg.api.skills import folders_for
+
+    return tuple(str(folder) for folder in folders_for(named, environ))
 
 
 def budget(name: str, reply_tokens: int | None) -> Budget:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from egg.cli.render import clean
 from egg.core.evaluation import Accepted, Baseline, Evaluation, Interval, Measured, Rejected
 from egg.core.events import (
+    Advised,
     Answered,
     ContractMade,
     Evaluated,
@@ -115,6 +116,9 @@ def told(event: Event) -> str | None:
             return f"stage {stage.value} skipped: {one_line(reason)}"
         case StageClosed(handoff=handoff):
             return f"stage {handoff.stage.value} ended: {one_line(handoff.reason)}"
+        case Advised(step=step, skills=skills, failure=failure):
+            names = ", ".join(clean(skill.name) for skill in skills)
+            return f"step {step}: offered {names}" + (f" against {clean(failure)}" if failure else "")
         case Exchanged(request=request, completion=completion):
             used = completion.usage.total
             cost = f", ${completion.cost:.4f}" if completion.cost else ""

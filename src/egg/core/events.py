@@ -1,7 +1,7 @@
 """The events a run's log is made of. Whatever is known of a run is a fold over them.
 
 Two kinds stand side by side. *Effects* are what the world answered (:class:`Exchanged`,
-:class:`Answered`, :class:`Evaluated`); they are read back instead of being asked again.
+:class:`Answered`, :class:`Advised`, :class:`Evaluated`); they are read back instead of being asked again.
 *Decisions* are what the engine concluded from them; a replay must come to the same ones.
 """
 
@@ -14,6 +14,7 @@ from egg.core.conversation import Completion, Request
 from egg.core.evaluation import Evaluation
 from egg.core.facts import Facts
 from egg.core.plan import Answer
+from egg.core.roles import Skill
 from egg.core.settings import Settings
 from egg.core.source import Task
 from egg.core.space import Sweep
@@ -53,6 +54,18 @@ class StageSkipped:
 class StageClosed:
     kind: ClassVar[str] = "stage.closed"
     handoff: Handoff
+
+
+@dataclass(frozen=True)
+class Advised:
+    """The skills that were offered in a step, in full: whatever becomes of a catalogue, and of what memory
+    says of it, the run was offered these, and its plans are held to them. No offer leaves no event."""
+
+    kind: ClassVar[str] = "skills.offered"
+    step: int
+    failure: str
+    """The refusal that they are to mend, as the judge names it; empty for those that a plan may follow."""
+    skills: tuple[Skill, ...]
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,7 @@ Event = (
     | StageOpened
     | StageSkipped
     | StageClosed
+    | Advised
     | Exchanged
     | Answered
     | SentBack

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from egg.core.bottleneck import Value
+
 
 class Family(StrEnum):
     """What kind of work an operator is, as far as writing a kernel for it goes."""
@@ -77,6 +79,9 @@ class Operation:
     Any beyond ``inputs`` are not read, but written over in part, and must be in memory by then."""
     writes: tuple[int, ...] = ()
     """Which value each of ``outputs`` becomes."""
+    settings: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """What it was told beside its tensors, as far as that decides what kind of work it is: ``stride``,
+    ``groups``, ``dim``; a truth is 0 or 1, and what it was not told is not here."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,8 @@ class Savings:
     """Pointwise work rides on the operation that feeds it, for nothing."""
     whole: float
     """Everything in one kernel: the roofline floor."""
+    eager_by_family: Mapping[str, float] = field(default_factory=dict)
+    """How ``eager`` is made up, by :class:`Family`."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,9 @@ class ProgramFacts:
     eager_bytes: int = 0
     """That eager moves; 0 where it was not counted."""
     eager_launches: int = 0
+    traits: Mapping[str, Value] = field(default_factory=dict)
+    """What kind of products, convolutions, reductions and tensors these are, by the names in which skills
+    speak; kept with a run, so that whoever reads its log needs neither PyTorch nor the operations in full."""
 
 
 @dataclass(frozen=True)

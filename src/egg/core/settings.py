@@ -73,3 +73,5 @@ class Settings:
     caps: Caps = field(default_factory=Caps)
     model: ModelChoice | None = None
     seed: int = 0
+    skills: tuple[str, ...] | None = None
+    """The user's folders of skills beside the built-in ones, as paths; ``None`` where none are offered."""

@@ -18,8 +18,9 @@ from egg.core.codec import to_json
 from egg.core.conversation import Completion, Request
 from egg.core.errors import UsageError
 from egg.core.evaluation import Evaluation
-from egg.core.events import Answered, Evaluated, Event, Exchanged, RunStarted
+from egg.core.events import Advised, Answered, Evaluated, Event, Exchanged, RunStarted
 from egg.core.plan import Answer, Exhausted
+from egg.core.roles import Skill
 from egg.engine.state import RunState, apply, check_comparable
 from egg.engine.waiting import EndOfLog
 from egg.evaluator.pool import Job
@@ -119,6 +120,26 @@ class Journal:
         written = self._write(Answered(role, step, said, round(time.monotonic() - started, 3)))
         assert isinstance(written, Answered)
         return written.answer
+
+    def advice(
+        self, step: int, failure: str, ask: Callable[[], tuple[Skill, ...]] | None
+    ) -> tuple[Skill, ...]:
+        """The skills on offer: those that the log has, else what ``ask`` says, where there is anything new.
+
+        A log that goes on without any was written without an offer, and is read without one.
+        """
+        recorded = self._coming
+        if isinstance(recorded, Advised) and (recorded.step, recorded.failure) == (step, failure):
+            self._read()
+            return recorded.skills
+        if recorded is not None or self._append is None or ask is None:
+            return ()
+        offered = ask()
+        if not offered:
+            return ()
+        written = self._write(Advised(step, failure, offered))
+        assert isinstance(written, Advised)
+        return written.skills
 
     def exchange(self, request: Request, call: Callable[[], Completion]) -> Completion:
         """One model call within a question: a recorded one first, then a live one."""

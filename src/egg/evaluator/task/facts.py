@@ -14,6 +14,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.core.facts import Facts, GpuFacts, ProgramFacts, TensorForm, Workload
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator.task.traits import traits_of
 from egg.evaluator.task.workload import Observed, observed
 from egg.hardware.gpus import Gpu
 from egg.hardware.roofline import compute_peak, floor_seconds
@@ -98,6 +99,7 @@ def told(seen: Observed) -> ProgramFacts:
         flops_by_family=work.flops_by_family,
         eager_bytes=work.eager_bytes,
         eager_launches=work.eager_launches,
+        traits=traits_of(work),
     )
 
 

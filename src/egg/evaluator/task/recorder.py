@@ -145,6 +145,7 @@ class Recorder(Meter):
             flops=costs.flops_of(call, family),
             bytes=_moved(call, read, _distinct((*call.made, *changed))) + extra.bytes,
             launches=1 + extra.launches,
+            settings=_settings(call, family),
         )
 
     def _note(
@@ -293,6 +294,27 @@ class WholeLayers(WholeRecurrence):
         )
         inside.__kwdefaults__ = func.__kwdefaults__
         return inside(*args, **kwargs)
+
+
+# -- what an operator was told beside its tensors ---------------------------------------------------
+
+_SETTINGS = {
+    Family.CONVOLUTION: ("stride", "padding", "dilation", "transposed", "groups"),
+    Family.NORMALIZATION: ("training",),
+    Family.SOFTMAX: ("dim",),
+    Family.REDUCTION: ("dim",),
+    Family.SCAN: ("dim",),
+}
+
+
+def _settings(call: costs.Call, family: Family) -> dict[str, tuple[int, ...]]:
+    """Those that decide what kind of work it is; a truth as 0 or 1."""
+    given = {name: call.argument(name) for name in _SETTINGS.get(family, ())}
+    return {
+        name: tuple(int(v) for v in (value if isinstance(value, list | tuple) else [value]))
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 # -- which tensors an operator reads and writes ----------------------------------------------------

@@ -1,0 +1,145 @@
+"""The verbs on lessons: recall them when a run begins, remember its steps, carry them about.
+
+What a run is offered depends on lessons only through what its first event recorded, so a replay
+needs no store and a later lesson changes no earlier run. What a run teaches is read off its log, so
+nothing is lost by a crash between a step and its lesson, and nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from egg.core.errors import EggError
+from egg.core.events import Event, StepClosed
+from egg.core.facts import Facts
+from egg.core.stage import Stage
+from egg.engine.log import read_log
+from egg.engine.state import RunState
+from egg.memory.lessons import Lesson, LessonsError, lessons_of, read_lines, write_lines
+from egg.memory.signature import signature_of
+from egg.memory.standing import Standing, standings
+from egg.memory.store import LessonStore, is_store
+
+STORE = "lessons.sqlite"
+
+
+def default_store(environ: Mapping[str, str]) -> Path:
+    """Where a user's lessons are: ``$XDG_DATA_HOME/egg/lessons.sqlite``, or under ``~/.local/share``."""
+    data = environ.get("XDG_DATA_HOME", "")
+    home = Path(environ.get("HOME", "~")).expanduser()
+    return (Path(data) if os.path.isabs(data) else home / ".local" / "share") / "egg" / STORE
+
+
+# -- in a run --------------------------------------------------------------------------------------
+
+
+def recall(path: Path, facts: Facts) -> dict[Stage, dict[str, Standing]]:
+    """What the store says for a task, by stage and skill; nothing where there is no store yet."""
+    if not path.is_file():
+        return {}
+    signature = signature_of(facts)
+    with LessonStore(path, create=False) as store:
+        known = {stage: standings(store, signature, facts.gpu, stage) for stage in Stage}
+    return {stage: found for stage, found in known.items() if found}
+
+
+def remember(folder: Path, path: Path) -> int:
+    """Keep the lessons of the run in ``folder``, as far as its log goes; how many were new."""
+    learned = tuple(lessons_of((entry.at, entry.event) for entry in read_log(folder)))
+    if not learned:
+        return 0
+    with LessonStore(path) as store:
+        return store.add(learned)
+
+
+class Remembering:
+    """An observer of a run that keeps each step's lesson as the step ends.
+
+    A store that cannot be written costs the run its lessons and nothing else: that is told once, to
+    ``trouble``, and the log still has them for :func:`remember`.
+    """
+
+    def __init__(self, folder: Path, path: Path, trouble: Callable[[EggError], None]) -> None:
+        self._folder, self._path = folder, path
+        self._trouble = trouble
+        self._given_up = False
+
+    def event(self, event: Event, state: RunState, new: bool) -> None:
+        if new and isinstance(event, StepClosed) and not self._given_up:
+            try:
+                remember(self._folder, self._path)
+            except EggError as error:
+                self._given_up = True
+                self._trouble(error)
+
+
+# -- between machines ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What taking lessons in came to."""
+
+    read: int
+    added: int
+
+    @property
+    def known(self) -> int:
+        return self.read - self.added
+
+
+def all_lessons(
+    path: Path, *, stage: Stage | None = None, skill: str | None = None, run: str | None = None
+) -> tuple[Lesson, ...]:
+    with LessonStore(path, create=False) as store:
+        return store.lessons(stage=stage, skill=skill, run=run)
+
+
+def export_lessons(path: Path, out: Path) -> int:
+    """Write every lesson as lines of JSON, whole or not at all; how many."""
+    lessons = all_lessons(path)
+    temporary = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        temporary.write_text(write_lines(lessons), encoding="utf-8")
+        temporary.replace(out)
+    except OSError as reason:
+        temporary.unlink(missing_ok=True)
+        raise LessonsError(f"cannot write {out}: {reason.strerror}", "choose another file") from None
+    return len(lessons)
+
+
+def merge_lessons(path: Path, files: Sequence[Path]) -> Merged:
+    """Take in the lessons of exports and of other stores. A damaged one stops it before anything is written.
+
+    What is known already, by run and step, stays as it is: merging twice, or in another order, is the same
+    as merging once.
+    """
+    found = [lesson for file in files for lesson in _lessons_in(file)]
+    with LessonStore(path) as store:
+        return Merged(len(found), store.add(found))
+
+
+def _lessons_in(file: Path) -> tuple[Lesson, ...]:
+    return all_lessons(file) if is_store(file) else read_lines(file)
+
+
+def prune_lessons(
+    path: Path,
+    *,
+    days: float | None = None,
+    keep: int | None = None,
+    versions: tuple[str, ...] = (),
+    dry: bool = False,
+    now: datetime | None = None,
+) -> int:
+    """Forget what is older than ``days``, beyond ``keep`` of a kind, or of ``versions``; how many."""
+    before = None
+    if days is not None:
+        moment = (now or datetime.now(UTC)) - timedelta(days=days)
+        before = moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    with LessonStore(path, create=False) as store:
+        return store.prune(before=before, keep=keep, versions=versions, dry=dry)

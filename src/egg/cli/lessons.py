@@ -1,0 +1,260 @@
+"""The commands of long-term memory: what runs have learned, to look at, carry about and forget."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from egg.cli.door import door
+from egg.cli.options import DebugOption, JsonOption
+from egg.cli.render import clean, console
+from egg.cli.tables import pairs, table
+from egg.cli.words import one_line, plural
+from egg.core.errors import UsageError
+from egg.core.stage import Stage
+
+if TYPE_CHECKING:
+    from egg.memory.lessons import Lesson
+
+PANEL = "Look at what is known"
+NOWHERE = "—"
+
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store", metavar="PATH", help="The file with the lessons; $XDG_DATA_HOME/egg/lessons.sqlite."
+    ),
+]
+lessons = typer.Typer(
+    name="lessons",
+    help="What runs have learned on this machine: list, carry, merge, forget.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(lessons, rich_help_panel=PANEL)
+
+
+@lessons.command("list")
+def list_lessons(
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Of one stage only.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """For every skill: how often it was tried, how often it worked, and what it brought."""
+    with door(debug=debug, as_json=as_json):
+        path = _path(store)
+        found = _found(path, store, _stage(stage))
+        rows = _by_skill(found)
+        if as_json:
+            print(json.dumps({"store": str(path), "lessons": len(found), "skills": rows}, indent=2))
+        elif rows:
+            console().print(_skills_view(rows))
+            told = f"{plural(len(found), 'lesson')} of {plural(len({x.run for x in found}), 'run')}"
+            print(f"{told} in {clean(str(path))}")
+        else:
+            print(f"no lessons in {clean(str(path))} yet: runs write them")
+
+
+@lessons.command("show")
+def show(
+    what: Annotated[str, typer.Argument(metavar="SKILL|RUN", help="A skill's name, or a run's.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Every lesson on one skill, or of one run: on what kind of task, and what came of it."""
+    with door(debug=debug, as_json=as_json):
+        from egg.api.lessons import all_lessons
+
+        path = _path(store)
+        found = all_lessons(path, skill=what) or all_lessons(path, run=what)
+        if not found:
+            raise UsageError(
+                f"no lesson on a skill or of a run named {what!r}", "see `egg lessons list` for the skills"
+            )
+        if as_json:
+            print(json.dumps({"lessons": [lesson.to_json() for lesson in found]}, indent=2))
+        else:
+            for lesson in found:
+                console().print(_lesson_view(lesson), "")
+
+
+@lessons.command("export")
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Lines of JSON; replaced whole.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write all lessons to a file, for another machine or to keep."""
+    with door(debug=debug, as_json=as_json):
+        from egg.api.lessons import export_lessons
+
+        count = export_lessons(_path(store), file)
+        _told({"exported": count, "file": str(file)}, f"{plural(count, 'lesson')} -> {file}", as_json)
+
+
+@lessons.command("import")
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made by egg lessons export.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Take in the lessons of a file. Those known already, by run and step, are not counted again."""
+    _take_in([file], store, as_json, debug)
+
+
+@lessons.command("merge")
+def merge(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, or other stores.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Take in the lessons of many exports and stores; nothing of any if one is damaged."""
+    _take_in(files, store, as_json, debug)
+
+
+@lessons.command("prune")
+def prune(
+    days: Annotated[
+        float | None, typer.Option("--older-than", metavar="DAYS", help="Forget what is older.")
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", metavar="COUNT", help="Of each kind of task, stage and skill, the newest."),
+    ] = None,
+    version: Annotated[
+        list[str] | None,
+        typer.Option("--version", metavar="VERSION", help="Forget what this version of egg learned."),
+    ] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Forget lessons: by age, by count, by the version that learned them. Any of the conditions is enough."""
+    with door(debug=debug, as_json=as_json):
+        from egg.api.lessons import prune_lessons
+
+        if days is None and keep is None and not version:
+            raise UsageError("nothing says what to forget", "give --older-than, --keep or --version")
+        if days is not None and not (math.isfinite(days) and 0 <= days <= 100_000):
+            raise UsageError(f"no number of days: {days}", "for example --older-than 90")
+        if keep is not None and keep < 0:
+            raise UsageError(f"no count: {keep}", "for example --keep 20")
+        count = prune_lessons(_path(store), days=days, keep=keep, versions=tuple(version or ()), dry=dry)
+        said = f"{'would forget' if dry else 'forgot'} {plural(count, 'lesson')}"
+        _told({"pruned": 0 if dry else count, "matching": count}, said, as_json)
+
+
+def _take_in(files: list[Path], store: Path | None, as_json: bool, debug: bool) -> None:
+    with door(debug=debug, as_json=as_json):
+        from egg.api.lessons import merge_lessons
+
+        merged = merge_lessons(_path(store), files)
+        data = {"read": merged.read, "added": merged.added, "known": merged.known}
+        said = f"{plural(merged.added, 'lesson')} added, {merged.known} known already"
+        _told(data, said, as_json)
+
+
+def _path(store: Path | None) -> Path:
+    from egg.api.lessons import default_store
+
+    return store if store is not None else default_store(os.environ)
+
+
+def _found(path: Path, named: Path | None, stage: Stage | None) -> tuple[Lesson, ...]:
+    """A store that nobody named and no run has written yet is empty; one that was named must be there."""
+    from egg.api.lessons import all_lessons
+
+    return all_lessons(path, stage=stage) if named is not None or path.exists() else ()
+
+
+def _stage(name: str | None) -> Stage | None:
+    known = [stage.value for stage in Stage if stage is not Stage.REGRADE]
+    if name is not None and name not in known:
+        raise UsageError(f"unknown stage: {name!r}", f"one of {', '.join(known)}")
+    return Stage(name) if name is not None else None
+
+
+def _told(data: dict[str, Any], said: str, as_json: bool) -> None:
+    print(json.dumps(data) if as_json else clean(said))
+
+
+def _by_skill(found: Iterable[Lesson]) -> list[dict[str, Any]]:
+    """One row for a skill in a stage; what followed no skill is gathered by its category."""
+    gathered: dict[tuple[str, str | None, str | None], list[Lesson]] = {}
+    for lesson in found:
+        category = lesson.category.value if lesson.category is not None and lesson.skill is None else None
+        gathered.setdefault((lesson.stage.value, lesson.skill, category), []).append(lesson)
+    order = {stage.value: place for place, stage in enumerate(Stage)}
+    rows = [_row(*key, lessons) for key, lessons in gathered.items()]
+    return sorted(rows, key=lambda row: (order[row["stage"]], -row["tried"], str(row["skill"])))
+
+
+def _row(stage: str, skill: str | None, category: str | None, found: list[Lesson]) -> dict[str, Any]:
+    gains = [lesson.gain for lesson in found if lesson.worked and lesson.gain is not None]
+    count = {word: sum(x.verdict == word for x in found) for word in ("no gain", "slower", "refused")}
+    return {
+        "stage": stage,
+        "skill": skill,
+        "category": category,
+        "tried": len(found),
+        "worked": sum(lesson.worked for lesson in found),
+        **{word.replace(" ", "_"): number for word, number in count.items()},
+        "gain": math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None,
+        "last": max(lesson.when for lesson in found),
+    }
+
+
+def _skills_view(rows: list[dict[str, Any]]) -> RenderableType:
+    shown = table(
+        "stage",
+        "skill",
+        "tried",
+        "worked",
+        "gain",
+        "no gain",
+        "slower",
+        "refused",
+        "last",
+        numbers=range(2, 8),
+    )
+    for row in rows:
+        gain = f"{row['gain']:.2f}x" if row["gain"] is not None else NOWHERE
+        name = row["skill"] or f"({row['category'] or 'no skill'})"
+        counts = (row["no_gain"], row["slower"], row["refused"])
+        numbers = (str(row["tried"]), str(row["worked"]), gain, *map(str, counts))
+        shown.add_row(row["stage"], clean(name), *numbers, clean(row["last"][:10]))
+    return shown
+
+
+def _lesson_view(lesson: Lesson) -> RenderableType:
+    return pairs((name, one_line(value)) for name, value in _said(lesson) if value)
+
+
+def _said(lesson: Lesson) -> Iterable[tuple[str, str]]:
+    yield "run", f"{lesson.run}, step {lesson.step}"
+    yield "task", lesson.signature.key
+    yield "on", f"{lesson.gpu} ({lesson.arch}), {'measured' if lesson.measured else 'predicted'}"
+    followed = lesson.skill or (lesson.category.value if lesson.category is not None else "a first kernel")
+    yield "tried", f"{followed} ({lesson.stage.value})"
+    yield "predicted", f"{lesson.predicted:.2f}x" if lesson.predicted is not None else ""
+    yield "came of it", lesson.verdict.value + (f": {lesson.failure}" if lesson.failure else "")
+    if lesson.gain is not None:
+        times = [f"{t:.4g} ms" if t is not None else NOWHERE for t in (lesson.before, lesson.after)]
+        yield "gain", f"{lesson.gain:.3f}x ({' -> '.join(times)})"
+    yield "when", f"{lesson.when}, egg {lesson.version}"

@@ -1,0 +1,47 @@
+"""Runnable patterns beside a skill: read to see that they are whole, never imported here."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from egg.knowledge.frontmatter import BYTES, Problem
+
+CLASSES, FUNCTIONS = ("Model", "ModelNew"), ("get_inputs", "get_init_inputs")
+"""What a pattern defines: a program, its kernels, and inputs to try both on."""
+
+
+def asset_problems(asset: Path) -> list[Problem]:
+    """What keeps a pattern from being run: no Python, a part that is missing, an import of this package."""
+    try:
+        source = asset.read_bytes()
+        if len(source) > BYTES:
+            return [Problem(asset, 1, f"larger than {BYTES // 1024} KiB")]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except SyntaxError as error:
+        return [Problem(asset, error.lineno or 1, f"no Python: {error.msg}")]
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return [Problem(asset, 1, f"cannot be read: {error}")]
+    classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    problems = [Problem(asset, 1, f"class {name} is missing") for name in CLASSES if name not in classes]
+    problems += [Problem(asset, 1, f"{name}() is missing") for name in FUNCTIONS if name not in functions]
+    problems += [
+        Problem(asset, line, "imports egg: a pattern must run without it")
+        for line, module in _imports(tree)
+        if module.split(".")[0] == "egg"
+    ]
+    return problems
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=str() as module):
+                yield node.lineno, module

@@ -1,0 +1,212 @@
+"""Every name a condition may use, in one place: what is known of program, kernel, code, GPU and terms.
+
+The kernel's names are those of :data:`egg.analysis.features.FEATURES`; the rest is said here.
+A name means one thing, so no two groups share one: :func:`_joined` refuses a clash when this
+module is imported. A fact that is not known has its *neutral* value, which claims nothing: no
+operator is present, nothing is large, nothing can be saved. So a condition that looks for a
+reason does not find one in ignorance; one that looks for *absence* asks ``program_known``,
+``has_base`` or one of the ``knows_`` names first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from egg.analysis.features import FEATURES, Feature
+from egg.core.bottleneck import Limiter, Value
+from egg.core.facts import Family
+from egg.core.policy import Precision
+from egg.core.profile import Rung
+
+_PRESENT = {
+    Family.PRODUCT: "a matrix product",
+    Family.CONVOLUTION: "a convolution",
+    Family.ATTENTION: "attention",
+    Family.RECURRENCE: "a recurrent layer",
+    Family.NORMALIZATION: "a normalization",
+    Family.SOFTMAX: "a softmax",
+    Family.POOLING: "pooling",
+    Family.REDUCTION: "a reduction",
+    Family.SCAN: "a scan",
+    Family.LOSS: "a loss",
+    Family.GATHER: "embedding, indexing or scattering",
+    Family.POINTWISE: "pointwise work",
+    Family.MOVEMENT: "copies, concatenation, padding or a change of layout",
+    Family.RANDOM: "random numbers",
+    Family.OTHER: "an operator of no known family",
+}
+
+
+def _number(unit: str, meaning: str, neutral: float = 0.0) -> Feature:
+    return Feature("number", unit, meaning, float(neutral))
+
+
+def _integer(unit: str, meaning: str, neutral: int = 0) -> Feature:
+    return Feature("integer", unit, meaning, neutral)
+
+
+def _truth(meaning: str) -> Feature:
+    return Feature("truth", "", meaning, False)
+
+
+def _word(meaning: str, neutral: str) -> Feature:
+    return Feature("word", "", meaning, neutral)
+
+
+PROGRAM: Mapping[str, Feature] = MappingProxyType(
+    {
+        "program_known": _truth("the program could be followed, so the facts below are its own"),
+        # work and what fusion could save
+        "flops": _number("FLOP", "of the program's products, convolutions, attention and recurrences"),
+        "program_other_flops": _number("FLOP", "of everything else in the program"),
+        "least_bytes": _number("B", "inputs, parameters and outputs once each"),
+        "eager_bytes": _number("B", "that eager moves"),
+        "eager_launches": _integer("", "kernels that eager launches, about"),
+        "operations": _integer("", "operators that eager executes"),
+        "fusion_gain": _number("x", "eager's least time over that of one kernel for everything", 1.0),
+        "pointwise_gain": _number("x", "eager's least time over that with pointwise work fused", 1.0),
+        "floor_ms": _number("ms", "the least the task could take on this GPU; 0 where not known"),
+        "memory_bound": _truth("bytes, not operations, set the floor"),
+        # which operators
+        **{f"has_{family.value}": _truth(f"the program has {what}") for family, what in _PRESENT.items()},
+        **{
+            f"{family.value}_share": _number("share", f"of eager's least time: {what}")
+            for family, what in _PRESENT.items()
+        },
+        "products": _integer("", "matrix products"),
+        "convolutions": _integer("", "convolutions"),
+        "reductions": _integer("", "reductions"),
+        # tensors
+        "dtype": _word("narrowest floating dtype", "float32"),
+        "smallest_dim": _integer("", "smallest dimension of the largest tensor"),
+        "largest_dim": _integer("", "largest dimension of the largest tensor"),
+        "rank": _integer("", "dimensions of the largest input"),
+        "batch": _integer("", "first dimension of the first input"),
+        "rows": _integer("", "of the largest input, flattened to two dimensions by its last"),
+        "columns": _integer("", "last dimension of the largest input"),
+        "parameters_bytes": _number("B", "of the parameters and buffers"),
+        "inputs_bytes": _number("B", "of the inputs"),
+        "outputs_bytes": _number("B", "of the outputs"),
+        "transposed_inputs": _truth("an input is not contiguous"),
+        # kinds of convolution
+        "strided_convolution": _truth("a convolution has a stride above one"),
+        "transposed_convolution": _truth("a convolution is transposed"),
+        "grouped_convolution": _truth("a convolution has more than one group"),
+        "depthwise_convolution": _truth("a convolution has as many groups as input channels"),
+        "pointwise_convolution": _truth("a convolution has a window of one element"),
+        "convolution_dims": _integer("", "dimensions that a convolution slides over; 0 without one"),
+        # kinds of the rest
+        "training_norm": _truth("a normalization takes its statistics from the batch"),
+        "matrix_vector": _truth("a product has a dimension of at most 8"),
+        "small_product": _truth("a product has M, N or K under 64"),
+        "deep_product": _truth("a product has K at least 4 times the larger of M and N"),
+        "batched_product": _truth("a product has a batch of matrices"),
+        "triangular": _truth("a triangle is taken of a matrix"),
+        "diagonal": _truth("a diagonal is taken of, or made into, a matrix"),
+        "argmin_argmax": _truth("the place of an extreme is asked for"),
+        "middle_reduction": _truth("a reduction goes over a dimension that is not the last"),
+    }
+)
+"""Of the task, whatever kernel computes it."""
+
+CODE: Mapping[str, Feature] = MappingProxyType(
+    {
+        "has_base": _truth("there is a kernel file to build on"),
+        "source_kernels": _integer("", "Triton kernels that the file launches"),
+        "uses_dot": _truth("a kernel multiplies with tl.dot"),
+        "uses_descriptors": _truth("a kernel loads or stores through tensor descriptors"),
+        "uses_atomics": _truth("a kernel uses atomics"),
+        "uses_autotune": _truth("a kernel is autotuned"),
+        "uses_loops": _truth("a kernel loops"),
+        "uses_masks": _truth("a load or store is masked"),
+        "uses_eviction_hints": _truth("a load or store says how long L2 is to keep it"),
+        "uses_persistent_loop": _truth("a program strides over tiles by the number of programs"),
+        "uses_grouping": _truth("programs are regrouped so that neighbours share operands in L2"),
+        "uses_split_k": _truth("several programs share the sum of one tile"),
+        "uses_graph": _truth("a CUDA graph is captured and replayed"),
+        "library_calls": _integer("", "torch operators that compute, left in forward"),
+        "tunables": _integer("", "values exposed to be swept"),
+        "input_precision": _word("of tl.dot as written; none without one", "none"),
+        "block_sizes_largest": _integer("", "largest block size in the file"),
+    }
+)
+"""Of the source of the kernel file that is built on."""
+
+HARDWARE: Mapping[str, Feature] = MappingProxyType(
+    {
+        "vendor": _word("nvidia or amd", "nvidia"),
+        "arch": _word("the compiler's name of the architecture: sm_90, gfx942", "unknown"),
+        "compute_capability": _number("", "9.0 for sm_90; 0 for AMD"),
+        "sms": _integer("", "streaming multiprocessors or compute units"),
+        "shared_per_block": _integer("B", "of shared memory that one program may ask for"),
+        "l2_bytes": _integer("B", "of L2"),
+        "bandwidth": _number("B/s", "of the memory"),
+        "has_tma": _truth("bulk copies of whole tiles in hardware (sm_90 and later)"),
+        "has_warp_groups": _truth("matrix instructions of a whole warp group (sm_90, sm_100)"),
+        "has_fp8": _truth("tensor cores take 8-bit floats"),
+    }
+)
+"""Of the GPU that is written for."""
+
+POLICY: Mapping[str, Feature] = MappingProxyType(
+    {
+        "precision": _word("the declared arithmetic", Precision.MATCH.value),
+        "library_allowed": _truth("library calls are allowed"),
+    }
+)
+"""Of the terms both sides agreed to."""
+
+
+def _joined(*groups: Mapping[str, Feature]) -> Mapping[str, Feature]:
+    joined: dict[str, Feature] = {}
+    for group in groups:
+        clash = joined.keys() & group.keys()
+        if clash:
+            raise ValueError(f"names with two meanings: {', '.join(sorted(clash))}")
+        joined.update(group)
+    return MappingProxyType(joined)
+
+
+VOCABULARY: Mapping[str, Feature] = _joined(FEATURES, PROGRAM, CODE, HARDWARE, POLICY)
+"""All of them."""
+
+_LIMITERS = tuple(limiter.value for limiter in Limiter)
+
+WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "rung": tuple(rung.value for rung in Rung),
+        "limiter": _LIMITERS,
+        "kernel_limiter": _LIMITERS,
+        "occupancy_limited_by": ("registers", "shared", "warps", "slots", "none"),
+        "dtype": ("float32", "float16", "bfloat16", "float64", "other"),
+        "input_precision": ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6", "default", "none"),
+        "vendor": ("nvidia", "amd"),
+        "precision": tuple(precision.value for precision in Precision),
+    }
+)
+"""What each word can be; one that is not listed can be anything. A comparison with another is a mistake."""
+
+
+def complete(known: Mapping[str, Value | None]) -> Mapping[str, Value]:
+    """Every name with a value of its kind: the known one, or the neutral one where it is missing or no
+    number. A name outside the vocabulary is a mistake of whoever gathered the values."""
+    unknown = known.keys() - VOCABULARY.keys()
+    if unknown:
+        raise ValueError(f"not in the vocabulary: {', '.join(sorted(unknown))}")
+    return MappingProxyType({name: _typed(feature, known.get(name)) for name, feature in VOCABULARY.items()})
+
+
+def _typed(feature: Feature, value: Value | None) -> Value:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return feature.neutral
+    match feature.kind:
+        case "number":
+            return float(value)
+        case "integer":
+            return int(value)
+        case "truth":
+            return bool(value)
+        case "word":
+            return str(value)

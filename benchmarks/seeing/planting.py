@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from egg.analysis.diagnose import diagnose
+from egg.analysis.predict import predict
 from egg.core.bottleneck import Bottleneck, Diagnosed, Limiter
 from egg.core.codec import to_json
 from egg.core.policy import Precision
-from egg.core.profile import Profile, Rung
+from egg.core.profile import KernelProfile, Profile, Rung
 from egg.core.source import Candidate, Task
 from egg.hardware.gpus import Gpu, resolve
 
@@ -121,8 +122,21 @@ def seen_by(profile: Profile, rung: Rung) -> Profile | None:
     return replace(profile, rung=rung, kernels=kernels, milliseconds=None)
 
 
+def foretold(profile: Profile, gpu: Gpu) -> Profile:
+    """With times as they are predicted today: a kept profile has those of the day it was made."""
+
+    def again(kernel: KernelProfile) -> KernelProfile:
+        predicted = predict(kernel.resources, gpu) if kernel.resources else None
+        if predicted is None:
+            return kernel
+        return replace(kernel, predicted_milliseconds=kernel.launches * predicted.milliseconds)
+
+    return replace(profile, kernels=tuple(map(again, profile.kernels)))
+
+
 def diagnosed(profile: Profile, gpu: Gpu) -> dict[Rung, Diagnosed]:
     """The diagnosis at every rung that the profile can stand for."""
+    profile = foretold(profile, gpu)
     views = ((rung, seen_by(profile, rung)) for rung in SEEN)
     return {rung: diagnose(view, gpu) for rung, view in views if view is not None}
 

@@ -61,7 +61,7 @@ REFUSED = (
 
 def play_a_run(run: Path) -> None:
     """Begin a run, answer its questions until it has none, then decide all of it again from its log."""
-    terms = ("--team", "step", "--device", "auto", "--budget", "quick")
+    terms = ("--team", "step", "--device", "auto", "--budget", "quick", "--no-lessons")
     follow("optimize", shown(TASK), *terms, "--out", str(run))
     answers = sorted(ANSWERS.glob("*.md"))
     for question in questions(run):

@@ -21,6 +21,16 @@ BRIEF = replace(CARE[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
 JudgeFunction = Callable[..., Evaluation]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_knowledge_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Neither the skills nor the lessons of whoever runs the tests; what a test's runs learn goes nowhere."""
+    place = tmp_path_factory.mktemp("user")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(place / "data"))
+        patch.setenv("XDG_CONFIG_HOME", str(place / "config"))
+        yield
+
+
 @pytest.fixture
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """Shows what a test's processes leave behind. Pytest's own folders are made first, elsewhere."""

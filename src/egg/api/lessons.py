@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from egg.api.watching import Watcher
 from egg.core.errors import EggError
-from egg.core.events import Event, StepClosed
+from egg.core.events import Event, RunClosed, StepClosed
 from egg.core.facts import Facts
 from egg.core.stage import Stage
 from egg.engine.log import read_log
@@ -56,8 +57,8 @@ def remember(folder: Path, path: Path) -> int:
         return store.add(learned)
 
 
-class Remembering:
-    """An observer of a run that keeps each step's lesson as the step ends.
+class Remembering(Watcher):
+    """A watcher of a run that keeps each step's lesson as the step ends.
 
     A store that cannot be written costs the run its lessons and nothing else: that is told once, to
     ``trouble``, and the log still has them for :func:`remember`.
@@ -69,7 +70,7 @@ class Remembering:
         self._given_up = False
 
     def event(self, event: Event, state: RunState, new: bool) -> None:
-        if new and isinstance(event, StepClosed) and not self._given_up:
+        if new and isinstance(event, StepClosed | RunClosed) and not self._given_up:
             try:
                 remember(self._folder, self._path)
             except EggError as error:

@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from egg.api.clients import OutsideClient
+from egg.api.lessons import Remembering, recall
 from egg.api.runs import Progress, advance, start
-from egg.api.skills import advisor_for
+from egg.api.skills import advisor_of
 from egg.api.teams import check_model, team_maker
-from egg.api.watching import Watcher
+from egg.api.watching import Joined, Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
 from egg.core.policy import Precision
 from egg.core.settings import Settings
 from egg.core.source import Task
-from egg.core.stage import Stage
 from egg.engine.journal import Judge
 from egg.engine.judges import LocalJudge, OfflineJudge
 from egg.engine.redaction import Redactor
@@ -29,7 +29,6 @@ from egg.hardware.detect import present_gpus
 from egg.hardware.gpus import Gpu, resolve
 from egg.knowledge.catalogue import load
 from egg.llm.connect import secrets
-from egg.memory.standing import Standings
 
 DEFAULT_TARGET = "H200"
 OFFLINE = "offline"
@@ -53,7 +52,15 @@ def begin(
     if settings.device != OFFLINE:
         check_loads(task)
     facts = facts_of(task, gpu, settings.precision)
-    start(folder, task, settled, facts, name=name or run_name(task), redactor=redactor_for(settled, environ))
+    start(
+        folder,
+        task,
+        settled,
+        facts,
+        name=name or run_name(task),
+        redactor=redactor_for(settled, environ),
+        lessons=recall(Path(settled.lessons), facts) if settled.lessons is not None else None,
+    )
     return settled
 
 
@@ -65,15 +72,16 @@ def carry_on(
     *,
     outside: OutsideClient | None = None,
     judge: Judge | None = None,
-    lessons: Mapping[Stage, Standings] | None = None,
 ) -> Progress:
     """Go on with a run under its own settings until it ends or has to wait.
 
     ``outside`` answers its questions in the place of whoever the settings name. ``judge``
     evaluates its kernels; without one this machine does, unless the run is judged offline.
-    ``lessons`` is what memory says of each skill, by stage; it changes the order of what is offered.
+    What its steps teach goes into the store of lessons that the settings name.
     """
     settings = state.started.settings
+    if settings.lessons is not None:
+        watcher = Joined(watcher, Remembering(folder, Path(settings.lessons), watcher.trouble))
     with ExitStack() as held:
         if judge is None:
             judge = held.enter_context(closing(_own_judge(settings, watcher)))
@@ -83,7 +91,7 @@ def carry_on(
             judge,
             watcher=watcher,
             redactor=redactor_for(settings, environ),
-            advisor=advisor_for(settings, lessons),
+            advisor=advisor_of(state.started),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from egg import __version__
 from egg.api.clients import JournaledClient, OutsideClient
 from egg.api.result import write_result
-from egg.api.skills import JournaledAdvisor, advisor_for
+from egg.api.skills import JournaledAdvisor, advisor_of
 from egg.api.teams import llm_team
 from egg.api.watching import Watcher
 from egg.core.errors import MachineError, UsageError
@@ -20,6 +20,7 @@ from egg.core.facts import Facts
 from egg.core.roles import Advisor, Team
 from egg.core.settings import Settings
 from egg.core.source import Task
+from egg.core.stage import Stage
 from egg.engine.desk import Desk
 from egg.engine.index import write_index
 from egg.engine.journal import Diverged, Journal, Judge
@@ -29,6 +30,7 @@ from egg.engine.loop import optimize
 from egg.engine.redaction import Redactor
 from egg.engine.state import RunState, fold
 from egg.engine.waiting import Waiting
+from egg.memory.standing import Standings, to_record
 
 TeamMaker = Callable[[RunStarted, Journal], Team]
 """Makes the team of a run; its model calls go through the journal."""
@@ -50,12 +52,14 @@ def start(
     *,
     name: str,
     redactor: Redactor | None = None,
+    lessons: Mapping[Stage, Standings] | None = None,
 ) -> None:
-    """Begin a run in ``folder``, which must not hold one."""
+    """Begin a run in ``folder``, which must not hold one; ``lessons`` is what memory says for it."""
     with LogWriter(folder, redactor) as log:
         if log.history:
             raise UsageError(f"there is a run in {folder} already", f"go on with `egg resume {folder}`")
-        log.append(RunStarted(SCHEMA, name, __version__, task, settings, facts))
+        remembered = to_record(lessons or {})
+        log.append(RunStarted(SCHEMA, name, __version__, task, settings, facts, remembered))
 
 
 def advance(
@@ -85,7 +89,7 @@ def advance(
 def look(folder: Path) -> Progress:
     """Where a run stands and what it waits for, without touching it."""
     journal = Journal([entry.event for entry in read_log(folder)], lambda event: event)
-    return _run(journal, _outside_team, OfflineJudge(), advisor_for(journal.state.started.settings))
+    return _run(journal, _outside_team, OfflineJudge(), advisor_of(journal.state.started))
 
 
 def replay(folder: Path, watcher: Watcher | None = None) -> Progress:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from egg.agents.prompting import SKILL_SHARE
+from egg.api.lessons import recall
 from egg.api.profiling import Failure, Terms, report_on
 from egg.core.bottleneck import Value
 from egg.core.errors import UsageError
+from egg.core.events import RunStarted
 from egg.core.facts import Facts, GpuFacts
 from egg.core.policy import LibraryCalls, Policy
 from egg.core.roles import Advisor, Brief, Skill
@@ -31,7 +33,7 @@ from egg.knowledge.context import context_of
 from egg.knowledge.select import TOKENS
 from egg.knowledge.skill import SkillStage
 from egg.knowledge.why import STAGES, Answer, answer_json, explain, told_context
-from egg.memory.standing import Standings
+from egg.memory.standing import Standings, from_record
 
 WHY_SCHEMA = "egg.skills-why/1"
 
@@ -74,6 +76,11 @@ def advisor_for(settings: Settings, lessons: Mapping[Stage, Standings] | None = 
         int(settings.budget.prompt_tokens * SKILL_SHARE),
         lessons or {},
     )
+
+
+def advisor_of(started: RunStarted) -> Advisor | None:
+    """The advisor of a run as it began: with its settings, and what memory said then."""
+    return advisor_for(started.settings, from_record(started.standings))
 
 
 @dataclass
@@ -155,18 +162,21 @@ def why(
     stages: Sequence[SkillStage] = STAGES,
     failure: str = "",
     tokens: int = TOKENS,
-    lessons: Mapping[Stage, Standings] | None = None,
+    store: Path | None = None,
 ) -> WhyReport:
     """What would be offered to whoever writes the first kernel for ``task``, or builds on ``candidate``.
 
     ``failure`` is the refusal to mend, for the debugging skills; a kernel that cannot be run says its own.
+    ``store`` holds the lessons that sway the ranks; without one only the skills and the facts decide.
     """
     report = report_on(task, candidate, terms)
     reason = failure or (report.failure.reason if report.failure is not None else "")
     if reason and SkillStage.DEBUGGING not in stages:
         stages = (*stages, SkillStage.DEBUGGING)
+    facts = Facts(report.gpu, report.facts)
+    lessons = recall(store, facts) if store is not None else {}
     context = context_of(
-        Facts(report.gpu, report.facts),
+        facts,
         report.diagnosis,
         candidate.source if candidate is not None else None,
         report.row,

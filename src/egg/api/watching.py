@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from egg.core.errors import EggError
 from egg.core.events import Event
 from egg.engine.state import RunState
 
@@ -23,3 +24,19 @@ class Watcher:
 
     def judging(self, jobs: int) -> None:
         """So many kernels go to the judge."""
+
+    def trouble(self, error: EggError) -> None:
+        """Something beside the run went wrong; the run itself goes on."""
+
+
+class Joined(Watcher):
+    """Several who look on: the first is told everything, the others of events."""
+
+    def __init__(self, first: Watcher, *others: Watcher) -> None:
+        self._first, self._others = first, others
+        self.asked, self.text, self.waiting = first.asked, first.text, first.waiting
+        self.judging, self.trouble = first.judging, first.trouble
+
+    def event(self, event: Event, state: RunState, new: bool) -> None:
+        for watcher in (self._first, *self._others):
+            watcher.event(event, state, new)

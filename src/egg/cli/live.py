@@ -23,6 +23,7 @@ from egg.api.watching import Watcher
 from egg.cli.render import clean, console
 from egg.cli.summary import steps_view
 from egg.cli.words import duration, money, one_line, players, plural, speed, told
+from egg.core.errors import EggError
 from egg.core.events import Evaluated, Event, Exchanged, RunClosed, RunStarted, StageOpened
 from egg.core.tokens import estimate_tokens
 
@@ -82,6 +83,9 @@ class Lines(Watcher):
     def judging(self, jobs: int) -> None:
         self._say(f"judging {plural(jobs, 'kernel')}")
 
+    def trouble(self, error: EggError) -> None:
+        self._say(_trouble(error))
+
     def _say(self, line: str) -> None:
         """Before the first line: who is at work, or after a pause how much of it is read back."""
         if self._start is not None:
@@ -91,6 +95,10 @@ class Lines(Watcher):
             )
             self._start = None
         self._screen.print(line, soft_wrap=True)
+
+
+def _trouble(error: EggError) -> str:
+    return one_line(f"{error.message}; {error.hint}" if error.hint else error.message)
 
 
 class LastState(Watcher):
@@ -131,6 +139,7 @@ class LiveView(Watcher):
         self._activity = Activity("starting", clock())
         self._asked = ""
         self._read_back = 0
+        self._troubles: list[str] = []
         self._stopped = False
 
     def event(self, event: Event, state: RunState, new: bool) -> None:
@@ -163,6 +172,9 @@ class LiveView(Watcher):
     def judging(self, jobs: int) -> None:
         self._begin(f"judging {plural(jobs, 'kernel')}", works=True, jobs=jobs)
 
+    def trouble(self, error: EggError) -> None:
+        self._troubles.append(_trouble(error))
+
     def stop(self) -> None:
         """Nothing goes on any more: the last frame says so."""
         self._stopped = True
@@ -174,6 +186,7 @@ class LiveView(Watcher):
         parts: list[RenderableType] = [_header(state), self._now(state, now), *_best(state)]
         if state.steps:
             parts += ["", steps_view(state.steps, STEPS_SHOWN), ""]
+        parts += [Text(trouble, style="yellow") for trouble in self._troubles]
         return Group(*parts, self._spent(state, now), Text(f"in {clean(str(self._folder))}", style="dim"))
 
     def _begin(self, doing: str, works: bool = False, jobs: int = 0) -> None:

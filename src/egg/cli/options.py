@@ -98,6 +98,18 @@ SkillsOption = Annotated[
 NoSkillsOption = Annotated[
     bool, typer.Option("--no-skills", help="Offer no expert skills at all.", rich_help_panel=TERMS)
 ]
+LessonsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--lessons",
+        metavar="PATH",
+        help="The store of what runs have learned; $XDG_DATA_HOME/egg/lessons.sqlite where left out.",
+        rich_help_panel=TERMS,
+    ),
+]
+NoLessonsOption = Annotated[
+    bool, typer.Option("--no-lessons", help="Recall nothing and learn nothing.", rich_help_panel=TERMS)
+]
 SeedOption = Annotated[
     int, typer.Option(metavar="INTEGER", help="Of the search over tunables.", rich_help_panel=TERMS)
 ]

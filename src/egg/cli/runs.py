@@ -18,11 +18,13 @@ from egg.cli.options import (
     DebugOption,
     JsonOption,
     KeyVariableOption,
+    LessonsOption,
     MaxCostOption,
     MaxMinutesOption,
     MaxStepsOption,
     MaxTokensOption,
     ModelOption,
+    NoLessonsOption,
     NoSkillsOption,
     ReplyTokensOption,
     RunArgument,
@@ -72,6 +74,8 @@ def optimize(
     library_calls: RunLibraryCallsOption = LibraryCalls.ALLOW,
     skills: SkillsOption = None,
     no_skills: NoSkillsOption = False,
+    lessons: LessonsOption = None,
+    no_lessons: NoLessonsOption = False,
     seed: SeedOption = 0,
     budget: BudgetOption = "standard",
     reply_tokens: ReplyTokensOption = None,
@@ -104,6 +108,7 @@ def optimize(
             model=terms.model_choice(team, model, base_url, key_variable, temperature),
             seed=terms.check_seed(seed),
             skills=terms.skill_folders(skills or [], no_skills, os.environ),
+            lessons=terms.lesson_store(lessons, no_lessons, os.environ),
         )
         folder = _begin(program, settings, out)
         with kept(command("resume", folder)):

@@ -18,13 +18,16 @@ from egg.cli.options import (
     DebugOption,
     DeviceOption,
     JsonOption,
+    LessonsOption,
     LibraryCallsOption,
+    NoLessonsOption,
     PrecisionOption,
     TaskArgument,
 )
 from egg.cli.progress import busy
 from egg.cli.render import clean, console
 from egg.cli.tables import pairs, table
+from egg.cli.terms import lesson_store
 from egg.cli.words import one_line, plural
 from egg.core.errors import UsageError
 from egg.core.policy import LibraryCalls, Precision
@@ -162,6 +165,8 @@ def why(
     ] = "",
     precision: PrecisionOption = Precision.MATCH,
     library_calls: LibraryCallsOption = LibraryCalls.ALLOW,
+    lessons: LessonsOption = None,
+    no_lessons: NoLessonsOption = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -179,6 +184,7 @@ def why(
         stages = STAGES if wanted is None else (wanted,)
         if wanted is None and candidate is not None:
             stages = tuple(one for one in STAGES if one is not SkillStage.SEED)
+        store = lesson_store(lessons, no_lessons, os.environ)
         terms = Terms(check_device(device), check_target(target), precision, counters=False)
         with busy(f"looking at {clean(program.name)}"):
             report = ask(
@@ -189,6 +195,7 @@ def why(
                 library_calls=library_calls,
                 stages=stages,
                 failure=failure,
+                store=Path(store) if store is not None else None,
             )
         if as_json:
             print(json.dumps(report.to_json(), indent=2))

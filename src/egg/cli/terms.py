@@ -66,6 +66,17 @@ def skill_folders(named: Sequence[Path], without: bool, environ: Mapping[str, st
     return tuple(str(folder) for folder in folders_for(named, environ))
 
 
+def lesson_store(named: Path | None, without: bool, environ: Mapping[str, str]) -> str | None:
+    """The store of lessons, as a run records it; ``None`` for a run that neither recalls nor learns."""
+    if without and named is not None:
+        raise UsageError("--lessons and --no-lessons contradict each other", "leave one of them out")
+    if without:
+        return None
+    from egg.api.lessons import default_store
+
+    return str((named or default_store(environ)).expanduser().resolve())
+
+
 def budget(name: str, reply_tokens: int | None) -> Budget:
     from egg.engine.budgets import find_budget
 

@@ -7,8 +7,9 @@ Two kinds stand side by side. *Effects* are what the world answered (:class:`Exc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from egg.core.conversation import Completion, Request
 from egg.core.evaluation import Evaluation
@@ -34,6 +35,8 @@ class RunStarted:
     task: Task
     settings: Settings
     facts: Facts
+    standings: Mapping[str, Any] = field(default_factory=dict)
+    """What memory said of each skill at the start, by stage; lessons learned since do not change it."""
 
 
 @dataclass(frozen=True)

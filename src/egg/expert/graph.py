@@ -1,0 +1,204 @@
+"""A program as a graph of operators in normal form: what is computed, on which values, and nothing else.
+
+Capturing brings the many spellings of PyTorch down to a few kinds of node, so that every later rule
+is written once. A node has one result per :class:`Value` it defines (most have one). Views are nodes,
+too; they cost nothing when whoever reads them folds them into its indexing.
+
+Kinds of node (``op``) and their ``attributes``:
+
+=============== ==============================================================================
+``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.scalar`); ``scalars``: its constants, with
+                ``None`` where a tensor stands. Operands broadcast as in PyTorch
+``view``        ``how``: ``reshape | permute | slice | expand | flip``, with ``dims`` (permute, flip),
+                ``starts`` and ``steps`` (slice, one each per dimension; the shape of the result
+                says where it ends)
+``cat``         ``dim``
+``pad``         ``before`` per dimension (may be negative: a crop), ``value``; the result's shape says
+                the rest
+``reduce``      ``fn``: ``sum | mean | max | min | prod | any | all | argmax | argmin | var |
+                logsumexp | norm``, ``dims``, ``keepdim``, ``correction`` (var), ``order`` (norm)
+``softmax``     ``dim``, ``log``
+``scan``        ``fn``: ``sum | prod | max | min | logcumsumexp``, ``dim``, ``reverse``, ``exclusive``
+``norm``        ``kind``: ``layer | rms | group | instance | batch``; ``dims`` (those the statistics are
+                over), ``groups`` (group), ``eps``, ``training`` (batch: batch statistics), ``momentum``.
+                Operands: x, weight, bias, running_mean, running_var (``None`` where absent)
+``pool``        ``fn``: ``max | avg | lp``; ``kernel``, ``stride``, ``padding``, ``dilation`` per spatial
+                dimension; ``count_include_pad``, ``divisor``, ``ceil``, ``adaptive`` (then ``kernel``
+                is the output size)
+``matmul``      operands a [..., M, K] and b [..., K, N], broadcasting over the leading dimensions as
+                in PyTorch (a vector was reshaped before); optional third operand: bias, broadcasting
+``conv``        ``stride``, ``padding``, ``dilation`` per spatial dimension, ``groups``, ``transposed``,
+                ``output_padding``. Operands: x [N, C, *space], weight, bias or ``None``
+``attention``   ``causal``, ``scale``; operands: q, k, v [..., L, D], mask or ``None``
+``recurrent``   ``cell``: ``lstm | gru | rnn_tanh | rnn_relu``, ``layers``, ``bidirectional``,
+                ``batch_first``, ``bias``; operands: x, initial states, flat weights. Several results
+``gather``      ``how``: ``embedding | index_select | gather``, ``dim``
+``where``       three operands: condition, a, b (broadcasting)
+``constant``    ``fill`` (a number), or ``range``: (start, step) along the only dimension
+``triangle``    ``upper``, ``diagonal``: zero beside the triangle (tril, triu)
+``random``      ``fn``: ``dropout`` in training mode, ``rand``, ``randn``: never the same twice
+``update``      a write into a buffer (running statistics, counters): operands: buffer, new value
+``library``     anything else: ``target`` is the PyTorch call to leave as it is, ``arguments`` its call
+                by position (values stand for themselves), ``keywords``
+=============== ==============================================================================
+
+Sizes in shapes, strides and attributes are :class:`~egg.expert.sizes.Size`: named where they change with the
+size of the program. Attributes of the structure (a kernel's width, a number of layers) are plain numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from egg.expert.sizes import Size, product
+
+
+class Origin(StrEnum):
+    """Where a value comes from."""
+
+    INPUT = "input"
+    """An argument of ``forward``."""
+    PARAMETER = "parameter"
+    """A parameter or buffer of the module, by its qualified name."""
+    CONSTANT = "constant"
+    """A tensor that the program made once, outside ``forward``, and that is no parameter of the module."""
+    NODE = "node"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor in the program. Its name is unique in the graph."""
+
+    name: str
+    shape: tuple[Size, ...]
+    dtype: str
+    """As PyTorch spells it, without the prefix: ``float32``."""
+    stride: tuple[Size, ...]
+    """As PyTorch has it; it says nothing of what only passes through registers."""
+    origin: Origin = Origin.NODE
+    path: str = ""
+    """An argument's name (``x``), or a parameter's qualified name (``conv1.weight``)."""
+
+    @property
+    def elements(self) -> Size:
+        return product(self.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def floating(self) -> bool:
+        return self.dtype in ("float32", "float16", "bfloat16", "float64")
+
+    @property
+    def contiguous(self) -> bool:
+        return self.stride == contiguous_stride(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """At the program's own size."""
+        return self.elements.value * BYTES[self.dtype]
+
+
+BYTES: Mapping[str, int] = {
+    "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2,
+    "int8": 1, "uint8": 1, "bool": 1, "complex64": 8,
+}  # fmt: skip
+
+
+def contiguous_stride(shape: tuple[Size, ...]) -> tuple[Size, ...]:
+    """What PyTorch gives a fresh tensor of this shape."""
+    return tuple(product(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator. ``inputs`` are names of values; ``None`` for an operand that is absent."""
+
+    op: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+    """What the author called it, for names and comments: ``conv1``, ``gelu``."""
+
+    @property
+    def output(self) -> str:
+        (one,) = self.outputs
+        return one
+
+    def __getitem__(self, attribute: str) -> Any:
+        return self.attributes[attribute]
+
+    def get(self, attribute: str, default: Any = None) -> Any:
+        return self.attributes.get(attribute, default)
+
+    def with_inputs(self, *inputs: str | None) -> Node:
+        return replace(self, inputs=tuple(inputs))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program: its values, its nodes in an order that can be executed, and what it returns."""
+
+    values: Mapping[str, Value]
+    nodes: tuple[Node, ...]
+    arguments: tuple[str | None, ...]
+    """The values of ``forward``'s arguments in order; ``None`` for one that is no tensor."""
+    results: tuple[Any, ...]
+    """What ``forward`` returns: names of values, nested as ``form`` says."""
+    form: str = "tensor"
+    """``tensor``, ``tuple`` or ``list``: whether the results are returned bare or together."""
+    symbols: Mapping[str, str] = field(default_factory=dict)
+    """How ``forward`` finds each named size: ``x.shape[0]``, ``self.fc.weight.shape[1]``, or from sizes that
+    stand before it: ``(height - 3) // 2 + 1``."""
+
+    def __post_init__(self) -> None:
+        known = {name for name, value in self.values.items() if value.origin is not Origin.NODE}
+        for node in self.nodes:
+            missing = [name for name in node.inputs if name is not None and name not in known]
+            if missing:
+                raise ValueError(f"{node.op} {node.outputs} reads {missing} before they are made")
+            known.update(node.outputs)
+        if lost := [name for name in self.results if name not in known]:
+            raise ValueError(f"nothing makes the results {lost}")
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        return {name: node for node in self.nodes for name in node.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """Nodes that read a value, in order, each once."""
+        found: dict[str, list[Node]] = {name: [] for name in self.values}
+        for node in self.nodes:
+            for name in dict.fromkeys(name for name in node.inputs if name is not None):
+                found[name].append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def value(self, name: str) -> Value:
+        return self.values[name]
+
+    def operands(self, node: Node) -> tuple[Value | None, ...]:
+        return tuple(None if name is None else self.values[name] for name in node.inputs)
+
+    def result(self, node: Node) -> Value:
+        return self.values[node.output]
+
+    def producer(self, name: str) -> Node | None:
+        return self.producers.get(name)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def rebuilt(self, nodes: tuple[Node, ...], values: Mapping[str, Value] | None = None) -> Graph:
+        """With other nodes; values that nothing makes or reads any more are forgotten."""
+        pool = self.values if values is None else values
+        used = {name for node in nodes for name in (*node.inputs, *node.outputs) if name is not None}
+        used |= set(self.results) | {name for name in self.arguments if name is not None}
+        return replace(self, nodes=nodes, values={name: pool[name] for name in pool if name in used})

@@ -1,0 +1,92 @@
+"""What patterns hand over: one group of the graph, written as text that a file is put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from egg.expert.graph import Graph, Node
+from egg.hardware.gpus import Gpu
+
+Setting = int | str | bool
+
+
+class Unfit(Exception):
+    """A pattern cannot write a group; the sentence says why. The next pattern on the list is tried."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that become one piece of code, in an order that can be executed."""
+
+    name: str
+    """What it does, as an identifier: ``linear_gelu_residual``. Kernels are named after it."""
+    nodes: tuple[Node, ...]
+    pattern: str
+    """Which pattern writes it: ``loops``, ``product``, ``library`` ..."""
+
+    def reads(self, graph: Graph) -> tuple[str, ...]:
+        """Values made elsewhere, in the order they are met."""
+        own = {name for node in self.nodes for name in node.outputs}
+        met = dict.fromkeys(name for node in self.nodes for name in node.inputs if name is not None)
+        return tuple(name for name in met if name not in own)
+
+    def writes(self, graph: Graph) -> tuple[str, ...]:
+        """Values that somebody outside the group reads, or that the program returns."""
+        inside = {id(node) for node in self.nodes}
+        made = [name for node in self.nodes for name in node.outputs]
+        return tuple(
+            name
+            for name in made
+            if name in graph.results or any(id(reader) not in inside for reader in graph.consumers[name])
+        )
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a pattern writes for."""
+
+    gpu: Gpu
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """Values that are decided elsewhere, by name: of a pattern's constants (``BLOCK_M``) and of its options
+    (``grade``). What is not here the pattern chooses by its own rules."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A module-level constant of the file: a tile size, a number of warps. A sweep may try ``choices``."""
+
+    name: str
+    value: Setting
+    choices: tuple[Setting, ...] = ()
+    why: str = ""
+    """Half a line behind it, where the number needs a reason."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A group as text.
+
+    ``kernels`` and ``helpers`` are whole definitions, each under a unique name (two parts may share one if
+    the text is the same). ``call`` are the lines of ``forward`` that compute the group's results: a value is
+    the local variable of its name, a parameter ``self.`` and its path (:func:`spelled`).
+    """
+
+    kernels: Mapping[str, str]
+    """By name: the whole ``@triton.jit`` definition, docstring included."""
+    call: tuple[str, ...]
+    constants: tuple[Constant, ...] = ()
+    helpers: Mapping[str, str] = field(default_factory=dict)
+    """Host functions the call needs, by name."""
+    imports: tuple[str, ...] = ()
+    """Beyond torch, triton, tl and nn: ``from triton.language.extra import libdevice``."""
+    sizes: tuple[str, ...] = ()
+    """Named sizes that the call mentions; ``forward`` defines them at its top."""
+    summary: str = ""
+    """What is fused and why, in a sentence."""
+
+
+def spelled(graph: Graph, name: str) -> str:
+    """How ``forward`` spells a value."""
+    value = graph.value(name)
+    return f"self.{value.path}" if value.origin in ("parameter", "constant") else value.name

@@ -1,0 +1,247 @@
+"""Reading a value of the graph inside a kernel: through views and pointwise operators down to memory.
+
+A kernel is written from its results backwards. To have a value at some index, its producer is asked for
+its operands at the indices that belong to it, and so on until something is in memory (a load) or is held in
+registers already (``bound``: an accumulator, a finished reduction). Views thereby become index arithmetic and
+pointwise operators one line each; what is asked twice at one index is computed once.
+
+Loop indices are Triton tensors shaped for broadcasting (``x[:, None]``, ``r[None, :]``): an index expression
+is valid code as it stands, whatever the tile looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from egg.expert.graph import Graph, Node, Origin, Value
+from egg.expert.index import Expr, Index, Negative, flat, unflat
+from egg.expert.parts import Unfit
+from egg.expert.scalar import expression
+from egg.expert.sizes import ONE, Size
+
+Bound = Callable[[Index], str]
+"""The text of a value that is at hand, at an index; :class:`Unfit` where it is not held at that index."""
+
+
+@dataclass
+class Body:
+    """Lines of a kernel, and names for what they compute."""
+
+    lines: list[str] = field(default_factory=list)
+    indent: int = 1
+    taken: set[str] = field(default_factory=set)
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def name(self, wanted: str) -> str:
+        """A fresh variable name like ``wanted``."""
+        base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted) or "v"
+        name, count = base, 1
+        while name in self.taken:
+            count += 1
+            name = f"{base}_{count}"
+        self.taken.add(name)
+        return name
+
+    def let(self, wanted: str, text: str) -> str:
+        """Compute something once, under a name."""
+        name = self.name(wanted)
+        self.line(f"{name} = {text}")
+        return name
+
+
+@dataclass
+class Reader:
+    """Reads values of ``nodes`` (those fused into this kernel) at indices, writing code into ``body``."""
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    body: Body
+    masks: Mapping[str, str]
+    """For each loop index that may overshoot, the text that says it does not."""
+    bound: dict[str, Bound] = field(default_factory=dict)
+    pointers: dict[str, str] = field(default_factory=dict)
+    """Values that were loaded, and the names of their pointer arguments."""
+    hints: Mapping[str, str] = field(default_factory=dict)
+    """Further arguments of the load of a value: ``eviction_policy="evict_last"``."""
+    _known: dict[tuple[str, Index, tuple[str, ...]], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._producers = {name: node for node in self.nodes for name in node.outputs}
+
+    def forget(self) -> None:
+        """What was computed is no longer at hand (a loop ended): compute it anew when it is asked for."""
+        self._known.clear()
+
+    def read(self, name: str, index: Index, guards: tuple[str, ...] = ()) -> str:
+        """The value at ``index``, as an expression or a variable; outside ``guards`` anything."""
+        key = (name, index, guards)
+        if key not in self._known:
+            self._known[key] = self._computed(name, index, guards)
+        return self._known[key]
+
+    def _computed(self, name: str, index: Index, guards: tuple[str, ...]) -> str:
+        if name in self.bound:
+            return self.bound[name](index)
+        node = self._producers.get(name)
+        if node is None:
+            return self._load(self.graph.value(name), index, guards)
+        rule = _RULES.get(node.op)
+        if rule is None:
+            raise Unfit(f"{node.op} cannot be computed element by element inside another kernel")
+        return rule(self, node, index, guards)
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def pointer(self, value: Value) -> str:
+        if value.name not in self.pointers:
+            self.pointers[value.name] = self.body.name(f"{pointer_stem(value)}_ptr")
+        return self.pointers[value.name]
+
+    def _load(self, value: Value, index: Index, guards: tuple[str, ...]) -> str:
+        at = address(value, index)
+        masked = [self.masks[s] for s in sorted(at.symbols()) if s in self.masks]
+        mask = " & ".join((*dict.fromkeys(masked), *guards))
+        extra = f", mask={mask}, other=0" if mask else ""
+        extra += f", {self.hints[value.name]}" if value.name in self.hints else ""
+        text = f"tl.load({self.pointer(value)}{'' if at == Expr() else f' + {at}'}{extra})"
+        if value.dtype in ("float16", "bfloat16"):
+            text += ".to(tl.float32)"
+        elif value.dtype == "bool":
+            text += " != 0"
+        return self.body.let(pointer_stem(value), text)
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    def _operand(self, name: str, shape: tuple[Size, ...], index: Index, guards: tuple[str, ...]) -> str:
+        """An operand that broadcasts to ``shape``, at an index into that shape."""
+        own = self.graph.value(name).shape
+        skip = len(shape) - len(own)
+        fitted = tuple(Expr() if size == ONE else at for at, size in zip(index[skip:], own, strict=True))
+        return self.read(name, fitted, guards)
+
+    def _pointwise(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        shape = self.graph.result(node).shape
+        texts = [self._operand(name, shape, index, guards) for name in node.inputs if name is not None]
+        dtypes = [self.graph.value(name).dtype for name in node.inputs if name is not None]
+        text = expression(node["fn"], texts, node.get("scalars", ()), dtypes, self.graph.result(node).dtype)
+        return self.body.let(node.label or node["fn"], text)
+
+    def _where(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        shape = self.graph.result(node).shape
+        chosen, yes, no = (self._operand(str(name), shape, index, guards) for name in node.inputs)
+        return self.body.let(node.label or "chosen", f"tl.where({chosen}, {yes}, {no})")
+
+    def _view(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        return self.read(str(node.inputs[0]), through_view(self.graph, node, index), guards)
+
+    def _cat(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        """Every piece is read where it lies; a piece whose range the index cannot reach is left out."""
+        dim, at, start, pieces = node["dim"], index[node["dim"]], Expr(), []
+        for name in node.inputs:
+            inside, end = at - start, start + self.graph.value(str(name)).shape[dim]
+            guard = [f"({at} >= {start})"] if inside.may_be_negative() else []
+            guard += [f"({at} < {end})"] if (at - end + 1).may_exceed_zero() else []
+            whole = (*index[:dim], inside, *index[dim + 1 :])
+            pieces.append((guard, self.read(str(name), whole, (*guards, *guard))))
+            start = end
+        text = pieces[-1][1]
+        for guard, piece in reversed(pieces[:-1]):
+            text = f"tl.where({' & '.join(guard)}, {piece}, {text})"
+        return self.body.let(node.label or "joined", text) if len(pieces) > 1 else text
+
+    def _pad(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        source = self.graph.value(str(node.inputs[0]))
+        inside, guard = [], []
+        for at, before, size in zip(index, node["before"], source.shape, strict=True):
+            moved = at - before
+            guard += [f"({moved} >= 0)"] if moved.may_be_negative() else []
+            guard += [] if moved.below(size) else [f"({moved} < {size})"]
+            inside.append(moved)
+        text = self.read(source.name, tuple(inside), (*guards, *guard))
+        if not guard:
+            return text
+        outside = float(node["value"])
+        return self.body.let(node.label or "padded", f"tl.where({' & '.join(guard)}, {text}, {outside!r})")
+
+    def _constant(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        if "range" in node.attributes:
+            start, step = node["range"]
+            return f"({index[0]} * {step} + {start})"
+        return repr(node["fill"])
+
+    def _triangle(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
+        row, column = index[-2], index[-1]
+        sign = ">=" if node["upper"] else "<="
+        text = self.read(str(node.inputs[0]), index, guards)
+        return self.body.let(
+            "triangle", f"tl.where({column} - ({row}) {sign} {node['diagonal']}, {text}, 0.0)"
+        )
+
+
+_RULES = {
+    "pointwise": Reader._pointwise,
+    "where": Reader._where,
+    "view": Reader._view,
+    "cat": Reader._cat,
+    "pad": Reader._pad,
+    "constant": Reader._constant,
+    "triangle": Reader._triangle,
+}
+
+
+def pointer_stem(value: Value) -> str:
+    """A short name for what is loaded: ``conv_bias`` for the parameter ``conv.bias``."""
+    return value.path.replace(".", "_") if value.origin is not Origin.NODE else value.name
+
+
+def address(value: Value, index: Index) -> Expr:
+    """Where an element lies, relative to the value's pointer."""
+    total = Expr()
+    for at, stride in zip(index, value.stride, strict=True):
+        total = total + at * stride
+    return total
+
+
+def through_view(graph: Graph, node: Node, index: Index) -> Index:
+    """The index into a view's operand that belongs to an index into its result."""
+    source, result = graph.value(str(node.inputs[0])), graph.result(node)
+    match node["how"]:
+        case "reshape":
+            try:
+                return unflat(flat(index, result.shape), source.shape)
+            except Negative as reason:
+                raise Unfit(f"a reshape of a padded value: {reason}") from None
+        case "permute":
+            back = dict(zip(node["dims"], index, strict=True))
+            return tuple(back[dim] for dim in range(source.rank))
+        case "slice":
+            return tuple(
+                at * step + start
+                for at, start, step in zip(index, node["starts"], node["steps"], strict=True)
+            )
+        case "expand":
+            skip = result.rank - source.rank
+            return tuple(Expr() if s == ONE else at for at, s in zip(index[skip:], source.shape, strict=True))
+        case "flip":
+            return tuple(
+                at * -1 + result.shape[d] - 1 if d in node["dims"] else at for d, at in enumerate(index)
+            )
+    raise Unfit(f"unknown view {node['how']}")
+
+
+def beyond_view(graph: Graph, node: Node, index: Index) -> Index:
+    """The other way round, for views that keep every element (reshape, permute, flip)."""
+    source, result = graph.value(str(node.inputs[0])), graph.result(node)
+    match node["how"]:
+        case "reshape":
+            return unflat(flat(index, source.shape), result.shape)
+        case "permute":
+            return tuple(index[dim] for dim in node["dims"])
+        case "flip":
+            return through_view(graph, node, index)
+        case "expand" if source.elements == result.elements:
+            return (Expr(),) * (result.rank - source.rank) + index
+    raise Unfit(f"a {node['how']} does not keep every element")

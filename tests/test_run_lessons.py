@@ -1,4 +1,4 @@
-"""A run recalls what earlier ones taught and teaches the next: from the command line, through a store of its own."""
+"""A run recalls what earlier ones taught and teaches the next, through a store that its settings name."""
 
 from __future__ import annotations
 

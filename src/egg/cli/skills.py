@@ -119,6 +119,10 @@ def check(
         Path | None,
         typer.Argument(metavar="[FOLDER]", help="A folder of skills, or of one; all known where left out."),
     ] = None,
+    run: Annotated[
+        bool,
+        typer.Option("--run", help="Run the patterns beside them, too, and compile them for their GPUs."),
+    ] = False,
     folders: FoldersOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -136,13 +140,21 @@ def check(
         places = [folder, *named] if folder is not None else [built_in_folder(), *named]
         problems = problems_in(places)
         count = sum(len(skill_folders(place)[0]) for place in places)
+        told, ran = plural(count, "skill"), None
+        if run:
+            from egg.api.patterns import patterns_in, run_patterns
+
+            found = patterns_in(places)
+            with busy(f"running {plural(len(found), 'pattern')}"):
+                problems += run_patterns(found)
+            told, ran = f"{told}, {plural(len(found), 'pattern')} run", len(found)
         if as_json:
             faults = [{"file": str(p.file), "line": p.line, "message": p.message} for p in problems]
-            print(json.dumps({"skills": count, "problems": faults}, indent=2))
+            print(json.dumps({"skills": count, "patterns": ran, "problems": faults}, indent=2))
         else:
             print("".join(f"{clean(str(problem))}\n" for problem in problems), end="")
             wrong = plural(len(problems), "fault") if problems else "nothing is wrong"
-            print(f"{plural(count, 'skill')}: {wrong}")
+            print(f"{told}: {wrong}")
         raise typer.Exit(1 if problems else 0)
 
 

@@ -162,9 +162,9 @@ def _typical_gain(found: list[tuple[Lesson, float]], counts: list[float]) -> flo
 def _weight(success: float, gain: float, worked: float, likeness: float) -> float:
     """Up to four times the rank for what always works on this very task, a quarter for what never does.
 
-    Of tasks that are merely alike, certainty is worth half as many doublings. The gain sways it as far as it is
-    known, and only for what works more often than not: where lessons contradict each other as often as they
-    agree, memory says nothing at all.
+    Of tasks that are merely alike, certainty is worth half as many doublings. The gain sways it as far
+    as it is known, and only for what works more often than not: where lessons contradict each other as often
+    as they agree, memory says nothing at all.
     """
     leaning = 2.0 * success - 1.0
     known = worked / (worked + 2 * PRIOR) if leaning > 0 else 0.0

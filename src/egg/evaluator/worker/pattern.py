@@ -105,8 +105,10 @@ def _share_weights(reference: nn.Module, own: nn.Module) -> None:
 
 
 def _compare(what: str, expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> None:
-    if [path for path, _ in expected] != [path for path, _ in found]:
-        raise PatternFault("pattern.outputs", f"{len(expected)} of {what} expected, {len(found)} found")
+    wanted, given = ([path for path, _ in tensors] for tensors in (expected, found))
+    if wanted != given:
+        said = f"{what} has {', '.join(given) or 'nothing'} where Model has {', '.join(wanted) or 'nothing'}"
+        raise PatternFault("pattern.outputs", said)
     for (path, right), (_, own) in zip(expected, found, strict=True):
         _compare_leaf(f"{what} {path}", right, own)
 

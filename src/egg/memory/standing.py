@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol
 
 from egg.core.codec import from_json, to_json
@@ -99,9 +100,13 @@ def standings(store: Remembered, signature: TaskSignature, gpu: Card, stage: Sta
 def weighed(lessons: Iterable[Lesson], signature: TaskSignature, gpu: Card) -> dict[str, Standing]:
     """Like :func:`standings`, of lessons at hand."""
     near: dict[str, list[tuple[Lesson, float]]] = {}
+    of_task = cache(lambda task: similarity(signature, task))
+    of_gpu = cache(lambda seen: kinship(gpu, seen))
     for lesson in lessons:
-        likeness = similarity(signature, lesson.signature) * kinship(gpu, _Seen(lesson.gpu, lesson.arch))
-        if lesson.skill is not None and likeness >= LEAST_LIKENESS:
+        if lesson.skill is None:
+            continue
+        likeness = of_task(lesson.signature) * of_gpu(_Seen(lesson.gpu, lesson.arch))
+        if likeness >= LEAST_LIKENESS:
             near.setdefault(lesson.skill, []).append((lesson, likeness))
     return {skill: _standing(skill, found) for skill, found in sorted(near.items())}
 

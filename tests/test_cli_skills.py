@@ -97,6 +97,16 @@ def test_check_names_file_and_line(built_in: Path, tmp_path: Path) -> None:
     assert egg("skills", "check", tmp_path / "nowhere").exit_code == 2
 
 
+def test_check_of_a_folder_is_of_that_folder(
+    built_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    write_skill(tmp_path / "config" / "egg" / "skills", "wrong", gate="no_such_name > 1")
+    write_skill(tmp_path / "good", "right")
+    assert data("skills", "check", tmp_path / "good")["skills"] == 1
+    assert egg("skills", "check").exit_code == 1
+
+
 def test_why_says_it_of_every_skill() -> None:
     told = data("skills", "why", TASK, "--target", "H200")
     assert told["schema"] == "egg.skills-why/1"

@@ -1,4 +1,4 @@
-"""A run recalls what earlier ones taught and teaches the next: from the command line, through a store of its own."""
+"""A run recalls what earlier ones taught and teaches the next, through a store that its settings name."""
 
 from __future__ import annotations
 
@@ -75,9 +75,13 @@ def follow(skill: str) -> str:
     return json.dumps(told)
 
 
-def run(folder: Path, store: Path | None, watcher: Watcher | None = None) -> RunState:
-    """``fuse`` makes it slower, ``split`` twice as fast; then there is nothing more to do."""
+def run(folder: Path, store: Path | None) -> RunState:
     begin(scripts.TASK, terms(store), folder, {}, folder.name)
+    return finish(folder)
+
+
+def finish(folder: Path, watcher: Watcher | None = None) -> RunState:
+    """``fuse`` makes it slower, ``split`` twice as fast; then there is nothing more to do."""
     answers = [
         fenced(scripts.kernel("2.0 ms")),
         follow("fuse"),
@@ -146,16 +150,21 @@ def test_a_store_that_fails_while_a_run_goes_on_costs_the_lessons_only(tmp_path:
         def trouble(self, error: EggError) -> None:
             self.troubles.append(error)
 
+    begin(scripts.TASK, terms(store), tmp_path / "run", {}, "run")
     store.mkdir(parents=True)
     seen = Seen()
-    assert run(tmp_path / "run", store, seen).closed is not None
+    assert finish(tmp_path / "run", seen).closed is not None
     assert len(seen.troubles) == 1
 
 
-def test_a_damaged_store_is_said_before_anything_is_begun(tmp_path: Path, store: Path) -> None:
+@pytest.mark.parametrize("kind", ["damaged", "no file"])
+def test_an_unusable_store_is_said_before_anything_is_begun(kind: str, tmp_path: Path, store: Path) -> None:
     store.parent.mkdir()
-    store.write_bytes(b"not a database, but long enough to look like some file" * 20)
-    with pytest.raises(EggError, match="damaged"):
+    if kind == "damaged":
+        store.write_bytes(b"not a database, but long enough to look like some file" * 20)
+    else:
+        store.mkdir()
+    with pytest.raises(EggError, match=kind):
         run(tmp_path / "run", store)
     assert not (tmp_path / "run").exists()
 

@@ -17,37 +17,30 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from world import SKILLS_PER_STAGE, STAGES, Follower, World, worlds, write_skills
+from world import WORLDS, Follower, World, WorldJudge, worlds
 
-from egg.api.lessons import recall
-from egg.api.runs import advance, start
+from egg.agents.prompting import SKILL_SHARE
+from egg.api.lessons import recall, remember
+from egg.api.runs import advance, start, state_of
 from egg.core.events import Evaluated
-from egg.core.facts import Facts
 from egg.core.settings import Settings
 from egg.core.stage import Stage
 from egg.engine.budgets import BUDGETS
 from egg.engine.log import read_log
-from egg.engine.scripted import ScriptedJudge
 from egg.knowledge.advisor import KnowledgeAdvisor
 from egg.knowledge.catalogue import load
 from egg.knowledge.skill import Catalogue
-from egg.memory.lessons import Lesson, Verdict, lessons_of
+from egg.memory.lessons import Lesson, Verdict
+from egg.memory.standing import from_record
 from egg.memory.store import LessonStore
 
-MOMENT = "2026-01-01T00:00:00.000Z"
+STAGES = (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY)
 TERMS = {
+    "quick": replace(BUDGETS["quick"], repairs=1),
     "standard": replace(BUDGETS["standard"], repairs=1),
     "deep": replace(BUDGETS["deep"], repairs=1),
-    "exhaustive": replace(
-        BUDGETS["deep"],
-        name="exhaustive",
-        steps={Stage.SEED: 1, **dict.fromkeys(STAGES, SKILLS_PER_STAGE)},
-        patience=SKILLS_PER_STAGE,
-        repairs=1,
-    ),
 }
-"""Budgets as users have them, where a bad order costs the result; and one that tries everything, where it
-can only cost the way there."""
+"""As users have them; only a refused file, which nobody can mend here, is not mended so often."""
 SAME = 1.0005
 """Two times within this factor are the same."""
 
@@ -70,36 +63,36 @@ class Outcome:
 
 
 def run(world: World, catalogue: Catalogue, lessons: Iterable[Lesson], budget: str, name: str) -> Outcome:
-    """One task under one store of lessons."""
+    """One program under one store of lessons: a whole run, from what it recalls to what it remembers."""
     with tempfile.TemporaryDirectory() as place:
         folder, store = Path(place) / "run", Path(place) / "lessons.sqlite"
         known = tuple(lessons)
         if known:
             with LessonStore(store) as kept:
                 kept.add(known)
-        remembered = recall(store, world.facts)
-        advisor = KnowledgeAdvisor(catalogue, tokens=1_000_000, lessons=remembered, most=len(catalogue))
-        settings = Settings("scripted", TERMS[budget], device="cuda:0", target="H200")
-        start(folder, world.task, settings, _without_floor(world.facts), name=name)
-        team, judge = Follower(catalogue), ScriptedJudge(world.act)
-        state = advance(folder, lambda started, journal: team, judge, advisor=advisor).state
-        entries = read_log(folder)
+        settings = Settings("scripted", TERMS[budget], device="cuda:0", target="H200", skills=())
+        recalled = recall(store, world.facts)
+        start(folder, world.task, settings, world.facts, name=name, lessons=recalled)
+        advisor = KnowledgeAdvisor(  # as a run's own, but the catalogue is read once for all of them
+            catalogue,
+            int(settings.budget.prompt_tokens * SKILL_SHARE),
+            from_record(state_of(folder).started.standings),
+        )
+        team = Follower(world, catalogue)
+        state = advance(folder, lambda started, journal: team, WorldJudge(world), advisor=advisor).state
         quick = [
-            e.event for e in entries if isinstance(e.event, Evaluated) and e.event.job.endswith(".quick")
+            entry.event
+            for entry in read_log(folder)
+            if isinstance(entry.event, Evaluated) and entry.event.job.endswith(".quick")
         ]
         best = state.best_kernel
         assert best is not None
+        remember(folder, Path(place) / "learned.sqlite")
+        with LessonStore(Path(place) / "learned.sqlite") as kept:
+            learned = kept.lessons()
         return Outcome(
-            world.task.name,
-            best.score.milliseconds.median,
-            tuple(_time(event) for event in quick),
-            tuple(lessons_of((MOMENT, entry.event) for entry in entries)),
+            world.task.name, best.score.milliseconds.median, tuple(_time(event) for event in quick), learned
         )
-
-
-def _without_floor(facts: Facts) -> Facts:
-    """The scripted times have nothing to do with the real roofline."""
-    return replace(facts, gpu=replace(facts.gpu, floor_milliseconds=None))
 
 
 def _time(event: Evaluated) -> float | None:
@@ -168,14 +161,14 @@ def compared(name: str, first: Sequence[Outcome], then: Sequence[Outcome]) -> Ro
     )
 
 
-def experiment(found: Sequence[World], budget: str) -> list[Row]:
-    """All arms over all tasks."""
-    with tempfile.TemporaryDirectory() as place:
-        write_skills(Path(place) / "skills")
-        catalogue = load([Path(place) / "skills"], built_in=False)
+def experiment(found: Sequence[World], budget: str, only: Sequence[str] = ()) -> list[Row]:
+    """All arms, or those whose names begin with one of ``only``, over all programs of one world."""
+    catalogue = load()
     first = [run(world, catalogue, (), budget, f"first-{world.task.name}") for world in found]
     rows = [compared("no store", first, first)]
     for name, stores in arms(first).items():
+        if only and not name.startswith(tuple(only)):
+            continue
         then = [
             run(world, catalogue, lessons, budget, f"then-{world.task.name}")
             for world, lessons in zip(found, stores, strict=True)
@@ -195,23 +188,23 @@ def table(rows: Sequence[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tasks", nargs="*", help="folders of benchmarks/judge/cases; all where left out")
-    parser.add_argument("--budget", action="append", choices=TERMS, help="all where left out")
-    parser.add_argument("--draw", type=int, default=0, metavar="N", help="of which skill does what")
-    parser.add_argument("--json", action="store_true", help="rows for a program to read")
+    parser.add_argument("tasks", nargs="*", help="of tasks/, without .py; all where left out")
+    parser.add_argument("--budget", action="append", choices=TERMS, help="standard where left out")
+    parser.add_argument("--world", action="append", type=int, choices=WORLDS, help="all where left out")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows for a program to read")
     arguments = parser.parse_args()
-    found = worlds(tuple(arguments.tasks), arguments.draw)
-    told = {budget: experiment(found, budget) for budget in arguments.budget or TERMS}
-    if arguments.json:
-        print(json.dumps({name: [asdict(row) for row in rows] for name, rows in told.items()}, indent=2))
-        return
-    print(f"{len(found)} tasks")
-    for name, rows in told.items():
-        terms = TERMS[name]
+    told: dict[str, dict[str, list[Row]]] = {}
+    for budget in arguments.budget or ["standard"]:
+        terms = TERMS[budget]
         steps = ", ".join(f"{terms.steps[stage]}" for stage in STAGES)
-        print(
-            f"\nBudget {name} (steps {steps}; a stage ends after {terms.patience} in vain):\n\n{table(rows)}"
-        )
+        print(f"\nBudget {budget} (steps {steps}; a stage ends after {terms.patience} in vain)")
+        for number in arguments.world or WORLDS:
+            rows = experiment(worlds(arguments.tasks, number), budget)
+            told.setdefault(budget, {})[f"world {number}"] = rows
+            print(f"\nWorld {number}:\n\n{table(rows)}", flush=True)
+    if arguments.json is not None:
+        plain = {b: {w: [asdict(row) for row in rows] for w, rows in of.items()} for b, of in told.items()}
+        arguments.json.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,138 +1,228 @@
-"""A small world in which some skills work and others do not, and nobody knows which beforehand.
+"""Sixteen programs with the truth about every built-in skill, which nobody knows beforehand.
 
-The tasks are those of ``benchmarks/judge/cases`` with their real facts; the skills are made up, eight
-for each stage, with promises that say nothing about what they do. What a skill does is drawn once
-for each family of operators, by a hash and not by choice, so that tasks of one family teach each
-other; for one task in six it is drawn again, so that they also mislead each other. The team takes what
-it is offered in the order it is offered, and the judge multiplies what the skills in a file bring.
+The programs (``tasks/``) are ordinary ones at ordinary sizes, and what is known of them is read off
+them as in any run. A run's first kernel is described and not written (``first_kernels.json``): a
+plain one, with what a compiler and a GPU would say of it, so that the conditions of the real skills
+have something to hold for in every stage. What following a skill brings is written down too, world by
+world (``worlds.tsv``, made by ``draw.py``). The team takes what it is offered in the order it is offered,
+and the judge multiplies what the skills in a file bring, down to the program's roofline floor.
 """
 
 from __future__ import annotations
 
-import hashlib
+import csv
+import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from egg.core.evaluation import Gate, Refusal
+from egg.core.evaluation import (
+    Accepted,
+    Baseline,
+    Correctness,
+    Evaluation,
+    Gate,
+    Interval,
+    Machine,
+    Measured,
+    Provenance,
+    Refusal,
+    Rejected,
+)
 from egg.core.facts import Facts
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Prediction
 from egg.core.policy import Precision
+from egg.core.resources import Access, InstructionMix, KernelResources, KernelWork
 from egg.core.roles import Brief, Failure
 from egg.core.source import Candidate, Task
-from egg.core.stage import Category, Metric, Stage
-from egg.engine.scripted import Act
-from egg.engine.stages import SEARCH
+from egg.core.stage import Metric
+from egg.evaluator.pool import Job
 from egg.knowledge.skill import Catalogue
-from egg.memory.signature import signature_of
 
-CASES = Path(__file__).resolve().parents[1] / "judge" / "cases"
-SKILLS_PER_STAGE = 8
-WORKS, IN_VAIN, SLOWER = 0.35, 0.65, 0.85
-"""Of twenty skills seven work, six change nothing, four make it slower, three are refused."""
-ODD_TASKS = 1 / 6
-"""Of all pairs of task and skill, those for which the family's experience is wrong."""
-STAGES = (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY)
+HERE = Path(__file__).resolve().parent
+WORLDS = (0, 1, 2, 3)
+START = 12.0
+"""How many times its roofline floor the first kernel of a program takes."""
+NOISE = 0.01
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What a skill does to a task: a factor on its speed, or a refusal."""
-
-    gain: float
-    refused: bool = False
+# -- the truth -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class World:
-    """A task with the truth about every skill."""
+    """A program, and what every skill does to it in one of the worlds."""
 
     task: Task
     facts: Facts
-    draw: int = 0
-    """Another number is another world."""
+    first: Mapping[str, Any]
+    """What is told of its first kernel."""
+    number: int = 0
+
+    def effect(self, stage: str, skill: str) -> float | None:
+        """The factor on its speed, or ``None`` where it is refused; 1 where nothing is written down."""
+        told = _effects(self.number)
+        of_family = told.get((self.first["family"], stage, skill), "1")
+        said = told.get((self.task.name, stage, skill), of_family)
+        return None if said == "refused" else float(said)
 
     @property
-    def family(self) -> str:
-        return next(iter(signature_of(self.facts).families), "unknown")
+    def floor(self) -> float:
+        floor = self.facts.gpu.floor_milliseconds
+        assert floor is not None
+        return floor
 
-    def effect(self, skill: str) -> Effect:
-        draw = str(self.draw) if self.draw else ""
-        odd = _drawn(f"odd{draw}", self.task.name, skill) < ODD_TASKS
-        told = (self.task.name if odd else self.family, skill + draw)
-        kind, size = _drawn("kind", *told), _drawn("size", *told)
-        if kind < WORKS:
-            return Effect(1.05 + 0.5 * size**2)
-        if kind < IN_VAIN:
-            return Effect(1.0)
-        return Effect(0.6 + 0.35 * size) if kind < SLOWER else Effect(1.0, refused=True)
-
-    def act(self, candidate: Candidate) -> Act:
-        """The judge's view of a file, from the list of skills in it."""
-        effects = [self.effect(skill) for skill in applied(candidate.source)]
-        if any(effect.refused for effect in effects):
-            return Act(
-                refusal=Refusal(Gate.CORRECTNESS, "correctness.error", "wrong values", "look at the mask"),
-                kernels={"work": 1},
-            )
-        milliseconds = 1.0
-        for effect in effects:
-            milliseconds /= effect.gain
-        return Act(milliseconds, kernels={"work": 1})
+    def milliseconds(self, source: str) -> float | None:
+        """Of a file, from the list of skills in it; ``None`` where one of them is refused here."""
+        time = START * self.floor
+        for stage, skill in applied(source):
+            effect = self.effect(stage, skill)
+            if effect is None:
+                return None
+            time /= effect
+        return max(time, self.floor)
 
 
-def worlds(names: tuple[str, ...], draw: int = 0) -> list[World]:
-    """The tasks, all of them where none is named; their facts are read off one forward on fake tensors."""
-    found = sorted(path.parent.name for path in CASES.glob("*/task.py"))
-    made = []
-    for name in names or found:
-        task = Task(name, (CASES / name / "task.py").read_text(encoding="utf-8"))
-        made.append(World(task, _facts(task), draw))
-    return made
+@cache
+def _effects(number: int) -> Mapping[tuple[str, str, str], str]:
+    """By family or task, stage and skill."""
+    with (HERE / "worlds.tsv").open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t")
+        return {
+            (row["of"], row["stage"], row["skill"]): row[f"world {number}"]
+            for row in rows
+            if row[f"world {number}"]
+        }
 
 
-def _facts(task: Task) -> Facts:
+def first_kernels() -> dict[str, Any]:
+    return json.loads((HERE / "first_kernels.json").read_text(encoding="utf-8"))
+
+
+def worlds(names: Sequence[str] = (), number: int = 0) -> list[World]:
+    """The programs, all of them where none is named."""
+    told = first_kernels()
+    return [World(*_program(name), told[name], number) for name in names or sorted(told)]
+
+
+@cache
+def _program(name: str) -> tuple[Task, Facts]:
     from egg.evaluator.task.facts import task_facts
     from egg.hardware.gpus import resolve
 
-    return task_facts(task, resolve("H200"), Precision.MATCH)
+    task = Task(name, (HERE / "tasks" / f"{name}.py").read_text(encoding="utf-8"))
+    return task, task_facts(task, resolve("H200"), Precision.MATCH)
 
 
-def _drawn(*words: str) -> float:
-    """Between 0 and 1, the same for the same words, everywhere."""
-    return int.from_bytes(hashlib.sha256("\n".join(words).encode()).digest()[:6]) / 2**48
+# -- the judge -------------------------------------------------------------------------------------
 
 
-# -- the skills ------------------------------------------------------------------------------------
+class WorldJudge:
+    """Answers from the hidden truth, with the resources of the described kernel beside it."""
+
+    GPU = "NVIDIA H200"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._kernels = _resources(world)
+
+    def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
+        for job in jobs:
+            yield job.id, self._evaluation(job)
+
+    def close(self) -> None:
+        pass
+
+    def _evaluation(self, job: Job) -> Evaluation:
+        asked = job.question
+        time = self._world.milliseconds(asked.candidate.source)
+        wrong = Refusal(Gate.CORRECTNESS, "correctness.error", "wrong values", "look at the mask")
+        return Evaluation(
+            task=asked.task.name,
+            task_hash=asked.task.hash,
+            candidate=asked.candidate.name,
+            candidate_hash=asked.candidate.hash,
+            policy=asked.policy,
+            machine=Machine("cuda", self.GPU, "3.12", "2.11", "3.6"),
+            verdict=Rejected(wrong) if time is None else self._accepted(time),
+            gates=(),
+            seconds=1.0,
+        )
+
+    def _accepted(self, time: float) -> Accepted:
+        eager = START * self._world.floor
+        measured = Measured(
+            gpu=self.GPU,
+            milliseconds=_narrow(time),
+            baselines=(Baseline("eager", _narrow(eager), _narrow(eager / time)),),
+            noise_floor=NOISE,
+            wall_milliseconds=time,
+            wall_speedup=eager / time,
+            floor_milliseconds=self._world.floor,
+            faster=eager / time > 1 + NOISE,
+            kernels=self._kernels,
+        )
+        launched = {kernel.name: kernel.launches for kernel in self._kernels}
+        return Accepted(Correctness(4, 0.1, 0.1, 1e-7, 1e-7, True), Provenance(launched, {}, 1.0), measured)
 
 
-def write_skills(folder: Path) -> None:
-    """The made-up catalogue as files, which are read like anybody's."""
-    for row in SEARCH:
-        if row.stage in STAGES:
-            for number in range(SKILLS_PER_STAGE):
-                _write_skill(folder, row.stage, row.assignment.categories, number)
+def _narrow(value: float) -> Interval:
+    return Interval(value, value * 0.999, value * 1.001)
 
 
-def _write_skill(folder: Path, stage: Stage, categories: tuple[Category, ...], number: int) -> None:
-    name = f"{stage.value}-way-{number + 1}"
-    promised = 1.15 + 0.6 * _drawn("promise", name)
-    lines = [
-        "---",
-        f"name: {name}",
-        f"description: Way {number + 1} of changing the {stage.value}, promising some {promised:.2f}x.",
-        "metadata:",
-        f"  stage: {stage.value}",
-        f"  categories: {categories[number % len(categories)].value}",
-        "  families: any",
-        "  hardware: any",
-        "  gate: program_known",
-        f"  gain: {promised:.2f}-{promised * 1.1:.2f}",
-        "---",
-        "## When\nAlways.\n## How\nWrite its name down.\n## Expected\nNobody knows.\n## Risks\nSome.",
-    ]
-    (folder / name).mkdir(parents=True)
-    (folder / name / "SKILL.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+def _resources(world: World) -> tuple[KernelResources, ...]:
+    """What a compiler would say of the described kernel; its work is the program's own."""
+    program, told = world.facts.program, world.first
+    assert program is not None
+    read, written = 0.7 * program.least_bytes, 0.3 * program.least_bytes
+    asked = read * told["reread"]
+    accesses = (
+        Access("x_ptr", False, asked, asked / told["efficiency"], read),
+        Access("y_ptr", True, written, written, written, atomic=bool(told.get("atomics"))),
+    )
+    precision = told.get("dot", "")
+    on_cores = {"fp16" if precision == "fp16" else "tf32": program.flops} if precision else {}
+    other = sum(program.flops_by_family.values()) - (program.flops if precision else 0.0)
+    waits = told["iterations"]
+    work = KernelWork(on_cores, 0.0, other, 0.05 * other, accesses, waits, waits=waits)
+    mix = InstructionMix(
+        total=400,
+        tensor_core=32 if precision else 0,
+        arithmetic=120,
+        special=8,
+        global_loads=16,
+        global_stores=4,
+        shared_loads=24 if precision else 4,
+        shared_stores=8 if precision else 4,
+        local=told.get("spills", 0) // 4,
+        async_copies=0,
+        atomics=told.get("atomics", 0),
+        barriers=4,
+        shuffles=10,
+        narrowest_load_bits=told["load_bits"],
+        widest_store_bits=64,
+        looped=300,
+    )
+    main = KernelResources(
+        name="work",
+        grid=(told["grid"], 1, 1),
+        registers=told["registers"],
+        spill_bytes=told.get("spills", 0),
+        shared_bytes=told.get("shared", 1024),
+        num_warps=told["warps"],
+        num_stages=told["stages"],
+        tensor_core_instructions=32 if precision else 0,
+        widest_load_bits=told["load_bits"],
+        launches=told.get("launches", 1),
+        instructions=mix,
+        work=work,
+    )
+    if not told.get("second"):
+        return (main,)
+    return main, KernelResources("finish", (512, 1, 1), 32, 0, 0, 4, 1, 0, 128)
 
 
 # -- the team --------------------------------------------------------------------------------------
@@ -148,34 +238,43 @@ TRY = {attempt}
 
 @triton.jit
 def work(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """Works on a block."""
+    """Does the work, block by block."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
-
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + at, mask=start + at < n, other=0.0)
+        {step}
+    {store}
+{second}
 
 class ModelNew(nn.Module):
     def forward(self, x):
         y = torch.empty_like(x)
         work[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), 128)
-        return y
+{launch}        return y
+'''
+_SECOND = '''
+
+@triton.jit
+def finish(y_ptr, n, BLOCK: tl.constexpr):
+    """What comes after."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(y_ptr + at, mask=at < n) * 2.0, mask=at < n)
+
 '''
 
 
-def applied(source: str) -> tuple[str, ...]:
-    """The skills that a file says were applied to it."""
+def applied(source: str) -> tuple[tuple[str, str], ...]:
+    """The skills that a file says were followed for it, each with the stage."""
     told = re.search(r"^APPLIED = \((.*)\)$", source, re.MULTILINE)
-    return tuple(re.findall(r'"([^"]+)"', told[1])) if told else ()
-
-
-def _file(skills: tuple[str, ...], attempt: int = 0) -> Draft:
-    return Draft(_SOURCE.format(applied="".join(f'"{skill}", ' for skill in skills), attempt=attempt))
+    return tuple(re.findall(r'"([a-z]+) ([^" ]+)"', told[1])) if told else ()
 
 
 class Follower:
     """Every role at once: it follows the first skill it is offered that it has not followed in this stage."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, world: World, catalogue: Catalogue) -> None:
+        self._world, self._catalogue = world, catalogue
 
     @property
     def designer(self) -> Follower:
@@ -197,22 +296,47 @@ class Follower:
         followed = {step.plan.skill for step in brief.trajectory.steps if step.plan is not None}
         for skill in brief.skills:
             if skill.name not in followed:
-                category = self._catalogue[skill.name].categories[0]
+                allowed = brief.assignment.categories
+                category = next(c for c in self._catalogue[skill.name].categories if c in allowed)
                 prediction = Prediction(1.2, Metric.TIME, "less of it")
                 return Plan(category, "it is slow", f"do as {skill.name} says", prediction, skill.name)
-        return Pass("every skill was followed")
+        return Pass("everything that was offered was followed")
 
     tune = design
 
     def seed(self, brief: Brief) -> Draft:
-        return _file(())
+        return self._file(())
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft:
         done = applied(brief.base.candidate.source) if brief.base is not None else ()
-        return _file((*done, plan.skill or "nothing"))
+        assert plan.skill is not None
+        return self._file((*done, (brief.assignment.stage.value, plan.skill)))
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft:
-        return _file(applied(failure.candidate.source), len(brief.trajectory.chain))
+        return self._file(applied(failure.candidate.source), len(brief.trajectory.chain))
 
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis:
         return Diagnosis("the values are wrong", "try once more")
+
+    def _file(self, skills: Sequence[tuple[str, str]], attempt: int = 0) -> Draft:
+        told = self._world.first
+        precision = told.get("dot", "")
+        how = f', input_precision="{precision}"' if precision.startswith("tf32") else ""
+        dot = f"total += tl.sum(tl.dot(x[:, None], x[None, :]{how}), 1)"
+        second = bool(told.get("second"))
+        store = "tl.atomic_add(y_ptr, tl.sum(total))" if told.get("atomics") else ""
+        return Draft(
+            _SOURCE.format(
+                applied="".join(f'"{stage} {skill}", ' for stage, skill in skills),
+                attempt=attempt,
+                step=dot if precision else "total += x",
+                store=store or "tl.store(y_ptr + at, total, mask=at < n)",
+                second=_SECOND if second else "",
+                launch="        finish[(512,)](y, y.numel(), 128)\n" if second else "",
+            )
+        )
+
+
+def candidate(world: World, catalogue: Catalogue) -> Candidate:
+    """The described first kernel as a file."""
+    return Candidate(Follower(world, catalogue)._file(()).source, world.task.name)

@@ -1,15 +1,24 @@
-"""The real command line and what users get wrong: one message, the right code, nothing left behind."""
+"""The command line and what users get wrong: one message, the right code, nothing left behind.
+
+Every kind of ending is tried once with the real command, in a process of its own with a judge of its own.
+The other mistakes go through the same commands in this process, and are heard by the judge of all tests:
+a judge takes longer to start than to hear any of them.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from egg.cli.app import app
+from egg.evaluator.oracle import Oracle
 from tests.leftovers import Sandbox
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -19,29 +28,51 @@ INPUTS, INIT = "def get_inputs():", "def get_init_inputs():"
 
 
 def egg(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """In a process of its own."""
     command = [sys.executable, "-m", "egg.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def egg_here(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """In this process."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 class Desk:
     """Files in a folder, and a command line to judge them with."""
 
-    def __init__(self, folder: Path, sandbox: Sandbox) -> None:
-        self._folder, self._sandbox = folder, sandbox
+    def __init__(self, folder: Path, command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+        self._folder, self._command = folder, command
 
     def judge(self, task: str, kernel: str, *options: str) -> subprocess.CompletedProcess[str]:
         task_file, kernel_file = self._folder / "task.py", self._folder / "kernel.py"
         task_file.write_text(task)
         kernel_file.write_text(kernel)
-        done = egg("eval", task_file, kernel_file, "--level", "quick", "--device", "cpu", *options)
-        assert self._sandbox.settles(lambda: not self._sandbox.processes()), "processes were left behind"
-        assert self._sandbox.folders() == [], "folders were left behind"
-        return done
+        return self._command("eval", task_file, kernel_file, "--level", "quick", "--device", "cpu", *options)
+
+
+class Lent:
+    """The judge of all tests, for a command that closes the one it asks."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.judge = oracle.judge
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture
-def desk(tmp_path: Path, sandbox: Sandbox) -> Desk:
-    return Desk(tmp_path, sandbox)
+def desk(tmp_path: Path, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr("egg.evaluator.oracle.Oracle", lambda _: Lent(oracle))
+    return Desk(tmp_path, egg_here)
+
+
+@pytest.fixture
+def real_desk(tmp_path: Path, sandbox: Sandbox) -> Iterator[Desk]:
+    yield Desk(tmp_path, egg)
+    assert sandbox.settles(lambda: not sandbox.processes()), "processes were left behind"
+    assert sandbox.folders() == [], "folders were left behind"
 
 
 def complains(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
@@ -94,7 +125,7 @@ def test_a_missing_file_is_2(tmp_path):
 
 
 def test_a_folder_is_no_file(tmp_path):
-    complains(egg("eval", tmp_path, tmp_path), 2, "cannot read")
+    complains(egg_here("eval", tmp_path, tmp_path), 2, "cannot read")
 
 
 # tasks that do not run
@@ -119,6 +150,10 @@ def test_a_task_that_does_not_run_is_2(desk: Desk, task, words):
     complains(desk.judge(task, KERNEL), 2, *words)
 
 
+def test_a_task_that_ends_the_process_is_2_by_the_real_command(real_desk: Desk):
+    complains(real_desk.judge(TASK + "\nimport sys\nsys.exit(0)\n", KERNEL), 2, "SystemExit")
+
+
 def test_a_task_too_large_for_any_machine_is_3(desk: Desk):
     """No size in it can be made smaller: the number is computed, not named."""
     huge = patched(TASK, INPUTS, f"{INPUTS}\n    return [torch.zeros(int('1' + '0' * 14))]")
@@ -129,8 +164,8 @@ def test_a_task_too_large_for_any_machine_is_3(desk: Desk):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_3(desk: Desk):
-    complains(desk.judge(TASK, KERNEL, "--device", "cuda"), 3, "GPU")
+def test_a_gpu_that_is_not_there_is_3(real_desk: Desk):
+    complains(real_desk.judge(TASK, KERNEL, "--device", "cuda"), 3, "GPU")
 
 
 @pytest.mark.parametrize(
@@ -160,8 +195,8 @@ def test_json_says_it_to_programs_too(desk: Desk):
     assert said["hint"]
 
 
-def test_debug_shows_the_traceback(desk: Desk):
-    done = desk.judge("x = 1\n", KERNEL, "--debug")
+def test_debug_shows_the_traceback(real_desk: Desk):
+    done = real_desk.judge("x = 1\n", KERNEL, "--debug")
     assert done.returncode == 2
     assert "Traceback" in done.stderr
 
@@ -187,7 +222,14 @@ def test_a_kernel_that_fails_is_rejected_and_not_an_error(desk: Desk, kernel, ga
     assert gate is None or verdict["refusal"]["gate"] == gate
 
 
-def test_an_honest_kernel_is_accepted_by_the_same_door(desk: Desk):
-    done = desk.judge(TASK, KERNEL)
+def test_a_kernel_that_fails_is_1_by_the_real_command(real_desk: Desk):
+    done = real_desk.judge(TASK, KERNEL + "\nraise ValueError('at import')\n")
+    assert done.returncode == 1, done.stderr
+    assert "REJECTED" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_an_honest_kernel_is_accepted_by_the_same_door(real_desk: Desk):
+    done = real_desk.judge(TASK, KERNEL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ACCEPTED" in done.stdout

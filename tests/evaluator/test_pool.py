@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,11 +252,11 @@ def test_the_module_judges_a_file_of_jobs_and_goes_on_where_it_was(tmp_path, san
     jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
     honest = job("honest", "honest/scale_shift.py").to_line()
     cheat = job("cheat", "exploits/forges_result_file.py").to_line()
-    jobs.write_text(f"{cheat}\n{honest}\n")
+    jobs.write_text(f"{honest}\n{cheat}\n")
     done = module(jobs, results, "cpu")
     assert done.returncode == 0, done.stderr
-    assert "[1/2] cheat: rejected at static" in done.stderr
-    assert "[2/2] honest: accepted" in done.stderr
+    assert "[1/2] honest: accepted" in done.stderr
+    assert "[2/2] cheat: rejected at static" in done.stderr
     judged = {row["job"]: Evaluation.from_json(row["evaluation"]) for row in rows(results)}
     assert judged["honest"].accepted
     assert not judged["cheat"].accepted
@@ -265,8 +266,9 @@ def test_the_module_judges_a_file_of_jobs_and_goes_on_where_it_was(tmp_path, san
     results.write_text(before[:-30])
     again = module(jobs, results, "cpu")
     assert again.returncode == 0
-    assert "honest" in again.stderr
-    assert "cheat" not in again.stderr
+    assert "cheat" in again.stderr
+    assert "honest" not in again.stderr
+    assert finished(results) == {"honest", "cheat"}
     assert sandbox.settles(lambda: not sandbox.processes())
     assert sandbox.folders() == []
 
@@ -348,20 +350,28 @@ def test_an_oracle_that_is_killed_is_a_machine_error_and_replaced(sandbox: Sandb
     assert sandbox.folders() == []
 
 
-def test_an_interrupted_question_is_not_answered_later(oracle: Oracle):
+@pytest.fixture(scope="module")
+def left_oracle() -> Iterator[Oracle]:
+    """One that is left in the middle of questions and ends for it; the judge of all tests need not."""
+    judge = Oracle("cpu")
+    yield judge
+    judge.close()
+
+
+def test_an_interrupted_question_is_not_answered_later(left_oracle: Oracle):
     """The next question must not get the answer to the one whose asker went away."""
 
     def leave(gate: Gate) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        oracle.judge(job("a", "honest/scale_shift.py").question, leave)
+        left_oracle.judge(job("a", "honest/scale_shift.py").question, leave)
     other = job("b", "exploits/forges_result_file.py").question
-    assert oracle.judge(other).candidate_hash == other.candidate.hash
+    assert left_oracle.judge(other).candidate_hash == other.candidate.hash
 
 
-def test_an_evaluation_that_takes_too_long_is_a_machine_error(oracle: Oracle):
+def test_an_evaluation_that_takes_too_long_is_a_machine_error(left_oracle: Oracle):
     started = time.monotonic()
     with pytest.raises(MachineError, match="in time"):
-        oracle.judge(job("a", "exploits/infinite_loop_host.py").question, timeout=4.0)
+        left_oracle.judge(job("a", "exploits/infinite_loop_host.py").question, timeout=4.0)
     assert time.monotonic() - started < 25

@@ -11,6 +11,8 @@ from egg.evaluator.task.workload import workload
 from egg.knowledge.vocabulary import PROGRAM
 from tests.evaluator.test_facts import model, task_of
 
+BATCHES = "[torch.rand(256, 32, 32), torch.rand(256, 32, 32)]"
+
 
 def traits(forward: str, inputs: str, init: str = "pass", arguments: str = "x") -> dict[str, Value]:
     return traits_of(workload(task_of(model(f"return {forward}", init, arguments), inputs)))
@@ -34,6 +36,27 @@ def test_every_trait_is_a_name_of_the_vocabulary() -> None:
         ("x @ y", "[torch.rand(8, 128, 128), torch.rand(8, 128, 128)]", {"batched_product"}),
         ("x.T @ y", "[torch.rand(256, 512), torch.rand(256, 128)]", {"transposed_inputs"}),
         ("torch.tril(x @ y)", "[torch.rand(128, 128), torch.rand(128, 128)]", {"triangular"}),
+        ("torch.diag(x) @ y", "[torch.rand(128), torch.rand(128, 128)]", {"diagonal", "fed_product"}),
+        ("x @ y @ y", "[torch.rand(256, 128), torch.rand(128, 128)]", {"chained_products"}),
+        (
+            "x[:, :3, :3] @ y",
+            "[torch.rand(64, 8, 8), torch.rand(64, 3, 512)]",
+            {"small_product", "batched_product"},
+        ),
+        ("torch.relu(x) @ y", "[torch.rand(128, 128), torch.rand(128, 128)]", {"fed_product"}),
+        ("torch.relu(x @ y) @ y", "[torch.rand(128, 128), torch.rand(128, 128)]", set()),
+        ("(x @ y * 2).mean(1)", "[torch.rand(128, 128), torch.rand(128, 128)]", {"linear_reduction"}),
+        ("(x @ y).relu().mean(1)", "[torch.rand(128, 128), torch.rand(128, 128)]", set()),
+        ("(lambda z: z - z.mean(1))(x @ y)", "[torch.rand(128, 128), torch.rand(128, 128)]", set()),
+        ("(2 / (x @ y)).mean(1)", "[torch.rand(128, 128), torch.rand(128, 128)]", set()),
+        ("(x @ y).amax(1)", "[torch.rand(128, 128), torch.rand(128, 128)]", set()),
+        (
+            "torch.softmax(x @ y * 2, 1) @ y",
+            "[torch.rand(128, 128), torch.rand(128, 128)]",
+            {"written_attention"},
+        ),
+        ("torch.softmax(x @ y, 1) + y", "[torch.rand(128, 128), torch.rand(128, 128)]", set()),
+        ("x.max(1, keepdim=True)[0].sum(1)", "[torch.rand(8, 64), 0]", {"unit_reduction"}),
         ("torch.argmax(x, 1)", "[torch.rand(8, 64, 32), 0]", {"argmin_argmax", "middle_reduction"}),
         ("x.sum(-1)", "[torch.rand(8, 64), 0]", set()),
         ("x.sum(0)", "[torch.rand(8, 64), 0]", {"middle_reduction"}),
@@ -45,7 +68,16 @@ def test_every_trait_is_a_name_of_the_vocabulary() -> None:
     ],
 )
 def test_kinds_of_work(forward: str, inputs: str, expected: set[str]) -> None:
-    assert truths(traits(forward, inputs, arguments="x, y")) == expected
+    assert truths(traits(forward, inputs, arguments="x, y")) - {"strided_k"} == expected
+
+
+@pytest.mark.parametrize(
+    ("forward", "strided"),
+    [("x @ y", True), ("x.T @ y.T", True), ("x @ y.T", False), ("F.linear(x, y)", False), ("x + y", False)],
+)
+def test_products_whose_inner_dimension_is_strided(forward: str, strided: bool) -> None:
+    inputs = "[torch.rand(64, 64), torch.rand(64, 64)]"
+    assert traits(forward, inputs, arguments="x, y")["strided_k"] is strided
 
 
 @pytest.mark.parametrize(
@@ -64,7 +96,9 @@ def test_kinds_of_work(forward: str, inputs: str, expected: set[str]) -> None:
         ("nn.ConvTranspose3d(8, 8, 3)", "torch.rand(2, 8, 8, 8, 8)", {"transposed_convolution"}, 3),
         ("nn.BatchNorm2d(16)", "torch.rand(2, 16, 32, 32)", {"training_norm"}, 0),
         ("nn.BatchNorm2d(16).eval()", "torch.rand(2, 16, 32, 32)", set(), 0),
-        ("nn.InstanceNorm2d(16)", "torch.rand(2, 16, 32, 32)", set(), 0),
+        ("nn.InstanceNorm2d(16)", "torch.rand(2, 16, 32, 32)", {"group_norm"}, 0),
+        ("nn.GroupNorm(4, 16)", "torch.rand(2, 16, 32, 32)", {"group_norm"}, 0),
+        ("nn.LayerNorm(32)", "torch.rand(2, 16, 32, 32)", set(), 0),
         ("nn.Linear(256, 256)", "torch.rand(128, 256)", set(), 0),
     ],
 )
@@ -78,7 +112,39 @@ def test_a_small_layer_among_large_ones_decides_nothing() -> None:
     init = "self.large = nn.Linear(1024, 1024); self.head = nn.Linear(1024, 10)"
     found = traits("self.head(self.large(x).mean(0, keepdim=True))", "[torch.rand(4096, 1024)]", init)
     assert found["products"] == 2
-    assert truths(found) == {"middle_reduction"}, "neither a matrix times a vector nor a small product"
+    assert truths(found) == {"middle_reduction", "linear_reduction"}, (
+        "neither a matrix times a vector nor a small product"
+    )
+
+
+def test_a_small_mask_is_no_triangular_matrix() -> None:
+    mask = "torch.tril(torch.ones(32, 32, dtype=torch.bool, device=x.device))"
+    assert not traits(f"(x @ y).masked_fill(~{mask}, 0)", BATCHES, arguments="x, y")["triangular"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "size"),
+    [
+        ("nn.LayerNorm(32)", 32),
+        ("nn.LayerNorm((16, 32, 32))", 16 * 32 * 32),
+        ("nn.GroupNorm(4, 16)", 4 * 32 * 32),
+        ("nn.InstanceNorm2d(16)", 32 * 32),
+        ("nn.BatchNorm2d(16)", 2 * 32 * 32),
+        ("nn.ReLU()", 0),
+    ],
+)
+def test_how_much_is_normalized_together(layer: str, size: int) -> None:
+    assert (
+        traits("self.layer(x)", "[torch.rand(2, 16, 32, 32)]", f"self.layer = {layer}")["norm_size"] == size
+    )
+
+
+@pytest.mark.parametrize(
+    ("forward", "size"),
+    [("x.sum(1)", 64), ("x.sum()", 8 * 64 * 32), ("torch.softmax(x, -1)", 32), ("x + 1", 0)],
+)
+def test_how_much_is_reduced_together(forward: str, size: int) -> None:
+    assert traits(forward, "[torch.rand(8, 64, 32)]")["reduction_size"] == size
 
 
 def test_sizes() -> None:

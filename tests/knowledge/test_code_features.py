@@ -207,3 +207,22 @@ def test_a_graph_of_ones_own_is_none() -> None:
 def test_the_examples_are_read() -> None:
     for path in sorted(EXAMPLES.glob("*/*.py")):
         assert code_features(path.read_text(encoding="utf-8"))["has_base"], path
+
+
+DEEP = {
+    "a name of many parts": f"x = a{'.b' * 1500}()\n",
+    "a call of a call": f"x = a{'()' * 1500}\n",
+    "a sum of many terms": f"@triton.jit\ndef k(x):\n    y = (tl.program_id(0) % 4{' + x' * 1500}) % 3\n",
+}
+
+
+@pytest.mark.parametrize("source", DEEP.values(), ids=list(DEEP))
+def test_what_is_too_deep_to_follow_shows_nothing(source: str) -> None:
+    assert code_features(source)["has_base"]
+
+
+@pytest.mark.timeout(20)
+def test_names_set_many_times_over_are_followed_once() -> None:
+    steps = [f"a{n} = a{n - 1} + a{n - 1}" for n in range(1, 11) for _ in range(20)]
+    regrouped = ["a0 = tl.program_id(0) % n", *steps, "tl.store(x, a10 // GROUP_M)"]
+    assert of("\n".join(regrouped))["uses_grouping"]

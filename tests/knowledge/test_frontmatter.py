@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -192,6 +194,21 @@ def test_keys_that_are_refused(tmp_path, lines, line, says):
 )
 def test_files_that_are_refused(tmp_path, content, line, says):
     assert (line, True) in [(at, says in message) for at, message in faults(tmp_path, content)]
+
+
+def test_a_heading_costs_no_more_than_its_length(tmp_path):
+    path = tmp_path / "SKILL.md"
+    path.write_text("---\nname: a\n---\n## When" + " " * 100_000 + "x ##  \n", encoding="utf-8")
+    started = time.monotonic()
+    assert list(read(path).sections) == ["When" + " " * 100_000 + "x"]
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.timeout(20)
+def test_a_file_that_never_ends_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "SKILL.md")
+    [problem] = read(tmp_path / "SKILL.md").problems
+    assert problem.message == "cannot be read: not a file"
 
 
 def test_a_file_that_is_not_there(tmp_path):

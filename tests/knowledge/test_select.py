@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from egg.core.stage import Category, Metric, Stage
 from egg.core.step import Decision, Step
 from egg.core.tokens import estimate_tokens
 from egg.knowledge.catalogue import Catalogue, load
-from egg.knowledge.select import IN_VAIN, Cause, Selected, judged, select
+from egg.knowledge.select import IN_VAIN, MENDING, Cause, Selected, judged
 from egg.knowledge.skill import SkillStage
 from egg.knowledge.vocabulary import complete
 from egg.knowledge.why import answer_json, explain, numbers, told_context
@@ -38,6 +39,10 @@ def standing(skill: str, weight: float) -> Standing:
 def tried(skill: str, decision: Decision = Decision.NOT_BETTER, base: str = "base") -> Step:
     plan = Plan(Category.OPERATOR_FUSION, "slow", "fuse", Prediction(1.5, Metric.TIME, "less"), skill)
     return Step(3, Stage.STRUCTURE, base, plan, (), decision, "so it went")
+
+
+def offered(*arguments: Any, **more: Any) -> tuple[Selected, ...]:
+    return tuple(one for one in judged(*arguments, **more) if one.offered)
 
 
 def by_name(found: tuple[Selected, ...]) -> dict[str, Selected]:
@@ -82,7 +87,7 @@ def test_each_thing_that_can_be_against_a_skill(tmp_path: Path) -> None:
 )
 def test_hardware(tmp_path: Path, hardware: str, fits: bool) -> None:
     write_skill(tmp_path, "one", hardware=hardware)
-    assert bool(select(catalogue(tmp_path), context(), Stage.STRUCTURE)) is fits
+    assert bool(offered(catalogue(tmp_path), context(), Stage.STRUCTURE)) is fits
 
 
 def test_operators_that_are_not_known_are_not_there(tmp_path: Path) -> None:
@@ -112,7 +117,7 @@ def test_rank_is_strength_times_gain_times_memory(tmp_path: Path) -> None:
 def test_a_gate_that_barely_holds_is_still_ranked_by_what_it_promises(tmp_path: Path) -> None:
     write_skill(tmp_path, "a-little", gain="1-1.1", gate="rows >= columns / 1")
     write_skill(tmp_path, "b-lot", gain="2-8", gate="rows >= columns / 1")
-    found = select(catalogue(tmp_path), context(rows=64, columns=64), Stage.STRUCTURE)
+    found = offered(catalogue(tmp_path), context(rows=64, columns=64), Stage.STRUCTURE)
     assert [one.skill.name for one in found] == ["b-lot", "a-little"]
     assert all(one.strength == 0 < one.score for one in found)
 
@@ -157,6 +162,13 @@ def test_no_more_than_a_choice(tmp_path: Path) -> None:
     assert found[3].reason == "always; 3 rank higher"
 
 
+def test_one_failure_is_mended_by_fewer_in_a_run_and_in_why(tmp_path: Path) -> None:
+    for number in range(5):
+        write_skill(tmp_path, f"mend-{number}", stage="debugging", signature="correctness")
+    (answer,) = explain(catalogue(tmp_path), context(), [SkillStage.DEBUGGING], failure="correctness.error")
+    assert len(answer.offered) == MENDING
+
+
 def test_the_same_whatever_the_order(tmp_path: Path) -> None:
     for number in range(12):
         write_skill(tmp_path, f"skill-{number:02}", gain="1.2-3" if number % 2 else "2-4")
@@ -177,7 +189,7 @@ def test_debugging_by_the_refusal(tmp_path: Path) -> None:
     assert {name for name, one in found.items() if one.offered} == {"exact", "whole-gate"}
     assert found["exact"].reason == "refused with correctness.error"
     assert found["elsewhere"].reason == "for build.compile, not correctness.error"
-    assert not select(known, context(), SkillStage.DEBUGGING)
+    assert not offered(known, context(), SkillStage.DEBUGGING)
 
 
 def test_why_covers_every_skill_of_a_stage_once(tmp_path: Path) -> None:

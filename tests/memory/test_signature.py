@@ -111,6 +111,8 @@ def test_it_survives_json() -> None:
         {"families": {"softmax": float("nan")}},
         {"sizes": {"rows": 1000}},
         {"sizes": {"rows": 1.5}},
+        {"sizes": {"luck": 3}},
+        {"dtype": "two\nlines"},
         {"bound": "luck"},
     ],
 )

@@ -40,7 +40,7 @@ def default_store(environ: Mapping[str, str]) -> Path:
 
 def recall(path: Path, facts: Facts) -> dict[Stage, dict[str, Standing]]:
     """What the store says for a task, by stage and skill; nothing where there is no store yet."""
-    if not path.is_file():
+    if not os.path.exists(path):
         return {}
     signature = signature_of(facts)
     with LessonStore(path, create=False) as store:
@@ -50,18 +50,26 @@ def recall(path: Path, facts: Facts) -> dict[Stage, dict[str, Standing]]:
 
 def remember(folder: Path, path: Path) -> int:
     """Keep the lessons of the run in ``folder``, as far as its log goes; how many were new."""
-    learned = tuple(lessons_of((entry.at, entry.event) for entry in read_log(folder)))
+    learned = lessons_in_run(folder)
     if not learned:
         return 0
     with LessonStore(path) as store:
         return store.add(learned)
 
 
+def lessons_in_run(folder: Path) -> tuple[Lesson, ...]:
+    """What the log of a run teaches, whatever is in any store."""
+    try:
+        return tuple(lessons_of((entry.at, entry.event) for entry in read_log(folder)))
+    except ValueError as reason:
+        raise LessonsError(f"the run in {folder} says what no lesson can hold: {reason}") from reason
+
+
 class Remembering(Watcher):
     """A watcher of a run that keeps each step's lesson as the step ends.
 
     A store that cannot be written costs the run its lessons and nothing else: that is told once, to
-    ``trouble``, and the log still has them for :func:`remember`.
+    ``trouble``, and the log still has them for :func:`merge_lessons`.
     """
 
     def __init__(self, folder: Path, path: Path, trouble: Callable[[EggError], None]) -> None:
@@ -103,6 +111,8 @@ def all_lessons(
 def export_lessons(path: Path, out: Path) -> int:
     """Write every lesson as lines of JSON, whole or not at all; how many."""
     lessons = all_lessons(path)
+    if is_store(out):
+        raise LessonsError(f"{out} is a store, and no export is written over one", "choose another file")
     temporary = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         temporary.write_text(write_lines(lessons), encoding="utf-8")
@@ -114,7 +124,7 @@ def export_lessons(path: Path, out: Path) -> int:
 
 
 def merge_lessons(path: Path, files: Sequence[Path]) -> Merged:
-    """Take in the lessons of exports and of other stores. A damaged one stops it before anything is written.
+    """Take in the lessons of exports, stores and runs. A damaged one stops it before anything is written.
 
     What is known already, by run and step, stays as it is: merging twice, or in another order, is the same
     as merging once.
@@ -125,6 +135,8 @@ def merge_lessons(path: Path, files: Sequence[Path]) -> Merged:
 
 
 def _lessons_in(file: Path) -> tuple[Lesson, ...]:
+    if file.is_dir():
+        return lessons_in_run(file)
     return all_lessons(file) if is_store(file) else read_lines(file)
 
 

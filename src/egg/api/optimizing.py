@@ -21,6 +21,7 @@ from egg.core.facts import Facts
 from egg.core.policy import Precision
 from egg.core.settings import Settings
 from egg.core.source import Task
+from egg.core.stage import Stage
 from egg.engine.journal import Judge
 from egg.engine.judges import LocalJudge, OfflineJudge
 from egg.engine.redaction import Redactor
@@ -29,6 +30,7 @@ from egg.hardware.detect import present_gpus
 from egg.hardware.gpus import Gpu, resolve
 from egg.knowledge.catalogue import load
 from egg.llm.connect import secrets
+from egg.memory.standing import Standing
 
 DEFAULT_TARGET = "H200"
 OFFLINE = "offline"
@@ -42,8 +44,6 @@ def begin(
         raise UsageError(
             "the llm team needs a model", "give --model NAME (and --base-url for a server of your own)"
         )
-    if settings.skills is not None:
-        load(tuple(Path(folder) for folder in settings.skills))  # a fault in a skill is said now
     if settings.device == "auto" and not present_gpus():
         settings = replace(settings, device="cpu")
     gpu = target_for(settings)
@@ -52,6 +52,7 @@ def begin(
     if settings.device != OFFLINE:
         check_loads(task)
     facts = facts_of(task, gpu, settings.precision)
+    lessons = recalled(settled, facts)
     start(
         folder,
         task,
@@ -59,9 +60,19 @@ def begin(
         facts,
         name=name or run_name(task),
         redactor=redactor_for(settled, environ),
-        lessons=recall(Path(settled.lessons), facts) if settled.lessons is not None else None,
+        lessons=lessons,
     )
     return settled
+
+
+def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing]]:
+    """What memory says of the skills a run can be offered; a fault in a skill or in the store is said now."""
+    if settings.skills is None:
+        return {}
+    catalogue = load(tuple(Path(folder) for folder in settings.skills))
+    known = recall(Path(settings.lessons), facts) if settings.lessons is not None else {}
+    offered = {stage: {n: s for n, s in found.items() if n in catalogue} for stage, found in known.items()}
+    return {stage: found for stage, found in offered.items() if found}
 
 
 def carry_on(

@@ -1,8 +1,8 @@
-"""Skills' runnable patterns, run: does each do what it says, and compile for the GPUs that its skill is for?"""
+"""Skills' runnable patterns, run: is each right, and does it compile for the GPUs that its skill is for?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def patterns_in(folders: Sequence[Path]) -> tuple[Pattern, ...]:
 
 
 def targets_of(skill: SkillFile) -> tuple[Gpu, ...]:
-    """Those of the usual targets that a skill is for; the first GPU that it is for, where it is none of them."""
+    """Those of the usual targets that a skill is for; where it is none of them, the first GPU it is for."""
     usual = tuple(gpu for gpu in map(resolve, TARGETS) if skill.fits(gpu))
     return usual or tuple(gpu for gpu in table().gpus if skill.fits(gpu))[:1]
 
@@ -53,14 +53,9 @@ def problems_of(pattern: Pattern, runner: PatternRunner) -> tuple[Problem, ...]:
     )
 
 
-def run_patterns(
-    patterns: Sequence[Pattern], on_pattern: Callable[[Pattern], None] = lambda _: None
-) -> tuple[Problem, ...]:
-    """All of them, one after the other; ``on_pattern`` hears of each before it is tried."""
-    problems: list[Problem] = []
-    if patterns:
-        with PatternRunner() as runner:
-            for pattern in patterns:
-                on_pattern(pattern)
-                problems += problems_of(pattern, runner)
-    return tuple(problems)
+def run_patterns(patterns: Sequence[Pattern]) -> tuple[Problem, ...]:
+    """What is wrong with any of them; they are run one after the other."""
+    if not patterns:
+        return ()
+    with PatternRunner() as runner:
+        return tuple(problem for pattern in patterns for problem in problems_of(pattern, runner))

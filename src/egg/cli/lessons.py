@@ -107,7 +107,9 @@ def export(
 
 @lessons.command("import")
 def import_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made by egg lessons export.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Made by egg lessons export; or a run's folder.")
+    ],
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -118,12 +120,14 @@ def import_file(
 
 @lessons.command("merge")
 def merge(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, or other stores.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Exports, other stores, folders of runs.")
+    ],
     store: StoreOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Take in the lessons of many exports and stores; nothing of any if one is damaged."""
+    """Take in the lessons of many exports, stores and runs; nothing of any if one is damaged."""
     _take_in(files, store, as_json, debug)
 
 
@@ -173,7 +177,7 @@ def _take_in(files: list[Path], store: Path | None, as_json: bool, debug: bool) 
 def _path(store: Path | None) -> Path:
     from egg.api.lessons import default_store
 
-    return store if store is not None else default_store(os.environ)
+    return store.expanduser() if store is not None else default_store(os.environ)
 
 
 def _found(path: Path, named: Path | None, stage: Stage | None) -> tuple[Lesson, ...]:

@@ -119,6 +119,10 @@ def check(
         Path | None,
         typer.Argument(metavar="[FOLDER]", help="A folder of skills, or of one; all known where left out."),
     ] = None,
+    run: Annotated[
+        bool,
+        typer.Option("--run", help="Run the patterns beside them, too, and compile them for their GPUs."),
+    ] = False,
     folders: FoldersOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -132,17 +136,25 @@ def check(
 
         if folder is not None and not folder.is_dir():
             raise UsageError(f"no such folder: {folder}", "give a folder that holds skills, or one skill's")
-        named = folders_for(folders or [], os.environ)
-        places = [folder, *named] if folder is not None else [built_in_folder(), *named]
+        known = [built_in_folder(), *folders_for(folders or [], os.environ)]
+        places = known if folder is None else [folder, *(folders or [])]
         problems = problems_in(places)
         count = sum(len(skill_folders(place)[0]) for place in places)
+        told, ran = plural(count, "skill"), None
+        if run:
+            from egg.api.patterns import patterns_in, run_patterns
+
+            found = patterns_in(places)
+            with busy(f"running {plural(len(found), 'pattern')}"):
+                problems += run_patterns(found)
+            told, ran = f"{told}, {plural(len(found), 'pattern')} run", len(found)
         if as_json:
             faults = [{"file": str(p.file), "line": p.line, "message": p.message} for p in problems]
-            print(json.dumps({"skills": count, "problems": faults}, indent=2))
+            print(json.dumps({"skills": count, "patterns": ran, "problems": faults}, indent=2))
         else:
             print("".join(f"{clean(str(problem))}\n" for problem in problems), end="")
             wrong = plural(len(problems), "fault") if problems else "nothing is wrong"
-            print(f"{plural(count, 'skill')}: {wrong}")
+            print(f"{told}: {wrong}")
         raise typer.Exit(1 if problems else 0)
 
 
@@ -181,6 +193,7 @@ def why(
         program = read_task(task)
         candidate = Candidate.from_file(kernel) if kernel is not None else None
         known, wanted = _catalogue(folders), _stage(stage)
+        _check_failure(failure)
         stages = STAGES if wanted is None else (wanted,)
         if wanted is None and candidate is not None:
             stages = tuple(one for one in STAGES if one is not SkillStage.SEED)
@@ -220,6 +233,13 @@ def _stage(name: str | None) -> SkillStage | None:
     if name is not None and name not in known:
         raise UsageError(f"unknown stage: {name!r}", f"one of {', '.join(known)}")
     return SkillStage(name) if name is not None else None
+
+
+def _check_failure(reason: str) -> None:
+    from egg.knowledge.skill import SIGNATURES
+
+    if reason and reason.partition(".")[0] not in SIGNATURES:
+        raise UsageError(f"no refusal is called {reason!r}", f"it begins with one of {', '.join(SIGNATURES)}")
 
 
 def _named(known: Catalogue, name: str) -> SkillFile:

@@ -34,6 +34,8 @@ def to_json(value: Any) -> Any:
 
 def from_json(cls: Any, data: Any) -> Any:
     """Rebuild a value of annotation ``cls`` from what :func:`to_json` wrote."""
+    if cls is str or cls is int or cls is bool:
+        return data
     origin, args = typing.get_origin(cls), typing.get_args(cls)
     if cls is Any:
         return data

@@ -25,6 +25,7 @@ from egg.evaluator.arena import Arena, Layout, Slot
 from egg.evaluator.care import Care
 from egg.evaluator.compare import LeafError, compare
 from egg.evaluator.opponents import Opponents
+from egg.evaluator.patterns import compiler_target
 from egg.evaluator.process.child import Child, Nursery
 from egg.evaluator.reference import BUILD_SEED, FORWARD_SEED, Case, Reference, same_values
 from egg.evaluator.task.program import Program
@@ -87,12 +88,7 @@ class Offline:
     kernels: tuple[KernelResources, ...] = ()
 
     def compiler_target(self) -> dict[str, Any]:
-        gpu = self.target
-        return {
-            "backend": gpu.backend, "arch": gpu.triton_arch, "shared_limit": gpu.shared_per_block,
-            "warp_size": gpu.warp_size, "multiprocessors": gpu.sms, "memory_bytes": gpu.memory_bytes,
-            "card": gpu.name,
-        }  # fmt: skip
+        return compiler_target(self.target)
 
 
 @dataclass

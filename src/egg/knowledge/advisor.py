@@ -10,12 +10,9 @@ from egg.core.roles import Brief, Skill
 from egg.core.stage import Stage
 from egg.hardware.gpus import Gpu, find
 from egg.knowledge.context import Context, context_of
-from egg.knowledge.select import MOST, TOKENS, Selected, judged
+from egg.knowledge.select import TOKENS, Selected, judged
 from egg.knowledge.skill import Catalogue, SkillStage
 from egg.memory.standing import Standings, standings_for
-
-MENDING = 3
-"""Skills that a debugger is shown at most: there is one failure to mend."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,6 @@ class KnowledgeAdvisor:
     """What memory said of each skill, by stage, when the run began."""
     gpu: Gpu | None = None
     """The row of the table, where it is not the one that the run's facts name."""
-    most: int = MOST
 
     def advise(self, brief: Brief) -> tuple[Skill, ...]:
         """The skills for a brief: for mending where a file of this step was refused, else for the stage."""
@@ -46,7 +42,6 @@ class KnowledgeAdvisor:
                 SkillStage.DEBUGGING,
                 tokens=self.tokens,
                 failure=refusal.reason,
-                most=MENDING,
             )
         stage = brief.assignment.stage
         return judged(
@@ -57,7 +52,6 @@ class KnowledgeAdvisor:
             lessons=standings_for(brief, self.lessons),
             steps=brief.trajectory.steps,
             base=brief.base.candidate.hash if brief.base is not None else None,
-            most=self.most,
         )
 
     def context(self, brief: Brief) -> Context:

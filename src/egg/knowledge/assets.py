@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from egg.knowledge.frontmatter import BYTES, Problem
+from egg.knowledge.frontmatter import Problem, content
 
 CLASSES, FUNCTIONS = ("Model", "ModelNew"), ("get_inputs", "get_init_inputs")
 """What a pattern defines: a program, its kernels, and inputs to try both on."""
@@ -16,9 +16,7 @@ CLASSES, FUNCTIONS = ("Model", "ModelNew"), ("get_inputs", "get_init_inputs")
 def asset_problems(asset: Path) -> list[Problem]:
     """What keeps a pattern from being run: no Python, a part that is missing, an import of this package."""
     try:
-        source = asset.read_bytes()
-        if len(source) > BYTES:
-            return [Problem(asset, 1, f"larger than {BYTES // 1024} KiB")]
+        source = content(asset).decode("utf-8")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)

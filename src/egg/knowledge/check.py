@@ -89,9 +89,8 @@ def skill_folders(folder: Path) -> tuple[tuple[Path, ...], tuple[Problem, ...]]:
     except OSError as error:
         return (), (Problem(folder, 1, f"no folder of skills: {error.strerror or error}"),)
     good = tuple(own for own in inside if (own / SKILL_FILE).is_file())
-    problems = [Problem(own, 1, f"a folder without a {SKILL_FILE}") for own in inside if own not in good]
-    problems += _claimed_twice(good)
-    return good, tuple(problems)
+    bare = (own for own in inside if own not in good)
+    return good, tuple(Problem(own, 1, f"a folder without a {SKILL_FILE}") for own in bare)
 
 
 def examine(folder: Path, origin: str) -> Examined:
@@ -307,23 +306,6 @@ class _Reader:
         if not good:
             self._fault(part.line, message)
         return good
-
-
-def _claimed_twice(folders: Iterable[Path]) -> list[Problem]:
-    """Names that two skills of one folder give themselves."""
-    first: dict[str, Path] = {}
-    problems = []
-    for folder in folders:
-        document = read(folder / SKILL_FILE)
-        entry = document.keys.get("name")
-        if entry is None or not entry.text:
-            continue
-        other = first.setdefault(entry.text, document.path)
-        if other != document.path:
-            problems.append(
-                Problem(document.path, entry.line, f"{entry.text} is the name of {other} as well")
-            )
-    return problems
 
 
 def _near(word: str, known: Iterable[str]) -> str:

@@ -36,11 +36,16 @@ def code_features(source: str | None) -> Mapping[str, Value]:
 @lru_cache(maxsize=64)
 def _features(source: str) -> tuple[tuple[str, Value], ...]:
     view = read_source(source)
-    if view is None:
-        return (("has_base", True),)
+    try:
+        found = _seen_in(view) if view is not None else {}
+    except RecursionError:  # an expression of a thousand parts: nobody wrote it by hand
+        found = {}
+    return (("has_base", True), *found.items())
+
+
+def _seen_in(view: SourceView) -> dict[str, Value]:
     kernels = view.kernels
-    found: dict[str, Value] = {
-        "has_base": True,
+    return {
         "source_kernels": len(view.launched),
         "uses_dot": _calls(kernels, _DOTS.__contains__),
         "uses_descriptors": bool(view.mentioned & _DESCRIPTORS),
@@ -61,7 +66,6 @@ def _features(source: str) -> tuple[tuple[str, Value], ...]:
         "input_precision": _input_precision(view),
         "block_sizes_largest": max(_block_sizes(view), default=0),
     }
-    return tuple(found.items())
 
 
 def _kernel_calls(kernels: tuple[Function, ...]) -> Iterator[ast.Call]:

@@ -66,7 +66,7 @@ def _of_the_program(facts: Facts) -> dict[str, Value | None]:
         **_known(program.traits),
     }
     saved = gpu.savings
-    if saved is not None and saved.whole > 0:
+    if saved is not None and min(saved.eager, saved.whole) > 0:
         known["fusion_gain"] = saved.eager / saved.whole
         known["pointwise_gain"] = saved.eager / saved.pointwise_fused if saved.pointwise_fused > 0 else None
         for family in Family:

@@ -18,7 +18,7 @@ BYTES = 256 * 1024
 """The most a file may have: it is meant to be read by people and to fit in a prompt."""
 
 _KEY = re.compile(r"(?P<key>[A-Za-z][A-Za-z0-9_-]*) *:(?: +(?P<value>.*))?")
-_HEADING = re.compile(r"## +(?P<title>.*?) *#* *")
+_HEADING = re.compile(r"## +(?P<title>.*)")
 _FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})(?P<rest>.*)")
 _QUOTED = {
     '"': re.compile(r'"((?:[^"\\]|\\["\\])*)"'),
@@ -65,17 +65,25 @@ class Document:
         self.problems.append(Problem(self.path, line, message))
 
 
+def content(path: Path) -> bytes:
+    """Of a file of a person's size; :class:`OSError` for another, and for what is no plain file, which
+    might never end."""
+    if path.exists() and not path.is_file():
+        raise OSError("not a file")
+    with path.open("rb") as file:
+        data = file.read(BYTES + 1)
+    if len(data) > BYTES:
+        raise OSError(f"larger than {BYTES // 1024} KiB")
+    return data
+
+
 def read(path: Path) -> Document:
     """Take a file apart; whatever is wrong with it is among its problems."""
     document = Document(path)
     try:
-        with path.open("rb") as file:
-            data = file.read(BYTES + 1)
+        data = content(path)
     except OSError as error:
         document.fault(1, f"cannot be read: {error.strerror or error}")
-        return document
-    if len(data) > BYTES:
-        document.fault(1, f"larger than {BYTES // 1024} KiB")
         return document
     try:
         text = data.decode("utf-8")
@@ -188,10 +196,10 @@ def _read_sections(document: Document, lines: list[str], first: int) -> None:
             fence = ""
         heading = None if fence or mark else _HEADING.fullmatch(line)
         if heading:
-            if not heading["title"]:
-                document.fault(number, "a heading without a title")
             _end_section(document, title, start, held)
-            title, start, held = heading["title"], number, []
+            title, start, held = heading["title"].rstrip(" ").rstrip("#").rstrip(" "), number, []
+            if not title:
+                document.fault(number, "a heading without a title")
         elif title is not None:
             held.append(line)
         elif line.strip() and not line.startswith("# "):

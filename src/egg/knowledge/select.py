@@ -17,12 +17,14 @@ from enum import StrEnum
 from egg.core.stage import Stage
 from egg.core.step import Decision, Step
 from egg.core.tokens import estimate_tokens
-from egg.knowledge.context import Context, compute_capability
+from egg.knowledge.context import Context
 from egg.knowledge.skill import SkillFile, SkillStage
 from egg.memory.standing import Standing
 
 MOST = 6
 """Skills offered at once: a choice, not a library."""
+MENDING = 3
+"""The same of debugging skills: there is one failure to mend."""
 TOKENS = 5_000
 """Room for their texts where none is named: what a standard budget gives."""
 BARELY = 0.25
@@ -81,33 +83,6 @@ class Selected:
         return self.cause is Cause.OFFERED
 
 
-def select(
-    catalogue: Iterable[SkillFile],
-    context: Context,
-    stage: Stage | SkillStage,
-    *,
-    tokens: int = TOKENS,
-    lessons: Mapping[str, Standing] | None = None,
-    steps: Sequence[Step] = (),
-    base: str | None = None,
-    failure: str = "",
-    most: int = MOST,
-) -> tuple[Selected, ...]:
-    """The skills to offer, best first: :func:`judged` without those that are not."""
-    every = judged(
-        catalogue,
-        context,
-        stage,
-        tokens=tokens,
-        lessons=lessons,
-        steps=steps,
-        base=base,
-        failure=failure,
-        most=most,
-    )
-    return tuple(found for found in every if found.offered)
-
-
 def judged(
     catalogue: Iterable[SkillFile],
     context: Context,
@@ -118,13 +93,14 @@ def judged(
     steps: Sequence[Step] = (),
     base: str | None = None,
     failure: str = "",
-    most: int = MOST,
+    most: int | None = None,
 ) -> tuple[Selected, ...]:
     """A verdict on every skill: those that apply by rank, then the others by name.
 
     ``lessons`` are what memory says of each skill, ``steps`` what this run did in the stage so
     far, and ``base`` what it builds on. ``failure`` is the reason of the refusal that is to be
     mended, as the judge names it (``correctness.error``): it chooses among the debugging skills.
+    ``most`` is how many are offered at most; by default what the stage has room for.
     """
     remembered = lessons or {}
     found = [
@@ -132,6 +108,8 @@ def judged(
         for skill in sorted(catalogue, key=lambda skill: skill.name)
     ]
     found.sort(key=lambda one: (not one.cause.applies, -one.score, one.skill.name))
+    if most is None:
+        most = MENDING if stage is SkillStage.DEBUGGING else MOST
     return tuple(_fitted(found, tokens, most))
 
 
@@ -142,7 +120,7 @@ def _applied(skill: SkillFile, context: Context, stage: Stage | SkillStage, fail
     """The first thing against it, or the gate's own reason for it."""
     if not skill.serves(stage):
         return Selected(skill, Cause.STAGE, f"for {_listed(skill.stages)}, not {stage.value}")
-    if not _runs_on(skill, context):
+    if not skill.runs_on(str(context["vendor"]), str(context["arch"])):
         wanted = _listed(hardware.text for hardware in skill.hardware)
         return Selected(skill, Cause.HARDWARE, f"for {wanted}, and the GPU is {context['arch']}")
     if against := _no_operator(skill, context):
@@ -156,16 +134,6 @@ def _applied(skill: SkillFile, context: Context, stage: Stage | SkillStage, fail
         return Selected(skill, Cause.GATE, outcome.reason)
     reason = f"refused with {failure}" if stage is SkillStage.DEBUGGING else outcome.reason
     return Selected(skill, Cause.OFFERED, reason, strength=outcome.strength)
-
-
-def _runs_on(skill: SkillFile, context: Context) -> bool:
-    """By what the context says of the GPU, so that one the table does not know is served as well."""
-    vendor, arch = str(context["vendor"]), str(context["arch"])
-    for text in (hardware.text for hardware in skill.hardware):
-        later = text.endswith("+") and 0 < compute_capability(text[:-1]) <= compute_capability(arch)
-        if later or text in (vendor, arch):
-            return True
-    return not skill.hardware
 
 
 def _no_operator(skill: SkillFile, context: Context) -> str:

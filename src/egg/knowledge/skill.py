@@ -110,10 +110,11 @@ class Hardware:
                 f"{self.text!r} names no hardware: any, nvidia, amd, sm_90, sm_80+ or gfx942 would"
             )
 
-    def fits(self, gpu: Gpu) -> bool:
+    def names(self, vendor: str, arch: str) -> bool:
+        """Whether a GPU of this vendor and architecture is meant, in the table of GPUs or not."""
         if self.text.endswith("+"):
-            return gpu.vendor == "nvidia" and _capability(gpu.arch) >= _capability(self.text[:-1])
-        return self.text in (gpu.vendor, gpu.arch)
+            return 0 < _capability(self.text[:-1]) <= _capability(arch)
+        return self.text in (vendor, arch)
 
 
 def _capability(arch: str) -> int:
@@ -166,8 +167,11 @@ class SkillFile:
     def serves(self, stage: Stage | SkillStage | str) -> bool:
         return any(own.value == str(stage) for own in self.stages)
 
+    def runs_on(self, vendor: str, arch: str) -> bool:
+        return not self.hardware or any(hardware.names(vendor, arch) for hardware in self.hardware)
+
     def fits(self, gpu: Gpu) -> bool:
-        return not self.hardware or any(hardware.fits(gpu) for hardware in self.hardware)
+        return self.runs_on(gpu.vendor, gpu.arch)
 
     def mends(self, reason: str) -> bool:
         """Whether a refusal with this reason (``build.compile``) is one it is for."""

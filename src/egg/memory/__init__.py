@@ -1,4 +1,4 @@
-"""What a run remembers, as Markdown for prompts: a stage's trajectory, and handoffs between stages."""
+"""What a run remembers, as Markdown for prompts, and what all runs have taught: lessons and their store."""
 
 from egg.memory.render import render_contract, render_handoffs, render_score, render_trajectory
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +31,8 @@ from egg.memory.signature import TaskSignature, signature_of
 SCHEMA = "egg.lessons/1"
 SLOWER_MEASURED, SLOWER_PREDICTED = 0.99, 0.95
 """Ratios below these are a loss; between them and a gain nothing was learned but that nothing came of it."""
-LONGEST_NAME, LONGEST_FAILURE = 200, 400
+LONGEST_NAME, LONGEST_TEXT = 200, 400
+MOST_STEPS = 1_000_000
 
 
 class LessonsError(UsageError):
@@ -80,16 +82,18 @@ class Lesson:
     """UTC, ISO 8601: when the step ended."""
 
     def __post_init__(self) -> None:
-        for name in ("run", "gpu", "arch", "version", "when", "failure"):
-            if not isinstance(getattr(self, name), str) or len(getattr(self, name)) > LONGEST_FAILURE:
-                raise ValueError(f"{name} must be a short text")
+        for name in ("run", "gpu", "arch", "version", "failure"):
+            if not _text(getattr(self, name), LONGEST_TEXT):
+                raise ValueError(f"{name} must be a short text on one line")
+        if not (isinstance(self.when, str) and _MOMENT.fullmatch(self.when)):
+            raise ValueError(f"when must be a moment in UTC, not {self.when!r:.80}")
         if not self.run or (self.skill is not None and not _name(self.skill)):
             raise ValueError("a run and a skill have names")
-        if isinstance(self.step, bool) or not isinstance(self.step, int) or self.step < 1:
-            raise ValueError(f"steps count from 1, not {self.step!r}")
+        if isinstance(self.step, bool) or not isinstance(self.step, int) or not 1 <= self.step <= MOST_STEPS:
+            raise ValueError(f"steps count from 1, not {self.step!r:.80}")
         for name in ("predicted", "before", "after", "gain"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
+            if value is not None and _positive(value) is None:
                 raise ValueError(f"{name} must be a positive number, not {value!r}")
         if (self.verdict is Verdict.REFUSED) != bool(self.failure):
             raise ValueError("a refused change has a failure signature, and no other has")
@@ -156,7 +160,7 @@ def _verdict(step: Step, started: RunStarted) -> tuple[Verdict, str] | None:
     if step.decision is Decision.FAILED and len(step.attempts) > started.settings.budget.repairs:
         refused = [attempt.signature for attempt in step.attempts if attempt.refusal is not None]
         if refused:
-            return Verdict.REFUSED, " ".join(refused[-1].split())[:LONGEST_FAILURE]
+            return Verdict.REFUSED, _fitted(refused[-1])
     return None
 
 
@@ -171,18 +175,18 @@ def _lesson(
 ) -> Lesson:
     plan, gain = step.plan, step.gain
     return Lesson(
-        run=started.run,
+        run=_fitted(started.run),
         step=step.number,
         signature=signature,
-        gpu=started.facts.gpu.name,
-        arch=started.facts.gpu.arch,
+        gpu=_fitted(started.facts.gpu.name),
+        arch=_fitted(started.facts.gpu.arch),
         stage=step.stage,
         category=plan.category if plan is not None else None,
         skill=plan.skill if plan is not None and plan.skill is not None and _name(plan.skill) else None,
         predicted=plan.prediction.speedup if plan is not None else None,
-        before=times.get(step.base or ""),
-        after=times.get(step.candidate or ""),
-        gain=gain.ratio if gain is not None and math.isfinite(gain.ratio) and gain.ratio > 0 else None,
+        before=_positive(times.get(step.base or "")),
+        after=_positive(times.get(step.candidate or "")),
+        gain=_positive(gain.ratio) if gain is not None else None,
         measured=gain.measured if gain is not None else on_gpu,
         verdict=told[0],
         failure=told[1],
@@ -204,8 +208,29 @@ def _milliseconds(evaluation: Evaluation, started: RunStarted) -> float | None:
     return predicted_milliseconds(performance, gpu, sum(evaluation.verdict.provenance.library_ops.values()))
 
 
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
+
+
 def _name(text: object) -> bool:
-    return isinstance(text, str) and 0 < len(text) <= LONGEST_NAME
+    return bool(text) and _text(text, LONGEST_NAME)
+
+
+def _text(value: object, longest: int) -> bool:
+    """Whether it can stand in a table, on a terminal and in a prompt as it is."""
+    return isinstance(value, str) and len(value) <= longest and value.isprintable()
+
+
+def _fitted(text: str) -> str:
+    """A run or a refusal may be called anything; beginning and end stay, since names differ there."""
+    plain = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    if len(plain) <= LONGEST_TEXT:
+        return plain
+    return f"{plain[: LONGEST_TEXT - 101]}…{plain[-100:]}"
+
+
+def _positive(value: float | None) -> float | None:
+    """The number, where it is one that a time or a ratio can be."""
+    return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
 # -- as lines of JSON ------------------------------------------------------------------------------

@@ -22,6 +22,9 @@ UNKNOWN = "unknown"
 MEMORY, COMPUTE = "memory", "compute"
 DTYPES = ("float64", "float32", "float16", "bfloat16", "float8")
 """Floating types, from the widest; whatever else there is counts as ``other``."""
+OTHER = "other"
+SIZES = ("rows", "columns", "bytes", "flops")
+FAMILIES = frozenset(family.value for family in Family)
 
 OPERATIONS_PER_BYTE = 70.0
 """Of tensor cores while memory moves one byte: 69 on an H200 at TF32, 78 on an A100. Taken as one number
@@ -67,15 +70,20 @@ class TaskSignature:
     """``memory`` or ``compute``, by the roofline of the GPU that was written for."""
 
     def __post_init__(self) -> None:
-        known = {family.value for family in Family}
         for name, share in self.families.items():
-            if name not in known or not (_number(share) and 0 < share <= 1):
+            if name not in FAMILIES or not (_number(share) and 0 < share <= 1):
                 raise ValueError(f"no share of a family: {name!r} {share!r}")
         for name, power in self.sizes.items():
-            if isinstance(power, bool) or not isinstance(power, int) or not 0 <= power <= 100:
+            whole = isinstance(power, int) and not isinstance(power, bool)
+            if name not in SIZES or not whole or not 0 <= power <= 100:
                 raise ValueError(f"no power of two: {name!r} {power!r}")
-        if not (isinstance(self.dtype, str) and self.bound in (MEMORY, COMPUTE, UNKNOWN)):
+        if self.dtype not in (*DTYPES, OTHER, UNKNOWN) or self.bound not in (MEMORY, COMPUTE, UNKNOWN):
             raise ValueError(f"no signature: dtype {self.dtype!r}, bound {self.bound!r}")
+
+    def __hash__(self) -> int:
+        """So that what is worked out for one kind of task need not be worked out for each of its lessons."""
+        families, sizes = frozenset(self.families.items()), frozenset(self.sizes.items())
+        return hash((families, sizes, self.dtype, self.bound))
 
     @property
     def key(self) -> str:
@@ -200,10 +208,10 @@ def _shares(time: Mapping[str, float]) -> dict[str, float]:
 
 def _time_by_family(facts: Facts, program: ProgramFacts) -> dict[str, float]:
     """As the facts have it; estimated where they do not, in bytes that could move in that time."""
-    known = {family.value for family in Family}
     if facts.gpu.savings is not None and facts.gpu.savings.eager_by_family:
-        return {name: t for name, t in facts.gpu.savings.eager_by_family.items() if name in known}
-    worked = {name: _worth(Family(name), n) for name, n in program.flops_by_family.items() if name in known}
+        return {name: t for name, t in facts.gpu.savings.eager_by_family.items() if name in FAMILIES}
+    counted = {name: n for name, n in program.flops_by_family.items() if name in FAMILIES}
+    worked = {name: _worth(Family(name), n) for name, n in counted.items()}
     made: dict[str, float] = {}
     for line in program.operations:
         elements = sum(math.prod(_shape(shape)) for shape in _MADE.findall(line))
@@ -240,7 +248,7 @@ def _power(value: float) -> int:
 
 def _narrowest(dtypes: set[str]) -> str:
     floating = [name for name in reversed(DTYPES) if any(dtype.startswith(name) for dtype in dtypes)]
-    return floating[0] if floating else ("other" if dtypes else UNKNOWN)
+    return floating[0] if floating else (OTHER if dtypes else UNKNOWN)
 
 
 def _sorted(families: Mapping[str, float]) -> list[tuple[str, float]]:

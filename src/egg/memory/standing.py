@@ -3,7 +3,7 @@
 Every lesson counts by how like its task and GPU are to the ones at hand. From those weighted counts
 come an estimate of how often the skill works (a Beta distribution that begins undecided) and what it
 brings when it does, and from both one factor that the skill's rank is multiplied with. Nothing can
-push it out of [1/2, 2]: memory changes the order in which things are tried and forbids nothing, so a
+push it out of [1/4, 4]: memory changes the order in which things are tried and forbids nothing, so a
 store full of wrong lessons costs a few tries and no result. Two more rules keep wrong lessons small.
 A run counts little more than once, however many of its steps say the same; and in a run whose own
 steps contradict what was remembered, memory is believed less, or not at all (:func:`standings_for`).
@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol
 
 from egg.core.codec import from_json, to_json
@@ -24,7 +25,9 @@ from egg.core.step import Decision, Step
 from egg.memory.lessons import Lesson
 from egg.memory.signature import Card, TaskSignature, kinship, similarity
 
-LEAST_WEIGHT, MOST_WEIGHT = 0.5, 2.0
+LEAST_WEIGHT, MOST_WEIGHT = 0.25, 4.0
+FAR, NEAR = 1.0, 2.0
+"""How many doublings certainty is worth: on tasks that are only like the one at hand, and on the same one."""
 PRIOR = 1.0
 """Of each kind: as if the skill had worked once and failed once before."""
 LEAST_LIKENESS = 0.05
@@ -61,7 +64,7 @@ class Standing:
     confidence: float
     """How much evidence there is, 0 (none) to 1."""
     weight: float
-    """What the skill's rank is multiplied with, in [0.5, 2]; 1 changes nothing."""
+    """What the skill's rank is multiplied with, in [0.25, 4]; 1 changes nothing."""
     failure: str = ""
     """How it was refused most often; empty where it never was."""
 
@@ -97,9 +100,13 @@ def standings(store: Remembered, signature: TaskSignature, gpu: Card, stage: Sta
 def weighed(lessons: Iterable[Lesson], signature: TaskSignature, gpu: Card) -> dict[str, Standing]:
     """Like :func:`standings`, of lessons at hand."""
     near: dict[str, list[tuple[Lesson, float]]] = {}
+    of_task = cache(lambda task: similarity(signature, task))
+    of_gpu = cache(lambda seen: kinship(gpu, seen))
     for lesson in lessons:
-        likeness = similarity(signature, lesson.signature) * kinship(gpu, _Seen(lesson.gpu, lesson.arch))
-        if lesson.skill is not None and likeness >= LEAST_LIKENESS:
+        if lesson.skill is None:
+            continue
+        likeness = of_task(lesson.signature) * of_gpu(_Seen(lesson.gpu, lesson.arch))
+        if likeness >= LEAST_LIKENESS:
             near.setdefault(lesson.skill, []).append((lesson, likeness))
     return {skill: _standing(skill, found) for skill, found in sorted(near.items())}
 
@@ -120,6 +127,7 @@ def _standing(skill: str, found: list[tuple[Lesson, float]]) -> Standing:
     evidence *= scale
     success = (PRIOR + worked) / (2 * PRIOR + evidence)
     gain = _typical_gain(found, counts)
+    likeness = math.fsum(near for _, near in found) / len(found)
     refused = Counter(lesson.failure for lesson, _ in found if lesson.failure)
     return Standing(
         skill=skill,
@@ -127,9 +135,9 @@ def _standing(skill: str, found: list[tuple[Lesson, float]]) -> Standing:
         worked=sum(lesson.worked for lesson, _ in found),
         success=round(success, 4),
         gain=round(gain, 4),
-        similarity=round(math.fsum(likeness for _, likeness in found) / len(found), 4),
+        similarity=round(likeness, 4),
         confidence=round(evidence / (evidence + 2 * PRIOR), 4),
-        weight=round(_weight(success, gain, worked), 4),
+        weight=round(_weight(success, gain, worked, likeness), 4),
         failure=min(refused, key=lambda failure: (-refused[failure], failure)) if refused else "",
     )
 
@@ -156,11 +164,18 @@ def _typical_gain(found: list[tuple[Lesson, float]], counts: list[float]) -> flo
     return math.exp(math.fsum(math.log(gain) * count for gain, count in gains) / total) if total else 1.0
 
 
-def _weight(success: float, gain: float, worked: float) -> float:
-    """Twice the rank for what always works, half for what never does; the gain sways it as far as known."""
-    known = worked / (worked + 2 * PRIOR)
-    sway = min(max((gain / USUAL_GAIN) ** known, 1 / GAIN_SWAY), GAIN_SWAY) if worked else 1.0
-    return min(max(2.0 ** (2.0 * success - 1.0) * sway, LEAST_WEIGHT), MOST_WEIGHT)
+def _weight(success: float, gain: float, worked: float, likeness: float) -> float:
+    """Up to four times the rank for what always works on this very task, a quarter for what never does.
+
+    Of tasks that are merely alike, certainty is worth half as many doublings. The gain sways it as far
+    as it is known, and only for what works more often than not: where lessons contradict each other as often
+    as they agree, memory says nothing at all.
+    """
+    leaning = 2.0 * success - 1.0
+    known = worked / (worked + 2 * PRIOR) if leaning > 0 else 0.0
+    sway = min(max((gain / USUAL_GAIN) ** known, 1 / GAIN_SWAY), GAIN_SWAY)
+    reach = FAR + (NEAR - FAR) * likeness**4
+    return min(max(2.0 ** (leaning * reach) * sway, LEAST_WEIGHT), MOST_WEIGHT)
 
 
 # -- within a run ----------------------------------------------------------------------------------

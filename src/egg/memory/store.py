@@ -9,6 +9,7 @@ is said to be so, and never written over.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,7 @@ VERSION = 1
 """Of the tables below; a file of an older one is brought up to it, a newer one is refused."""
 PATIENCE_SECONDS = 10.0
 """How long a writer waits for another."""
+ANOTHER = "name another file (--store of egg lessons; --lessons elsewhere, or --no-lessons)"
 
 _TABLES = """
 CREATE TABLE lessons (
@@ -44,13 +46,16 @@ class LessonStore:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
-        if not create and not path.is_file():
-            raise LessonsError(f"no lessons in {path}", "runs write them; or name another file with --store")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise LessonsError(f"{path} is no file", ANOTHER)
+        if not create and not os.path.isfile(path):
+            raise LessonsError(f"no lessons in {path}", f"runs write them; or {ANOTHER}")
         if create:
             _make_room(path)
         with self._told():
-            address = f"file:{quote(str(path.resolve()))}?mode={'rwc' if create else 'rw'}"
-            self._base = sqlite3.connect(address, PATIENCE_SECONDS, isolation_level=None, uri=True)
+            self._base = sqlite3.connect(
+                _address(path, create), PATIENCE_SECONDS, isolation_level=None, uri=True
+            )
         try:
             with self._told():
                 self._prepare(create)
@@ -150,12 +155,10 @@ class LessonStore:
         if owner == APPLICATION and version > VERSION:
             raise LessonsError(
                 f"the lessons in {self.path} were written by a newer version of egg",
-                "use that version, or name another file with --store",
+                f"use that version, or {ANOTHER}",
             )
         if owner or version or self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise LessonsError(
-                f"{self.path} is a database of another program", "name another file with --store"
-            )
+            raise LessonsError(f"{self.path} is a database of another program", ANOTHER)
         for statement in _TABLES.split(";"):
             self._base.execute(statement)
         self._base.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -185,7 +188,7 @@ class LessonStore:
         except sqlite3.OperationalError as reason:
             raise MachineError(
                 f"cannot use the lessons in {self.path}: {reason}",
-                "check the disk and the file's permissions, or name another file with --store",
+                f"check the disk and the file's permissions, or {ANOTHER}",
             ) from reason
         except sqlite3.DatabaseError as reason:
             raise _damaged(self.path, str(reason)) from reason
@@ -239,13 +242,20 @@ def _set_wal(base: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
+def _address(path: Path, create: bool) -> str:
+    """A file that may only be read is read as it lies: beside it there is no room for a journal."""
+    mode = "rwc" if create else "rw"
+    writable = os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK)
+    if os.path.isfile(path) and not writable and not os.path.exists(f"{path}-wal"):
+        mode = "ro&immutable=1"
+    return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+
+
 def _make_room(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise MachineError(
-            f"cannot make {path.parent}: {reason.strerror}", "name another file with --store"
-        ) from None
+        raise MachineError(f"cannot make {path.parent}: {reason.strerror}", ANOTHER) from None
 
 
 def _damaged(path: Path, why: str) -> LessonsError:

@@ -1,7 +1,8 @@
 """Runs scripts of small kernels in the mended interpreter.
 
 Whether a kernel is interpreted is decided when ``@triton.jit`` decorates it, so each group of
-kernels runs in a process of its own, as a candidate does, and reports what it saw as JSON.
+kernels runs in a process of its own, as a candidate does, and reports what it saw as JSON. The
+processes are forks of one that has imported torch and triton: importing takes longer than the kernels.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,25 +48,32 @@ def error(got, want):
 Facts = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def interpret(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Facts]:
+@pytest.fixture(scope="session")
+def interpret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Facts]]:
     """Run a script of kernels under the interpreter and return its ``out``; each script runs once."""
     folder = tmp_path_factory.mktemp("kernels")
     seen: dict[str, Facts] = {}
     source = Path(next(iter(egg.__path__))).parent
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("forkserver.py"))],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert server.stdin is not None
+    assert server.stdout is not None
+    to, back = server.stdin, server.stdout
 
     def run(script: str) -> Facts:
         if script not in seen:
             seen[script] = {}
-            path = folder / f"group{len(seen)}.py"
+            path, output = folder / f"group{len(seen)}.py", folder / f"group{len(seen)}.out"
             path.write_text(PRELUDE + textwrap.dedent(script) + "\nprint(json.dumps(out))\n")
-            environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-            environment["PYTHONPATH"] = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
-            done = subprocess.run(
-                [sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=120
-            )
-            assert done.returncode == 0, done.stderr[-3000:]
-            seen[script] = json.loads(done.stdout.splitlines()[-1])
+            print(json.dumps([str(path), str(output)]), file=to, flush=True)
+            assert back.readline().strip() == "0", output.read_text()[-3000:]
+            seen[script] = json.loads(output.read_text().splitlines()[-1])
         return seen[script]
 
-    return run
+    with server:
+        yield run
+        to.close()

@@ -99,7 +99,26 @@ def compile_all(
     return tuple(rows)
 
 
-def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple[Any, KernelResources]:
+def compiled_rows(capture: Capture) -> tuple[KernelResources, ...]:
+    """What the capture itself compiled each of its launches to, the work not counted.
+
+    For whoever only asks whether everything compiles; :class:`CompileFailed` names what does not.
+    """
+    rows = {}
+    for launch in capture.launches:
+        _check_grid(launch, capture.target)
+        outcome = capture.compiled.get(launch.key)
+        if outcome is None:
+            outcome = CompileFailed(launch.kernel, capture.target.name, "not compiled in time", "timeout")
+        if isinstance(outcome, CompileFailed):
+            raise outcome
+        rows[launch.key] = outcome
+    return tuple(rows.values())
+
+
+def compile_kernel(
+    launch: Launch, target: GpuTarget, timeout_s: float, *, instructions: bool = True
+) -> tuple[Any, KernelResources]:
     """The compiled kernel and its resources without its work; :class:`Refused` where there is none."""
     deadline = time.monotonic() + timeout_s
     diagnostics: list[str] = []
@@ -108,7 +127,7 @@ def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple
             kernel = triton.compile(_source(launch), target=target.triton, options=_options(launch))
         metadata = kernel.metadata
         _check_limits(target, metadata.shared, getattr(metadata, "tmem_size", None), metadata.num_warps)
-        usage = read_usage(kernel, max(deadline - time.monotonic(), 5))
+        usage = read_usage(kernel, max(deadline - time.monotonic(), 5), instructions=instructions)
         # What loading the binary would have filled in: host code sizes persistent grids by it.
         kernel.n_regs, kernel.n_spills = usage.registers, usage.spill_bytes // 4
         kernel.n_max_threads = _MAX_THREADS

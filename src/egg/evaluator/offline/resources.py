@@ -61,23 +61,29 @@ class Usage:
     instructions: InstructionMix | None = None
 
 
-def read_usage(kernel: Any, timeout_s: float) -> Usage:
-    """What ``kernel`` (a ``triton.compiler.CompiledKernel``) will use."""
+def read_usage(kernel: Any, timeout_s: float, *, instructions: bool = True) -> Usage:
+    """What ``kernel`` (a ``triton.compiler.CompiledKernel``) will use.
+
+    Without ``instructions`` an NVIDIA binary is not disassembled, which takes as long as compiling it
+    did: registers and spills are read, the rest is left at nothing.
+    """
     if "cubin" in kernel.asm:
-        return _read_cubin(kernel.asm["cubin"], timeout_s)
+        return _read_cubin(kernel.asm["cubin"], timeout_s, instructions)
     return _read_amdgcn(kernel.asm["amdgcn"])
 
 
-def _read_cubin(cubin: bytes, timeout_s: float) -> Usage:
+def _read_cubin(cubin: bytes, timeout_s: float, instructions: bool) -> Usage:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         usage = _USAGE.search(_run_tool("cuobjdump", "--dump-resource-usage", file.name, timeout_s))
-        text = _run_tool("nvdisasm", "-c", file.name, timeout_s)
+        text = _run_tool("nvdisasm", "-c", file.name, timeout_s) if instructions else ""
     opcodes = _OPCODE.findall(text)
-    if usage is None or not opcodes:
+    if usage is None or (instructions and not opcodes):
         raise MachineError("the bundled disassembler said nothing of a kernel", "is Triton's wheel complete?")
     registers, stack, _, local = map(int, usage.groups())
+    if not instructions:
+        return Usage(registers, max(stack, local), tensor_core_instructions=0, widest_load_bits=0)
     return Usage(
         registers=registers,
         spill_bytes=max(stack, local),

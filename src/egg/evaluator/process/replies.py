@@ -76,6 +76,8 @@ REPLIES: dict[str, Any] = {
     "profile": fields(microseconds={str: float}, streams=[int]),
     "capture": fields({"unsupported": str}, kernels=[RESOURCES], launched=bool),
     "canary": fields(healthy=bool),
+    "pattern": fields(kernels={str: int}),
+    "compile_pattern": fields(kernels={str: int}),
 }
 
 

@@ -7,19 +7,18 @@ kept with them, so that a run's log answers them for ever without PyTorch.
 
 One small operation among large ones decides nothing: a classifier behind fifty convolutions does
 not make a network a problem of small products. So of products and convolutions only those are asked
-that have a share of the work or of the traffic of their kind (:data:`MATTERS`).
+that have a share of the work or of the traffic of their kind (:data:`egg.evaluator.task.chains.MATTERS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from egg.core.bottleneck import Value
 from egg.core.facts import Family, Operation, TensorForm, Workload
+from egg.evaluator.task.chains import MATTERS, chains_of, plain, weighty
 
-MATTERS = 0.05
-"""Share of the work or bytes of its family from which on an operation says what kind of program it is."""
 FEW = 8
 """Rows or columns up to which a product is one of a matrix with a few vectors."""
 SMALL = 64
@@ -32,26 +31,26 @@ STATISTICS = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with
 
 def traits_of(work: Workload) -> dict[str, Value]:
     """Every trait by its name; the names are part of the vocabulary of skills."""
-    names = [_plain(op.name) for op in work.operations]
+    names = [plain(op.name) for op in work.operations]
     return {
         "operations": len(work.operations),
         "products": _count(work, Family.PRODUCT),
         "convolutions": _count(work, Family.CONVOLUTION),
         "reductions": _count(work, Family.REDUCTION),
-        "triangular": any(name in ("tril", "triu") for name in names),
+        "triangular": any(map(_cuts_much(work), work.operations)),
         "diagonal": any(name in ("diag", "diag_embed", "diagonal_copy") for name in names),
         "argmin_argmax": any(name in ("argmin", "argmax") for name in names),
         "middle_reduction": any(map(_over_the_middle, work.operations)),
         "training_norm": any(map(_takes_statistics, work.operations)),
+        "group_norm": any(map(_within_samples, work.operations)),
+        "norm_size": max(map(_normalized_together, work.operations), default=0),
+        "reduction_size": max(map(_reduced_together, work.operations), default=0),
+        "unit_reduction": any(map(_over_nothing, work.operations)),
         **_of_tensors(work),
         **_of_products(work),
         **_of_convolutions(work),
+        **chains_of(work),
     }
-
-
-def _plain(name: str) -> str:
-    """``argmax`` of ``aten.argmax``; an in-place operator goes by the name of the other."""
-    return name.rpartition(".")[2].removesuffix("_")
 
 
 def _count(work: Workload, family: Family) -> int:
@@ -118,13 +117,23 @@ class _Product:
 
 
 def _of_products(work: Workload) -> dict[str, Value]:
-    products = [p for op in _weighty(work, Family.PRODUCT) if (p := _product(op)) is not None]
+    products = [p for op in weighty(work, Family.PRODUCT) if (p := _product(op)) is not None]
     return {
-        "matrix_vector": any(min(p.m, p.n) <= FEW for p in products),
+        "matrix_vector": any(min(p.m, p.n) <= FEW and p.k >= SMALL for p in products),
         "small_product": any(min(p.m, p.n, p.k) < SMALL for p in products),
         "deep_product": any(p.k >= DEEP * max(p.m, p.n) for p in products),
         "batched_product": any(p.batches > 1 for p in products),
+        "strided_k": any(map(_inner_is_strided, weighty(work, Family.PRODUCT))),
     }
+
+
+def _inner_is_strided(op: Operation) -> bool:
+    """Whether the summed dimension is not the contiguous one in an operand: columns of the right one."""
+    matrices = [form for form in op.inputs[-2:] if len(form.shape) >= 2]
+    if len(matrices) < 2 or 1 in (*matrices[0].shape[-2:], *matrices[1].shape[-2:]):
+        return False
+    left, right = (form.strides or (form.shape[-1], 1) for form in matrices)
+    return left[-1] != 1 or right[-2] != 1
 
 
 def _product(op: Operation) -> _Product | None:
@@ -145,7 +154,7 @@ def _product(op: Operation) -> _Product | None:
 
 
 def _of_convolutions(work: Workload) -> dict[str, Value]:
-    found = [op for op in _weighty(work, Family.CONVOLUTION) if len(op.inputs) >= 2]
+    found = [op for op in weighty(work, Family.CONVOLUTION) if len(op.inputs) >= 2]
     return {
         "strided_convolution": any(max(op.settings.get("stride", (1,)), default=1) > 1 for op in found),
         "transposed_convolution": any(_told(op, "transposed") for op in found),
@@ -166,13 +175,6 @@ def _is_depthwise(op: Operation) -> bool:
 # -- operations ------------------------------------------------------------------------------------
 
 
-def _weighty(work: Workload, family: Family) -> list[Operation]:
-    """Those with a share of what their family does or moves that counts."""
-    found = [op for op in work.operations if op.family is family]
-    flops, moved = sum(op.flops for op in found), sum(op.bytes for op in found)
-    return [op for op in found if op.flops >= MATTERS * flops or op.bytes >= MATTERS * moved]
-
-
 def _told(op: Operation, name: str, default: int = 0) -> int:
     return next(iter(op.settings.get(name, ())), default)
 
@@ -186,7 +188,50 @@ def _over_the_middle(op: Operation) -> bool:
     return rank > 1 and rank - 1 not in {dim % rank for dim in dims}
 
 
+def _over_nothing(op: Operation) -> bool:
+    """Whether it reduces a dimension of size one, and so changes nothing but the shape."""
+    if op.family is not Family.REDUCTION or not (op.inputs and op.outputs) or not op.settings.get("dim"):
+        return False
+    shape = op.inputs[0].shape
+    return bool(shape) and all(shape[dim % len(shape)] == 1 for dim in op.settings["dim"])
+
+
+def _cuts_much(work: Workload) -> Callable[[Operation], bool]:
+    """Whether an operation takes the triangle of something large; a small mask of ones is no such thing."""
+    largest = max((form.elements for op in work.operations for form in op.outputs), default=0)
+
+    def cuts(op: Operation) -> bool:
+        made = op.outputs[0].elements if op.outputs else 0
+        return plain(op.name) in ("tril", "triu") and made >= MATTERS * largest
+
+    return cuts
+
+
+def _within_samples(op: Operation) -> bool:
+    """Group norm, or instance norm, which is told as a batch norm of batch 1."""
+    name = plain(op.name)
+    return name == "native_group_norm" or (
+        name in STATISTICS and bool(op.inputs) and op.inputs[0].shape[:1] == (1,)
+    )
+
+
+def _normalized_together(op: Operation) -> int:
+    """How many numbers share a mean and a variance; 0 of what is no normalization."""
+    if op.family is not Family.NORMALIZATION or len(op.outputs) < 2 or not op.inputs:
+        return 0
+    return op.inputs[0].elements // max(1, op.outputs[1].elements)
+
+
+def _reduced_together(op: Operation) -> int:
+    """How many numbers go into one result of a reduction, or into one sum of a softmax."""
+    if op.family is Family.SOFTMAX and op.inputs and op.inputs[0].shape and op.settings.get("dim"):
+        return op.inputs[0].shape[op.settings["dim"][0]]
+    if op.family is not Family.REDUCTION or not (op.inputs and op.outputs):
+        return 0
+    return op.inputs[0].elements // max(1, op.outputs[0].elements)
+
+
 def _takes_statistics(op: Operation) -> bool:
     """Whether a batch norm takes its moments from the batch: an instance norm is told as one of batch 1."""
-    training = _plain(op.name) in STATISTICS and bool(_told(op, "training", 1))
+    training = plain(op.name) in STATISTICS and bool(_told(op, "training", 1))
     return training and bool(op.inputs) and op.inputs[0].shape[:1] != (1,)

@@ -5,12 +5,14 @@
 ``weights`` loads parameters and ``state`` copies them out; ``forward``, ``recheck``, ``calls``
 and ``time`` run it; ``fresh`` starts over with a new instance; ``capture`` compiles it for a
 GPU that is not there; ``kernels`` describes what it launches; ``profile`` asks PyTorch's profiler.
+``pattern`` and ``compile_pattern`` try a file that holds a whole pattern, program and kernels, instead.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import linecache
 import math
 import os
 import sys
@@ -272,6 +274,27 @@ class Session:
         assert self._make is not None
         self._device = torch.device("cuda")
         return precompile(self._make, inputs, specs, target)
+
+    def on_pattern(self, source: str, target: dict[str, Any] | None) -> dict[str, Any]:
+        """Interpret a pattern, as if ``target`` were there, and hold it to its own reference."""
+        from egg.evaluator.worker import pattern
+
+        launches = self._launches
+        assert launches is not None
+        if target is not None:
+            pretend.answer_for(GpuTarget(**target))
+        linecache.clearcache()  # another pattern may have been read from the same file
+        with pretend.ClaimCuda() if target is not None else contextlib.nullcontext():
+            return pattern.answered(lambda: pattern.run(import_candidate(source), launches))
+
+    def on_compile_pattern(self, source: str, target: dict[str, Any]) -> dict[str, Any]:
+        """Compile a pattern's kernels for ``target``."""
+        from egg.evaluator.worker import pattern
+
+        linecache.clearcache()
+        return pattern.answered(
+            lambda: pattern.compiled(lambda: import_candidate(source), GpuTarget(**target))
+        )
 
     def _call(self, arguments: list[Any]) -> Any:
         assert self._module is not None

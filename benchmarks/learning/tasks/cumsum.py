@@ -1,0 +1,17 @@
+"""A running sum along long rows."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cumsum(x, dim=1)
+
+
+def get_inputs():
+    return [torch.randn(8192, 16384)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,119 @@
+"""Every pattern beside a built-in skill is run against its own reference and compiled for the GPUs it is for.
+
+The folder says what there is: a pattern is tried from the day it is written. One pair of processes per test
+process tries them all, since importing torch for each would take longer than running it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from egg.api.patterns import Pattern, patterns_in, problems_of, targets_of
+from egg.cli.app import app
+from egg.evaluator.patterns import PatternRunner
+from egg.knowledge.catalogue import built_in_folder
+from egg.knowledge.check import examine
+from tests.knowledge.folders import write_skill
+from tests.knowledge.patterns import BROKEN, RIGHT, write_pattern
+
+PATTERNS = patterns_in([built_in_folder()])
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[PatternRunner]:
+    with PatternRunner() as started:
+        yield started
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[pattern.name for pattern in PATTERNS])
+def test_a_built_in_pattern_works(pattern: Pattern, runner: PatternRunner) -> None:
+    assert [str(problem) for problem in problems_of(pattern, runner)] == []
+
+
+def test_no_asset_is_left_out() -> None:
+    on_disk = set(built_in_folder().glob("*/assets/*.py"))
+    assert {pattern.file for pattern in PATTERNS} == on_disk
+    assert len(on_disk) > 20
+
+
+def test_a_pattern_that_is_right(tmp_path: Path, runner: PatternRunner) -> None:
+    write_pattern(tmp_path, "twice", RIGHT)
+    (pattern,) = patterns_in([tmp_path])
+    assert [gpu.arch for gpu in pattern.gpus] == ["sm_80", "sm_90", "gfx942"]
+    assert problems_of(pattern, runner) == ()
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_pattern_that_is_wrong(fault: str, tmp_path: Path, runner: PatternRunner) -> None:
+    old, new, reason = BROKEN[fault]
+    assert RIGHT.count(old) == 1
+    source = RIGHT.replace(old, new)
+    asset = write_pattern(tmp_path, "twice", source, hardware="sm_90")
+    (pattern,) = patterns_in([tmp_path])
+    problems = problems_of(pattern, runner)
+    assert problems
+    assert any(problem.message.startswith(reason) for problem in problems), problems
+    assert {problem.file for problem in problems} == {asset}
+
+
+def test_what_one_pattern_did_is_not_held_against_the_next(tmp_path: Path, runner: PatternRunner) -> None:
+    """They share a process, and one that works may still spoil it for others."""
+    asset = write_pattern(tmp_path, "twice", RIGHT, hardware="sm_90")
+    (pattern,) = patterns_in([tmp_path])
+    spoils = (
+        RIGHT.replace("torch.empty_like(x)", "kept(x)")
+        + "\nkept, torch.empty_like = torch.empty_like, None\n"
+    )
+    for source in (spoils, RIGHT):
+        asset.write_text(source, encoding="utf-8")
+        assert problems_of(pattern, runner) == ()
+
+
+def test_a_fault_is_told_with_its_line(tmp_path: Path, runner: PatternRunner) -> None:
+    source = RIGHT.replace("2 * x, mask", "tl.dot(x, x), mask")
+    write_pattern(tmp_path, "twice", source, hardware="gfx942")
+    (pattern,) = patterns_in([tmp_path])
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "tl.dot" in text)
+    assert line in [problem.line for problem in problems_of(pattern, runner)]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "archs"),
+    [
+        ("any", ["sm_80", "sm_90", "gfx942"]),
+        ("nvidia", ["sm_80", "sm_90"]),
+        ("sm_90+", ["sm_90"]),
+        ("amd", ["gfx942"]),
+        ("sm_100", ["sm_100"]),
+        ("sm_11", []),
+    ],
+)
+def test_targets_are_those_of_the_skill(hardware: str, archs: list[str], tmp_path: Path) -> None:
+    skill = examine(write_skill(tmp_path, "some", hardware=hardware).parent, "here").skill
+    assert skill is not None
+    assert [gpu.arch for gpu in targets_of(skill)] == archs
+
+
+def test_check_runs_a_users_patterns(
+    tmp_path: Path, runner: PatternRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ``--run`` nothing is run: the file that is wrong is well formed."""
+    monkeypatch.setattr("egg.api.patterns.PatternRunner", lambda: contextlib.nullcontext(runner))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    asset = write_pattern(tmp_path / "own", "twice", RIGHT.replace("2 * x, mask", "3 * x, mask"))
+    check = ["skills", "check", str(tmp_path / "own")]
+    assert CliRunner().invoke(app, check).exit_code == 0
+    ended = CliRunner().invoke(app, [*check, "--run"])
+    assert ended.exit_code == 1, ended.output
+    assert f"{asset}:1: pattern.wrong: output 0 is wrong" in ended.stdout.replace("\n", "")
+    assert "1 skill, 1 pattern run: 1 fault" in ended.stdout
+    told = json.loads(CliRunner().invoke(app, [*check, "--run", "--json"]).stdout)
+    assert (told["patterns"], len(told["problems"])) == (1, 1)
+    asset.write_text(RIGHT, encoding="utf-8")
+    assert CliRunner().invoke(app, [*check, "--run"]).exit_code == 0

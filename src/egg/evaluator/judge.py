@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import time
 from collections.abc import Callable
@@ -52,6 +53,9 @@ class Judge:
                 exam = self._venue.exam(question)
                 refusal = self._through_gates(exam, question, records)
             verdict = Rejected(refusal) if refusal is not None else self._accepted(exam)
+        except BaseException:
+            gc.collect()  # frames of what was raised hold tensors, gigabytes of them
+            raise
         finally:
             if exam is not None:
                 exam.close()

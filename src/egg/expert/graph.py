@@ -21,7 +21,9 @@ Kinds of node (``op``) and their ``attributes``:
 ``scan``        ``fn``: ``sum | prod | max | min | logcumsumexp``, ``dim``, ``reverse``, ``exclusive``
 ``norm``        ``kind``: ``layer | rms | group | instance | batch``; ``dims`` (those the statistics are
                 over), ``groups`` (group), ``eps``, ``training`` (batch: batch statistics), ``momentum``.
-                Operands: x, weight, bias, running_mean, running_var (``None`` where absent)
+                Operands: x, weight, bias, running_mean, running_var (``None`` where absent). In
+                training with running statistics three results: y and the two new statistics, which
+                ``update`` nodes write
 ``pool``        ``fn``: ``max | avg | lp``; ``kernel``, ``stride``, ``padding``, ``dilation`` per spatial
                 dimension; ``count_include_pad``, ``divisor``, ``ceil``, ``adaptive`` (then ``kernel``
                 is the output size)
@@ -29,7 +31,8 @@ Kinds of node (``op``) and their ``attributes``:
                 in PyTorch (a vector was reshaped before); optional third operand: bias, broadcasting
 ``conv``        ``stride``, ``padding``, ``dilation`` per spatial dimension, ``groups``, ``transposed``,
                 ``output_padding``. Operands: x [N, C, *space], weight, bias or ``None``
-``attention``   ``causal``, ``scale``; operands: q, k, v [..., L, D], mask or ``None``
+``attention``   ``causal``, ``scale`` (``None``: one over the root of D); operands: q, k, v [..., L, D],
+                mask or ``None``
 ``recurrent``   ``cell``: ``lstm | gru | rnn_tanh | rnn_relu``, ``layers``, ``bidirectional``,
                 ``batch_first``, ``bias``; operands: x, initial states, flat weights. Several results
 ``gather``      ``how``: ``embedding | index_select | gather``, ``dim``
@@ -39,11 +42,13 @@ Kinds of node (``op``) and their ``attributes``:
 ``random``      ``fn``: ``dropout`` in training mode, ``rand``, ``randn``: never the same twice
 ``update``      a write into a buffer (running statistics, counters): operands: buffer, new value
 ``library``     anything else: ``target`` is the PyTorch call to leave as it is, ``arguments`` its call
-                by position (values stand for themselves), ``keywords``
+                by position (:class:`Operand` stands for a value), ``keywords``
 =============== ==============================================================================
 
 Sizes in shapes, strides and attributes are :class:`~egg.expert.sizes.Size`: named where they change with the
 size of the program. Attributes of the structure (a kernel's width, a number of layers) are plain numbers.
+A number that follows from sizes (``scalars``, ``scale``, ``groups``, ``starts``) is a Size as well; its symbol
+may stand for a fraction: ``mul_scalar`` with the rule ``head_dim ** -0.5``.
 """
 
 from __future__ import annotations
@@ -55,6 +60,13 @@ from functools import cached_property
 from typing import Any
 
 from egg.expert.sizes import Size, product
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Stands in the arguments of a ``library`` node for the node's input of that place."""
+
+    place: int
 
 
 class Origin(StrEnum):
@@ -157,6 +169,9 @@ class Graph:
     symbols: Mapping[str, str] = field(default_factory=dict)
     """How ``forward`` finds each named size: ``x.shape[0]``, ``self.fc.weight.shape[1]``, or from sizes that
     stand before it: ``(height - 3) // 2 + 1``."""
+    fixed: tuple[str, ...] = ()
+    """Sizes of the program's source that the graph takes for constants, because no rule was found for what
+    follows from them."""
 
     def __post_init__(self) -> None:
         known = {name for name, value in self.values.items() if value.origin is not Origin.NODE}

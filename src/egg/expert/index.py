@@ -226,6 +226,14 @@ def _joined(terms: tuple[tuple[Atom, Size], ...]) -> Expr:
             for term in whole.terms:
                 rest.remove(term)
             return _sum((*rest, *((atom.base // atom.divisor) * factor).terms))
+        # Two digits of one number are one digit: c*d*((e // d) % m) + c*(e % d) is c*(e % (d*m)).
+        for other, (above, multiple) in enumerate(terms):
+            next_digit = (above.base, above.divisor) == (atom.base, atom.divisor * atom.modulus)
+            if next_digit and above.modulus is not None and multiple == factor * atom.modulus:
+                both = atom.modulus * above.modulus
+                joined = Atom(both, "", atom.base, atom.divisor, both)
+                others = tuple(term for at, term in enumerate(terms) if at not in (place, other))
+                return _sum((*others, (joined, factor)))
     return Expr(tuple(sorted(terms, key=_order)))
 
 
@@ -253,14 +261,19 @@ def _divided(value: Expr, divisor: Size) -> tuple[Expr, Expr]:
         else:
             rest.append((atom, factor))
     quotient, left = _sum(tuple(whole)), _sum(tuple(rest))
+    if left.may_be_negative() and not (quotient - 1).may_be_negative():
+        quotient, left = (
+            quotient - 1,
+            left + divisor,
+        )  # a flipped index: what is left borrows from what is whole
     if left.may_be_negative():
         raise Negative(f"{value} may be negative where it is divided by {divisor}")
     if left.below(divisor):
         return quotient, left
-    shared = reduce(common_factor, (c for a, c in left.terms if a != UNIT), divisor)
-    if shared != ONE:
+    # What the divisor shares with some term can be taken out of both, if all else is smaller than that.
+    for shared in sorted({common_factor(c, divisor) for _, c in left.terms}, key=lambda s: -s.value):
         scaled, small = _scaled(left, shared)
-        if small.below(shared) and not small.may_be_negative():
+        if shared != ONE and small.below(shared) and not small.may_be_negative():
             inner_quotient, inner_rest = _divided(scaled, divisor.over(shared) or ONE)
             return quotient + inner_quotient, inner_rest * shared + small
     return quotient + _quotient(left, divisor), _remainder(left, divisor)

@@ -87,6 +87,9 @@ class Part:
 
 
 def spelled(graph: Graph, name: str) -> str:
-    """How ``forward`` spells a value."""
+    """How ``forward`` spells a value: ``self.layers[0].weight`` for the parameter ``layers.0.weight``."""
     value = graph.value(name)
-    return f"self.{value.path}" if value.origin in ("parameter", "constant") else value.name
+    if value.origin not in ("parameter", "constant"):
+        return value.name
+    steps = value.path.split(".")
+    return "self" + "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in steps)

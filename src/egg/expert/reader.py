@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, flat, unflat
 from egg.expert.parts import Unfit
-from egg.expert.scalar import expression
+from egg.expert.scalar import expression, literal
 from egg.expert.sizes import ONE, Size
 
 Bound = Callable[[Index], str]
@@ -163,14 +163,14 @@ class Reader:
         text = self.read(source.name, tuple(inside), (*guards, *guard))
         if not guard:
             return text
-        outside = float(node["value"])
-        return self.body.let(node.label or "padded", f"tl.where({' & '.join(guard)}, {text}, {outside!r})")
+        outside = literal(float(node["value"]))
+        return self.body.let(node.label or "padded", f"tl.where({' & '.join(guard)}, {text}, {outside})")
 
     def _constant(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         if "range" in node.attributes:
             start, step = node["range"]
             return f"({index[0]} * {step} + {start})"
-        return repr(node["fill"])
+        return literal(node["fill"])
 
     def _triangle(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         row, column = index[-2], index[-1]

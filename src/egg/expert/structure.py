@@ -33,6 +33,8 @@ LOOPED = frozenset(
 """What passes over memory: any of them may share a loop."""
 FREE = frozenset({"view", "constant"})
 """What costs nothing by itself: no group is made for it alone unless somebody needs it in memory."""
+LARGEST_STEP = 12
+"""Nodes that are looked at for where a diamond closes."""
 LONGEST_NAME = 4
 """Operators that a group's name mentions."""
 
@@ -125,19 +127,41 @@ class _Partition:
             waiting += [name for name in producer.inputs if name is not None]
 
     def _take_followers(self, group: list[Node], last: Node, pattern: str) -> None:
-        """One reader after the other, while there is only one and all else it reads is there before."""
-        while len(last.outputs) == 1 and last.output not in self._graph.results:
-            readers = self._graph.consumers[last.output]
-            if len(readers) != 1 or readers[0].op not in LOOPED or id(readers[0]) in self._home:
-                return
-            (reader,) = readers
-            side = self._side_producers(reader, group)
-            grown = [*group, *side, reader]
+        """Step by step, as long as all that a step reads besides is there before."""
+        while len(last.outputs) == 1 and (step := self._next_step(last)):
+            side = [node for reader in step for node in self._side_producers(reader, [*group, *step])]
+            grown = [*group, *side, *step]
             if self._circular(grown) or not self._writes(grown, pattern):
                 return
-            for taken in (*side, reader):
+            for taken in (*side, *step):
                 self._add(group, taken)
-            last = reader
+            last = step[-1]
+
+    def _next_step(self, last: Node) -> list[Node]:
+        """The fewest nodes behind ``last`` with one value going out: its only reader, or a diamond such as
+        ``x * sigmoid(x)`` up to where it closes. Empty where there are none."""
+        taken: list[Node] = []
+        while True:
+            inside = {id(node) for node in taken}
+            made = [last.output, *(node.output for node in taken)]
+            leaving = [
+                name
+                for name in made
+                if name in self._graph.results
+                or any(id(r) not in inside for r in self._graph.consumers[name])
+            ]
+            if taken and leaving == [taken[-1].output]:
+                return taken
+            if (
+                not leaving
+                or any(name in self._graph.results for name in leaving)
+                or len(taken) >= LARGEST_STEP
+            ):
+                return []
+            reader = next(r for r in self._graph.consumers[leaving[0]] if id(r) not in inside)
+            if reader.op not in LOOPED or id(reader) in self._home or len(reader.outputs) != 1:
+                return []
+            taken = sorted([*taken, reader], key=lambda node: self._order[id(node)])
 
     def _side_producers(self, reader: Node, group: list[Node]) -> list[Node]:
         """Free producers of a reader's other operands (views of parameters, constants), which come along."""

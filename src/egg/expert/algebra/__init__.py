@@ -1,0 +1,10 @@
+"""Identities that hold for every input, each a small function from a node to what may stand in its place."""
+
+from __future__ import annotations
+
+from egg.expert.algebra import attention, pointwise, reductions, views
+from egg.expert.algebra.rewrite import Rewrite, Rule
+
+RULES: tuple[Rule, ...] = (*views.RULES, *pointwise.RULES, *reductions.RULES, *attention.RULES)
+
+__all__ = ["RULES", "Rewrite", "Rule"]

@@ -1,0 +1,123 @@
+"""Reductions: of one element, of reductions, of products, and numbers that can wait until after them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from egg.expert.algebra.pointwise import factor_of
+from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, instead, made_by, only_reader
+from egg.expert.graph import Graph, Node, Value
+from egg.expert.sizes import ONE, Size
+
+_MERGING = frozenset({"sum", "mean", "max", "min", "prod", "any", "all", "logsumexp"})
+"""Done over some dimensions and then over others, they are done over all of them."""
+_OF_ONE = frozenset({"sum", "mean", "max", "min", "prod", "logsumexp"})
+"""Of one element they are that element."""
+
+
+def of_one(graph: Graph, node: Node) -> Rewrite | None:
+    """A reduction over dimensions of one element reduces nothing."""
+    if node.op != "reduce":
+        return None
+    source, result = graph.value(str(node.inputs[0])), graph.result(node)
+    if any(source.shape[d] != ONE for d in node["dims"]) or source.dtype != result.dtype:
+        return None
+    if node["fn"] in _OF_ONE:
+        return instead(Node("view", node.inputs, node.outputs, {"how": "reshape"}, node.label))
+    if node["fn"] == "norm":
+        draft = Draft(graph, node)
+        size = draft.add("pointwise", node.inputs, source.shape, "abs", fn="abs", scalars=())
+        draft.add("view", [size], result.shape, "reshape", how="reshape")
+        return draft.done()
+    return None
+
+
+def fewer_dims(graph: Graph, node: Node) -> Rewrite | None:
+    """Dimensions of one element need not be reduced where they are kept anyway."""
+    if node.op != "reduce" or not node["keepdim"] or node["fn"] not in _MERGING:
+        return None
+    source = graph.value(str(node.inputs[0]))
+    dims = tuple(d for d in node["dims"] if source.shape[d] != ONE)
+    if not dims or dims == node["dims"]:
+        return None
+    return instead(replace(node, attributes={**node.attributes, "dims": dims}))
+
+
+def merged(graph: Graph, node: Node) -> Rewrite | None:
+    """``x.sum(2).sum(1)`` is ``x.sum((1, 2))``; means, too, because the parts are of one size."""
+    inner = made_by(graph, node.inputs[0], "reduce") if node.op == "reduce" else None
+    if inner is None or inner["fn"] != node["fn"] or node["fn"] not in _MERGING:
+        return None
+    source = graph.value(str(inner.inputs[0]))
+    if not only_reader(graph, inner.output) or source.dtype != graph.result(node).dtype:
+        return None
+    left = [d for d in range(source.rank) if inner["keepdim"] or d not in inner["dims"]]
+    dims = tuple(sorted({*inner["dims"], *(left[d] for d in node["dims"])}))
+    if inner["keepdim"] == node["keepdim"]:
+        return instead(replace(node, inputs=inner.inputs, attributes={**node.attributes, "dims": dims}))
+    draft = Draft(graph, node)
+    kept = tuple(size for d, size in enumerate(source.shape) if d not in dims)
+    total = draft.add("reduce", inner.inputs, kept, str(node["fn"]), fn=node["fn"], dims=dims, keepdim=False)
+    draft.add("view", [total], graph.result(node).shape, "reshape", how="reshape")
+    return draft.done()
+
+
+def number_after(graph: Graph, node: Node) -> Rewrite | None:
+    """``(x * c).sum()`` is ``x.sum() * c``: the number meets few elements instead of many."""
+    scaled = (
+        made_by(graph, node.inputs[0], "pointwise")
+        if node.op == "reduce" and node["fn"] in ("sum", "mean")
+        else None
+    )
+    factor = factor_of(scaled) if scaled is not None and len(scaled.inputs) == 1 else None
+    if scaled is None or factor is None or not only_reader(graph, scaled.output):
+        return None
+    source, result = graph.value(str(scaled.inputs[0])), graph.result(node)
+    if source.dtype != result.dtype or not result.floating:
+        return None
+    draft = Draft(graph, node)
+    total = draft.add("reduce", scaled.inputs, result.shape, str(node["fn"]), **node.attributes)
+    draft.add("pointwise", [total], result.shape, "mul", fn="mul", scalars=(None, factor[1]))
+    return draft.done()
+
+
+def summed_product(graph: Graph, node: Node) -> Rewrite | None:
+    """``(a @ b + c).sum(-1)`` is ``a @ b.sum(-1) + c.sum(-1)``: a product with a vector instead of a matrix.
+
+    The same for means. Only where ``b`` is one matrix for all of the batch.
+    """
+    product = (
+        made_by(graph, node.inputs[0], "matmul")
+        if node.op == "reduce" and node["fn"] in ("sum", "mean")
+        else None
+    )
+    if product is None or not only_reader(graph, product.output):
+        return None
+    made = graph.result(product)
+    if node["dims"] != (made.rank - 1,) or made.dtype != graph.result(node).dtype:
+        return None
+    a, b = (graph.value(str(n)) for n in product.inputs[:2])
+    bias = graph.value(str(product.inputs[2])) if len(product.inputs) > 2 and product.inputs[2] else None
+    columns = made.shape[-1]
+    if b.rank != 2 or columns == ONE or (bias is not None and not _row_like(bias, columns)):
+        return None
+    fn, draft = node["fn"], Draft(graph, node)
+    told = {"fn": fn, "dims": (1,), "keepdim": True}
+    vector = draft.add("reduce", [b.name], (b.shape[0], ONE), f"weight_{fn}", **told)
+    inputs = [a.name, vector]
+    if bias is not None:
+        told = {"fn": fn, "dims": (bias.rank - 1,), "keepdim": True}
+        inputs.append(draft.add("reduce", [bias.name], (*bias.shape[:-1], ONE), f"bias_{fn}", **told))
+    shape = (*made.shape[:-1], ONE)
+    total = draft.add("matmul", inputs, shape, "product")
+    if node["keepdim"]:
+        return draft.done()
+    draft.add("view", [total], graph.result(node).shape, "reshape", how="reshape")
+    return draft.done()
+
+
+def _row_like(bias: Value, columns: Size) -> bool:
+    return bias.rank >= 1 and bias.shape[-1] == columns
+
+
+RULES: tuple[Rule, ...] = (of_one, fewer_dims, merged, number_after, summed_product)

@@ -1,0 +1,131 @@
+"""Views of views, and views that show everything as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, instead, made_by, same
+from egg.expert.graph import Graph, Node
+from egg.expert.sizes import ONE, Size, as_size
+
+
+def whole(graph: Graph, node: Node) -> Rewrite | None:
+    """A view that moves nothing, a concatenation of one, a padding by nothing."""
+    if node.op == "cat" and len(node.inputs) == 1:
+        return same(str(node.inputs[0]))
+    if node.op == "pad":
+        source = graph.value(str(node.inputs[0]))
+        nothing = all(as_size(b) == Size(0) for b in node["before"])
+        return same(source.name) if nothing and source.shape == graph.result(node).shape else None
+    if node.op != "view":
+        return None
+    source, result = graph.value(str(node.inputs[0])), graph.result(node)
+    match node["how"]:
+        case "permute":
+            still = node["dims"] == tuple(range(source.rank))
+        case "slice":
+            still = source.shape == result.shape and all(as_size(s) == ONE for s in node["steps"])
+        case "flip":
+            still = all(source.shape[d] == ONE for d in node["dims"])
+        case _:
+            still = source.shape == result.shape
+    return same(source.name) if still else None
+
+
+def trivial_permute(graph: Graph, node: Node) -> Rewrite | None:
+    """A permutation that only moves dimensions of one element is a reshape."""
+    if node.op != "view" or node["how"] != "permute":
+        return None
+    source = graph.value(str(node.inputs[0]))
+    moved = [d for d in node["dims"] if source.shape[d] != ONE]
+    if moved != sorted(moved):
+        return None
+    return instead(replace(node, attributes={"how": "reshape"}))
+
+
+def merged(graph: Graph, node: Node) -> Rewrite | None:
+    """Two views of one kind, one after the other."""
+    if node.op != "view" or (inner := made_by(graph, node.inputs[0], "view")) is None:
+        return None
+    how, first = node["how"], inner["how"]
+    if how == "reshape" and first == "reshape":
+        return instead(node.with_inputs(*inner.inputs))
+    if how == "expand" and first == "expand":
+        return instead(node.with_inputs(*inner.inputs))
+    if how == "permute" and first == "permute":
+        dims = tuple(inner["dims"][d] for d in node["dims"])
+        return instead(replace(node, inputs=inner.inputs, attributes={"how": "permute", "dims": dims}))
+    if how == "flip" and first == "flip" and node["dims"] == inner["dims"]:
+        return same(str(inner.inputs[0]))
+    if how == "slice" and first == "slice":
+        return _merged_slices(node, inner)
+    return None
+
+
+def _merged_slices(node: Node, inner: Node) -> Rewrite | None:
+    """Starts add up; where one of the two is zero they do so even if they have names."""
+    starts: list[Size | int] = []
+    for outer, start, step in zip(node["starts"], inner["starts"], inner["steps"], strict=True):
+        moved = as_size(outer) * as_size(step)
+        if moved == Size(0):
+            starts.append(start)
+        elif as_size(start) == Size(0):
+            starts.append(moved if moved.factors else moved.number)
+        elif not moved.factors and not as_size(start).factors:
+            starts.append(moved.number + as_size(start).number)
+        else:
+            return None
+    steps = tuple(a * b for a, b in zip(node["steps"], inner["steps"], strict=True))
+    attributes = {"how": "slice", "starts": tuple(starts), "steps": steps}
+    return instead(replace(node, inputs=inner.inputs, attributes=attributes))
+
+
+def reshape_of_expand(graph: Graph, node: Node) -> Rewrite | None:
+    """An expansion that adds dimensions of one element only is a reshape."""
+    if node.op != "view" or node["how"] != "expand":
+        return None
+    source, result = graph.value(str(node.inputs[0])), graph.result(node)
+    if source.elements != result.elements or source.shape == result.shape:
+        return None
+    return instead(replace(node, attributes={"how": "reshape"}))
+
+
+def reversed_scan(graph: Graph, node: Node) -> Rewrite | None:
+    """A flip before a scan and the same flip behind it: a scan from the other end."""
+    if node.op != "view" or node["how"] != "flip" or len(node["dims"]) != 1:
+        return None
+    scan = made_by(graph, node.inputs[0], "scan")
+    flip = made_by(graph, scan.inputs[0], "view") if scan is not None else None
+    if scan is None or flip is None or flip["how"] != "flip" or flip["dims"] != node["dims"]:
+        return None
+    if scan["dim"] != node["dims"][0]:
+        return None
+    draft = Draft(graph, node)
+    told = {**scan.attributes, "reverse": not scan["reverse"]}
+    draft.add("scan", flip.inputs, graph.result(node).shape, "scan", **told)
+    return draft.done()
+
+
+def reshape_there_and_back(graph: Graph, node: Node) -> Rewrite | None:
+    """``reshape(pointwise(reshape(x)))`` with one operand: the function on ``x`` itself."""
+    if node.op != "view" or node["how"] != "reshape":
+        return None
+    middle = made_by(graph, node.inputs[0], "pointwise")
+    if middle is None or len(middle.inputs) != 1 or len(graph.consumers[middle.output]) != 1:
+        return None
+    before = made_by(graph, middle.inputs[0], "view")
+    if before is None or before["how"] != "reshape" or middle.output in graph.results:
+        return None
+    if graph.value(str(before.inputs[0])).shape != graph.result(node).shape:
+        return None
+    return instead(replace(middle, inputs=before.inputs, outputs=node.outputs))
+
+
+RULES: tuple[Rule, ...] = (
+    whole,
+    trivial_permute,
+    merged,
+    reshape_of_expand,
+    reversed_scan,
+    reshape_there_and_back,
+)

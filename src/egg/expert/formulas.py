@@ -1,0 +1,117 @@
+"""Sizes that operators compute: how a convolution, a pool or a concatenation makes new sizes of old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from egg.expert.graph import Node, Value
+from egg.expert.sizes import Size
+
+Row = tuple[Any, ...]
+
+
+def formula_of(node: Node, operands: Sequence[Value | None], number: int, dim: int, row: Row) -> str | None:
+    """Text over named sizes that gives ``row``, the values of a dimension of the node's result, or ``None``.
+
+    Whatever the rule proposes is computed at every captured size before it is believed.
+    """
+    for text, compute in _proposals(node, operands, dim):
+        if _fits(compute, row):
+            return text
+    return None
+
+
+Compute = Callable[[int], int]
+"""The value at a captured size."""
+
+
+def _fits(compute: Compute, row: Row) -> bool:
+    return all(compute(at) == value for at, value in enumerate(row))
+
+
+def _at(size: Size, place: int) -> int:
+    return size.values[place if len(size.values) > 1 else 0]
+
+
+def _proposals(node: Node, operands: Sequence[Value | None], dim: int) -> Iterator[tuple[str, Compute]]:
+    given = [o for o in operands if o is not None]
+    if not given:
+        return
+    x = given[0]
+    if node.op in ("conv", "pool") and dim >= 2 and not node.get("adaptive"):
+        yield from _window(node, operands, dim)
+    if node.op == "cat" and dim == node["dim"]:
+        sizes = [value.shape[dim] for value in given]
+        yield _sum_text(sizes), lambda at: sum(_at(size, at) for size in sizes)
+    if dim < x.rank:
+        yield from _near(x.shape[dim])
+    for value in given:
+        for size in value.shape:
+            yield from _near(size)
+    for value in given:
+        for size in value.shape:
+            yield from _split(size)
+
+
+def _window(node: Node, operands: Sequence[Value | None], dim: int) -> Iterator[tuple[str, Compute]]:
+    x, weight = operands[0], operands[1] if len(operands) > 1 else None
+    assert x is not None
+    size, place = x.shape[dim], dim - 2
+    stride, padding, dilation = (node[key][place] for key in ("stride", "padding", "dilation"))
+    kernel = weight.shape[dim].value if node.op == "conv" and weight is not None else node["kernel"][place]
+    reach = dilation * (kernel - 1)
+    if node.get("transposed"):
+        more = reach + node["output_padding"][place] + 1 - 2 * padding - stride
+        text = size.code() if stride == 1 else f"{_factor(size)} * {stride}"
+        yield _shifted(text, more), lambda at: _at(size, at) * stride + more
+        return
+    room = 2 * padding - reach - 1
+    if stride == 1:
+        yield _shifted(size.code(), room + 1), lambda at: _at(size, at) + room + 1
+        return
+    if node.get("ceil"):
+        yield (
+            f"-(-({_shifted(size.code(), room)}) // {stride}) + 1",
+            lambda at: -(-(_at(size, at) + room) // stride) + 1,
+        )
+        return
+    inner = _shifted(size.code(), room + stride)
+    text = f"({inner}) // {stride}" if inner != size.code() or "*" in inner else f"{inner} // {stride}"
+    yield text, lambda at: (_at(size, at) + room) // stride + 1
+
+
+def _near(size: Size) -> Iterator[tuple[str, Compute]]:
+    """A little more or less; the difference is read off the first captured size."""
+    if size.factors:
+        for gap in range(1, 65):
+            yield f"{size.code()} + {gap}", lambda at, g=gap: _at(size, at) + g
+            yield f"{size.code()} - {gap}", lambda at, g=gap: _at(size, at) - g
+
+
+def _split(size: Size) -> Iterator[tuple[str, Compute]]:
+    """Rounded parts: so many windows, patches, or chunks."""
+    if size.factors:
+        for share in range(2, 65):
+            yield f"{_factor(size)} // {share}", lambda at, s=share: _at(size, at) // s
+            yield f"{_factor(size)} // {share} + 1", lambda at, s=share: _at(size, at) // s + 1
+            yield f"-(-{_factor(size)} // {share})", lambda at, s=share: -(-_at(size, at) // s)
+
+
+def _factor(size: Size) -> str:
+    text = size.code()
+    return f"({text})" if " " in text else text
+
+
+def _shifted(text: str, by: int) -> str:
+    return text if by == 0 else f"{text} {'+' if by > 0 else '-'} {abs(by)}"
+
+
+def _sum_text(sizes: Sequence[Size]) -> str:
+    total, plain = [], 0
+    for size in sizes:
+        if size.factors:
+            total.append(size.code())
+        else:
+            plain += size.number
+    return _shifted(" + ".join(total), plain) if total else str(plain)

@@ -1,0 +1,144 @@
+"""Moves: the edits of the built-in team as typed values, and the recipe that a sequence of them makes.
+
+A kernel file is a function of a task and a :class:`Recipe`. A plan names its moves in brackets behind the
+sentence for people, so a run's log holds all that is needed to come to the same file again: the recipe of the
+base is the recipe of the seed, changed by the moves of every step that was kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from egg.expert.parts import Setting
+
+
+@dataclass(frozen=True)
+class Without:
+    """Leave what a pattern would write to the next one on the list, in the end to PyTorch."""
+
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"without {self.pattern}"
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A pattern's groups take nothing along."""
+
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"alone {self.pattern}"
+
+
+@dataclass(frozen=True)
+class Grade:
+    """How exact a pattern's products are."""
+
+    pattern: str
+    grade: str
+
+    def __str__(self) -> str:
+        return f"grade {self.pattern} {self.grade}"
+
+
+@dataclass(frozen=True)
+class Set:
+    """A constant or an option of one group."""
+
+    group: str
+    name: str
+    value: Setting
+
+    def __str__(self) -> str:
+        return f"set {self.group} {self.name} {self.value}"
+
+
+@dataclass(frozen=True)
+class Open:
+    """Leave the constants of a group to a sweep."""
+
+    group: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"open {self.group} {','.join(self.names)}"
+
+
+Move = Without | Alone | Grade | Set | Open
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a kernel file besides the task and the GPU."""
+
+    without: frozenset[str] = frozenset()
+    alone: frozenset[str] = frozenset()
+    grades: Mapping[str, str] = field(default_factory=dict)
+    """By pattern; a pattern that is not here decides by the dtype."""
+    settings: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
+    """By group."""
+    open: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Constants that a sweep may change, by group."""
+
+    def after(self, *moves: Move) -> Recipe:
+        recipe = self
+        for move in moves:
+            recipe = recipe._after(move)
+        return recipe
+
+    def _after(self, move: Move) -> Recipe:
+        match move:
+            case Without(pattern):
+                return replace(self, without=self.without | {pattern})
+            case Alone(pattern):
+                return replace(self, alone=self.alone | {pattern})
+            case Grade(pattern, grade):
+                return replace(self, grades={**self.grades, pattern: grade})
+            case Set(group, name, value):
+                own = {**self.settings.get(group, {}), name: value}
+                return replace(self, settings={**self.settings, group: own})
+            case Open(group, names):
+                return replace(self, open={**self.open, group: names})
+
+
+class BadMove(ValueError):
+    """A text that names no move."""
+
+
+_MOVES = re.compile(r"\[([^\]]*)\]\s*$")
+
+
+def told(sentence: str, moves: Iterable[Move]) -> str:
+    """A change for people, with its moves for whoever writes it down."""
+    return f"{sentence} [{'; '.join(str(move) for move in moves)}]"
+
+
+def moves_in(change: str) -> tuple[Move, ...]:
+    """The moves that :func:`told` wrote; none where there are no brackets."""
+    found = _MOVES.search(change)
+    return tuple(parsed(text) for text in found[1].split(";") if text.strip()) if found else ()
+
+
+def parsed(text: str) -> Move:
+    match text.split():
+        case ["without", pattern]:
+            return Without(pattern)
+        case ["alone", pattern]:
+            return Alone(pattern)
+        case ["grade", pattern, grade]:
+            return Grade(pattern, grade)
+        case ["set", group, name, value]:
+            return Set(group, name, _setting(value))
+        case ["open", group, names]:
+            return Open(group, tuple(names.split(",")))
+    raise BadMove(f"no move: {text.strip()!r}")
+
+
+def _setting(text: str) -> Setting:
+    if text in ("True", "False"):
+        return text == "True"
+    return int(text) if re.fullmatch(r"-?\d+", text) else text

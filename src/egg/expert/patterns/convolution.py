@@ -1,0 +1,51 @@
+"""Convolutions, ordinary and transposed, in one to three dimensions, with what follows them in the
+epilogue.
+
+Three ways to write one, each with a file of its own:
+
+- ``packed``: operands brought into the order and the numbers that tensor cores want, then the inner loop of
+  a good matrix product (:mod:`~egg.expert.patterns.convolution_packed`). What nearly every large
+  convolution takes.
+- ``direct``: operands gathered where they lie (:mod:`~egg.expert.patterns.convolution_direct`): one tap, or
+  so little work that packing would take longer than the convolution.
+- ``depthwise``: one input channel per output channel (:mod:`~egg.expert.patterns.convolution_depthwise`).
+
+Settings: ``mode`` is one of these, ``grade`` how exactly fp32 operands are multiplied
+(:mod:`~egg.expert.patterns.convolution_grade`); further the constants by name.
+"""
+
+from __future__ import annotations
+
+from egg.expert.graph import Graph
+from egg.expert.parts import Group, Part, Terms, Unfit
+from egg.expert.patterns.convolution_depthwise import write_depthwise
+from egg.expert.patterns.convolution_direct import write_direct
+from egg.expert.patterns.convolution_form import Form
+from egg.expert.patterns.convolution_grade import Grade
+from egg.expert.patterns.convolution_packed import write_packed
+from egg.expert.patterns.convolution_tiles import packing_pays
+from egg.expert.sizes import ONE
+
+FEW_OUTPUTS = 4
+"""Output channels per group up to which one input channel each is a stencil rather than a product."""
+
+
+def write(graph: Graph, group: Group, terms: Terms) -> Part:
+    """One convolution and what follows it as kernels."""
+    form = Form.of(graph, group)
+    grade = Grade.of(form.x.dtype, terms)
+    match str(terms.settings.get("mode") or _mode(form, grade, terms)):
+        case "packed":
+            return write_packed(form, grade, terms)
+        case "direct":
+            return write_direct(form, grade, terms)
+        case "depthwise":
+            return write_depthwise(form, terms)
+        case other:
+            raise Unfit(f"no way to write a convolution is called {other}")
+
+
+def _mode(form: Form, grade: Grade, terms: Terms) -> str:
+    if form.inputs == ONE and form.groups != ONE and form.outputs.value <= FEW_OUTPUTS and not form.phased:
+        return "depthwise"
+    return "packed" if packing_pays(form, grade, terms.gpu) else "direct"

@@ -1,0 +1,99 @@
+"""Operators of ATen under the names that people use: what a kernel file may call, with the same arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from egg.evaluator.static.namespaces import judge
+from egg.expert.parts import Unfit
+
+Arguments = Sequence[str]
+Keywords = Mapping[str, str]
+
+NAMESPACES = {"linalg_": "torch.linalg", "fft_": "torch.fft", "special_": "torch.special"}
+"""Operators whose name begins so are functions of these modules, without the beginning."""
+SAME = {"im2col": "nn.functional.unfold", "col2im": "nn.functional.fold"}
+"""Other names for the same function, the same arguments in the same order."""
+MODES = {"linear1d": "linear", "bilinear2d": "bilinear", "bicubic2d": "bicubic", "trilinear3d": "trilinear"}
+
+
+def public_call(target: str, arguments: Arguments, keywords: Keywords, results: int) -> str:
+    """A call of ``target`` (``torch.topk``, ``torch.ops.aten.topk.default``) as an expression."""
+    name = target.split(".")[3] if target.startswith("torch.ops.") else target.rsplit(".", 1)[-1]
+    rule = _RULES.get(name) or _RULES.get(name.rstrip("0123456789d"))
+    if rule is not None:
+        return rule(name, arguments, keywords)
+    path = _path(target, name, results)
+    if path is not None:
+        return f"{path}({_listed(arguments, keywords)})"
+    if hasattr(torch.Tensor, name) and not name.startswith("_") and arguments:
+        return f"{arguments[0]}.{name}({_listed(arguments[1:], keywords)})"
+    raise Unfit(f"{target} has no name that a kernel file may use")
+
+
+def _path(target: str, name: str, results: int) -> str | None:
+    """Where it lives in public, if it does."""
+    if name in SAME:
+        return SAME[name]
+    for beginning, module in NAMESPACES.items():
+        if name.startswith(beginning):
+            return f"{module}.{name.removeprefix(beginning)}"
+    if not target.startswith("torch.ops."):
+        return target if judge(target) is None else None
+    for candidate in (name, f"{name}_with_indices"):
+        several = candidate.endswith("_with_indices")
+        if hasattr(torch.nn.functional, candidate) and several == (results > 1):
+            return f"nn.functional.{candidate}"
+    return None
+
+
+def _listed(arguments: Arguments, keywords: Keywords) -> str:
+    return ", ".join([*arguments, *(f"{name}={value}" for name, value in keywords.items())])
+
+
+def _index(name: str, arguments: Arguments, keywords: Keywords) -> str:
+    """``x[:, rows, :, columns]``; a dimension without places is taken whole."""
+    x, places = arguments
+    texts = [":" if text == "None" else text for text in _elements(places)]
+    while len(texts) > 1 and texts[-1] == ":":
+        texts.pop()
+    return f"{x}[{', '.join(texts)}]"
+
+
+def _elements(text: str) -> list[str]:
+    """Of a tuple's text."""
+    found, depth, last = [], 0, 1
+    for place, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if depth == 0 or (depth == 1 and letter == ","):
+            found.append(text[last:place].strip())
+            last = place + 1
+    return [element for element in found if element]
+
+
+def _resized(name: str, arguments: Arguments, keywords: Keywords) -> str:
+    """``upsample_bilinear2d(x, size, align_corners, scales)``; where both are told, the size counts."""
+    kind = name.removeprefix("upsample_").removeprefix("_upsample_")
+    x, size, *rest = arguments
+    mode = MODES.get(kind, "nearest")
+    corners = rest.pop(0) if kind in MODES and rest else None
+    told = {"size": size} if size != "None" else {"scale_factor": rest[0]} if rest else {}
+    told |= {"mode": f'"{mode}"'} if mode != "nearest" else {}
+    told |= {"align_corners": corners} if corners not in (None, "False") else {}
+    return f"nn.functional.interpolate({_listed([x], {**told, **keywords})})"
+
+
+def _padded(mode: str) -> Callable[[str, Arguments, Keywords], str]:
+    return lambda name, arguments, keywords: (
+        f'nn.functional.pad({arguments[0]}, {arguments[1]}, mode="{mode}")'
+    )
+
+
+_RULES: dict[str, Callable[[str, Arguments, Keywords], str]] = {
+    "index": _index,
+    **{f"upsample_{kind}": _resized for kind in (*MODES, "nearest1d", "nearest2d", "nearest3d")},
+    "reflection_pad": _padded("reflect"),
+    "replication_pad": _padded("replicate"),
+}

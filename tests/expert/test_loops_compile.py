@@ -1,0 +1,135 @@
+"""One kernel of each kind is accepted by the compiler for a GPU that is not there, in both forms of its
+tile.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from egg.core.policy import LibraryCalls
+from egg.core.source import Candidate
+from egg.evaluator.offline import capture
+from egg.evaluator.static import check as static_check
+from tests.expert import harness
+from tests.expert.checking import Build, written
+from tests.expert.programs import Program, tensors
+from tests.expert.test_loops_pointwise import embedded, image, pooled
+from tests.expert.test_loops_rows import cube, trained
+
+
+def long_rows(p: Program) -> str:
+    return p.input("x", (p.size("rows", 300, 3), p.size("width", 2000, 20)))
+
+
+def layer(p: Program) -> str:
+    x = long_rows(p)
+    width = p.shape(x)[1]
+    inputs = (x, p.parameter("ln.weight", (width,)), p.parameter("ln.bias", (width,)))
+    return p.pointwise("mish", p.node("norm", inputs, p.shape(x), kind="layer", dims=(1,), eps=1e-5))
+
+
+def softmax(p: Program) -> str:
+    return p.pointwise("tanh", p.softmax(long_rows(p), 1))
+
+
+def arg(p: Program) -> str:
+    return p.reduce("argmax", long_rows(p), (1,))
+
+
+def middle(p: Program) -> str:
+    return p.reduce("max", p.input("x", cube(p)), (1,))
+
+
+def scan(p: Program) -> str:
+    x = long_rows(p)
+    return p.node("scan", (x,), p.shape(x), fn="sum", dim=1, reverse=True)
+
+
+def log_scan(p: Program) -> str:
+    x = long_rows(p)
+    return p.node("scan", (x,), p.shape(x), fn="logcumsumexp", dim=1)
+
+
+def channels(p: Program) -> str:
+    return p.pointwise("softplus", p.pointwise("add", p.input("x", image(p)), p.parameter("b", (4, 1, 1))))
+
+
+def transposed(p: Program) -> str:
+    x = p.input("x", (p.size("a", 400, 9), p.size("b", 500, 7)), "bfloat16")
+    return p.pointwise("relu", p.permute(x, (1, 0)))
+
+
+KINDS: list[tuple[Build, dict[str, Any]]] = [
+    *((build, mode) for build in (layer, softmax, arg) for mode in (
+        {"mode": "resident"}, {"mode": "looped"}, {"mode": "split"},
+        {"mode": "looped", "BLOCK_X": 4, "BLOCK_R": 64},
+    )),
+    (middle, {}), (middle, {"mode": "split"}), (scan, {"mode": "looped"}), (log_scan, {"mode": "looped"}),
+    (scan, {"mode": "resident"}), (channels, {}), (transposed, {}), (embedded, {}),
+    (lambda p: pooled(p, "avg", kernel=(3, 3), stride=(2, 2), padding=(1, 1)), {}),
+    (lambda p: pooled(p, "max", kernel=(7, 7), stride=(2, 2), padding=(3, 3)), {}),
+    (lambda p: (trained(p)[0], "new_mean", "new_var"), {"mode": "split"}),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_triton_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "triton"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)))
+def test_kernels_compile(number: int, tmp_path: Path) -> None:
+    build, settings = KINDS[number]
+    graph, part = written(build, **settings)
+    text = harness.source(graph, [part])
+    path = tmp_path / "module.py"
+    path.write_text(text)
+    inputs, held = tensors(graph)
+
+    def model() -> torch.nn.Module:
+        spec = importlib.util.spec_from_file_location(f"module{number}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return _model(module.forward, held)
+
+    found = capture(model, lambda: [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in inputs])
+    assert len(found.launches) == text.count("num_warps=")
+    for outcome in found.compiled.values():
+        assert hasattr(outcome, "registers"), f"{outcome}\n{text}"
+        assert not getattr(outcome, "spills", 0), f"{outcome}\n{text}"
+
+
+def _model(forward: Callable[..., Any], held: dict[str, torch.Tensor]) -> torch.nn.Module:
+    class Model(torch.nn.Module):
+        def forward(self, *inputs: torch.Tensor) -> Any:
+            return forward(self, *inputs)
+
+    owner: torch.nn.Module = Model()
+    for name, tensor in held.items():
+        *way, last = name.split(".")
+        place = owner
+        for step in way:
+            if not hasattr(place, step):
+                place.add_module(step, torch.nn.Module())
+            place = place.get_submodule(step)
+        place.register_buffer(last, torch.empty(tensor.shape, dtype=tensor.dtype))
+    return owner
+
+
+def test_the_static_gate_takes_the_text() -> None:
+    graph, part = written(layer, mode="split")
+    lines = harness.source(graph, [part]).splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith("def forward"))
+    text = "\n".join(
+        [*lines[:start], "", "class ModelNew(nn.Module):", *(f"    {line}" for line in lines[start:])]
+    )
+    assert static_check(Candidate(text), LibraryCalls.FORBID) is None

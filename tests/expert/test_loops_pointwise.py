@@ -1,0 +1,294 @@
+"""Groups without reductions: broadcasting, views folded into indexing, windows, tables and scans."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from egg.expert.parts import Group, Terms, Unfit
+from egg.expert.patterns.loops import write
+from egg.expert.sizes import ONE, Size
+from tests.expert.checking import H200, MODES, built, check, everywhere, written
+from tests.expert.programs import Program
+
+
+def image(p: Program, height: int = 15, other: int = 12) -> tuple[Size, Size, Size, Size]:
+    return p.size("batch", 3, 2), Size(4), p.size("height", height, other), p.size("width", 19, 23)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_lies_alike_is_read_flat(dtype: str) -> None:
+    def program(p: Program) -> str:
+        x, y = p.input("x", image(p), dtype), p.input("y", image(p), dtype)
+        return p.pointwise("relu", p.pointwise("add", x, y))
+
+    text = check(program)
+    assert "%" not in text
+    assert "//" not in text
+
+
+def test_a_value_per_channel_is_a_scalar_of_its_row() -> None:
+    def program(p: Program) -> str:
+        x, bias = p.input("x", image(p)), p.parameter("bias", (4, 1, 1))
+        return p.pointwise("mul", p.pointwise("add", x, bias), scalars=(None, 2.0))
+
+    text = check(program)
+    assert "bias_ptr + (row % 4)" in text
+    assert "col" in text
+
+
+def test_short_runs_stay_flat() -> None:
+    def program(p: Program) -> str:
+        return p.pointwise("add", p.input("x", (p.size("n", 9, 4), 5, 7)), p.parameter("b", (5, 1)))
+
+    assert "at_block" in check(program)
+
+
+def test_broadcast_from_both_sides() -> None:
+    def program(p: Program) -> str:
+        a, b = p.size("a", 33, 8), p.size("b", 45, 7)
+        return p.pointwise("maximum", p.input("x", (a, 1)), p.input("y", (1, b)))
+
+    check(program)
+
+
+def test_transposes_are_tiled() -> None:
+    def program(p: Program) -> str:
+        x = p.input("x", (p.size("n", 3, 2), p.size("a", 40, 9), p.size("b", 50, 7)))
+        y = p.input("y", (p.size("n", 3, 2), p.size("b", 50, 7), p.size("a", 40, 9)))
+        return p.pointwise("add", p.permute(x, (0, 2, 1)), y)
+
+    text = check(program)
+    assert "row_block" in text
+    assert "col_block" in text
+
+
+def test_channels_last_results_are_flat() -> None:
+    def program(p: Program) -> str:
+        return p.pointwise("relu", p.input("x", image(p), order=(0, 2, 3, 1)))
+
+    graph = built(program)
+    assert "%" not in check(program) or graph.value(graph.results[0]).contiguous
+
+
+def test_views_cost_nothing() -> None:
+    def program(p: Program) -> str:
+        n, c, h, w = image(p)
+        x = p.reshape(p.input("x", (n, c, h, w)), (n, 2, 2, h, w))
+        shuffled = p.reshape(p.permute(x, (0, 2, 1, 3, 4)), (n, c, h, w))
+        flipped = p.node("view", (shuffled,), (n, c, h, w), how="flip", dims=(3,))
+        cut = p.node("view", (flipped,), (n, 2, h, w), how="slice", starts=(0, 1, 0, 0), steps=(1, 2, 1, 1))
+        return p.pointwise("neg", cut)
+
+    check(program)
+
+
+def test_pieces_joined_padded_and_cut_to_a_triangle() -> None:
+    def program(p: Program) -> tuple[str, ...]:
+        a, b = p.size("a", 6, 4), p.size("b", 9, 5)
+        x, y = p.input("x", (a, b)), p.input("y", (a, 3))
+        both = p.size("both", 12, 8)
+        p.symbols["both"] = "b + 3"
+        joined = p.node("cat", (x, y), (a, both), dim=1)
+        triangle = p.node("triangle", (joined,), (a, both), upper=True, diagonal=1)
+        steps = p.node("constant", (), (both,), "float32", range=(1, 2))
+        ones = p.node("constant", (), (a, both), "float32", fill=1.5)
+        return (p.pointwise("add", p.pointwise("mul", triangle, steps), ones),)
+
+    check(program)
+
+    def padded(p: Program, value: float = 0.5) -> str:
+        a, b = p.size("a", 6, 4), p.size("b", 9, 5)
+        wide, x = p.size("wide", 13, 9), p.input("x", (a, b))
+        p.symbols["wide"] = "b + 4"
+        y = p.node("pad", (p.pointwise("exp", x),), (a, wide), before=(0, 1), value=value)
+        return p.pointwise("mul", y, scalars=(None, 3.0))
+
+    check(padded)
+    check(lambda p: padded(p, -math.inf))
+
+
+def test_views_alone_are_left_to_the_host() -> None:
+    def viewed(p: Program) -> str:
+        name = p.permute(p.input("x", (p.size("a", 6, 4), p.size("b", 9, 5))), (1, 0))
+        value = p.values[name]
+        p.values[name] = replace(value, stride=(ONE, p.shape("x")[1]))
+        return name
+
+    with pytest.raises(Unfit, match="costs nothing"):
+        written(viewed)
+    check(
+        lambda p: p.permute(p.input("x", (p.size("a", 6, 4), p.size("b", 9, 5))), (1, 0))
+    )  # made contiguous
+
+
+def test_a_choice_between_values() -> None:
+    def program(p: Program) -> str:
+        x, y = p.input("x", image(p)), p.input("y", image(p))
+        return p.node(
+            "where", (p.pointwise("gt", x, y, dtype="bool"), x, p.pointwise("neg", y)), p.shape(x), "float32"
+        )
+
+    check(program)
+
+
+def test_several_results_of_one_pass_and_other_dtypes() -> None:
+    def program(p: Program) -> tuple[str, ...]:
+        x = p.input("x", image(p))
+        y = p.pointwise("sigmoid", x)
+        return (
+            y,
+            p.pointwise("gt", y, scalars=(None, 0.5), dtype="bool"),
+            p.pointwise("cast", x, dtype="int64"),
+        )
+
+    check(program)
+
+
+def test_scalars_and_tensors_of_one_element() -> None:
+    check(lambda p: p.pointwise("add", p.input("x", ()), p.input("y", (1, 1))), sizes=1)
+    check(lambda p: p.pointwise("add", p.input("x", (1, 1)), scalars=(None, 1)), sizes=1)
+
+
+def test_results_of_different_sizes_are_different_groups() -> None:
+    def program(p: Program) -> tuple[str, str]:
+        x = p.input("x", (p.size("n", 9, 4), 5))
+        return p.pointwise("relu", x), p.pointwise("exp", p.input("y", (7,)))
+
+    graph = built(program)
+    with pytest.raises(Unfit, match="different sizes"):
+        write(graph, Group("two", graph.nodes, "loops"), Terms(H200))
+
+
+def test_evaluated_batch_norm_is_a_scale_and_a_shift() -> None:
+    def program(p: Program) -> str:
+        x = p.input("x", image(p))
+        own = [p.parameter(f"bn.{name}", (4,)) for name in ("weight", "bias", "mean", "root")]
+        variance = p.pointwise("square", own[3])
+        inputs = (x, own[0], own[1], own[2], variance)
+        return p.node(
+            "norm", inputs, p.shape(x), kind="batch", dims=(0, 2, 3), eps=1e-5, training=False, momentum=0.1
+        )
+
+    check(program)
+
+
+# -- windows ----------------------------------------------------------------------------------------
+
+
+def pooled(p: Program, fn: str, **told: Any) -> str:
+    n, c, h, w = p.size("batch", 3, 2), Size(4), p.size("height", 15, 12), p.size("width", 19, 23)
+    rank = 2
+    stride, padding = told.get("stride", told["kernel"]), told.get("padding", (0, 0))
+    dilation, sizes = told.get("dilation", (1, 1)), []
+    for axis, size in enumerate((h, w)):
+        counts = []
+        for value in size.values:
+            room = value + 2 * padding[axis] - dilation[axis] * (told["kernel"][axis] - 1) - 1
+            count = (room + (stride[axis] - 1 if told.get("ceil") else 0)) // stride[axis] + 1
+            counts.append(
+                count - (told.get("ceil", False) and (count - 1) * stride[axis] >= value + padding[axis])
+            )
+        sizes.append(p.size(f"out_{axis}", *counts))
+        p.symbols[f"out_{axis}"] = f"{counts[0]} if height == 15 else {counts[1]}"
+    x = p.pointwise("relu", p.input("x", (n, c, h, w)))
+    p.symbols = dict(sorted(p.symbols.items(), key=lambda item: item[0].startswith("out")))
+    assert len(sizes) == rank
+    y = p.node("pool", (x,), (n, c, *sizes), fn=fn, **told)
+    return p.pointwise("mul", y, scalars=(None, 2.0))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"kernel": (2, 2)},
+        {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1)},
+        {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0), "ceil": True},
+        {"kernel": (7, 7), "stride": (2, 2), "padding": (3, 3)},
+    ],
+)
+def test_windows_are_read_tap_by_tap(told: dict[str, Any]) -> None:
+    check(lambda p: pooled(p, "max", **told))
+    check(lambda p: pooled(p, "avg", **told))
+    check(lambda p: pooled(p, "avg", count_include_pad=False, **told))
+
+
+def test_dilated_windows_and_given_divisors() -> None:
+    check(lambda p: pooled(p, "max", kernel=(3, 3), stride=(1, 1), dilation=(2, 2)))
+    check(lambda p: pooled(p, "avg", kernel=(7, 7), divisor=3))
+
+
+def test_adaptive_pools() -> None:
+    def divided(p: Program) -> str:
+        x = p.input("x", (p.size("n", 3, 2), 4, 12, 12))
+        return p.node("pool", (x,), (p.shape(x)[0], 4, 4, 3), fn="avg", adaptive=True, kernel=(4, 3))
+
+    def whole(p: Program) -> str:
+        x = p.input("x", (p.size("n", 3, 2), 4, p.size("h", 7, 9), 5))
+        y = p.pointwise("gelu", x)
+        return p.node("pool", (y,), (p.shape(x)[0], 4, 1, 1), fn="max", adaptive=True, kernel=(1, 1))
+
+    check(divided)
+    everywhere(whole)
+    assert check(whole).count("tl.store") == 1
+
+
+def test_a_pool_inside_a_reduction() -> None:
+    def program(p: Program) -> str:
+        x = p.input("x", (p.size("n", 3, 2), 4, 12, 12))
+        y = p.node("pool", (x,), (p.shape(x)[0], 4, 6, 6), fn="max", kernel=(2, 2))
+        return p.reduce("sum", y, (1, 2, 3))
+
+    everywhere(program)
+
+
+def test_overlapping_windows_do_not_repeat_expensive_work() -> None:
+    def program(p: Program) -> str:
+        y = p.pointwise("gelu", p.input("x", (2, 4, 12, 12)))
+        return p.node("pool", (y,), (2, 4, 10, 10), fn="avg", kernel=(3, 3), stride=(1, 1))
+
+    with pytest.raises(Unfit, match="overlap"):
+        written(program)
+
+
+# -- tables and scans -------------------------------------------------------------------------------
+
+
+def embedded(p: Program) -> str:
+    n, w = p.size("n", 6, 5), p.size("w", 37, 20)
+    return p.node(
+        "gather", (p.parameter("table", (11, w)), p.input("x", (n,), "int64")), (n, w), how="embedding", dim=0
+    )
+
+
+def test_tables() -> None:
+    check(lambda p: p.pointwise("relu", embedded(p)))
+
+    def selected(p: Program) -> str:
+        x, at = p.input("x", (p.size("a", 6, 3), 9, p.size("b", 8, 5))), p.input("at", (5,), "int64")
+        return p.node("gather", (x, at), (p.shape(x)[0], 5, p.shape(x)[2]), how="index_select", dim=1)
+
+    check(selected)
+
+    def normed(p: Program) -> str:
+        y = embedded(p)
+        return p.node("norm", (y, None, None), p.shape(y), kind="layer", dims=(1,), eps=1e-5)
+
+    everywhere(normed)
+
+
+@pytest.mark.parametrize("fn", ["sum", "prod", "max", "min", "logcumsumexp"])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_scans(fn: str, dim: int) -> None:
+    for mode, reverse, exclusive in ((0, False, False), (2, True, False), (5, False, True), (2, True, True)):
+
+        def program(p: Program, reverse: bool = reverse, exclusive: bool = exclusive) -> str:
+            x = p.input("x", (p.size("a", 3, 2), p.size("b", 21, 40), p.size("c", 7, 5)))
+            x = p.pointwise("mul", x, scalars=(None, 0.5))
+            told = {"fn": fn, "dim": dim, "reverse": reverse, "exclusive": exclusive and fn != "logcumsumexp"}
+            return p.pointwise("mul", p.node("scan", (x,), p.shape(x), **told), scalars=(None, 2.0))
+
+        check(program, **MODES[mode])

@@ -1,0 +1,127 @@
+"""The product pattern: every kind of product with every kind of tail, against fp64, at three sizes each.
+
+A kernel is written at the first size and must be right at all of them. The limits are the judge's floors.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from egg.evaluator import offline
+from egg.expert.parts import Part, Terms, Unfit
+from egg.expert.patterns import product
+from egg.hardware.gpus import resolve
+from tests.expert import harness
+from tests.expert.product_cases import CASES, SMALL, Case, linear, plain, reference, tensors, vector
+
+FLOORS = {
+    "fp32": (1.5e-5, 1.9e-6),
+    "tf32": (3.9e-3, 4.9e-4),
+    "float16": (3.9e-3, 4.9e-4),
+    "bfloat16": (3.1e-2, 3.9e-3),
+}
+"""Of the largest error and the mean square one, relative to the result's mean square."""
+
+
+def written(case: Case) -> Part:
+    return product.write(case.graph, case.group, Terms(resolve("h200"), case.settings))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_right_at_every_size(name: str) -> None:
+    case = CASES[name]()
+    part = written(case)
+    dtype = case.graph.value(str(case.graph.arguments[0])).dtype
+    most, mean = FLOORS[
+        "tf32" if case.settings.get("grade") == "tf32" else dtype if dtype in FLOORS else "fp32"
+    ]
+    for at in range(3):
+        arguments = tensors(case, at)
+        results = harness.run(case.graph, [part], arguments)
+        for ours, right in zip(results, reference(case, arguments, at), strict=True):
+            assert ours.shape == right.shape
+            assert ours.dtype == arguments[0].dtype
+            off, scale = (ours.double() - right).abs(), right.square().mean().sqrt()
+            assert off.max() <= most * scale
+            assert off.square().mean().sqrt() <= mean * scale
+
+
+def test_rows_of_any_range_keep_their_digits_when_packed() -> None:
+    case = plain(packing=True)
+    a, c = tensors(case, 0)
+    a = a * 10.0 ** torch.arange(-12, 12).repeat(3)[: a.shape[0], None]
+    (ours,) = harness.run(case.graph, [written(case)], [a, c])
+    right = a.double() @ c.double()
+    assert ((ours.double() - right).norm(dim=1) / right.norm(dim=1)).max() < 1e-6
+
+
+def test_two_results_of_one_tile() -> None:
+    case = linear(lambda b, y, m, n: b.point("relu", y))
+    first = case.group.nodes[1].output
+    both = Case(
+        type(case.graph)(
+            case.graph.values, case.graph.nodes, case.graph.arguments, (first, *case.graph.results), "tuple",
+            case.graph.symbols,
+        ),
+        case.group,
+        case.settings,
+    )  # fmt: skip
+    arguments = tensors(both, 0)
+    for ours, right in zip(
+        harness.run(both.graph, [written(both)], arguments), reference(both, arguments, 0), strict=True
+    ):
+        torch.testing.assert_close(ours.double(), right, rtol=1e-4, atol=1e-4)
+
+
+def test_unfit_says_why() -> None:
+    case = linear(lambda b, y, m, n: b.reduce("sum", y, 0))
+    with pytest.raises(Unfit, match="across rows"):
+        written(case)
+
+
+def test_settings_become_constants_named_after_the_group() -> None:
+    part = written(plain(packing=True, BLOCK_M=64))
+    assert {c.name: c.value for c in part.constants}["FUSED_BLOCK_M"] == 64
+    assert sum(bool(c.choices) for c in part.constants) <= 3
+
+
+def test_a_vector_needs_no_tensor_core() -> None:
+    part = written(vector(None, 1))
+    assert "tl.dot" not in "".join(part.kernels.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["linear, residual, packed", "group norm, packed", "right turned", "matrix by vector"]
+)
+def test_compiles_for_hopper_without_spills(name: str, tmp_path: Path) -> None:
+    """With the tiles of a large problem: registers and instructions follow from those, not from sizes."""
+    case = CASES[name]()
+    tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64 if "packed" in name else 32, "NUM_WARPS": 8}
+    settings = {key: value for key, value in case.settings.items() if key not in SMALL}
+    settings |= {} if "vector" in name else tiles
+    part = written(Case(case.graph, case.group, settings))
+    path = tmp_path / "written.py"
+    path.write_text(harness.source(case.graph, [part]))
+
+    class Written(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            spec = importlib.util.spec_from_file_location("written_product", path)
+            assert spec is not None
+            assert spec.loader is not None
+            self.code = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(self.code)
+
+        def forward(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
+            return self.code.forward(self, *arguments)
+
+    captured = offline.capture(Written, lambda: [t.to("cuda") for t in tensors(case, 0)], "sm_90")
+    compiled = {kernel.name: kernel for kernel in offline.compile_all(captured, "sm_90")}
+    assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
+    main = compiled["fused"].instructions
+    assert main is not None
+    assert "vector" in name or main.warp_group > 0

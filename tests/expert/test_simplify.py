@@ -1,0 +1,171 @@
+"""Identities: each one shortens the graph it is meant for, and changes no value of any program."""
+
+# ruff: noqa: E501 (tables of programs, one a line)
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from egg.core.source import Task
+from egg.expert.algebra import RULES, pointwise, reductions, views
+from egg.expert.algebra.rewrite import Rule
+from egg.expert.capture import capture, capture_once
+from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
+from egg.expert.simplify import simplify, without_dead
+from egg.expert.sizes import Size
+from tests.expert.captured import check, kinds, program, resized
+
+KNOBS = "B, C, H, W = 4, 16, 18, 20"
+OTHERS = "B, C, H, W = 3, 24, 23, 13"
+CUBE = "torch.randn(B, C, H)"
+
+CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
+    "times one": (pointwise.neutral, "x * 1 + 0 - 0.0", {"mul": 0, "add": 0, "sub": 0}),
+    "over one": (pointwise.neutral, "(x / 1) ** 1", {"div": 0, "pow": 0}),
+    "powers of one": (pointwise.neutral, "(x ** 1).exp()", {"pow": 0}),
+    "relu twice": (pointwise.doubled, "x.relu().relu()", {"relu": 1}),
+    "minus minus": (pointwise.doubled, "(-(-x)).exp()", {"neg": 0}),
+    "relu of what is positive": (pointwise.doubled, "x.sigmoid().relu()", {"relu": 0}),
+    "hardtanh": (pointwise.as_clamp, "F.hardtanh(x) + F.hardtanh(x, -2, 0.5) + F.relu6(x)", {"clamp": 3, "hardtanh": 0, "relu6": 0}),
+    "clamp twice": (pointwise.clamped_twice, "x.clamp(-1, 2).clamp(-3, 0.5)", {"clamp": 1}),
+    "clamps apart": (pointwise.clamped_twice, "x.clamp(min=0.5).clamp(max=0.2)", {"clamp": 1}),
+    "relu and clamp": (pointwise.clamped_twice, "x.relu().clamp(max=0.7)", {"clamp": 1, "relu": 0}),
+    "factors": (pointwise.scalar_chain, "((x * 3) / 7) * 0.5", {"mul": 1, "div": 0}),
+    "shifts": (pointwise.scalar_chain, "((x + 3) - 7) + 0.5", {"add": 1, "sub": 0}),
+    "number in a tensor": (pointwise.constant_operand, "torch.min(x, torch.tensor(0.3)) * torch.full((H,), 2.0)", {"constant": 0}),
+    "expanded operand": (pointwise.broadcast_operand, "x * x[:, :1].expand(B, C, H)", {"expand": 0}),
+    "folded numbers": (pointwise.folded, "x + (torch.ones(H) * 3 - 1)", {"sub": 0}),
+    "one branch": (pointwise.same_branches, "torch.where(x > 0, x, x).exp()", {"where": 0}),
+    "reshapes": (views.merged, "x.view(B, -1).view(-1, H).view(B, C, H)", {"view": 0}),
+    "permutes": (views.merged, "x.transpose(1, 2).transpose(1, 2) + x.permute(2, 0, 1).permute(1, 2, 0)", {"view": 0}),
+    "slices": (views.merged, "x[:, 2:9][:, 1::2] * 2", {"view": 1}),
+    "flips": (views.merged, "x.flip(1).flip(1) * 2", {"view": 0}),
+    "permute of ones": (views.trivial_permute, "x[:, None].transpose(0, 1).reshape(B, C, H) * 2", {"view": 0}),
+    "dimensions of one": (views.reshape_of_expand, "x[0, 0].expand(1, 1, H) * 2", {"view": 4}),
+    "scan from the end": (views.reversed_scan, "x.flip(1).cumsum(1).flip(1)", {"view": 0, "scan": 1}),
+    "there and back": (views.reshape_there_and_back, "x.view(B, -1).tanh().view(B, C, H)", {"view": 0}),
+    "of one": (reductions.of_one, "x[:, :1].logsumexp(1).exp() + x[:, :1].norm(dim=1) + x[:, :1].mean(1)", {"logsumexp": 0, "norm": 0, "mean": 0}),
+    "sum of sum": (reductions.merged, "x.sum(2, keepdim=True).sum(1, keepdim=True)", {"sum": 1}),
+    "mean of mean": (reductions.merged, "x.mean(2).mean(1) + x.mean(1, keepdim=True).mean(2)[:, 0]", {"mean": 2}),
+    "most of most": (reductions.merged, "x.amax(1).amax(1) - x.logsumexp(1).logsumexp(1)", {"max": 1, "logsumexp": 1}),
+    "dimensions of one, summed": (reductions.fewer_dims, "x[:, :1].sum((1, 2), keepdim=True)", {"sum": 1}),
+    "number after a sum": (reductions.number_after, "(x / 3).sum(1) + (x * 2).mean((1, 2))[:, None]", {"mul": 2, "div": 0}),
+}  # fmt: skip
+
+
+def _at_two_sizes(graph: Graph, task: Task) -> None:
+    check(graph, task)
+    check(graph, resized(task, KNOBS, OTHERS))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule(name: str) -> None:
+    rule, forward, wanted = CASES[name]
+    task = program(forward, CUBE, "pass", KNOBS)
+    graph = capture(task)
+    assert any(rule(graph, node) is not None for node in graph if len(node.outputs) == 1), (
+        "the rule saw nothing"
+    )
+    _at_two_sizes(simplify(graph, [rule]), task)
+    whole = simplify(graph)
+    found = kinds(whole)
+    assert {kind: found[kind] for kind in wanted} == wanted
+    _at_two_sizes(whole, task)
+
+
+def test_every_rule_has_a_case() -> None:
+    tested = {rule for rule, _, _ in CASES.values()} | {reductions.summed_product, views.whole}
+    assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {"attention"}
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("view", {"how": "reshape"}),
+        ("view", {"how": "expand"}),
+        ("view", {"how": "permute", "dims": (0, 1)}),
+        ("view", {"how": "slice", "starts": (0, 0), "steps": (1, 1)}),
+        ("cat", {"dim": 0}),
+        ("pad", {"before": (0, 0), "value": 0.0}),
+    ],
+)
+def test_a_view_that_changes_nothing_is_not_there(op: str, attributes: dict[str, object]) -> None:
+    shape = (Size(4), Size(5))
+    x = Value("x", shape, "float32", contiguous_stride(shape), Origin.INPUT, "x")
+    graph = Graph(
+        {"x": x, "y": replace(x, name="y", origin=Origin.NODE)},
+        (Node(op, ("x",), ("y",), attributes),),
+        ("x",),
+        ("y",),
+    )
+    assert simplify(graph, [views.whole]).results == ("x",)
+    assert simplify(graph, [views.whole]).nodes == ()
+
+
+def test_a_product_that_is_summed_is_a_product_with_a_vector() -> None:
+    task = program(
+        "self.a(x / 2).sum(1, keepdim=True) * 1.5", "torch.randn(B, C)", "self.a = nn.Linear(C, H)", KNOBS
+    )
+    graph = simplify(capture(task))
+    (product,) = [node for node in graph if node.op == "matmul"]
+    assert graph.result(product).shape[-1].value == 1
+    _at_two_sizes(graph, task)
+
+
+def test_attention_is_put_together() -> None:
+    forward = "q, k, v = x.chunk(3, -1); s = (q @ k.transpose(-2, -1)) / math.sqrt(C); return torch.softmax(s + y, -1) @ v"
+    task = program(forward, "torch.randn(B, 2, H, 3 * C), torch.randn(H, H)", "pass", KNOBS, "x, y")
+    graph = simplify(capture(task))
+    found = kinds(graph)
+    assert (found["attention"], found["matmul"], found["softmax"]) == (1, 0, 0)
+    _at_two_sizes(graph, task)
+
+
+def test_attention_whose_weights_are_returned_stays_in_pieces() -> None:
+    forward = "w = torch.softmax(x @ x.transpose(-2, -1), -1); return w @ x, w"
+    task = program(forward, CUBE, "pass", KNOBS)
+    graph = simplify(capture(task))
+    assert kinds(graph)["attention"] == 0
+    _at_two_sizes(graph, task)
+
+
+def test_what_nobody_needs_is_dropped_and_writes_stay() -> None:
+    task = program(
+        "y = x.exp().sum(); return self.a(x)[:, :1] * 2", CUBE, "self.a = nn.BatchNorm1d(C)", KNOBS
+    )
+    graph = without_dead(capture(task))
+    found = kinds(graph)
+    assert (found["exp"], found["sum"], found["update"]) == (0, 0, 3)
+    _at_two_sizes(graph, task)
+
+
+def test_large_numbers_are_not_multiplied_together() -> None:
+    graph = simplify(capture_once(program("(x * 1e30) * 1e-30", CUBE)))
+    assert kinds(graph)["mul"] == 2
+
+
+UNARY = ["relu", "neg", "abs", "sigmoid", "tanh"]
+STEPS = st.one_of(
+    st.sampled_from([f"x = x.{name}()" for name in UNARY]),
+    st.sampled_from(["x = x * 2.0", "x = x / 4", "x = x + 1", "x = x - 0.5", "x = 1 - x", "x = x * 1", "x = x + 0"]),
+    st.sampled_from(["x = x.clamp(-1, 1)", "x = x.clamp(min=-0.5)", "x = F.hardtanh(x)", "x = F.relu6(x)"]),
+    st.sampled_from(["x = x.transpose(0, 1)", "x = x.reshape(x.shape[1], x.shape[0])", "x = x.flip(1)", "x = x[:, 1:]"]),
+    st.sampled_from(["x = x + x.mean(1, keepdim=True)", "x = x * x.sum(1, keepdim=True).sum(0, keepdim=True)"]),
+    st.sampled_from(["x = x.cumsum(1)", "x = x[None].permute(1, 0, 2)[:, 0]", "x = torch.cat([x, x[:, :1]], 1)"]),
+    st.sampled_from(["x = torch.where(x > 0, x, torch.zeros(1))", "x = x.softmax(1)", "x = torch.min(x, torch.tensor(2.0))"]),
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEPS, min_size=1, max_size=9))
+def test_any_chain_keeps_its_values(steps: list[str]) -> None:
+    task = program("; ".join([*steps, "return x"]), "torch.randn(7, 6)", "pass", "N = 2")
+    graph = capture_once(task)
+    plain, simple = check(graph, task), check(simplify(graph), task)
+    torch.testing.assert_close(plain.results, simple.results, rtol=1e-9, atol=1e-9)
+    assert len(simplify(graph).nodes) <= len(graph.nodes)

@@ -1,10 +1,9 @@
-"""The main job in three scenes: a run from the first question to its kernel, the judge, a run on a GPU.
+"""The main job in three scenes: a run from a program to its kernel, the judge, a run on a GPU.
 
 Run by `make demo`. Every command goes through the command line as a user would type it. No model
-and no GPU are needed: in the first scene the bundled answers in `row_softmax/answers` stand in for
-a model (`--team step`: the run stops at each question, and anybody may answer it), and without a
-GPU kernels are compiled for one, judged in Triton's interpreter, and their times only estimated.
-The exit code is 0 only if everything came out as it should.
+and no GPU are needed: the built-in team writes and tunes, and without a GPU kernels are compiled for
+one, judged in Triton's interpreter, and their times only estimated. The exit code is 0 only if
+everything came out as it should.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +24,7 @@ from egg.cli.render import console, evaluation_view
 from egg.core.evaluation import Evaluation, Gate, Rejected
 
 HERE = Path(__file__).resolve().parent
-TASK = HERE / "row_softmax" / "row_softmax.py"
-ANSWERS = HERE / "row_softmax" / "answers"
+TASK = HERE / "linear_gelu_residual" / "linear_gelu_residual.py"
 KEPT_RUN = HERE / "trajectories" / "linear_gelu_residual"
 WIDTH = 110
 
@@ -60,14 +57,12 @@ REFUSED = (
 
 
 def play_a_run(run: Path) -> None:
-    """Begin a run, answer its questions until it has none, then decide all of it again from its log."""
-    terms = ("--team", "step", "--device", "auto", "--budget", "quick", "--no-lessons")
-    follow("optimize", shown(TASK), *terms, "--out", str(run))
-    answers = sorted(ANSWERS.glob("*.md"))
-    for question in questions(run):
-        follow("reply", str(run), "--file", shown(take_answer(answers, question["purpose"])))
-    show("replay", str(run))
+    """Optimize a program, show the kernel's first lines, then decide all of it again from the log."""
+    follow("optimize", shown(TASK), "--budget", "quick", "--no-lessons", "--out", str(run))
     check_end(json.loads((run / "result.json").read_text(encoding="utf-8")))
+    if (run / "kernel.py").exists():
+        scene_text("kernel.py begins:", (run / "kernel.py").read_text(encoding="utf-8"))
+    show("replay", str(run))
 
 
 def judge_what_must_be_refused() -> None:
@@ -84,44 +79,6 @@ def judge_what_must_be_refused() -> None:
 
 def judge(case: Refused) -> Evaluation:
     return Evaluation.from_json(json.loads(output(*case.command, "--json")))
-
-
-# -- a run answered by hand --------------------------------------------------------------------------
-
-
-def questions(run: Path) -> Iterator[dict[str, Any]]:
-    """What the run asks, one question after the other, until it has ended."""
-    while True:
-        prompt("next", str(run))
-        question = json.loads(output("next", str(run), "--json"))
-        if question["waiting"] is None:
-            say("it has ended")
-            return
-        if question["waiting"] != "reply":
-            raise Surprise(f"the run waits for {question['waiting']}, not for a reply")
-        if any(message["speaker"] == "assistant" for message in question["messages"]):
-            raise Surprise(f"the answer was not taken: {question['messages'][-1]['text']}")
-        say(*opening(question))
-        yield question
-
-
-def opening(question: dict[str, Any]) -> tuple[str, ...]:
-    """Who is asked, and what for: a question begins with its heading and one paragraph."""
-    heading, task, *_ = question["messages"][-1]["text"].split("\n\n")
-    return f"[{question['purpose']}] {heading.lstrip('# ')}", task, "..."
-
-
-def take_answer(answers: list[Path], purpose: str) -> Path:
-    """The next bundled answer to a question of this kind, taken out of ``answers``.
-
-    Files are called ``NN-purpose.md`` in the order in which they are wanted. Another machine may
-    need fewer of them (near the roofline floor no stage is entered); one too many is a surprise.
-    """
-    for answer in answers:
-        if answer.stem.partition("-")[2] == purpose:
-            answers.remove(answer)
-            return answer
-    raise Surprise(f"the run asks as {purpose}, and there is no bundled answer left for that")
 
 
 def check_end(result: dict[str, Any]) -> None:
@@ -178,6 +135,12 @@ def say(*lines: str) -> None:
         print(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="  "), flush=True)
 
 
+def scene_text(title: str, text: str) -> None:
+    """The docstring of a file: what it is, and which kernel does what."""
+    docstring = text.split('"""')[1]
+    print(f"\n{title}\n\n{textwrap.indent(docstring.strip(), '  ')}", flush=True)
+
+
 def shown(path: Path) -> str:
     return os.path.relpath(path)
 
@@ -188,7 +151,7 @@ def scene(title: str) -> None:
 
 def main() -> int:
     try:
-        scene("1. A run from end to end, without a model: its questions are answered from files")
+        scene("1. A run from end to end: the built-in team, no model, no key, no network")
         with TemporaryDirectory(prefix="egg-demo-") as folder:
             play_a_run(Path(folder) / "run")
         scene("2. The judge: a cheat and an inaccurate kernel are refused, each by its gate")

@@ -364,10 +364,10 @@ def test_results_need_a_run_and_a_file(begun):
 @pytest.mark.parametrize(
     ("arguments", "said", "hint"),
     [
-        (("--team", "expert"), "'expert'", "llm and step"),
-        (("--team", "hybrid"), "'hybrid'", "llm and step"),
-        (("--team", "pair"), "unknown team", "llm and step"),
-        ((), "needs a model", "--model"),
+        (("--team", "pair"), "unknown team", "expert, llm, hybrid, step"),
+        (("--team", "llm"), "the llm team needs a model", "--model"),
+        (("--team", "hybrid"), "the hybrid team needs a model", "--model"),
+        (("--team", "expert", "--model", "gpt-4o"), "the expert team asks no model", "hybrid"),
         ((*STEP, "--model", "gpt-4o"), "asks no model, so --model", "--team llm"),
         ((*STEP, "--max-cost", "-1"), "--max-cost is -1", "larger than zero"),
         ((*STEP, "--max-cost", "nan"), "--max-cost is nan", "larger than zero"),

@@ -16,20 +16,24 @@ from egg.api.carried import CarriedJudge, Results
 from egg.api.clients import OutsideClient
 from egg.api.optimizing import OFFLINE, carry_on
 from egg.api.runs import Progress, look
+from egg.api.teams import ASKING
 from egg.api.watching import Watcher
 from egg.core.conversation import Completion, Request
 from egg.core.errors import UsageError
-from egg.engine.waiting import WaitingForEvaluations, WaitingForReply
+from egg.engine.waiting import WaitingForEvaluations, WaitingForReply, WaitingForTeam
 from egg.evaluator.pool import Job
 from egg.llm.client import OnText, ignore_text
 
-REPLY, EVALUATIONS, MODEL = "reply", "evaluations", "model"
+REPLY, EVALUATIONS, MODEL, TEAM = "reply", "evaluations", "model", "team"
 
 
 def waits_for(progress: Progress) -> str | None:
-    """``reply`` (somebody outside), ``evaluations``, ``model`` (of an endpoint); ``None`` after the end."""
+    """``reply`` (somebody outside), ``evaluations``, ``model`` (of an endpoint), ``team`` (the built-in one);
+    ``None`` after the end."""
     if isinstance(progress.waiting, WaitingForReply):
-        return MODEL if progress.state.started.settings.team == "llm" else REPLY
+        return MODEL if progress.state.started.settings.team in ASKING else REPLY
+    if isinstance(progress.waiting, WaitingForTeam):
+        return TEAM
     return EVALUATIONS if isinstance(progress.waiting, WaitingForEvaluations) else None
 
 
@@ -37,7 +41,9 @@ def told_waiting(progress: Progress) -> str:
     """What a run waits for, in words."""
     settings = progress.state.started.settings
     match progress.waiting:
-        case WaitingForReply(request=request) if settings.team == "llm":
+        case WaitingForTeam():
+            return "it was stopped before the built-in team answered"
+        case WaitingForReply(request=request) if settings.team in ASKING:
             model = settings.model.name if settings.model is not None else "its model"
             return f"it was stopped before {model} answered as {request.purpose}"
         case WaitingForReply(request=request):
@@ -95,8 +101,9 @@ class OneReply(OutsideClient):
 def reply(folder: Path, text: str, watcher: Watcher, environ: Mapping[str, str]) -> Progress:
     """Answer a run's open question and go on to the next stop."""
     seen = look(folder)
-    if seen.state.started.settings.team == "llm":
-        raise UsageError("a model answers in this run", f"go on with `egg resume {folder}`")
+    if seen.state.started.settings.team != "step":
+        who = "a model answers" if seen.state.started.settings.team in ASKING else "the built-in team answers"
+        raise UsageError(f"{who} in this run", f"go on with `egg resume {folder}`")
     if not isinstance(seen.waiting, WaitingForReply):
         raise UsageError("the run waits for no reply", _instead(seen, folder))
     outside = OneReply(seen.waiting.request, text)

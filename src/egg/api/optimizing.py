@@ -14,7 +14,7 @@ from egg.api.clients import OutsideClient
 from egg.api.lessons import Remembering, recall
 from egg.api.runs import Progress, advance, start
 from egg.api.skills import advisor_of
-from egg.api.teams import check_model, team_maker
+from egg.api.teams import ASKING, check_model, team_maker
 from egg.api.watching import Joined, Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
@@ -40,9 +40,10 @@ def begin(
     task: Task, settings: Settings, folder: Path, environ: Mapping[str, str], name: str | None = None
 ) -> Settings:
     """Check the settings, gather the facts and write the first event; returns the settings as recorded."""
-    if settings.team == "llm" and settings.model is None:
+    if settings.team in ASKING and settings.model is None:
         raise UsageError(
-            "the llm team needs a model", "give --model NAME (and --base-url for a server of your own)"
+            f"the {settings.team} team needs a model",
+            "give --model NAME (and --base-url for a server of your own)",
         )
     if settings.device == "auto" and not present_gpus():
         settings = replace(settings, device="cpu")

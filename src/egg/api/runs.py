@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from egg import __version__
-from egg.api.clients import JournaledClient, OutsideClient
 from egg.api.result import write_result
 from egg.api.skills import JournaledAdvisor, advisor_of
-from egg.api.teams import llm_team
+from egg.api.teams import absent_team
 from egg.api.watching import Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.events import SCHEMA, RunStarted
@@ -89,7 +88,7 @@ def advance(
 def look(folder: Path) -> Progress:
     """Where a run stands and what it waits for, without touching it."""
     journal = Journal([entry.event for entry in read_log(folder)], lambda event: event)
-    return _run(journal, _outside_team, OfflineJudge(), advisor_of(journal.state.started))
+    return _run(journal, absent_team, OfflineJudge(), advisor_of(journal.state.started))
 
 
 def replay(folder: Path, watcher: Watcher | None = None) -> Progress:
@@ -99,7 +98,7 @@ def replay(folder: Path, watcher: Watcher | None = None) -> Progress:
     """
     events = [entry.event for entry in read_log(folder)]
     journal = Journal(events, None, (watcher or Watcher()).event)
-    progress = _run(journal, _outside_team, OfflineJudge(), None)
+    progress = _run(journal, absent_team, OfflineJudge(), None)
     if not journal.at_end:
         raise Diverged(len(events), None, "an earlier end")
     return progress
@@ -131,7 +130,3 @@ def _run(journal: Journal, make_team: TeamMaker, judge: Judge, advisor: Advisor 
     except Waiting as waiting:
         return Progress(journal.state, waiting)
     return Progress(journal.state, None)
-
-
-def _outside_team(started: RunStarted, journal: Journal) -> Team:
-    return llm_team(started.settings, JournaledClient(OutsideClient(), journal))

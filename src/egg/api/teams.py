@@ -3,23 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from egg.agents.team import LlmTeam
 from egg.api.clients import CappedClient, JournaledClient, OutsideClient, WatchedClient
+from egg.api.hybrid import HybridTeam
 from egg.api.watching import Watcher
 from egg.core.errors import UsageError
 from egg.core.events import RunStarted
-from egg.core.roles import Team
+from egg.core.plan import Diagnosis, Plan
+from egg.core.roles import Brief, Coder, Debugger, Designer, Failure, Team, Tuner
 from egg.core.settings import Caps, ModelChoice, Settings
 from egg.engine.journal import Journal
+from egg.engine.waiting import WaitingForTeam
 from egg.llm.addresses import display_url
 from egg.llm.client import Client
 from egg.llm.connect import address_of, connect
 from egg.llm.prices import price_known
 
-TEAMS = ("llm", "step")
-"""``llm``: a model answers. ``step``: the run stops at every question, and somebody outside answers."""
+TEAMS = ("expert", "llm", "hybrid", "step")
+"""``expert``: the built-in team. ``llm``: a model answers. ``hybrid``: a model, from the built-in team's
+first kernel on. ``step``: the run stops at every question, and somebody outside answers."""
+ASKING = frozenset({"llm", "hybrid"})
+"""Teams that ask a model."""
+
+
+class Absent:
+    """Every role of the built-in team, where a run is only looked at: it answers nothing."""
+
+    def design(self, brief: Brief) -> NoReturn:
+        raise WaitingForTeam
+
+    def tune(self, brief: Brief) -> NoReturn:
+        raise WaitingForTeam
+
+    def seed(self, brief: Brief) -> NoReturn:
+        raise WaitingForTeam
+
+    def optimize(self, brief: Brief, plan: Plan) -> NoReturn:
+        raise WaitingForTeam
+
+    def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> NoReturn:
+        raise WaitingForTeam
+
+    def diagnose(self, brief: Brief, failure: Failure) -> NoReturn:
+        raise WaitingForTeam
+
+
+@dataclass(frozen=True)
+class AbsentTeam:
+    """Nobody in any role."""
+
+    designer: Designer = field(default_factory=Absent)
+    tuner: Tuner = field(default_factory=Absent)
+    coder: Coder = field(default_factory=Absent)
+    debugger: Debugger = field(default_factory=Absent)
 
 
 def llm_team(settings: Settings, client: Client) -> Team:
@@ -61,18 +100,37 @@ def team_maker(
         raise UsageError(f"unknown team: {settings.team!r}", f"one of {', '.join(TEAMS)}")
 
     def make(started: RunStarted, journal: Journal) -> Team:
+        if settings.team == "expert":
+            return _expert()
         client: Client = outside or OutsideClient()
-        if settings.team == "llm" and outside is None:
+        if settings.team in ASKING and outside is None:
             client = _live(settings, environ, watcher, journal)
-        return llm_team(settings, JournaledClient(client, journal))
+        team = llm_team(settings, JournaledClient(client, journal))
+        return HybridTeam(_expert(), team) if settings.team == "hybrid" else team
 
     return make
+
+
+def absent_team(started: RunStarted, journal: Journal) -> Team:
+    """For looking at a run and for replays: nobody answers, and the question that is open is told."""
+    settings = started.settings
+    if settings.team == "expert":
+        return AbsentTeam()
+    team = llm_team(settings, JournaledClient(OutsideClient(), journal))
+    return HybridTeam(AbsentTeam(), team) if settings.team == "hybrid" else team
+
+
+def _expert() -> Team:
+    """Its patterns need PyTorch: whoever only looks at runs does not load them."""
+    from egg.expert.team import ExpertTeam
+
+    return ExpertTeam()
 
 
 def _live(settings: Settings, environ: Mapping[str, str], watcher: Watcher, journal: Journal) -> Client:
     choice = settings.model
     if choice is None:
-        raise UsageError("the llm team needs a model", "name one with --model")
+        raise UsageError(f"the {settings.team} team needs a model", "name one with --model")
     client = connect(choice, environ, on_wait=watcher.waiting)
     watched = WatchedClient(client, watcher.asked, watcher.text)
     address = address_of(choice, environ)

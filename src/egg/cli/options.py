@@ -27,10 +27,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a progr
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")]
 
 TeamOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="llm|step",
-        help="llm: a model answers. step: the run stops at every question, for egg next and egg reply.",
+        metavar="expert|llm|hybrid|step",
+        help="expert (without --model): built in. llm (with it): a model answers. hybrid: a model goes on "
+        "from the expert's kernel. step: the run stops at every question, for egg next and egg reply.",
         rich_help_panel=ASKED,
     ),
 ]

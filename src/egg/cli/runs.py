@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
 
 def optimize(
     task: TaskArgument,
-    team: TeamOption = "llm",
+    team: TeamOption = None,
     model: ModelOption = None,
     base_url: BaseUrlOption = None,
     key_variable: KeyVariableOption = None,
@@ -97,8 +97,9 @@ def optimize(
     """
     with door(debug=debug, as_json=as_json):
         program = read_task(task)
+        team = terms.check_team(team, model)
         settings = Settings(
-            team=terms.check_team(team),
+            team=team,
             budget=terms.budget(budget, reply_tokens),
             precision=precision,
             library_calls=library_calls,

@@ -16,10 +16,6 @@ from egg.core.settings import Budget, Caps, ModelChoice
 RUNS = Path("egg-runs")
 """Where runs go that were given no place."""
 
-_PLANNED = {
-    "expert": "the built-in team that needs no model",
-    "hybrid": "the built-in team with a model going on from its best",
-}
 _LEFT_BY_A_KILL = {"lock", "events.jsonl"}
 """What a folder holds when its run was killed before the first event."""
 
@@ -28,14 +24,14 @@ LEAST_REPLY = 64
 """Tokens."""
 
 
-def check_team(team: str) -> str:
+def check_team(team: str | None, model: str | None) -> str:
+    """The team that was named; else whoever fits: a model where one is named, the built-in team without."""
     from egg.api.teams import TEAMS
 
-    has = f"this version has the teams {' and '.join(TEAMS)}"
-    if team in _PLANNED:
-        raise UsageError(f"the team {team!r} ({_PLANNED[team]}) is not in this version", f"{has}: --team llm")
+    if team is None:
+        return "llm" if model is not None else "expert"
     if team not in TEAMS:
-        raise UsageError(f"unknown team: {team!r}", has)
+        raise UsageError(f"unknown team: {team!r}", f"one of {', '.join(TEAMS)}")
     return team
 
 
@@ -115,10 +111,10 @@ def model_choice(
         "--temperature": temperature,
     }
     named = [option for option, value in given.items() if value is not None]
-    if team == "step" and named:
+    if team in ("expert", "step") and named:
         raise UsageError(
-            f"the step team asks no model, so {', '.join(named)} says nothing",
-            "leave it out, or use --team llm",
+            f"the {team} team asks no model, so {', '.join(named)} says nothing",
+            "leave it out, or use --team llm or --team hybrid",
         )
     if temperature is not None and not 0 <= temperature <= 2:
         raise UsageError(f"--temperature is {temperature:g}", "a number from 0 to 2")

@@ -26,5 +26,12 @@ class WaitingForEvaluations(Waiting):
         self.jobs = jobs
 
 
+class WaitingForTeam(Waiting):
+    """The built-in team is to answer; a run that goes on asks it."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped before the built-in team answered")
+
+
 class EndOfLog(Waiting):
     """Everything recorded was read back, and nothing may be asked."""

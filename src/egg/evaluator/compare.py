@@ -24,8 +24,9 @@ from dataclasses import dataclass
 import torch
 
 from egg.core.policy import Precision
+from egg.evaluator import memory
 
-CHUNK = 1 << 25
+CHUNK = memory.CHUNK
 ROUNDOFF = {
     torch.float64: 2.0**-53,
     torch.float32: 2.0**-24,
@@ -77,11 +78,10 @@ def compare(
         return _compare_exact(candidate, reference, golden)
     floor = floor_for(reference.dtype, precision)
     sums = _Sums(floor)
-    flat = [_real(t).reshape(-1) for t in (candidate, reference, golden)]
-    chunks = [f.split(CHUNK) for f in flat]
-    for c, r, g in zip(*chunks, strict=True):
+    three = [_real(t) for t in (candidate, reference, golden)]
+    for c, r, g in memory.pieces(*three, size=CHUNK):
         sums.first_pass(c, r, g.double())
-    for c, r, g in zip(*chunks, strict=True):
+    for c, r, g in memory.pieces(*three, size=CHUNK):
         sums.second_pass(c, r, g.double())
     return sums.result()
 
@@ -91,12 +91,13 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _compare_exact(candidate: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor) -> LeafError:
-    wrong = (candidate != reference) & (candidate != golden.to(candidate.dtype))
-    count = int(wrong.sum())
-    problem = f"{count} of {wrong.numel()} integer elements differ" if count else ""
-    return LeafError(
-        float(count > 0), float(count > 0), 0.0, 0.0, bool((candidate == reference).all()), problem
-    )
+    count, equal = 0, True
+    for c, r, g in memory.pieces(candidate, reference, golden, size=CHUNK):
+        unequal = c != r
+        equal &= not bool(unequal.any())
+        count += int((unequal & (c != g.to(c.dtype))).sum())
+    problem = f"{count} of {candidate.numel()} integer elements differ" if count else ""
+    return LeafError(float(count > 0), float(count > 0), 0.0, 0.0, equal, problem)
 
 
 class _Sums:

@@ -20,7 +20,7 @@ from egg.core.policy import Policy
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate
 from egg.evaluator import arena as arenas
-from egg.evaluator import exchange
+from egg.evaluator import exchange, memory
 from egg.evaluator.arena import Arena, Layout, Slot
 from egg.evaluator.care import Care
 from egg.evaluator.compare import LeafError, compare
@@ -32,6 +32,10 @@ from egg.evaluator.task.program import Program
 from egg.hardware.gpus import Gpu
 
 COPY_SECONDS = 60.0
+CANDIDATE_SHARE = 3
+"""How many times inputs and outputs together a candidate must find free when it is called."""
+SET_SHARE = 8
+"""How many times that much must be free for each set of inputs: what judging with it takes on both sides."""
 
 
 class Refused(Exception):
@@ -140,6 +144,7 @@ class Exam:
             )
             for _ in range(self._sets_that_fit(one))
         ]
+        self._bytes_per_question = one
         self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
         self.bytes_per_call = one + sum(_size(p) for p in self.reference.module.parameters())
         try:
@@ -151,11 +156,11 @@ class Exam:
             ) from error
 
     def _sets_that_fit(self, nbytes: int) -> int:
-        if self.device.type != "cuda":
+        memory.make_room(self.device, SET_SHARE * self.care.input_sets * nbytes)
+        free = memory.free_bytes(self.device)
+        if free is None:
             return self.care.input_sets
-        torch.cuda.empty_cache()
-        free = torch.cuda.mem_get_info(self.device)[0]
-        return max(1, min(self.care.input_sets, free // 4 // max(nbytes, 1)))
+        return max(1, min(self.care.input_sets, free // (SET_SHARE * max(nbytes, 1))))
 
     def view(self, slot: Slot) -> torch.Tensor:
         return self._arena.view(slot)
@@ -193,6 +198,10 @@ class Exam:
         return [None if value is None else value.clone() for value in self.outputs(index)]
 
     # asking the candidate
+
+    def make_room(self) -> None:
+        """Before the candidate is called: what the oracle merely caches is memory it may need."""
+        memory.make_room(self.device, CANDIDATE_SHARE * self._bytes_per_question)
 
     def start(self) -> Mapping[str, Any]:
         """Bear a fresh child, open the arena there, import the candidate and build ``ModelNew``."""
@@ -262,6 +271,7 @@ class Exam:
 
     def ask(self, case: Case, index: int = 0, **options: Any) -> dict[str, Any]:
         """Have the candidate answer the inputs that lie in set ``index``; its outputs are poisoned first."""
+        self.make_room()
         self.poison(index)
         return self.request("forward", **self.set_request(case, index), seed=FORWARD_SEED, **options)
 

@@ -6,6 +6,7 @@ what is left to libraries can be compared like with like.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from egg.evaluator.memory import pieces
 
 ALLOCATIONS = frozenset(
     ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
@@ -50,8 +53,12 @@ Fingerprint = tuple[int, float, float]
 def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """Number of elements, sum and norm in fp64: the same for any copy, in whatever order it is laid out."""
     values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    total = float(values.sum(dtype=torch.float64))
-    return values.numel(), total, float(torch.linalg.vector_norm(values.to(torch.float64)))
+    total, norm = 0.0, 0.0
+    for (piece,) in pieces(values):
+        wide = piece.to(torch.float64)
+        total += float(wide.sum())
+        norm = math.hypot(norm, float(torch.linalg.vector_norm(wide)))
+    return values.numel(), total, norm
 
 
 def alike(a: Fingerprint, b: Fingerprint) -> bool:

@@ -17,6 +17,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.core.evaluation import Compiled, Gate, Measured
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator import memory
 from egg.evaluator.care import Care
 from egg.evaluator.exam import Exam, Offline
 from egg.evaluator.gates import (
@@ -106,6 +107,7 @@ class GpuVenue:
     def _opponents_for(self, question: Question) -> Opponents:
         kept, precision = self._opponents, question.policy.precision
         if kept is None or (kept.program.task.hash, kept.precision) != (question.task.hash, precision):
+            kept = None  # or they would outlive being forgotten
             self._forget_opponents()
             self._opponents = kept = Opponents(Program.load(question.task), precision, self.device)
         return kept
@@ -116,10 +118,10 @@ class GpuVenue:
             self._opponents.program.unload()
             self._opponents = None
             torch._dynamo.reset()
-            torch.cuda.empty_cache()
+            memory.collect(self.device)
 
     def performance(self, exam: Exam) -> Measured:
-        found = {k: v for k, v in exam.measured.items() if k != "cases"}
+        found = exam.measured
         eager = next(b for b in found["baselines"] if b.name == "eager")
         faster = eager.speedup.low > 1.0 + found["noise_floor"]
         return Measured(gpu=self.gpu_name, faster=faster, kernels=exam.kernels, **found)

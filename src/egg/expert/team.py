@@ -13,7 +13,6 @@ program, is kept per task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from egg.core.errors import TaskError

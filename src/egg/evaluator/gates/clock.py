@@ -86,6 +86,7 @@ def _slope(run_calls: Any, few: int, many: int) -> float:
 def _candidate_calls(exam: Exam, cases: list[Case], calls: int) -> float:
     """Seconds for ``calls`` calls, each on values of its own; the last output of every set is checked."""
     moves = _moves(cases, calls)
+    exam.make_room()
     for index in range(len(cases)):
         exam.poison(index)
     sets = [exam.set_request(case, index) for index, case in enumerate(cases)]
@@ -109,9 +110,7 @@ def _reference_calls(exam: Exam, eager: Opponent, cases: list[Case], calls: int)
         for call, change in enumerate(moves):
             case = cases[call % len(cases)]
             freshen.apply(case.tensors, change)
-            answer = outputs_of(eager.call(*case.inputs))
-            for destination, (_, leaf) in zip(spare, _tensors(answer), strict=True):
-                destination.copy_(leaf)
+            _copy(eager.call(*case.inputs), spare)
         torch.cuda.synchronize(exam.device)
     return time.perf_counter() - start
 
@@ -121,8 +120,11 @@ def _moves(cases: list[Case], calls: int) -> list[list[freshen.Move]]:
     return [freshen.draw(cases[call % len(cases)].tensors, generator) for call in range(calls)]
 
 
-def _tensors(leaves: list[tuple[str, Any]]) -> list[tuple[str, torch.Tensor]]:
-    return [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
+def _copy(result: Any, destinations: list[torch.Tensor]) -> None:
+    """As the candidate's outputs are delivered; nothing of the result is kept while the next is computed."""
+    leaves = (leaf for _, leaf in outputs_of(result) if isinstance(leaf, torch.Tensor))
+    for destination, leaf in zip(destinations, leaves, strict=True):
+        destination.copy_(leaf)
 
 
 def _copy_milliseconds(exam: Exam) -> float:

@@ -54,7 +54,7 @@ def run(exam: Exam) -> dict[str, Any]:
 
 def compute_floor(exam: Exam, gpu: Gpu) -> float:
     """Milliseconds the reference's own operations need on the fastest unit its accuracy allows."""
-    case = exam.measured["cases"][0]
+    case = exam.reference.question("counted")
     with FlopCounterMode(display=False) as counter:
         exam.reference.run(case.inputs)
     dtype = next((t.dtype for t in case.tensors if t.is_floating_point()), "float32")
@@ -66,5 +66,5 @@ def compute_floor(exam: Exam, gpu: Gpu) -> float:
 
 def _reads_everything(exam: Exam) -> bool:
     with Recorder() as recorder:
-        exam.reference.run(exam.measured["cases"][0].inputs)
+        exam.reference.run(exam.reference.question("watched").inputs)
     return not recorder.seen & PARTIAL

@@ -39,11 +39,11 @@ FAMILIES = {
 
 
 def run(exam: Exam) -> dict[str, Any]:
-    case = exam.reference.case("provenance")
+    case = exam.reference.case("provenance", golden=False)
     exam.place(case)
     first = exam.ask(case, traced=True)
     exam.check_form(case, first["outputs"])
-    normal = _answers(exam, case, first)
+    normal = [answer.clone() for answer in _answers(exam, case, first)]
     second = exam.ask(case, traced=True, poison=False)
     launches: dict[str, int] = second["launches"] or first["launches"]
     if not launches:
@@ -72,10 +72,10 @@ def run(exam: Exam) -> dict[str, Any]:
 
 
 def _answers(exam: Exam, case: Case, reply: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Every output as a tensor of its own; one that was not given is NaN."""
+    """Every output as a tensor, where it lies; one that was not given is NaN."""
     numbers = {described["path"]: described.get("number", math.nan) for described in reply["outputs"]}
     return [
-        torch.tensor(numbers.get(path, math.nan), dtype=torch.float64) if tensor is None else tensor.clone()
+        torch.tensor(numbers.get(path, math.nan), dtype=torch.float64) if tensor is None else tensor
         for (path, _), tensor in zip(case.outputs, exam.outputs(), strict=True)
     ]
 
@@ -136,6 +136,7 @@ def _read_kernels(exam: Exam, case: Case) -> None:
     kernel and no verdict rests on it: where it fails there are no descriptions, and a warning,
     and a new process goes on as if nothing had been asked.
     """
+    exam.make_room()
     try:
         reply = exam.request(
             "kernels",
@@ -155,6 +156,7 @@ def _read_kernels(exam: Exam, case: Case) -> None:
 
 
 def _own_share(exam: Exam, case: Case, own: set[str]) -> float | None:
+    exam.make_room()
     profile = exam.request(
         "profile", 120, inputs=case.structure, slots=[s.to_json() for s in exam.sets[0].inputs], seed=0
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,11 +18,15 @@ import torch
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates.correctness import meaningful
 from egg.evaluator.reference import Case, same_values
-from egg.evaluator.task.program import map_tensors
+from egg.evaluator.task.program import outputs_of
 
 TAIL = 64
 RING = 3
 """Further calls before a handed-over output is looked at again: buffers may be used in turn."""
+
+
+Changes = list[tuple[torch.Tensor, torch.Tensor]]
+"""Parts of inputs that were changed in place, each with what was there before."""
 
 
 def _tail(size: int) -> slice:
@@ -38,31 +43,24 @@ ONE_ELEMENT = (("one element somewhere in the inputs", _one_element),) * 3
 
 
 def run(exam: Exam) -> dict[str, Any]:
-    notes: dict[str, Any] = {}
-    first, second = exam.reference.case("A"), exam.reference.case("B")
+    """A, B, A again, A with a little changed, and then the first answer once more.
 
-    exam.place(first)
-    exam.check(first, exam.ask(first, keep=True))
+    Inputs and answers may be gigabytes: of A its inputs and what was handed over are kept,
+    and each of the other questions is gone before the next is drawn.
+    """
+    first = exam.reference.question("A")
+    exam.check(*_asked(exam, first, keep=True))
     handed_over = exam.snapshot()
 
-    exam.place(second)
-    _expect(exam, second, exam.ask(second), "state.stale", "the inputs were overwritten in place")
+    _expect(exam, exam.reference.question("B"), "state.stale", "the inputs were overwritten in place")
+    _expect(exam, first, "state.stale", "the first inputs came back (A-B-A)")
+    notes = {"deterministic": _equal(handed_over, exam.outputs()), "probed": _probe(exam, first)}
 
-    exam.place(first)
-    _expect(exam, first, exam.ask(first), "state.stale", "the first inputs came back (A-B-A)")
-    notes["deterministic"] = _equal(handed_over, exam.outputs())
-
-    case, notes["probed"] = first, 0
-    for what, where in (("the end of the inputs", _tail), *ONE_ELEMENT):
-        changed = _changed(exam, case, what, where)
-        if changed is not None:
-            exam.place(changed)
-            _expect(exam, changed, exam.ask(changed), "state.partial", f"only {what} changed")
-            case, notes["probed"] = changed, notes["probed"] + 1
-
-    exam.place(second)
+    del first
+    last = exam.reference.question("C")
+    exam.place(last)
     for _ in range(RING):
-        exam.ask(second)
+        exam.ask(last)
     exam.poison(0)
     exam.request("recheck", outputs=exam.output_slots(0))
     if not _equal(handed_over, exam.outputs()):
@@ -73,9 +71,16 @@ def run(exam: Exam) -> dict[str, Any]:
     return notes
 
 
-def _expect(exam: Exam, case: Case, reply: dict[str, Any], reason: str, what: str) -> None:
+def _asked(exam: Exam, question: Case, **options: Any) -> tuple[Case, dict[str, Any]]:
+    """The question with its answers, and what the candidate says to it."""
+    case = exam.reference.answer(question.label, question.inputs)
+    exam.place(case)
+    return case, exam.ask(case, **options)
+
+
+def _expect(exam: Exam, question: Case, reason: str, what: str) -> None:
     try:
-        exam.check(case, reply)
+        exam.check(*_asked(exam, question))
     except Refused as wrong:
         raise Refused(
             reason, f"{what}, and the answer was wrong: {wrong.evidence}",
@@ -83,23 +88,57 @@ def _expect(exam: Exam, case: Case, reply: dict[str, Any], reason: str, what: st
         ) from None  # fmt: skip
 
 
-def _changed(exam: Exam, case: Case, what: str, where: Callable[[int], slice]) -> Case | None:
-    """The same question with some elements of each floating input replaced, if that changes the answer."""
+def _probe(exam: Exam, question: Case) -> int:
+    """Change a few elements, and a few more, and expect the new answers; returns how often there was one.
 
-    def change(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point() or not tensor.is_contiguous() or tensor.numel() == 0:
-            return tensor
-        changed = tensor.clone()
-        part = changed.view(-1)[where(tensor.numel())]
-        part.copy_(part * -1.5 + 0.75)
-        return changed
+    The changes are made in place, in the oracle's own copy, and taken back in the end: the
+    task may hand out the same tensors every time.
+    """
+    probed = 0
+    changes: Changes = []
+    try:
+        for what, where in (("the end of the inputs", _tail), *ONE_ELEMENT):
+            made = _changed(exam, question, where)
+            if made:
+                changes += made
+                probed += 1
+                changed = replace(question, label=f"A, {what} changed")
+                _expect(exam, changed, "state.partial", f"only {what} changed")
+    finally:
+        _take_back(changes)
+    return probed
 
-    changed = exam.reference.answer(f"A, {what} changed", map_tensors(case.inputs, change))
+
+def _changed(exam: Exam, question: Case, where: Callable[[int], slice]) -> Changes:
+    """Change some elements of each floating input; none, if that does not change the answer."""
+    before = outputs_of(exam.reference.run(question.inputs))
+    made = _change(question.tensors, where)
+    after = outputs_of(exam.reference.run(question.inputs))
     same = all(
         not isinstance(a, torch.Tensor) or torch.equal(a, b)
-        for (_, a), (_, b) in zip(case.outputs, changed.outputs, strict=True)
+        for (_, a), (_, b) in zip(before, after, strict=True)
     )
-    return None if same or not meaningful(changed) else changed
+    if same or not meaningful(after):
+        _take_back(made)
+        return []
+    return made
+
+
+@torch.no_grad()
+def _change(tensors: list[torch.Tensor], where: Callable[[int], slice]) -> Changes:
+    made = []
+    for tensor in tensors:
+        if tensor.is_floating_point() and tensor.is_contiguous() and tensor.numel():
+            part = tensor.view(-1)[where(tensor.numel())]
+            made.append((part, part.clone()))
+            part.copy_(part * -1.5 + 0.75)
+    return made
+
+
+@torch.no_grad()
+def _take_back(changes: Changes) -> None:
+    for part, before in reversed(changes):
+        part.copy_(before)
 
 
 def _equal(before: list[torch.Tensor | None], after: list[torch.Tensor | None]) -> bool:

@@ -66,7 +66,6 @@ def run(exam: Exam) -> dict[str, Any]:
             Baseline(o.name, interval(times[o.name]), speedup(candidate, times[o.name])) for o in opponents
         ),
         "noise_floor": noise_floor(candidate, times["A'"]),
-        "cases": cases,
     }
     return {
         "rounds": exam.care.rounds,
@@ -89,6 +88,7 @@ def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
     generator = random.Random(secrets.randbits(64))
     moves = [freshen.draw(cases[call % len(cases)].tensors, generator) for call in range(repeats)]
     chosen = generator.randrange(repeats)
+    exam.make_room()
     exam.poison(chosen % len(cases))
     reply = exam.request(
         "time",

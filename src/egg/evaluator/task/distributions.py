@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from egg.evaluator import memory
 from egg.evaluator.task.program import map_tensors
 
 DISTRIBUTIONS: tuple[str, ...] = ("task", "normal", "uniform", "tiny", "large", "heavy", "sparse")
@@ -152,13 +153,20 @@ class _Draw:
         return self._filled(like, fill)
 
     def _filled(self, like: torch.Tensor, fill: Any) -> torch.Tensor:
-        """Draw the memory ``like`` spans in fp32 (fp64 for fp64) and look at it through its strides."""
+        """Draw the memory ``like`` spans in fp32 (fp64 for fp64) and look at it through its strides.
+
+        A piece at a time: what a distribution needs besides is then small next to the tensor.
+        """
         generator = self._generators.get(like.device)
         if generator is None:
             generator = torch.Generator(device=like.device).manual_seed(self._seed)
             self._generators[like.device] = generator
         span = 1 + sum((n - 1) * s for n, s in zip(like.shape, like.stride(), strict=True))
         wide = torch.float64 if like.dtype == torch.float64 else torch.float32
-        flat = torch.empty(span if like.numel() else 0, dtype=wide, device=like.device)
-        values = fill(flat, generator).to(like.dtype)
-        return values.as_strided(like.shape, like.stride(), 0)
+        flat = torch.empty(span if like.numel() else 0, dtype=like.dtype, device=like.device)
+        for piece in flat.split(memory.CHUNK):
+            if like.dtype == wide:
+                fill(piece, generator)
+            else:
+                piece.copy_(fill(torch.empty(len(piece), dtype=wide, device=like.device), generator))
+        return flat.as_strided(like.shape, like.stride(), 0)

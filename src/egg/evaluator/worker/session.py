@@ -24,7 +24,7 @@ from torch import nn
 
 from egg.core.policy import Precision
 from egg.evaluator import arena as arenas
-from egg.evaluator import exchange, freshen
+from egg.evaluator import exchange, freshen, memory
 from egg.evaluator.arena import Arena, Slot
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
@@ -56,7 +56,10 @@ class Session:
         if fds:
             arguments["fds"] = fds
         try:
-            return getattr(self, f"on_{request['command']}")(**arguments) or {}
+            reply = getattr(self, f"on_{request['command']}")(**arguments) or {}
+            if self._arena is not None:
+                memory.give_back_cache(self._device)
+            return reply
         except BaseException as error:
             return {"fault": faults.describe(error)}
 
@@ -188,8 +191,9 @@ class Session:
         }
 
     def on_recheck(self, outputs: list[Any]) -> dict[str, Any]:
-        """Copy out again the outputs that an earlier ``forward`` was told to keep."""
-        return {"outputs": self._deliver(self._kept, outputs)}
+        """Copy out again the outputs that an earlier ``forward`` was told to keep, and keep them no longer."""
+        kept, self._kept = self._kept, []
+        return {"outputs": self._deliver(kept, outputs)}
 
     def on_calls(self, sets: list[Any], moves: list[Any], seed: int, reseed: bool) -> None:
         """One call per entry of ``moves``, rotating over the sets; every output is delivered."""
@@ -198,10 +202,7 @@ class Session:
         before = self._before(sets, moves, seed, reseed)
         for call in range(len(moves)):
             before(call)
-            leaves = outputs_of(self._call(prepared[call % len(sets)]))
-            for destination, (_, leaf) in zip(destinations[call % len(sets)], leaves, strict=True):
-                if isinstance(destination, torch.Tensor) and isinstance(leaf, torch.Tensor):
-                    destination.copy_(leaf)
+            _copy(self._call(prepared[call % len(sets)]), destinations[call % len(sets)])
         self._synchronize()
         for given in sets:
             self._give_back(given["slots"])
@@ -209,17 +210,20 @@ class Session:
     def on_time(
         self, sets: list[Any], moves: list[Any], recheck: int, outputs: list[Any], seed: int, reseed: bool
     ) -> dict[str, Any]:
-        """Time one call per entry of ``moves``, rotating over the sets; deliver the output of one of them."""
+        """Time one call per entry of ``moves``, rotating over the sets; deliver the output of one of them.
+
+        It is delivered right behind its call, which spares a copy that would lie there until the end.
+        """
         prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
-        milliseconds, kept = stopwatch.time_calls(
+        milliseconds, _ = stopwatch.time_calls(
             lambda call: self._call(prepared[call % len(prepared)]),
             len(moves),
             self._device,
             before=self._before(sets, moves, seed, reseed),
             keep=recheck,
-            copied=lambda result: [(path, _copied(leaf)) for path, leaf in outputs_of(result)],
+            copied=lambda result: self._lay(outputs_of(result), outputs),
         )
-        self._deliver(kept, outputs)
+        self._synchronize()
         for given in sets:
             self._give_back(given["slots"])
         return {"milliseconds": milliseconds}
@@ -316,23 +320,29 @@ class Session:
         return self._arena.view(Slot.from_json(slot))
 
     def _deliver(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> list[dict[str, Any]]:
-        described = [_describe(path, leaf) for path, leaf in leaves]
+        self._lay(leaves, outputs)
+        self._synchronize()
+        return [_describe(path, leaf) for path, leaf in leaves]
+
+    def _lay(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> None:
+        """Copy outputs where the oracle wants them, if they are of the form it expects."""
         for (_, leaf), slot in zip(leaves, outputs, strict=False):
             if slot is None or not isinstance(leaf, torch.Tensor):
                 continue
             destination = self._view(slot)
             if leaf.shape == destination.shape and leaf.dtype == destination.dtype and not leaf.is_sparse:
                 destination.copy_(leaf)
-        self._synchronize()
-        return described
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
 
-def _copied(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+def _copy(result: Any, destinations: list[torch.Tensor | None]) -> None:
+    """Into memory of the oracle's; nothing of the result has a name when the next call begins."""
+    for destination, (_, leaf) in zip(destinations, outputs_of(result), strict=True):
+        if isinstance(destination, torch.Tensor) and isinstance(leaf, torch.Tensor):
+            destination.copy_(leaf)
 
 
 def _describe(path: str, leaf: Any) -> dict[str, Any]:

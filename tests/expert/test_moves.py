@@ -1,0 +1,52 @@
+"""Moves go into a plan's text and come out the same; a recipe is what they make, one after the other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from egg.expert.moves import Alone, BadMove, Grade, Move, Open, Recipe, Set, Without, moves_in, parsed, told
+
+words = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
+upper = st.from_regex(r"[A-Z][A-Z0-9_]{0,12}", fullmatch=True)
+settings = st.one_of(st.integers(-(2**40), 2**40), st.booleans(), words)
+moves = st.one_of(
+    st.builds(Without, words),
+    st.builds(Alone, words),
+    st.builds(Grade, words, words),
+    st.builds(Set, words, upper, settings),
+    st.builds(Open, words, st.lists(upper, min_size=1, max_size=4).map(tuple)),
+)
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="[]")), st.lists(moves, min_size=1, max_size=5))
+def test_a_change_tells_its_moves(sentence: str, given: list[Move]) -> None:
+    assert moves_in(told(sentence, given)) == tuple(given)
+
+
+def test_a_change_by_somebody_else_has_none() -> None:
+    assert moves_in("fuse the bias into the product") == ()
+
+
+@pytest.mark.parametrize("text", ["", "without", "grade product", "set a B", "fly away", "without a b"])
+def test_what_is_no_move(text: str) -> None:
+    with pytest.raises(BadMove):
+        parsed(text)
+
+
+def test_a_recipe_is_its_moves_in_order() -> None:
+    recipe = Recipe().after(
+        Without("convolution"),
+        Grade("product", "tf32"),
+        Grade("product", "fp32"),
+        Set("linear", "BLOCK_M", 64),
+        Set("linear", "BLOCK_N", 128),
+        Open("linear", ("BLOCK_M",)),
+        Alone("product"),
+    )
+    assert recipe.without == {"convolution"}
+    assert recipe.alone == {"product"}
+    assert recipe.grades == {"product": "fp32"}
+    assert recipe.settings == {"linear": {"BLOCK_M": 64, "BLOCK_N": 128}}
+    assert recipe.open == {"linear": ("BLOCK_M",)}

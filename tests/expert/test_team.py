@@ -1,0 +1,169 @@
+"""The built-in team in the loop: it seeds, mends, tries other structures, opens constants; cut off, replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from egg.api.clients import OutsideClient
+from egg.api.hybrid import HybridTeam
+from egg.api.offline import told_waiting, ways_on
+from egg.api.runs import Progress, advance, look, replay, start
+from egg.api.teams import llm_team
+from egg.core.evaluation import Gate, Refusal
+from egg.core.events import Answered, Proposed
+from egg.core.plan import Draft, Unusable
+from egg.core.roles import Brief
+from egg.core.settings import Settings
+from egg.core.source import Candidate, Task
+from egg.core.stage import Stage
+from egg.core.step import Decision
+from egg.engine.budgets import BUDGETS
+from egg.engine.log import LOG, read_log
+from egg.engine.scripted import Act, ScriptedJudge
+from egg.expert.assemble import graph_of, kernel_file
+from egg.expert.moves import Grade, Recipe, Without
+from egg.expert.team import ExpertTeam
+from egg.hardware.gpus import resolve
+from tests.engine.scripts import FACTS
+
+TASK = Task(
+    "conv_relu",
+    """
+import torch
+from torch import nn
+
+channels = 16
+size = 32
+
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 2 * channels, 3, padding=1)
+
+    def forward(self, x):
+        return torch.relu(self.conv(x)) * 2.0
+
+def get_inputs():
+    return [torch.randn(4, channels, size, size)]
+
+def get_init_inputs():
+    return [channels]
+""",
+)
+INEXACT = Refusal(Gate.CORRECTNESS, "correctness.error", "relative rms error 2.6e-04", "too inaccurate")
+CRASH = Refusal(Gate.BUILD, "build.compile", "it does not compile", "look at it")
+
+
+@pytest.fixture(scope="module")
+def written() -> dict[str, str]:
+    """What the recipes of this test make of the task, by name."""
+    graph, gpu = graph_of(TASK), resolve("H200")
+    recipes = {
+        "seed": Recipe(),
+        "exact": Recipe().after(Grade("convolution", "fp32")),
+        "library": Recipe().after(Without("convolution")),
+        "exact library": Recipe().after(Grade("convolution", "fp32"), Without("convolution")),
+    }
+    return {name: kernel_file(TASK, graph, recipe, gpu).source for name, recipe in recipes.items()}
+
+
+def settings(team: str = "expert") -> Settings:
+    return Settings(team, BUDGETS["quick"], device="cuda:0", target="H200")
+
+
+def run(folder: Path, judge: ScriptedJudge, team: object = None) -> Progress:
+    if not (folder / LOG).exists():
+        start(folder, TASK, settings(), FACTS, name="conv-1")
+    players = team or ExpertTeam()
+    return advance(folder, lambda started, journal: players, judge)  # type: ignore[arg-type,return-value]
+
+
+def timed(written: dict[str, str], times: dict[str, float | Refusal]) -> ScriptedJudge:
+    """Files by name have a time or a refusal; any other file (a point of a sweep) takes long."""
+    known = {Candidate(source).hash: times[name] for name, source in written.items() if name in times}
+
+    def act(candidate: Candidate) -> Act:
+        told = known.get(candidate.hash, 9.0)
+        return Act(refusal=told) if isinstance(told, Refusal) else Act(told)
+
+    return ScriptedJudge(act)
+
+
+def proposed(folder: Path) -> list[str]:
+    return [e.event.source for e in read_log(folder) if isinstance(e.event, Proposed)]
+
+
+def test_an_inexact_seed_is_mended_by_a_finer_grade(written: dict[str, str], tmp_path: Path) -> None:
+    judge = timed(written, {"seed": INEXACT, "exact": 1.0, "exact library": 2.0})
+    state = run(tmp_path / "run", judge).state
+    assert proposed(tmp_path / "run")[:2] == [written["seed"], written["exact"]]
+    assert state.steps[0].decision is Decision.PROMOTED
+    assert state.closed is not None
+
+
+def test_another_structure_is_tried_and_kept_if_it_is_faster(written: dict[str, str], tmp_path: Path) -> None:
+    state = run(tmp_path / "run", timed(written, {"seed": 2.0, "library": 1.0})).state
+    step = state.steps_in(Stage.STRUCTURE)[0]
+    assert step.plan is not None
+    assert step.plan.change.endswith("[without convolution]")
+    assert step.decision is Decision.PROMOTED
+    assert proposed(tmp_path / "run")[1] == written["library"]
+
+
+def test_what_does_not_build_is_left_to_the_library_in_the_end(
+    written: dict[str, str], tmp_path: Path
+) -> None:
+    state = run(tmp_path / "run", timed(written, {"seed": CRASH, "library": 1.0})).state
+    tried = proposed(tmp_path / "run")
+    assert tried[0] == written["seed"]
+    assert state.base_kernel is not None
+    assert "conv2d(" in state.base_kernel.candidate.source
+
+
+def test_replayed_and_cut_off_anywhere_it_comes_to_the_same(written: dict[str, str], tmp_path: Path) -> None:
+    judge = timed(written, {"seed": INEXACT, "exact": 2.0, "exact library": 1.0})
+    whole = run(tmp_path / "whole", judge).state
+    assert replay(tmp_path / "whole").state == whole
+    lines = (tmp_path / "whole" / LOG).read_text().splitlines(keepends=True)
+    for count in range(1, len(lines), 5):
+        place = tmp_path / f"cut-{count}"
+        place.mkdir()
+        (place / LOG).write_text("".join(lines[:count]))
+        again = run(place, judge).state
+        assert [s.decision for s in again.steps] == [s.decision for s in whole.steps], count
+        assert again.best == whole.best, count
+
+
+def test_a_run_that_is_only_looked_at_asks_nobody(tmp_path: Path) -> None:
+    start(tmp_path / "run", TASK, settings(), FACTS, name="conv-1")
+    seen = look(tmp_path / "run")
+    assert told_waiting(seen) == "it was stopped before the built-in team answered"
+    assert ways_on(seen, Path("run")) == ("egg resume run",)
+
+
+def test_the_model_goes_on_from_the_experts_kernel(written: dict[str, str], tmp_path: Path) -> None:
+    nothing = json.dumps({"bottleneck": "none", "worth_optimizing": False, "reason": "good as it is"})
+    model = llm_team(settings("hybrid"), OutsideClient([nothing] * 4))
+    judge = timed(written, {"seed": INEXACT, "exact": 1.0})
+    state = run(tmp_path / "run", judge, HybridTeam(ExpertTeam(), model)).state
+    assert state.closed is not None
+    assert proposed(tmp_path / "run") == [written["seed"], written["exact"]]
+    answers = [e.event.role for e in read_log(tmp_path / "run") if isinstance(e.event, Answered)]
+    assert answers[:3] == ["coder.seed", "debugger", "coder.repair"]
+
+
+def test_where_the_expert_has_no_pattern_the_model_seeds(written: dict[str, str], tmp_path: Path) -> None:
+    class AtALoss(ExpertTeam):
+        def seed(self, brief: Brief) -> Draft | Unusable:
+            return Unusable("no pattern covers it")
+
+    nothing = json.dumps({"bottleneck": "none", "worth_optimizing": False, "reason": "good as it is"})
+    model = llm_team(
+        settings("hybrid"), OutsideClient([f"```python\n{written['library']}```", *[nothing] * 4])
+    )
+    team = HybridTeam(AtALoss(), model)
+    assert run(tmp_path / "run", timed(written, {"library": 1.0}), team).state.closed is not None
+    assert [source.strip() for source in proposed(tmp_path / "run")] == [written["library"].strip()]

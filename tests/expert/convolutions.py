@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,22 @@ from egg.expert.patterns.convolution import write
 from egg.expert.sizes import ONE, Size, named
 from egg.hardware.gpus import resolve
 from tests.expert import harness
+
+FOLLOWING: Mapping[str, Callable[[torch.Tensor, Mapping[str, torch.Tensor]], torch.Tensor]] = {
+    "relu": lambda y, given: y.relu(),
+    "scale": lambda y, given: y * given["scale"],
+    "residual": lambda y, given: y + given["residual"],
+    "softmax": lambda y, given: y.softmax(1),
+    "min_kept": lambda y, given: y.amin(1, keepdim=True),
+    "min": lambda y, given: y.amin(1),
+    "mean": lambda y, given: y.mean(1),
+    "logsumexp": lambda y, given: y.logsumexp(1),
+}
+OVER_CHANNELS: Mapping[str, Callable[[tuple[Size, ...]], tuple[Size, ...]]] = {
+    "softmax": lambda shape: shape,
+    "min_kept": lambda shape: (shape[0], ONE, *shape[2:]),
+    **dict.fromkeys(("min", "mean", "logsumexp"), lambda shape: (shape[0], *shape[2:])),
+}
 
 
 @dataclass(frozen=True)
@@ -36,14 +52,20 @@ class Case:
     bias: bool = True
     dtype: str = "float32"
     tail: tuple[str, ...] = ()
-    """Of ``relu``, ``scale`` (by a parameter per channel), ``residual``."""
+    """Of ``relu``, ``scale`` (by a parameter per channel), ``residual``; over channels ``softmax``,
+    ``min_kept``, and last ``min``, ``mean``, ``logsumexp`` (which lose that dimension)."""
     prologue: bool = False
     """The input passes through ``sigmoid`` first, which does not keep zeros."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     factors: tuple[float, ...] = ()
     """What each image is multiplied by."""
+    spike: float = 1.0
+    """What one of the first image's numbers is multiplied by."""
     infinite: bool = False
     """One input is infinite."""
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def rank(self) -> int:
@@ -83,6 +105,8 @@ class Case:
         }
         if self.factors:
             made["x"] *= torch.tensor(self.factors).reshape(-1, *(1,) * (self.rank + 1))
+        if self.spike != 1.0:
+            made["x"].view(-1)[7] *= self.spike
         if self.infinite:
             made["x"].view(-1)[5] = float("inf")
         if self.bias:
@@ -101,13 +125,7 @@ class Case:
             x, weight = nearest_tf32(x), nearest_tf32(weight)
         y = self.reference(x, weight, exact.get("bias"))
         for word in self.tail:
-            y = (
-                y.relu()
-                if word == "relu"
-                else y * exact["scale"]
-                if word == "scale"
-                else y + exact["residual"]
-            )
+            y = FOLLOWING[word](y, exact)
         return y
 
     # -- as a graph ----------------------------------------------------------------------------------
@@ -169,8 +187,15 @@ class Case:
         last = "conv"
         arguments: list[str | None] = ["x"]
         for word in self.tail:
+            if word in OVER_CHANNELS:
+                shape = OVER_CHANNELS[word](shape)
             now = add(f"{word}_out", shape)
-            if word == "relu":
+            if word == "softmax":
+                nodes.append(Node("softmax", (last,), (now,), {"dim": 1, "log": False}))
+            elif word in OVER_CHANNELS:
+                how = {"fn": word.removesuffix("_kept"), "dims": (1,), "keepdim": word.endswith("_kept")}
+                nodes.append(Node("reduce", (last,), (now,), how))
+            elif word == "relu":
                 nodes.append(Node("pointwise", (last,), (now,), {"fn": "relu"}))
             elif word == "scale":
                 add("scale", (size["out_channels"], *(ONE,) * self.rank), Origin.PARAMETER, "scale")

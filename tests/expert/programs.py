@@ -336,7 +336,19 @@ def _constant(node: Node, operands: Sequence[Any], shape: Sequence[int], dtype: 
     return torch.full(list(shape), node["fill"], dtype=kind)
 
 
+def _matmul(node: Node, operands: Sequence[Any], shape: Sequence[int], dtype: str) -> torch.Tensor:
+    a, b, *bias = operands
+    return a @ b + bias[0] if bias else a @ b
+
+
+def _conv(node: Node, operands: Sequence[Any], shape: Sequence[int], dtype: str) -> torch.Tensor:
+    told = (node["stride"], node["padding"], node["dilation"], node["groups"])
+    return F.conv2d(*operands, *told)
+
+
 _EVALUATORS: dict[str, Any] = {
+    "matmul": _matmul,
+    "conv": _conv,
     "pointwise": lambda n, o, s, d: apply(n["fn"], o, n.get("scalars", ()), d),
     "where": lambda n, o, s, d: torch.where(*o),
     "view": _view,

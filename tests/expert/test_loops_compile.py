@@ -65,6 +65,12 @@ def transposed(p: Program) -> str:
     return p.pointwise("relu", p.permute(x, (1, 0)))
 
 
+def strips(p: Program) -> str:
+    x = p.input("x", (p.size("n", 3, 2), 4, 40, 64), "bfloat16")
+    window = {"kernel": (4, 4), "stride": (1, 1), "padding": (1, 1)}
+    return p.node("pool", (x,), (p.shape(x)[0], 4, 39, 63), fn="max", **window)
+
+
 KINDS: list[tuple[Build, dict[str, Any]]] = [
     *((build, mode) for build in (layer, softmax, arg) for mode in (
         {"mode": "resident"}, {"mode": "looped"}, {"mode": "split"},
@@ -74,6 +80,7 @@ KINDS: list[tuple[Build, dict[str, Any]]] = [
     (scan, {"mode": "resident"}), (channels, {}), (transposed, {}), (embedded, {}),
     (lambda p: pooled(p, "avg", kernel=(3, 3), stride=(2, 2), padding=(1, 1)), {}),
     (lambda p: pooled(p, "max", kernel=(7, 7), stride=(2, 2), padding=(3, 3)), {}),
+    (strips, {}),
     (lambda p: (trained(p)[0], "new_mean", "new_var"), {"mode": "split"}),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from egg.expert.parts import Group, Terms, Unfit
+from egg.expert.patterns import loops_strips
 from egg.expert.patterns.loops import write
 from egg.expert.sizes import ONE, Size
 from tests.expert.checking import H200, MODES, built, check, everywhere, written
@@ -214,6 +215,24 @@ def test_windows_are_read_tap_by_tap(told: dict[str, Any]) -> None:
     check(lambda p: pooled(p, "max", **told))
     check(lambda p: pooled(p, "avg", **told))
     check(lambda p: pooled(p, "avg", count_include_pad=False, **told))
+
+
+@pytest.mark.parametrize(
+    ("fn", "told"),
+    [
+        ("max", {"kernel": (4, 4), "stride": (1, 1), "padding": (1, 1)}),
+        ("avg", {"kernel": (4, 3), "stride": (1, 2), "padding": (2, 1), "count_include_pad": False}),
+        ("avg", {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0), "ceil": True}),
+        ("max", {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (2, 2)}),
+    ],
+)
+def test_overlapping_windows_keep_their_rows(
+    fn: str, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops_strips, "NARROWEST", 8)
+    text = check(lambda p: pooled(p, fn, **told), BLOCK_X=4, BLOCK_R=16)
+    assert "for row in range(first" in text
+    assert text.count("above = ") == (0 if "dilation" in told else 2)
 
 
 def test_dilated_windows_and_given_divisors() -> None:

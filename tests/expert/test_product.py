@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from egg.evaluator import offline
+from egg.core.policy import LibraryCalls
+from egg.evaluator import offline, static
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns import product
+from egg.expert.sizes import named
 from egg.hardware.gpus import resolve
 from tests.expert import harness
-from tests.expert.product_cases import CASES, SMALL, Case, linear, plain, reference, tensors, vector
+from tests.expert.product_cases import CASES, SMALL, Build, Case, linear, plain, reference, tensors, vector
 
 FLOORS = {
     "fp32": (1.5e-5, 1.9e-6),
@@ -89,13 +91,43 @@ def test_settings_become_constants_named_after_the_group() -> None:
     assert sum(bool(c.choices) for c in part.constants) <= 3
 
 
+def test_forward_is_one_line_and_the_host_function_passes_the_gate() -> None:
+    case = linear(lambda b, y, m, n: b.point("relu", y), packing=True)
+    part = written(case)
+    assert part.call == ("relu_2 = fused(x, w, b)",)
+    assert part.sizes == ()
+    assert "batch_size, in_features = x.shape" in part.helpers["fused"]
+    model = """class ModelNew(nn.Module):
+    def forward(self, x, w, b):
+        return forward(self, x, w, b)
+"""
+    text = f"{harness.source(case.graph, [part])}\n\n{model}"
+    assert not static.findings(text, LibraryCalls.FORBID).items
+
+
+def test_a_short_sum_with_much_to_store_is_walked_over() -> None:
+    b = Build()
+    m, n, k = named("m", (32768, 40, 33)), named("n", (32768, 50, 21)), named("k", (32, 20, 9))
+    case = b.case(b.matmul(b.input("a", m, k), b.input("c", k, n)))
+    text = written(case).kernels["fused_kernel"]
+    assert "for pid in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):" in text
+
+
+def test_a_long_sum_of_few_rows_is_split_in_registers() -> None:
+    b = Build()
+    m, n, k = named("m", (256, 40, 33)), named("n", (256, 50, 21)), named("k", (524288, 2000, 900))
+    part = written(b.case(b.matmul(b.input("a", m, k), b.input("c", k, n))))
+    assert set(part.kernels) == {"fused_kernel", "fused_join"}
+    assert "fp16_halves" in part.helpers
+
+
 def test_a_vector_needs_no_tensor_core() -> None:
     part = written(vector(None, 1))
     assert "tl.dot" not in "".join(part.kernels.values())
 
 
 @pytest.mark.parametrize(
-    "name", ["linear, residual, packed", "group norm, packed", "right turned", "matrix by vector"]
+    "name", ["linear, residual, packed", "group norm, packed", "left turned", "matrix by vector"]
 )
 def test_compiles_for_hopper_without_spills(name: str, tmp_path: Path) -> None:
     """With the tiles of a large problem: registers and instructions follow from those, not from sizes."""
@@ -122,6 +154,6 @@ def test_compiles_for_hopper_without_spills(name: str, tmp_path: Path) -> None:
     captured = offline.capture(Written, lambda: [t.to("cuda") for t in tensors(case, 0)], "sm_90")
     compiled = {kernel.name: kernel for kernel in offline.compile_all(captured, "sm_90")}
     assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
-    main = compiled["fused"].instructions
+    main = compiled["fused_kernel"].instructions
     assert main is not None
     assert "vector" in name or main.warp_group > 0

@@ -48,6 +48,7 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "permute of ones": (views.trivial_permute, "x[:, None].transpose(0, 1).reshape(B, C, H) * 2", {"view": 0}),
     "dimensions of one": (views.reshape_of_expand, "x[0, 0].expand(1, 1, H) * 2", {"view": 4}),
     "scan from the end": (views.reversed_scan, "x.flip(1).cumsum(1).flip(1)", {"view": 0, "scan": 1}),
+    "scan without the last": (views.exclusive_scan, "torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", {"cat": 0, "scan": 1}),
     "there and back": (views.reshape_there_and_back, "x.view(B, -1).tanh().view(B, C, H)", {"view": 0}),
     "of one": (reductions.of_one, "x[:, :1].logsumexp(1).exp() + x[:, :1].norm(dim=1) + x[:, :1].mean(1)", {"logsumexp": 0, "norm": 0, "mean": 0}),
     "sum of sum": (reductions.merged, "x.sum(2, keepdim=True).sum(1, keepdim=True)", {"sum": 1}),

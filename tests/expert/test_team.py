@@ -1,4 +1,4 @@
-"""The built-in team in the loop: it seeds, mends, tries other structures, opens constants; cut off, replayed."""
+"""The built-in team in the loop: it seeds, mends, tries structures, opens constants; cut off and replayed."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ from egg.hardware.gpus import Gpu
 
 COPY_SECONDS = 60.0
 CANDIDATE_SHARE = 3
-"""How many times inputs and outputs together a candidate must find free when it is called."""
+"""How many times inputs, weights and outputs together a candidate must find free when it is called."""
 SET_SHARE = 8
-"""How many times that much must be free for each set of inputs: what judging with it takes on both sides."""
+"""How many times inputs and outputs must be free for each set of them: so much does judging take."""
 
 
 class Refused(Exception):
@@ -144,7 +144,6 @@ class Exam:
             )
             for _ in range(self._sets_that_fit(one))
         ]
-        self._bytes_per_question = one
         self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
         self.bytes_per_call = one + sum(_size(p) for p in self.reference.module.parameters())
         try:
@@ -156,6 +155,8 @@ class Exam:
             ) from error
 
     def _sets_that_fit(self, nbytes: int) -> int:
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # the arena is no part of PyTorch's memory
         memory.make_room(self.device, SET_SHARE * self.care.input_sets * nbytes)
         free = memory.free_bytes(self.device)
         if free is None:
@@ -201,7 +202,7 @@ class Exam:
 
     def make_room(self) -> None:
         """Before the candidate is called: what the oracle merely caches is memory it may need."""
-        memory.make_room(self.device, CANDIDATE_SHARE * self._bytes_per_question)
+        memory.make_room(self.device, CANDIDATE_SHARE * self.bytes_per_call)
 
     def start(self) -> Mapping[str, Any]:
         """Bear a fresh child, open the arena there, import the candidate and build ``ModelNew``."""

@@ -56,7 +56,7 @@ def make_room(device: torch.device, nbytes: int) -> None:
 
 
 def give_back_cache(device: torch.device) -> None:
-    """Keep nothing cached once half of the GPU is taken: for the side that does not know who needs how much."""
+    """Keep nothing cached once half of the GPU is taken: for the side that is not told how much is needed."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         if 2 * free < total:

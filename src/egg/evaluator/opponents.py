@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from egg.core.policy import Precision
+from egg.evaluator import memory
 from egg.evaluator.reference import BUILD_SEED
 from egg.evaluator.task.program import HALF_DTYPES, Program, map_tensors, precision_scope
 from egg.evaluator.worker import stopwatch
@@ -84,8 +85,10 @@ class Opponents:
             Exception
         ) as error:  # whatever a compiler may raise: the baseline is missing, and the result says so
             self.failed[name] = f"{type(error).__name__}: {error}"[:300]
+        else:
+            self.ready[name] = opponent
             return
-        self.ready[name] = opponent
+        memory.collect(self.device)  # a compiler that fails leaves cycles behind, and the inputs in them
 
     def _build(self, name: str, precision: Precision) -> Call:
         kind, module = name.split(" ")[0], self._module(precision)

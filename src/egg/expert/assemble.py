@@ -10,15 +10,17 @@ from egg.expert.capture import capture
 from egg.expert.graph import Graph
 from egg.expert.moves import Recipe
 from egg.expert.parts import Group, Part, Terms
-from egg.expert.patterns import convolution, library, loops, product
+from egg.expert.patterns import attention, convolution, library, loops, product, recurrent
 from egg.expert.simplify import simplify
 from egg.expert.structure import Choices, Structure, Writer, structured
 from egg.expert.write import write_file
 from egg.hardware.gpus import Gpu
 
 PATTERNS: Mapping[str, Writer] = {
+    "attention": attention.write,
     "convolution": convolution.write,
     "product": product.write,
+    "recurrent": recurrent.write,
     "loops": loops.write,
     "library": library.write,
 }

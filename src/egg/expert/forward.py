@@ -126,7 +126,8 @@ def _comment(block: Parts) -> str:
     """What a block does: of a kernel the first words of its summary, else which calls are PyTorch's."""
     group, part = block[0]
     if not part.kernels:
-        told = f"Left to PyTorch: {left_to_pytorch(block) or 'views'}."
+        left = left_to_pytorch(block)
+        told = f"Left to PyTorch: {left}." if left else "Views of what is in memory."
         return told if len(told) <= LONGEST_COMMENT else "Left to PyTorch."
     told = re.split(r"[.:;](?:\s|$)", " ".join(part.summary.split()), maxsplit=1)[0]
     return f"{told or group.name.replace('_', ' ')}."

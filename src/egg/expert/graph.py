@@ -47,8 +47,8 @@ Kinds of node (``op``) and their ``attributes``:
 
 Sizes in shapes, strides and attributes are :class:`~egg.expert.sizes.Size`: named where they change with the
 size of the program. Attributes of the structure (a kernel's width, a number of layers) are plain numbers.
-A number that follows from sizes (``scalars``, ``scale``, ``groups``, ``starts``) is a Size as well; its symbol
-may stand for a fraction: ``mul_scalar`` with the rule ``head_dim ** -0.5``.
+A number that follows from sizes (``scalars``, ``scale``, ``groups``, ``starts``) is a Size as well, and its
+symbol may stand for a fraction: ``mul_scalar`` with the rule ``head_dim ** -0.5``.
 """
 
 from __future__ import annotations

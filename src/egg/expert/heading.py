@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from egg.expert.breaking import LIMIT
+from egg.expert.graph import Node
 from egg.expert.parts import Group, Part
 
 Parts = Sequence[tuple[Group, Part]]
@@ -38,13 +38,14 @@ def left_to_pytorch(parts: Parts) -> str:
     for group, part in parts:
         for node in group.nodes if not part.kernels else ():
             if node.op not in FREE:
-                word = _kind(node.op, node.attributes)
+                word = kind_of(node)
                 counts[word] = counts.get(word, 0) + 1
     return ", ".join(word if count == 1 else f"{word} ({count} times)" for word, count in counts.items())
 
 
-def _kind(op: str, attributes: Mapping[str, Any]) -> str:
+def kind_of(node: Node) -> str:
     """What an operator is called: ``relu``, ``batch norm``, ``max pooling``."""
+    op, attributes = node.op, node.attributes
     match op:
         case "pointwise" | "reduce" | "random":
             return str(attributes.get("fn", op)).replace("_", " ")

@@ -34,6 +34,14 @@ class Atom:
     """``base // divisor``, then ``% modulus`` where there is one."""
     modulus: Size | None = None
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: atoms hold expressions, which hold atoms."""
+        return hash((self.size, self.name, self.base, self.divisor, self.modulus))
+
     def symbols(self) -> frozenset[str]:
         return frozenset({self.name}) if self.base is None else self.base.symbols()
 
@@ -67,6 +75,13 @@ class Expr:
     """A sum of multiples of atoms: ``3*x + width*(y // 4) + 7``. The empty sum is 0."""
 
     terms: tuple[tuple[Atom, Size], ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
 
     @cached_property
     def low(self) -> tuple[int, ...]:
@@ -206,6 +221,7 @@ def unflat(position: Expr, shape: tuple[Size, ...]) -> Index:
     return tuple(found)
 
 
+@lru_cache(maxsize=65536)
 def _sum(terms: tuple[tuple[Atom, Size], ...]) -> Expr:
     totals: dict[tuple[Atom, tuple[object, ...]], Size] = {}
     for atom, factor in terms:

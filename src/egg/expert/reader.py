@@ -66,6 +66,8 @@ class Reader:
     """Values that were loaded, and the names of their pointer arguments."""
     hints: Mapping[str, str] = field(default_factory=dict)
     """Further arguments of the load of a value: ``eviction_policy="evict_last"``."""
+    other: str = "0"
+    """What a load gives where its mask does not hold."""
     _known: dict[tuple[str, Index, tuple[str, ...]], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,7 +106,7 @@ class Reader:
         at = address(value, index)
         masked = [self.masks[s] for s in sorted(at.symbols()) if s in self.masks]
         mask = " & ".join((*dict.fromkeys(masked), *guards))
-        extra = f", mask={mask}, other=0" if mask else ""
+        extra = f", mask={mask}, other={self.other}" if mask else ""
         extra += f", {self.hints[value.name]}" if value.name in self.hints else ""
         text = f"tl.load({self.pointer(value)}{'' if at == Expr() else f' + {at}'}{extra})"
         if value.dtype in ("float16", "bfloat16"):
@@ -142,6 +144,9 @@ class Reader:
         dim, at, start, pieces = node["dim"], index[node["dim"]], Expr(), []
         for name in node.inputs:
             inside, end = at - start, start + self.graph.value(str(name)).shape[dim]
+            if not (at - end).may_be_negative() or not (inside + 1).may_exceed_zero():
+                start = end
+                continue
             guard = [f"({at} >= {start})"] if inside.may_be_negative() else []
             guard += [f"({at} < {end})"] if (at - end + 1).may_exceed_zero() else []
             whole = (*index[:dim], inside, *index[dim + 1 :])

@@ -23,6 +23,9 @@ class Symbol:
     name: str
     values: tuple[int, ...]
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # a text's hash is computed once
+
 
 @dataclass(frozen=True)
 class Size:

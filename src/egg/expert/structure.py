@@ -13,9 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from egg.expert.graph import Graph, Node, Origin
+from egg.expert.graph import Graph, Node
+from egg.expert.heading import kind_of
+from egg.expert.line import Line
+from egg.expert.local import local, own_names, signature
 from egg.expert.parts import Group, Part, Terms, Unfit
+from egg.expert.sharing import group_name, written
 
 Writer = Callable[[Graph, Group, Terms], Part]
 
@@ -28,15 +33,17 @@ ANCHORS: Mapping[str, tuple[str, ...]] = {
 """Nodes that a group grows around, and the patterns that may write them, best first."""
 LOOPED = frozenset(
     {"pointwise", "where", "view", "cat", "pad", "constant", "triangle", "reduce", "softmax", "norm", "pool",
-     "gather", "scan"}
+     "gather", "scan", "update"}
 )  # fmt: skip
 """What passes over memory: any of them may share a loop."""
 FREE = frozenset({"view", "constant"})
 """What costs nothing by itself: no group is made for it alone unless somebody needs it in memory."""
+ACTING = frozenset({"update", "random"})
+"""What is done even if nobody reads its result."""
 LARGEST_STEP = 12
 """Nodes that are looked at for where a diamond closes."""
-LONGEST_NAME = 4
-"""Operators that a group's name mentions."""
+MOST_PIECES = 16
+"""Tensors that a group joins, at most: no pattern writes more, so none is asked."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Structure:
     def left_to_pytorch(self) -> tuple[str, ...]:
         """Operators that no kernel of ours computes."""
         left = (node for group in self.groups if group.pattern == "library" for node in group.nodes)
-        return tuple(dict.fromkeys(node.label or node.op for node in left if node.op not in FREE))
+        return tuple(dict.fromkeys(kind_of(node) for node in left if node.op not in (*FREE, "update")))
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,18 @@ def structured(
     graph: Graph, terms: Terms, writers: Mapping[str, Writer], choices: Choices | None = None
 ) -> Structure:
     """Partition ``graph`` and write every group."""
-    return _Partition(graph, terms, writers, choices or Choices()).whole()
+    return _Partition(_live(graph), terms, writers, choices or Choices()).whole()
+
+
+def _live(graph: Graph) -> Graph:
+    """Without nodes that nothing depends on: no result, no buffer that is written, no random number drawn."""
+    needed = set(graph.results)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.op in ACTING or not node.outputs or not needed.isdisjoint(node.outputs):
+            kept.append(node)
+            needed.update(name for name in node.inputs if name is not None)
+    return graph if len(kept) == len(graph.nodes) else graph.rebuilt(tuple(reversed(kept)))
 
 
 class _Partition:
@@ -86,10 +104,13 @@ class _Partition:
         self._writers = {name: writer for name, writer in writers.items() if name not in choices.without}
         self._choices = choices
         self._order = {id(node): at for at, node in enumerate(graph.nodes)}
+        self._line = Line(graph)
         self._home: dict[int, list[Node]] = {}
         """The group of each node that has one; groups are lists that grow."""
         self._pattern: dict[int, str] = {}
         """By the identity of a group's list."""
+        self._answers: dict[Any, bool] = {}
+        """What patterns said about groups like one."""
 
     def whole(self) -> Structure:
         for node in self._graph.nodes:
@@ -130,11 +151,11 @@ class _Partition:
         """Step by step, as long as all that a step reads besides is there before."""
         while len(last.outputs) == 1 and (step := self._next_step(last)):
             side = [node for reader in step for node in self._side_producers(reader, [*group, *step])]
+            side = list({id(node): node for node in side}.values())
             grown = [*group, *side, *step]
-            if self._circular(grown) or not self._writes(grown, pattern):
+            if self._line.circular(grown) or not self._writes(grown, pattern):
                 return
-            for taken in (*side, *step):
-                self._add(group, taken)
+            self._add(group, *side, *step)
             last = step[-1]
 
     def _next_step(self, last: Node) -> list[Node]:
@@ -158,8 +179,11 @@ class _Partition:
                 or len(taken) >= LARGEST_STEP
             ):
                 return []
-            reader = next(r for r in self._graph.consumers[leaving[0]] if id(r) not in inside)
+            readers = (r for name in leaving for r in self._graph.consumers[name] if id(r) not in inside)
+            reader = min(readers, key=lambda node: self._order[id(node)])
             if reader.op not in LOOPED or id(reader) in self._home or len(reader.outputs) != 1:
+                return []
+            if reader.op == "cat" and len(reader.inputs) > MOST_PIECES:
                 return []
             taken = sorted([*taken, reader], key=lambda node: self._order[id(node)])
 
@@ -178,15 +202,17 @@ class _Partition:
     # -- loops -------------------------------------------------------------------------------------
 
     def _join_loop(self, node: Node) -> None:
-        """With the group of a producer where one pass can do both; the latest producer first."""
-        for group in self._producing_groups(node):
-            grown = [*group, node]
-            if not self._circular(grown) and self._writes(grown, "loops"):
-                self._add(group, node)
+        """With the groups of its producers where one pass can do it all; else with one, the latest first."""
+        producing = self._producing_groups(node)
+        together = [producing] if len(producing) > 1 else []
+        for groups in (*together, *([group] for group in producing)):
+            grown = [*(member for group in groups for member in group), node]
+            if not self._line.circular(grown) and self._writes(grown, "loops"):
+                self._add(groups[0], *(member for group in groups[1:] for member in group), node)
                 return
         self._settle([node], "loops" if self._writes([node], "loops") else "library")
 
-    def _producing_groups(self, node: Node) -> Iterable[list[Node]]:
+    def _producing_groups(self, node: Node) -> list[list[Node]]:
         seen: list[list[Node]] = []
         producers = [self._graph.producer(name) for name in node.inputs if name is not None]
         for producer in sorted((p for p in producers if p is not None), key=lambda p: -self._order[id(p)]):
@@ -202,18 +228,25 @@ class _Partition:
     # -- questions ---------------------------------------------------------------------------------
 
     def _writes(self, nodes: list[Node], pattern: str) -> bool:
-        """Whether a pattern can write these nodes as one group."""
+        """Whether a pattern can write these nodes as one group; what it said of another like it counts."""
         if pattern not in self._writers:
             return False
-        try:
-            self._written(self._group(nodes, pattern))
-        except Unfit:
-            return False
-        return True
+        group = self._group(nodes, pattern)
+        settings = self._choices.settings.get(group.name, {})
+        key = pattern, tuple(settings.items()), signature(self._graph, group.nodes, exact=False)
+        if key not in self._answers:
+            own = local(self._graph, group, own_names(self._graph, group.nodes))
+            try:
+                self._written(own.graph, own.group)
+            except Unfit:
+                self._answers[key] = False
+            else:
+                self._answers[key] = True
+        return self._answers[key]
 
-    def _written(self, group: Group) -> Part:
+    def _written(self, graph: Graph, group: Group) -> Part:
         settings = {**self._terms.settings, **self._choices.settings.get(group.name, {})}
-        return self._writers[group.pattern](self._graph, group, Terms(self._terms.gpu, settings))
+        return self._writers[group.pattern](graph, group, Terms(self._terms.gpu, settings))
 
     def _only_read_by(self, node: Node, group: list[Node]) -> bool:
         inside = {id(member) for member in group}
@@ -221,28 +254,6 @@ class _Partition:
             name not in self._graph.results and all(id(r) in inside for r in self._graph.consumers[name])
             for name in node.outputs
         )
-
-    def _circular(self, nodes: list[Node]) -> bool:
-        """Whether a path leaves these nodes and comes back: then something would wait for itself.
-
-        Nodes in one group stand for each other on the way, since a group runs as a whole.
-        """
-        inside = {id(node) for node in nodes}
-        seen: set[int] = set()
-        waiting = [r for node in nodes for r in self._readers(node) if id(r) not in inside]
-        while waiting:
-            node = waiting.pop()
-            if id(node) in inside:
-                return True
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            for member in self._home.get(id(node), [node]):
-                waiting += self._readers(member)
-        return False
-
-    def _readers(self, node: Node) -> list[Node]:
-        return [reader for name in node.outputs for reader in self._graph.consumers[name]]
 
     # -- bookkeeping -------------------------------------------------------------------------------
 
@@ -253,62 +264,19 @@ class _Partition:
             self._home[id(node)] = group
         return group
 
-    def _add(self, group: list[Node], node: Node) -> None:
-        group.append(node)
+    def _add(self, group: list[Node], *nodes: Node) -> None:
+        group += nodes
         group.sort(key=lambda member: self._order[id(member)])
-        self._home[id(node)] = group
+        self._line.join(group)
+        for node in nodes:
+            self._home[id(node)] = group
 
     def _group(self, nodes: Iterable[Node], pattern: str) -> Group:
         ordered = tuple(sorted(nodes, key=lambda node: self._order[id(node)]))
         return Group(group_name(ordered), ordered, pattern)
 
     def _finished(self) -> Structure:
-        """Groups by first need, each under a name of its own, each written."""
-        found: list[list[Node]] = []
-        for node in self._graph.nodes:
-            group = self._home[id(node)]
-            if not any(group is other for other in found):
-                found.append(group)
-        groups = [self._group(group, self._pattern[id(group)]) for group in self._sorted(found)]
-        named = _with_own_names(groups)
-        return Structure(self._graph, named, tuple(self._written(group) for group in named))
-
-    def _sorted(self, groups: list[list[Node]]) -> list[list[Node]]:
-        """In an order that can be executed, and otherwise as the program has them."""
-        waiting, done, ordered = list(groups), set[str](), list[list[Node]]()
-        done |= {name for name, value in self._graph.values.items() if value.origin is not Origin.NODE}
-        while waiting:
-            ready = next(group for group in waiting if self._needs(group) <= done)
-            waiting.remove(ready)
-            ordered.append(ready)
-            done |= {name for node in ready for name in node.outputs}
-        return ordered
-
-    def _needs(self, group: list[Node]) -> set[str]:
-        made = {name for node in group for name in node.outputs}
-        return {name for node in group for name in node.inputs if name is not None} - made
-
-
-def group_name(nodes: tuple[Node, ...]) -> str:
-    """What a group does, as an identifier: the first few operators that are more than a change of shape."""
-    words = [_word(node) for node in nodes if node.op not in FREE]
-    kept = words if len(words) <= LONGEST_NAME else [*words[: LONGEST_NAME - 1], words[-1]]
-    return "_".join(dict.fromkeys(kept)) or "views"
-
-
-def _word(node: Node) -> str:
-    word = {"pointwise": node.get("fn"), "reduce": node.get("fn"), "norm": f"{node.get('kind')}_norm"}.get(
-        node.op
-    )
-    return str(word or node.op)
-
-
-def _with_own_names(groups: list[Group]) -> tuple[Group, ...]:
-    """Two groups that do the same are numbered."""
-    counts: dict[str, int] = {}
-    named = []
-    for group in groups:
-        counts[group.name] = counts.get(group.name, 0) + 1
-        number = counts[group.name]
-        named.append(group if number == 1 else Group(f"{group.name}_{number}", group.nodes, group.pattern))
-    return tuple(named)
+        """Groups by first need, named and written."""
+        members = [(unit, self._pattern[id(self._home[id(unit[0])])]) for unit in self._line.ordered()]
+        groups, parts = written(self._graph, members, self._written)
+        return Structure(self._graph, groups, parts)

@@ -7,7 +7,6 @@ does, stays as it is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,9 +21,9 @@ from egg.expert.turning import FREE, WAYS, Move, Sizes, alone, jointly, moved, o
 SMALLEST = 8
 """Integers below this are kernels, strides, heads and depths, unless they are a batch."""
 VARIANTS = 3
-SECONDS = 15.0
-"""Of this thread, for all captures of one task; what was found by then is used."""
-
+TRACES, RUNS = 9_000, 60_000
+"""Nodes that may be traced, and run without being traced, in search of sizes. A count and no clock, so that a
+task is captured alike on every machine; each program has a few tries whatever its length."""
 LARGE = 300
 """Programs with more nodes are captured at one size less."""
 
@@ -80,11 +79,11 @@ class Variants:
     knobs: list[Knob] = field(default_factory=list)
     _made: dict[Sizes, Capture | None] = field(default_factory=dict)
     _running: dict[Sizes, bool] = field(default_factory=dict)
-    _deadline: float = 0.0
+    _traces: int = 0
+    _runs_left: int = 0
 
     def __post_init__(self) -> None:
         self.knobs = find_knobs(self.task.source)
-        self._deadline = time.thread_time() + SECONDS
 
     @property
     def original(self) -> Sizes:
@@ -94,6 +93,8 @@ class Variants:
         """The program's own size; this one must work."""
         capture = self.capture(self.task)
         self._made[self.original] = capture
+        length = max(len(capture.graph.nodes), 1)
+        self._traces, self._runs_left = max(8, TRACES // length), max(24, RUNS // length)
         return Variant(self.original, capture)
 
     @property
@@ -112,6 +113,7 @@ class Variants:
             manner = self._manner(turned, tries, check)
             if not manner:
                 return [], ()
+            self._traces = max(self._traces, count)
             found = [self._at(moved(self.knobs, manner, variant), base) for variant in range(count)]
             if all(found):
                 break
@@ -153,8 +155,9 @@ class Variants:
 
     def _runs(self, sizes: Sizes) -> bool:
         if sizes not in self._running:
-            if time.thread_time() > self._deadline:
+            if self._runs_left <= 0:
                 return False
+            self._runs_left -= 1
             try:
                 with Program.load(self._task_at(sizes)) as program:
                     run_without_data(program)
@@ -165,8 +168,9 @@ class Variants:
 
     def _at(self, sizes: Sizes, base: Variant) -> Variant | None:
         if sizes not in self._made:
-            if time.thread_time() > self._deadline or not self._runs(sizes):
+            if self._traces <= 0 or not self._runs(sizes):
                 return None
+            self._traces -= 1
             try:
                 capture = self.capture(self._task_at(sizes))
                 self._made[sizes] = capture if same_structure(capture.graph, base.graph) else None

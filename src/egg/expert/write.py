@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from egg.core.source import Task
@@ -21,8 +20,9 @@ from egg.expert.graph import BYTES, Graph
 from egg.expert.heading import Parts, module_docstring, wrapped
 from egg.expert.imports import sorted_imports
 from egg.expert.layout import laid_out
-from egg.expert.names import read_names, renamed_functions
-from egg.expert.parts import Constant, Group, Part, Unfit
+from egg.expert.names import read_names
+from egg.expert.parts import Constant, Group, Unfit
+from egg.expert.sharing import renamed_part
 from egg.expert.tidy import double_quoted
 
 FLOPS_PER_BYTE = 100
@@ -60,24 +60,17 @@ def _starts_plain(body: str) -> bool:
 def _with_own_names(graph: Graph, parts: Parts, built: Constructor) -> Parts:
     """Functions that share their name with a value of ``forward`` or with the task's code get another."""
     taken = {*graph.values, *graph.symbols, *built.names, "torch", "triton", "tl", "nn"}
-    functions = {name for _, part in parts for name in (*part.kernels, *part.helpers)}
+    kernels = {name for _, part in parts for name in part.kernels}
+    functions = kernels | {name for _, part in parts for name in part.helpers}
     names: dict[str, str] = {}
     for name in sorted(functions & taken):
-        new = f"{name}_kernel"
+        new = f"{name}_kernel" if name in kernels else f"compute_{name}"
         while new in taken | functions:
             new += "_"
         names[name] = new
     if not names:
         return parts
-    return [(group, _renamed(part, names)) for group, part in parts]
-
-
-def _renamed(part: Part, names: dict[str, str]) -> Part:
-    def each(texts: Mapping[str, str]) -> dict[str, str]:
-        return {names.get(name, name): renamed_functions(text, names) for name, text in texts.items()}
-
-    call = renamed_functions("\n".join(part.call), names).split("\n")
-    return replace(part, kernels=each(part.kernels), helpers=each(part.helpers), call=tuple(call))
+    return [(group, renamed_part(part, names)) for group, part in parts]
 
 
 # -- head ---------------------------------------------------------------------------------------------
@@ -86,12 +79,13 @@ def _renamed(part: Part, names: dict[str, str]) -> Part:
 def _imports(parts: Parts, built: Constructor, body: str) -> str:
     """Those of PyTorch, Triton, the parts and the task that the file really uses."""
     wanted = dict.fromkeys((*OWN, *built.imports, *(line for _, part in parts for line in part.imports)))
-    return "\n".join(sorted_imports(wanted, read_names(ast.parse(body)) | _quoted_names(body)))
+    tree = ast.parse(body)
+    return "\n".join(sorted_imports(wanted, read_names(tree) | _quoted_names(tree)))
 
 
-def _quoted_names(body: str) -> set[str]:
+def _quoted_names(tree: ast.AST) -> set[str]:
     """Names inside texts, as annotations in quotes mention them."""
-    texts = (n.value for n in ast.walk(ast.parse(body)) if isinstance(n, ast.Constant))
+    texts = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant))
     return {text.split("[")[0].split(".")[0] for text in texts if isinstance(text, str) and len(text) < 60}
 
 
@@ -137,13 +131,15 @@ def _choices(constant: Constant) -> tuple[Any, ...]:
 
 def _tunables(graph: Graph, parts: Parts) -> list[Constant]:
     """The few constants that are worth a sweep: those of groups that take long, of each its first ones."""
-    ranked: list[tuple[float, int, Constant]] = []
+    weights: dict[str, float] = {}
+    places: dict[str, tuple[int, Constant]] = {}
     for place, (group, part) in enumerate(parts):
         weight = _weight(graph, group)
-        open_ones = [c for c in part.constants if len(_choices(c)) > 1]
-        ranked += [(-weight / (1 + rank), place, constant) for rank, constant in enumerate(open_ones)]
-    ordered = sorted(ranked, key=lambda item: item[:2])
-    return list({constant.name: constant for _, _, constant in ordered}.values())[:MOST_TUNABLES]
+        for rank, constant in enumerate(c for c in part.constants if len(_choices(c)) > 1):
+            weights[constant.name] = weights.get(constant.name, 0.0) + weight / (1 + rank)
+            places.setdefault(constant.name, (place, constant))
+    ordered = sorted(weights, key=lambda name: (-weights[name], places[name][0]))
+    return [places[name][1] for name in ordered[:MOST_TUNABLES]]
 
 
 def _weight(graph: Graph, group: Group) -> float:

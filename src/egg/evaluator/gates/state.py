@@ -111,17 +111,27 @@ def _probe(exam: Exam, question: Case) -> int:
 
 def _changed(exam: Exam, question: Case, where: Callable[[int], slice]) -> Changes:
     """Change some elements of each floating input; none, if that does not change the answer."""
-    before = outputs_of(exam.reference.run(question.inputs))
+    before = [
+        (path, _apart(leaf, question)) for path, leaf in outputs_of(exam.reference.run(question.inputs))
+    ]
     made = _change(question.tensors, where)
     after = outputs_of(exam.reference.run(question.inputs))
+    pairs = [(a, b) for (_, a), (_, b) in zip(before, after, strict=True)]
     same = all(
-        not isinstance(a, torch.Tensor) or torch.equal(a, b)
-        for (_, a), (_, b) in zip(before, after, strict=True)
+        torch.equal(a, b) for a, b in pairs if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
     )
     if same or not meaningful(after):
         _take_back(made)
         return []
     return made
+
+
+def _apart(leaf: Any, question: Case) -> Any:
+    """An output that will not change with the inputs: a copy, where the reference returns a view of one."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    theirs = {tensor.untyped_storage().data_ptr() for tensor in question.tensors}
+    return leaf.clone() if leaf.untyped_storage().data_ptr() in theirs else leaf
 
 
 @torch.no_grad()

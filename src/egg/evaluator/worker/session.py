@@ -191,7 +191,7 @@ class Session:
         }
 
     def on_recheck(self, outputs: list[Any]) -> dict[str, Any]:
-        """Copy out again the outputs that an earlier ``forward`` was told to keep, and keep them no longer."""
+        """Copy out again the outputs that an earlier ``forward`` was told to keep, for the last time."""
         kept, self._kept = self._kept, []
         return {"outputs": self._deliver(kept, outputs)}
 

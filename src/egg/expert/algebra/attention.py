@@ -2,69 +2,186 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, is_number, made_by, only_reader
+from egg.expert.algebra.triangles import is_causal
 from egg.expert.graph import Graph, Node
-from egg.expert.sizes import Size
+from egg.expert.sizes import Size, product
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which pairs count: numbers that are added, or truth values."""
+
+    value: str
+    hidden: bool = False
+    """True marks those that do *not* take part."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What stands between the products: scaled, and added a mask to or not."""
+    """What stands between the products, from the softmax backwards: masked or not, scaled or not."""
 
     name: str
-    scale: float | Size
-    mask: str | None
+    shape: tuple[Size, ...]
+    """As the softmax and the mask see it."""
+    scale: float | Size = 1.0
+    mask: Mask | None = None
 
 
 def attention(graph: Graph, node: Node) -> Rewrite | None:
     """``softmax(q @ k^T * scale + mask) @ v`` as one node.
 
-    Everything in between must be read by nobody else, or it would be computed twice.
+    Everything in between must be read by nobody else, or it would be computed twice. A mask that is the
+    causal triangle for certain becomes the flag; any other stays an operand. ``empty`` tells what a row has
+    that sees nothing: ``nan`` as here, where PyTorch's own attention gives zeros.
     """
     if node.op != "matmul" or len(node.inputs) != 2:
         return None
-    soft = made_by(graph, node.inputs[0], "softmax")
-    if soft is None or soft["log"] or soft["dim"] != graph.result(soft).rank - 1:
+    soft = _softmax(graph, str(node.inputs[0]))
+    found = _scores(graph, str(soft.inputs[0])) if soft is not None else None
+    factor = made_by(graph, found.name, "matmul") if found is not None else None
+    if found is None or factor is None or not only_reader(graph, found.name):
         return None
-    if not only_reader(graph, soft.output) or not only_reader(graph, str(soft.inputs[0])):
+    if len(factor.inputs) == 3:
+        if found.mask is not None or found.scale != 1.0 or found.shape != graph.result(factor).shape:
+            return None
+        found = replace(found, mask=Mask(str(factor.inputs[2])))
+    q, turned, v = str(factor.inputs[0]), str(factor.inputs[1]), str(node.inputs[1])
+    leads = {graph.value(name).shape[:-2] for name in (q, turned)}
+    if len(leads) != 1 or product(next(iter(leads))) != product(graph.value(v).shape[:-2]):
         return None
-    found = _scores(graph, str(soft.inputs[0]))
-    product = made_by(graph, found.name, "matmul") if found is not None else None
-    if found is None or product is None or len(product.inputs) != 2 or not only_reader(graph, found.name):
-        return None
-    q, transposed, v = str(product.inputs[0]), str(product.inputs[1]), str(node.inputs[1])
     q, scale = _scaled(graph, q, found.scale)
-    view = made_by(graph, transposed, "view")
-    if view is None or scale is None or not _swaps_last(view):
-        return None
-    k = str(view.inputs[0])
-    ranks = {graph.value(name).rank for name in (q, k, v)}
-    leads = {graph.value(name).shape[:-2] for name in (q, k, v)}
-    if len(ranks) != 1 or len(leads) != 1:
-        return None
-    draft = Draft(graph, node)
-    shape = graph.result(node).shape
-    draft.add("attention", [q, k, v, found.mask], shape, "attention", causal=False, scale=scale)
+    return None if scale is None else _together(graph, node, replace(found, scale=scale), (q, turned, v))
+
+
+def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str, str]) -> Rewrite | None:
+    """The operands in the shape in which the mask is applied, the node, and its result as it was."""
+    draft, lead = Draft(graph, node), found.shape[:-2]
+    q, turned, v = operands
+
+    def shaped(name: str) -> str:
+        shape = (*lead, *draft.value(name).shape[-2:])
+        return (
+            name if draft.value(name).shape == shape else draft.add("view", [name], shape, "heads", **as_is)
+        )
+
+    as_is = {"how": "reshape", "dtype": graph.value(v).dtype}
+    view = made_by(graph, turned, "view")
+    if view is not None and _swaps_last(view):
+        k = str(view.inputs[0])
+    else:
+        *outer, depth, keys = graph.value(turned).shape
+        dims = (*range(len(outer)), len(outer) + 1, len(outer))
+        k = draft.add("view", [turned], (*outer, keys, depth), "keys", how="permute", dims=dims)
+    mask, causal = _mask(graph, draft, found)
+    result = graph.result(node).shape
+    shape = (*lead, *result[-2:])
+    inputs = [shaped(q), shaped(k), shaped(v), mask]
+    told = {"causal": causal, "scale": found.scale, "empty": "nan"}
+    whole = draft.add("attention", inputs, shape, "attention", **told)
+    if shape != result:
+        draft.add("view", [whole], result, "result", how="reshape")
     return draft.done()
 
 
+def _mask(graph: Graph, draft: Draft, found: Scores) -> tuple[str | None, bool]:
+    if found.mask is None:
+        return None, False
+    name = found.mask.value
+    rows, columns = found.shape[-2:]
+    if not found.mask.hidden and is_causal(graph, name, rows, columns):
+        return None, True
+    if not found.mask.hidden:
+        return name, False
+    # Seen is what is not hidden; the triangle is looked for in the graph with that node in it.
+    seen = draft.add(
+        "pointwise", [name], graph.value(name).shape, "seen", "bool", fn="logical_not", scalars=()
+    )
+    wider = replace(
+        graph, nodes=(*graph.nodes, draft.nodes[-1]), values={**graph.values, seen: draft.values[-1]}
+    )
+    if not is_causal(wider, seen, rows, columns):
+        return seen, False
+    draft.nodes.pop()
+    draft.values.pop()
+    return None, True
+
+
+def _softmax(graph: Graph, name: str) -> Node | None:
+    """Over the last dimension, with at most a change of the leading dimensions behind it."""
+    while (view := _outer_reshape(graph, name)) is not None and only_reader(graph, name):
+        name = str(view.inputs[0])
+    soft = made_by(graph, name, "softmax")
+    if soft is None or soft["log"] or soft["dim"] != graph.result(soft).rank - 1:
+        return None
+    return soft if only_reader(graph, name) and only_reader(graph, str(soft.inputs[0])) else None
+
+
 def _scores(graph: Graph, name: str) -> Scores | None:
-    """Back through a mask that is added and a number that is multiplied."""
-    mask: str | None = None
+    """Back through a mask, a number that is multiplied, and changes of the leading dimensions."""
+    shape, scale, mask = graph.value(name).shape, 1.0, None
+    if len(shape) < 2:
+        return None
+    while (node := graph.producer(name)) is not None and only_reader(graph, name):
+        if (view := _outer_reshape(graph, name)) is not None:
+            shape = shape if mask is not None else graph.value(str(view.inputs[0])).shape
+            name = str(view.inputs[0])
+        elif (masked := _masked(graph, node)) is not None and mask is None and scale == 1.0:
+            (name, mask), shape = masked, graph.value(name).shape
+        elif (number := _multiplier(node)) is not None and scale == 1.0:
+            name, scale = str(node.inputs[0]), number
+        else:
+            break
+    return Scores(name, shape, scale, mask)
+
+
+def _masked(graph: Graph, node: Node) -> tuple[str, Mask] | None:
+    """The scores and the mask, where numbers are added or minus infinity is put in the place of some."""
+    shape = graph.result(node).shape
+    names = [str(name) for name in node.inputs]
+    match node.op:
+        case "pointwise" if node["fn"] == "add" and len(names) == 2:
+            for scores, mask in (names, names[::-1]):
+                whole = graph.value(scores).shape == shape and only_reader(graph, scores)
+                alike = graph.value(mask).dtype == graph.value(scores).dtype
+                if whole and alike and _leads_to_product(graph, scores):
+                    return scores, Mask(mask)
+        case "where":
+            condition, yes, no = names
+            for scores, other, hidden in ((no, yes, True), (yes, no, False)):
+                whole = graph.value(scores).shape == shape and only_reader(graph, scores)
+                if whole and graph.value(condition).dtype == "bool" and _is_nothing(graph, other):
+                    return scores, Mask(condition, hidden)
+    return None
+
+
+def _leads_to_product(graph: Graph, name: str) -> bool:
+    """Whether scores lie behind a number and views."""
+    while (node := graph.producer(name)) is not None and node.op != "matmul":
+        if _multiplier(node) is None and _outer_reshape(graph, name) is None:
+            return False
+        name = str(node.inputs[0])
+    return node is not None
+
+
+def _is_nothing(graph: Graph, name: str) -> bool:
+    """Minus infinity everywhere."""
     node = graph.producer(name)
-    if node is not None and node.op == "pointwise" and node["fn"] == "add" and len(node.inputs) == 2:
-        first, second = map(str, node.inputs)
-        if graph.value(first).shape == graph.result(node).shape and only_reader(graph, first):
-            name, mask = first, second
-            if graph.value(mask).dtype != graph.value(name).dtype:
-                return None
-    node = graph.producer(name)
-    number = _multiplier(node)
-    if node is not None and number is not None and only_reader(graph, str(node.inputs[0])):
-        return Scores(str(node.inputs[0]), number, mask)
-    return Scores(name, 1.0, mask)
+    while node is not None and node.op == "view" and node["how"] in ("reshape", "expand"):
+        node = graph.producer(str(node.inputs[0]))
+    return node is not None and node.op == "constant" and node.get("fill") == -math.inf
+
+
+def _outer_reshape(graph: Graph, name: str) -> Node | None:
+    """A reshape that leaves the last two dimensions as they are."""
+    view = made_by(graph, name, "view")
+    if view is None or view["how"] != "reshape":
+        return None
+    before, after = graph.value(str(view.inputs[0])).shape, graph.result(view).shape
+    return view if len(before) > 1 and before[-2:] == after[-2:] else None
 
 
 def _scaled(graph: Graph, q: str, scale: float | Size) -> tuple[str, float | Size | None]:
@@ -75,7 +192,9 @@ def _scaled(graph: Graph, q: str, scale: float | Size) -> tuple[str, float | Siz
         return q, scale
     if isinstance(number, Size) or isinstance(scale, Size):
         plain = scale if isinstance(number, Size) else number
-        return str(node.inputs[0]), (number if isinstance(number, Size) else scale) if plain == 1.0 else None
+        if plain != 1.0:
+            return q, scale
+        return str(node.inputs[0]), number if isinstance(number, Size) else scale
     return str(node.inputs[0]), number * scale
 
 

@@ -106,6 +106,30 @@ def reversed_scan(graph: Graph, node: Node) -> Rewrite | None:
     return draft.done()
 
 
+def exclusive_scan(graph: Graph, node: Node) -> Rewrite | None:
+    """Nothing, then the running total of all elements but the last: what comes before each element."""
+    if node.op != "cat" or len(node.inputs) != 2:
+        return None
+    start, scan = made_by(graph, node.inputs[0], "constant"), made_by(graph, node.inputs[1], "scan")
+    cut = made_by(graph, scan.inputs[0], "view") if scan is not None else None
+    if start is None or scan is None or cut is None or cut["how"] != "slice":
+        return None
+    dim, neutral = scan["dim"], {"sum": 0, "prod": 1}.get(scan["fn"])
+    source, result = graph.value(str(cut.inputs[0])), graph.result(node)
+    if dim != node["dim"] or scan["reverse"] or scan.get("exclusive") or neutral is None:
+        return None
+    if start.get("fill") != neutral or graph.result(start).shape[dim] != ONE:
+        return None
+    from_the_first = all(as_size(s) == Size(0) for s in cut["starts"])
+    if not from_the_first or any(as_size(s) != ONE for s in cut["steps"]) or source.shape != result.shape:
+        return None
+    if graph.result(scan).dtype != result.dtype:
+        return None
+    draft = Draft(graph, node)
+    draft.add("scan", cut.inputs, result.shape, "scan", **{**scan.attributes, "exclusive": True})
+    return draft.done()
+
+
 def reshape_there_and_back(graph: Graph, node: Node) -> Rewrite | None:
     """``reshape(pointwise(reshape(x)))`` with one operand: the function on ``x`` itself."""
     if node.op != "view" or node["how"] != "reshape":
@@ -127,5 +151,6 @@ RULES: tuple[Rule, ...] = (
     merged,
     reshape_of_expand,
     reversed_scan,
+    exclusive_scan,
     reshape_there_and_back,
 )

@@ -11,14 +11,15 @@ from __future__ import annotations
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution_form import Form
-from egg.expert.patterns.convolution_frame import Tail, mentioned, new_kernel
+from egg.expert.patterns.convolution_frame import Tail, finished, new_kernel
 from egg.expert.patterns.product_text import Kernel, Knobs
 from egg.expert.reader import Reader
-from egg.expert.scalar import imports_of
 from egg.expert.sizes import ONE, Size
 
 MOST_TAPS = 49
 """Weights that one program keeps in registers."""
+
+SUMMARY = "one input channel per output channel: a stencil, with what follows it in registers"
 
 
 def write_depthwise(form: Form, terms: Terms) -> Part:
@@ -36,15 +37,7 @@ def write_depthwise(form: Form, terms: Terms) -> Part:
             programs, {"num_warps": knobs.constant("NUM_WARPS", _warps(kernel, knobs), (1, 2, 4))}
         ),
     )
-    text = kernel.definition()
-    return Part(
-        kernels={kernel.name: text},
-        call=call,
-        constants=knobs.constants(),
-        imports=imports_of(text),
-        sizes=mentioned(form, call),
-        summary="one input channel per output channel: a stencil, with what follows it in registers",
-    )
+    return finished(form, {kernel.name: kernel.definition()}, call, knobs, SUMMARY)
 
 
 def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
@@ -84,7 +77,7 @@ def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
         loop_index("qh", rows.out),
         loop_index("qw", columns.out),
     )
-    tail = _finished(form, kernel, pointers, index)
+    tail = _finish_stencil(form, kernel, pointers, index)
     body.indent -= 1
     width = min(256, max(32, 1 << (columns.out.value - 1).bit_length()))
     blocks = {
@@ -138,7 +131,7 @@ def _stretches(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
     w = reader.read(form.weight.name, _weight_index(form, taps))
     line(f"acc += {x} * {w}")
     body.indent -= 1
-    tail = _finished(form, kernel, pointers, (loop_index("n", form.batch), _channel(form), *outputs))
+    tail = _finish_stencil(form, kernel, pointers, (loop_index("n", form.batch), _channel(form), *outputs))
     block = min(1024, max(32, 1 << (form.plane.value - 1).bit_length()))
     kernel.meta = {"BLOCK": knobs.constant("BLOCK", block, (256, 512, 1024), "positions of a stretch")}
     return tail, f"(triton.cdiv({form.plane}, {kernel.meta['BLOCK']}) * {_planes(form)},)"
@@ -174,8 +167,10 @@ def _weight_index(form: Form, taps: Index) -> Index:
     return (_channel(form), Expr(), *taps)
 
 
-def _finished(form: Form, kernel: Kernel, pointers: dict[str, str], index: Index) -> Tail:
+def _finish_stencil(form: Form, kernel: Kernel, pointers: dict[str, str], index: Index) -> Tail:
     tail = Tail.of(form, index)
+    if tail.stages:
+        raise Unfit("a program has one channel, so nothing over channels follows in it")
     masks: dict[str, str] = dict.fromkeys(("s", "qd", "qh", "qw"), "inside")
     reader = Reader(form.graph, form.group.nodes, kernel.body, masks, pointers=pointers)
     sums = "acc"

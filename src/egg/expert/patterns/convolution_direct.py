@@ -20,8 +20,8 @@ from egg.expert.patterns.convolution_frame import (
     Tail,
     close_tile,
     finish,
+    finished,
     grid,
-    mentioned,
     new_kernel,
     open_tile,
     tile_masks,
@@ -30,8 +30,9 @@ from egg.expert.patterns.convolution_grade import POWER, SCALE, Grade
 from egg.expert.patterns.convolution_tiles import direct_tile
 from egg.expert.patterns.product_text import Kernel, Knobs
 from egg.expert.reader import Body, Reader
-from egg.expert.scalar import imports_of
 from egg.expert.sizes import ONE, Size, as_size
+
+SUMMARY = "the convolution gathered straight from memory, with what follows it in its epilogue"
 
 
 def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
@@ -43,10 +44,10 @@ def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
     _loop(form, kernel, grade, pointers)
     close_tile(form, kernel)
     finish(form, kernel, tail, pointers, "acc")
-    tile = direct_tile(form, grade, terms.gpu)
+    tile = direct_tile(form, grade, terms.gpu, bool(tail.stages))
     kernel.meta = {
         "BLOCK_P": knobs.constant("BLOCK_P", tile.rows, (64, 128, 256), "output positions of a tile"),
-        "BLOCK_O": knobs.constant("BLOCK_O", tile.columns, (), "output channels of a tile"),
+        "BLOCK_O": tail.block_o or knobs.constant("BLOCK_O", tile.columns, (), "output channels of a tile"),
         "BLOCK_K": knobs.constant("BLOCK_K", tile.depth, (16, 32, 64), "channels and taps summed at once"),
     }
     options = {
@@ -54,17 +55,10 @@ def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
         "num_stages": knobs.constant("NUM_STAGES", tile.stages),
     }
     programs = grid(form, kernel.meta["BLOCK_P"], kernel.meta["BLOCK_O"])
-    call = (*tail.allocations(), *kernel.launch(programs, options))
+    call = (*tail.preparations(), *kernel.launch(programs, options))
     kernels = {f.name: f.text for f in (SCALE, POWER)} if grade.scales else {}
     kernels[kernel.name] = kernel.definition()
-    return Part(
-        kernels=kernels,
-        call=call,
-        constants=knobs.constants(),
-        imports=imports_of(kernels[kernel.name]),
-        sizes=mentioned(form, call),
-        summary="the convolution gathered straight from memory, with what follows it in its epilogue",
-    )
+    return finished(form, kernels, call, knobs, SUMMARY)
 
 
 DEEPEST = 64

@@ -8,22 +8,25 @@ channels (they read the same inputs), then groups, then positions (neighbours sh
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, flat, loop_index
-from egg.expert.parts import Unfit, spelled
+from egg.expert.parts import Part, Unfit, spelled
 from egg.expert.patterns.convolution_form import Form
-from egg.expert.patterns.product_text import Kernel, allocation, size_names, words
-from egg.expert.reader import Reader, address, beyond_view
-from egg.expert.scalar import stored
+from egg.expert.patterns.product_host import Host
+from egg.expert.patterns.product_text import Kernel, Knobs, allocation, size_names
+from egg.expert.reader import Body, Reader, address, beyond_view
+from egg.expert.scalar import imports_of, stored
 from egg.expert.sizes import ONE, Size
 
 RESERVED = frozenset(
     {
         "pid", "group", "p", "o", "n", "c", "s", "k", "k0", "kk", "ci", "t", "e", "acc", "part",
         "inside", "kept", "live", "summed", "scale", "row", "column", "at", "step", "first",
-        "plane", "top", "start", "high", "x_at", "w_at", "x_e", "w_e", "x_low", "w_low", "x_high",
+        "plane", "top", "top_e", "start", "item", "item_q", "end", "u", "largest", "packed", "high",
+        "x_at", "w_at", "x_e", "w_e", "x_low", "w_low", "x_high",
         "w_high", "x_scaled", "w_scaled", "padded_c",
         *(f"{word}{axis}" for word in "qrji" for axis in "dhw"),
         *(f"{word}_{axis}" for word in ("steps", "first", "origin", "taps", "padded") for axis in "dhw"),
@@ -141,6 +144,8 @@ class Tail:
     index: Index
     places: dict[str, Index] = field(default_factory=dict)
     """For each value that depends on the sums: its index in terms of theirs."""
+    stages: list[Node] = field(default_factory=list)
+    """What is computed over all output channels of a position."""
 
     @classmethod
     def of(cls, form: Form, index: Index | None = None) -> Tail:
@@ -149,6 +154,8 @@ class Tail:
         for node in form.group.nodes:
             if node is form.node or not any(name in tail.places for name in node.inputs):
                 continue
+            if len(node.outputs) != 1:
+                raise Unfit(f"{node.op} with {len(node.outputs)} results after a convolution")
             tail.places[node.output] = tail._beyond(node)
         if odd := [value.name for value in tail.writes if value.name not in tail.places]:
             raise Unfit(f"{odd[0]} is needed outside, but is computed only in passing")
@@ -157,6 +164,8 @@ class Tail:
     def _beyond(self, node: Node) -> Index:
         graph, shape = self.form.graph, self.form.graph.result(node).shape
         reached = [str(name) for name in node.inputs if name in self.places]
+        if node.op in ("reduce", "softmax"):
+            return self._over_channels(node, self.places[reached[0]])
         if node.op == "view":
             return beyond_view(graph, node, self.places[reached[0]])
         if node.op not in ("pointwise", "where"):
@@ -165,6 +174,31 @@ class Tail:
             if graph.value(name).shape != shape or self.places[name] != self.places[reached[0]]:
                 raise Unfit("a tail that combines different positions of the convolution")
         return self.places[reached[0]]
+
+    def _over_channels(self, node: Node, index: Index) -> Index:
+        """A reduction or softmax over the output channels, all of which one tile then has."""
+        form = self.form
+        dims = (node["dim"],) if node.op == "softmax" else tuple(node["dims"])
+        at = dims[0] % len(index)
+        if node.op == "reduce" and node["fn"] not in REDUCTIONS:
+            raise Unfit(f"{node['fn']} after a convolution")
+        if len(dims) != 1 or index[at] != loop_index("c", form.outputs) or form.groups != ONE:
+            raise Unfit(f"{node.op} after a convolution needs more than one tile")
+        if form.outputs.value > MOST_CHANNELS or form.outputs == ONE:
+            raise Unfit(f"no tile has {form.outputs.value} output channels")
+        self.stages.append(node)
+        if node.op == "softmax":
+            return index
+        return (*index[:at], *((Expr(),) if node["keepdim"] else ()), *index[at + 1 :])
+
+    @property
+    def block_o(self) -> str:
+        """The width of a tile with all output channels, whatever their number; empty where none is needed."""
+        return Host(self.form.graph, self.form.group).local("block_o") if self.stages else ""
+
+    def preparations(self) -> list[str]:
+        width = f"max(16, triton.next_power_of_2({self.form.outputs}))"
+        return [*([f"{self.block_o} = {width}"] if self.stages else []), *self.allocations()]
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -180,6 +214,17 @@ class Tail:
             return text
 
         reader.bound[name] = held
+        for node in self.stages:
+            x = reader.read(str(node.inputs[0]), self.places[str(node.inputs[0])])
+            self._hold(reader, node.output, _staged(reader.body, node, x, self.form.outputs.code()))
+
+    def _hold(self, reader: Reader, name: str, text: str) -> None:
+        def held(index: Index) -> str:
+            if index != self.places[name]:
+                raise Unfit(f"{name} is needed at another place than it is computed at")
+            return text
+
+        reader.bound[name] = held
 
     def store(self, kernel: Kernel, reader: Reader, mask: str) -> None:
         texts = [(value, reader.read(value.name, self.places[value.name])) for value in self.writes]
@@ -188,7 +233,9 @@ class Tail:
             pointer = kernel.body.name(f"{value.name}_ptr")
             kernel.operands[pointer] = value.name
             at = self._address(value)
-            kernel.body.line(f"tl.store({pointer} + {at}, {stored(text, value.dtype)}, mask={mask})")
+            whole = any("c" in place.symbols() for place in self.places[value.name])
+            shown = mask if whole or not self.stages else "inside"
+            kernel.body.line(f"tl.store({pointer} + {at}, {stored(text, value.dtype)}, mask={shown})")
 
     def _address(self, value: Value) -> Expr:
         index = self.places[value.name]
@@ -206,9 +253,18 @@ class Tail:
         return self.form.group.reads(self.form.graph)[0]
 
 
-def mentioned(form: Form, call: tuple[str, ...]) -> tuple[str, ...]:
-    """Named sizes in lines of ``forward``."""
-    return tuple(sorted(words("\n".join(call)) & size_names(form.graph)))
+def finished(form: Form, kernels: Mapping[str, str], call: Sequence[str], knobs: Knobs, summary: str) -> Part:
+    """The part: kernels, and one function for the host, which ``forward`` calls in a line."""
+    host = Host(form.graph, form.group).function(call, f"{summary[0].upper()}{summary[1:]}.")
+    return Part(
+        kernels=kernels,
+        call=(host.call,),
+        constants=knobs.constants(),
+        helpers={host.name: host.text},
+        imports=imports_of("\n".join(kernels.values())),
+        sizes=host.sizes,
+        summary=summary,
+    )
 
 
 def tile_masks(form: Form) -> dict[str, str]:
@@ -226,6 +282,35 @@ def finish(form: Form, kernel: Kernel, tail: Tail, pointers: dict[str, str], sum
         sums = kernel.body.let("sums", f"{sums} + {bias}")
     tail.bind(reader, sums)
     tail.store(kernel, reader, "inside & kept")
+
+
+REDUCTIONS = {
+    "sum": "0.0", "mean": "0.0", "max": "-float('inf')", "min": "float('inf')", "logsumexp": "-float('inf')",
+}  # fmt: skip
+"""What can be computed over channels, and what stands for channels that are not there."""
+MOST_CHANNELS = 256
+"""Output channels that one tile holds."""
+
+
+def _staged(body: Body, node: Node, x: str, count: str) -> str:
+    """Lines for a reduction or softmax over the channels of a tile, which lie along its first axis."""
+    if node.op == "reduce" and node["fn"] not in ("max", "logsumexp"):
+        fn = node["fn"]
+        text = f"tl.{'min' if fn == 'min' else 'sum'}(tl.where(kept, {x}, {REDUCTIONS[fn]}), axis=0)[None, :]"
+        return body.let(fn, f"{text} / ({count})" if fn == "mean" else text)
+    x = body.let("seen", f"tl.where(kept, {x}, -float('inf'))")
+    top = body.let("highest", f"tl.max({x}, axis=0)[None, :]")
+    if node.op == "reduce" and node["fn"] == "max":
+        return top
+    if node.op == "reduce":
+        top = body.let("finite", f"tl.where(tl.abs({top}) == float('inf'), 0.0, {top})")
+    powers = body.let("powers", f"tl.exp({x} - {top})")
+    total = body.let("total", f"tl.sum({powers}, axis=0)[None, :]")
+    if node.op == "reduce":
+        return body.let("logsumexp", f"{top} + tl.log({total})")
+    if node.get("log"):
+        return body.let("logs", f"{x} - {top} - tl.log({total})")
+    return body.let("shares", f"{powers} / {total}")
 
 
 def _wrapped(text: str) -> str:

@@ -4,8 +4,11 @@ The input: ``[image, *padded space, group, padded channels]``, zeros around and 
 ``[output channel, tap, padded channels]``. Sixteen-bit operands stay as they are. An fp32 operand is
 multiplied by a power of two, which is exact, so that its largest magnitude lies in [2^14, 2^15), and becomes
 fp16: 11 significant bits, as TF32 has, for everything within a factor 2^28 of the largest (what is smaller
-adds nothing at that accuracy). The input is scaled per image (one pass to find the largest magnitude), the
-weights per output channel. For fp32's accuracy what the first half leaves over becomes a second fp16 number.
+adds nothing at that accuracy). The weights are scaled per output channel, the input per image: by what a
+sample of the image says, with room for numbers 2^8 times as large, so that no pass over the whole input is
+needed before the one that packs it. That pass notes the largest number there really is; where it did not
+fit, a second launch packs the image again (and returns at once where it did). For fp32's accuracy what the
+first half leaves over becomes a second fp16 number.
 """
 
 from __future__ import annotations
@@ -17,12 +20,17 @@ from egg.expert.parts import spelled
 from egg.expert.patterns.convolution_form import Axis, Form
 from egg.expert.patterns.convolution_frame import define_steps, new_kernel
 from egg.expert.patterns.convolution_grade import POWER, SCALE, TYPES, Grade
-from egg.expert.patterns.product_text import Kernel, Knobs
+from egg.expert.patterns.product_host import Host
+from egg.expert.patterns.product_text import Kernel, Knobs, words
 from egg.expert.reader import Reader
 from egg.expert.sizes import Size, product
 
-CHUNK = 4096
-"""Elements that a program looks at in one trip when it seeks the largest."""
+SAMPLE = 1024
+"""Numbers of an image that its scale is guessed from."""
+ROOM = 8
+"""Powers of two that the largest number may lie above the largest of the sample."""
+RESIDENT = 2048
+"""Programs of a packing kernel that a large GPU holds at once."""
 
 
 @dataclass
@@ -71,7 +79,7 @@ class Packing:
             kernel.body.line(f"{name}: tl.constexpr = {text}")
 
     def _local(self, name: str) -> str:
-        return f"{self.form.group.name}_{name}"
+        return Host(self.form.graph, self.form.group).local(name)
 
     def operands(self) -> dict[str, str]:
         packed, rows = self._local("packed"), self._local("rows")
@@ -100,7 +108,10 @@ class Packing:
     # -- the kernels -----------------------------------------------------------------------------------
 
     def kernels(self) -> dict[str, str]:
-        made = {kernel.name: kernel.definition() for kernel, *_ in self._made()}
+        made: dict[str, str] = {}
+        for kernel, *_ in self._made():
+            kernel.meta |= {"AGAIN": "False"}
+            made[kernel.name] = kernel.definition()
         return ({f.name: f.text for f in (SCALE, POWER)} if self.scaled else {}) | made
 
     def call(self) -> tuple[str, ...]:
@@ -121,112 +132,129 @@ class Packing:
         lines.append(f"{self._local('rows')} = torch.empty(({double}{channels}, summed), {kind})")
         if self.scaled:
             single = f"device={device}, dtype=torch.float32"
-            chunks = self.knobs.constant(
-                "CHUNKS", self._chunks(), (), "programs per image that seek its largest"
-            )
+            chunks = self.knobs.constant("CHUNKS", self._chunks(), (), "programs that pack one image")
             lines.append(f"{self._local('largest')} = torch.empty(({form.batch}, {chunks}), {single})")
             lines.append(f"{self._local('x_scale')} = torch.empty(({form.batch},), {single})")
             lines.append(f"{self._local('w_scale')} = torch.empty(({channels},), {single})")
         for kernel, programs, warps in self._made():
-            lines += kernel.launch(programs, {"num_warps": str(warps)})
+            options = {"num_warps": str(warps)}
+            if "AGAIN" not in words("\n".join(kernel.body.lines)):
+                lines += kernel.launch(programs, options)
+                continue
+            for again in ("False", "True"):
+                kernel.meta["AGAIN"] = again
+                lines += kernel.launch(programs, options)
         return tuple(lines)
 
     def _made(self) -> list[tuple[Kernel, str, int]]:
-        found = [self._largest()] if self.scaled else []
-        return [*found, self._pack_input(), self._pack_weight()]
+        return [self._pack_input(), self._pack_weight()]
+
+    def _items(self) -> tuple[str, str, str]:
+        """Of one image: rows but for the last axis, stretches of a row, blocks of channels."""
+        last = self.form.axes[-1]
+        rows = " * ".join(f"padded_{axis.letter}" for axis in self.form.axes[:-1])
+        return rows, f"tl.cdiv(padded_{last.letter}, BLOCK_Q)", f"tl.cdiv({self._width()}, BLOCK_C)"
+
+    def _width(self) -> str:
+        groups = self.form.groups.code()
+        return f"{groups} * padded_c" if groups != "1" else "padded_c"
 
     def _chunks(self) -> int:
-        """Enough programs to fill the GPU several times, few enough that one vector holds their results."""
-        per_image = product(self.form.x.shape[1:]).value
-        wanted = max(1, 2048 // self.form.batch.value)
-        most = max(1, per_image // (2 * CHUNK))
-        return max(1, min(256, 1 << (min(wanted, most).bit_length() - 1)))
-
-    def _largest(self) -> tuple[Kernel, str, int]:
-        form = self.form
-        kernel = new_kernel(
-            form, self._local("largest_kernel"), "The largest finite magnitude in each of an image's chunks."
-        )
-        body, count = kernel.body, product(form.x.shape[1:])
-        body.line("n = tl.program_id(0).to(tl.int64)")
-        body.line("top = tl.zeros((BLOCK,), tl.float32)")
-        body.line(f"for start in range(tl.program_id(1) * BLOCK, {count}, CHUNKS * BLOCK):")
-        body.indent += 1
-        body.line("e = start + tl.arange(0, BLOCK)")
-        reader = Reader(form.graph, form.group.nodes, body, {"e": f"(e < {count})"})
-        index = unflat(loop_index("e", count), form.x.shape[1:])
-        v = reader.read(form.x.name, (loop_index("n", form.batch), *index))
-        v = body.let("size", f"tl.abs({v})")
-        guard = f" & (e < {count})" if form.computed(form.x) else ""
-        body.line(f'top = tl.maximum(top, tl.where(({v} < float("inf")){guard}, {v}, 0.0))')
-        body.indent -= 1
-        kernel.add_pointers(reader.pointers)
-        kernel.operands["largest_ptr"] = self._local("largest")
-        body.line("tl.store(largest_ptr + n * CHUNKS + tl.program_id(1), tl.max(top, axis=0))")
-        chunks = self.knobs.constant("CHUNKS", self._chunks())
-        kernel.meta = {"CHUNKS": chunks, "BLOCK": str(CHUNK)}
-        return kernel, f"({form.batch}, {chunks})", 8
+        """Enough programs to fill the GPU, few enough that each has several stretches to do."""
+        form, (wide, columns) = self.form, self._pack_tile()
+        step = self.channel_step
+        channels = form.groups.value * (-(-form.inputs.value // step) * step)
+        items = -(-form.axes[-1].padded() // wide) * -(-channels // columns)
+        for axis in form.axes[:-1]:
+            items *= axis.padded()
+        wanted = max(1, min(RESIDENT // form.batch.value, items // 2, 1024))
+        return 1 << (wanted.bit_length() - 1)
 
     def _pack_input(self) -> tuple[Kernel, str, int]:
-        """A program takes a stretch of one padded row (so reads are contiguous) of up to 64 channels."""
+        """Programs take stretches of padded rows (so reads are contiguous) of up to 64 channels."""
         form, last = self.form, self.form.axes[-1]
         kernel = new_kernel(
             form,
-            self._local("pack"),
+            f"{form.group.name}_pack",
             "The input with channels last and zeros around it"
-            + (", scaled by a power of two per image." if self.scaled else "."),
+            + (
+                ", scaled by a power of two per image: that of a sample, unless some number was too large "
+                "for it; then the image is packed again."
+                if self.scaled
+                else "."
+            ),
         )
         body, line = kernel.body, kernel.body.line
         define_steps(form, kernel)
         self.define_padding(kernel)
-        line("row = tl.program_id(0)")
-        outer: list[str] = []
-        for axis in reversed(form.axes[:-1]):
-            inner = " * ".join(reversed(outer))
-            text = f"row // ({inner})" if inner else "row"
-            line(f"i{axis.letter} = {text} % padded_{axis.letter}" + _shift(axis))
-            outer.append(f"padded_{axis.letter}")
-        line("n = " + (f"(row // ({' * '.join(reversed(outer))}))" if outer else "row") + ".to(tl.int64)")
-        line(f"q{last.letter} = (tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q))[:, None]")
+        line("n = tl.program_id(0).to(tl.int64)")
+        rows, stretches, blocks = self._items()
+        line(f"end = {f'{rows} * ' if rows else ''}{stretches} * {blocks}")
+        pointers: dict[str, str] = {}
+        if self.scaled:
+            self._scale_of_image(kernel, pointers)
+        line("for item in range(tl.program_id(1), end, CHUNKS):")
+        body.indent += 1
+        line(f"c = (item % {blocks} * BLOCK_C + tl.arange(0, BLOCK_C))[None, :]")
+        line(f"item_q = item // {blocks}")
+        line(f"q{last.letter} = (item_q % {stretches} * BLOCK_Q + tl.arange(0, BLOCK_Q))[:, None]")
         line(f"i{last.letter} = q{last.letter}" + _shift(last))
-        line("c = (tl.program_id(2) * BLOCK_C + tl.arange(0, BLOCK_C))[None, :]")
-        grouped = form.groups.code() != "1"
-        tests = ["(c < padded_c)" if not grouped else f"(c < {form.groups.code()} * padded_c)"]
-        if grouped:
+        if rows:
+            line(f"row = item_q // {stretches}")
+        inner = ""
+        for axis in reversed(form.axes[:-1]):
+            text = f"row // ({inner})" if inner else "row"
+            text += "" if axis is form.axes[0] else f" % padded_{axis.letter}"
+            line(f"i{axis.letter} = {text}" + _shift(axis))
+            inner = f"padded_{axis.letter} * {inner}" if inner else f"padded_{axis.letter}"
+        v = self._input_at(kernel, pointers)
+        if self.scaled:
+            size = body.let("size", f"tl.abs({v})")
+            line("if not AGAIN:")
+            line(f'    top = tl.maximum(top, tl.max(tl.where({size} < float("inf"), {size}, 0.0)))')
+            v = body.let("v", f"{v} * scale")
+        place = f"(n * ({rows}) + row)" if rows else "n"
+        line(f"at = ({place} * padded_{last.letter} + q{last.letter}) * ({self._width()}) + c")
+        self._store_halves(
+            kernel, "packed", v, f"(c < {self._width()}) & (q{last.letter} < padded_{last.letter})"
+        )
+        body.indent -= 1
+        if self.scaled:
+            line("if not AGAIN:")
+            line("    tl.store(largest_ptr + n * CHUNKS + tl.program_id(1), top)")
+        kernel.add_pointers(pointers)
+        wide, columns = self._pack_tile()
+        chunks = self.knobs.constant("CHUNKS", self._chunks(), (), "programs that pack one image")
+        kernel.meta = {"BLOCK_Q": str(wide), "BLOCK_C": str(columns), "CHUNKS": chunks}
+        if self.scaled:
+            kernel.meta["SAMPLE"] = self.knobs.constant(
+                "SAMPLE", SAMPLE, (), "numbers of an image that its scale is guessed from"
+            )
+        return kernel, f"({form.batch}, {chunks})", 2 if wide * columns <= 1024 else 4
+
+    def _input_at(self, kernel: Kernel, pointers: dict[str, str]) -> str:
+        """The inputs of a stretch; zero around the image and behind its channels."""
+        form, body, line = self.form, kernel.body, kernel.body.line
+        guards: list[str] = []
+        if form.groups.code() != "1":
             line("group = c // padded_c")
             line("ci = c % padded_c")
+            guards.append(f"(c < {self._width()})")
         else:
             line("ci = c")
+        guards.append(f"(ci < {form.inputs})")
         at = []
-        guards = [f"(ci < {form.inputs})"] if not grouped else [f"(ci < {form.inputs})", tests[0]]
         for axis in form.axes:
             guards += [f"(i{axis.letter} >= 0)"] if axis.before > 0 else []
             guards.append(f"(i{axis.letter} < {axis.size})")
             at.append(loop_index(f"i{axis.letter}", axis.size) if axis.size.code() != "1" else as_expr(0))
         line(f"inside = {' & '.join(guards)}")
         channel = loop_index("group", form.groups) * form.inputs + loop_index("ci", form.inputs)
-        reader = Reader(form.graph, form.group.nodes, body, {})
+        reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)
         v = reader.read(form.x.name, (loop_index("n", form.batch), channel, *at), ("inside",))
         if form.computed(form.x) or form.inputs.code() == "1":
             v = body.let("v", f"tl.where(inside, {v}, 0.0)")
-        kernel.add_pointers(reader.pointers)
-        if self.scaled:
-            self._scale_of_image(kernel)
-            v = body.let("v", f"{v} * power_of_two(141 - e)")
-        width = f"({form.groups.code()} * padded_c)" if grouped else "padded_c"
-        line(f"at = (row.to(tl.int64) * padded_{last.letter} + q{last.letter}) * {width} + c")
-        tests.append(f"(q{last.letter} < padded_{last.letter})")
-        self._store_halves(kernel, "packed", v, " & ".join(tests))
-        blocks = self._pack_tile()
-        kernel.meta = {"BLOCK_Q": str(blocks[0]), "BLOCK_C": str(blocks[1])}
-        if self.scaled:
-            kernel.meta["CHUNKS"] = self.knobs.constant("CHUNKS", self._chunks())
-        rows = " * ".join([form.batch.code(), *(f"padded_{axis.letter}" for axis in form.axes[:-1])])
-        programs = (
-            f"({rows}, triton.cdiv(padded_{last.letter}, {blocks[0]}), "
-            f"triton.cdiv({width.strip('()')}, {blocks[1]}))"
-        )
-        return kernel, programs, 4
+        return v
 
     def _pack_tile(self) -> tuple[int, int]:
         form, last = self.form, self.form.axes[-1]
@@ -241,19 +269,34 @@ class Packing:
             choices, key=lambda q: (waste[q][0] > 1.15 * min(w for w, _ in waste.values()), -q)
         ), columns
 
-    def _scale_of_image(self, kernel: Kernel) -> None:
-        form, line = self.form, kernel.body.line
+    def _scale_of_image(self, kernel: Kernel, pointers: dict[str, str]) -> None:
+        """Guess the exponent of an image's largest from a sample, with room above; or know it by now.
+
+        Every program of an image looks at the same few numbers, so all of them agree. A guess that was too
+        small shows when the largest of all is known: then (``AGAIN``) the loop runs once more, and otherwise
+        not at all.
+        """
+        form, body, line = self.form, kernel.body, kernel.body.line
+        count = product(form.x.shape[1:])
+        line(f"u = tl.arange(0, SAMPLE) * (({count} + SAMPLE - 1) // SAMPLE)")
+        reader = Reader(form.graph, form.group.nodes, body, {"u": f"(u < {count})"}, pointers=pointers)
+        index = unflat(loop_index("u", count), form.x.shape[1:])
+        v = reader.read(form.x.name, (loop_index("n", form.batch), *index))
+        v = body.let("size", f"tl.abs({v})")
+        guard = f" & (u < {count})" if form.computed(form.x) else ""
+        line(f'e = scale_exponent(tl.max(tl.where(({v} < float("inf")){guard}, {v}, 0.0), axis=0))')
         kernel.operands["largest_ptr"] = self._local("largest")
-        line("e = scale_exponent(tl.max(tl.load(largest_ptr + n * CHUNKS + tl.arange(0, CHUNKS)), axis=0))")
+        line("if AGAIN:")
+        line("    top = tl.max(tl.load(largest_ptr + n * CHUNKS + tl.arange(0, CHUNKS)), axis=0)")
+        line("    top_e = scale_exponent(top)")
+        line(f"    end = tl.where(top_e > e + {ROOM}, end, 0)")
+        line(f"    e = tl.maximum(e, top_e - {ROOM})")
+        line("else:")
+        line("    top = 0.0")
+        line(f"scale = power_of_two({141 - ROOM} - e)")
         kernel.operands["x_scale_ptr"] = self._local("x_scale")
-        first = ["(tl.program_id(1) == 0)", "(tl.program_id(2) == 0)"]
-        first += (
-            [f"(row % ({' * '.join(f'padded_{a.letter}' for a in form.axes[:-1])}) == 0)"]
-            if form.axes[1:]
-            else []
-        )
-        line(f"if {' & '.join(first)}:")
-        line("    tl.store(x_scale_ptr + n, power_of_two(e - 141))")
+        line("if tl.program_id(1) == 0:")
+        line(f"    tl.store(x_scale_ptr + n, power_of_two(e - {141 - ROOM}))")
 
     def _store_halves(self, kernel: Kernel, what: str, text: str, mask: str) -> None:
         line, source = kernel.body.line, self._local(what)
@@ -273,7 +316,7 @@ class Packing:
         form = self.form
         kernel = new_kernel(
             form,
-            self._local("pack_weight"),
+            f"{form.group.name}_pack_weight",
             "The weights as rows by tap and channel"
             + (", scaled by a power of two per output channel." if self.scaled else "."),
         )

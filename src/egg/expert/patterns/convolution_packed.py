@@ -17,8 +17,8 @@ from egg.expert.patterns.convolution_frame import (
     Tail,
     close_tile,
     finish,
+    finished,
     grid,
-    mentioned,
     new_kernel,
     open_tile,
 )
@@ -26,7 +26,6 @@ from egg.expert.patterns.convolution_grade import Grade
 from egg.expert.patterns.convolution_pack import Packing
 from egg.expert.patterns.convolution_tiles import packed_tile
 from egg.expert.patterns.product_text import Kernel, Knobs
-from egg.expert.scalar import imports_of
 from egg.expert.sizes import ONE, Size
 
 DOC = (
@@ -34,16 +33,19 @@ DOC = (
     "computed where the sums are."
 )
 
+SUMMARY = "the convolution as a product over packed operands, with what follows it in its epilogue"
+
 
 def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
     if grade.name == "ieee":
         raise Unfit("packed operands are for tensor cores")
     tail = Tail.of(form)
     knobs = Knobs(form.group.name, terms.settings)
-    tile = packed_tile(form, grade, terms.gpu)
+    tile = packed_tile(form, grade, terms.gpu, bool(tail.stages))
     meta = {
         "BLOCK_P": knobs.constant("BLOCK_P", tile.rows, (64, 128, 256), "output positions of a tile"),
-        "BLOCK_O": knobs.constant("BLOCK_O", tile.columns, tile.column_choices, "output channels of a tile"),
+        "BLOCK_O": tail.block_o
+        or knobs.constant("BLOCK_O", tile.columns, tile.column_choices, "output channels of a tile"),
         "BLOCK_K": knobs.constant("BLOCK_K", tile.depth, (), "channels and taps summed at once"),
     }
     packing = Packing(form, grade, knobs, meta["BLOCK_K"])
@@ -66,18 +68,11 @@ def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
     }
     call = (
         *packing.call(),
-        *tail.allocations(),
+        *tail.preparations(),
         *kernel.launch(grid(form, meta["BLOCK_P"], meta["BLOCK_O"]), options),
     )
     kernels = {**packing.kernels(), kernel.name: kernel.definition()}
-    return Part(
-        kernels=kernels,
-        call=call,
-        constants=knobs.constants(),
-        imports=imports_of("\n".join(kernels.values())),
-        sizes=mentioned(form, call),
-        summary="the convolution as a product over packed operands, with what follows it in its epilogue",
-    )
+    return finished(form, kernels, call, knobs, SUMMARY)
 
 
 def _rows(form: Form, kernel: Kernel) -> None:

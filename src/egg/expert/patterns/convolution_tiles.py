@@ -38,14 +38,17 @@ def power(value: int, low: int, high: int) -> int:
     return min(high, max(low, 1 << (max(value, 1) - 1).bit_length()))
 
 
-def packed_tile(form: Form, grade: Grade, gpu: Gpu) -> Tile:
-    """Large enough that operands are used often, small enough that every multiprocessor has work."""
+def packed_tile(form: Form, grade: Grade, gpu: Gpu, whole: bool = False) -> Tile:
+    """Large enough that operands are used often, small enough that every multiprocessor has work.
+
+    ``whole``: all output channels in one tile, since something is computed over them.
+    """
     split = grade.name == "fp32"
-    columns = power(form.outputs.value, 16, 128)
+    columns = power(form.outputs.value, 16, 256 if whole else 128)
     if form.outputs.value % 256 == 0 and not split:
         columns = 256
     blocks = -(-form.outputs.value // columns) * form.groups.value * form.phases
-    rows = 128
+    rows = 64 if whole and columns == 256 else 128
     while rows > 64 and -(-form.positions // rows) * blocks < gpu.sms:
         rows //= 2
     if form.uniform:
@@ -58,10 +61,10 @@ def packed_tile(form: Form, grade: Grade, gpu: Gpu) -> Tile:
     return Tile(rows, columns, depth, 8 if rows * columns >= 128 * 128 else 4, 3, choices)
 
 
-def direct_tile(form: Form, grade: Grade, gpu: Gpu) -> Tile:
+def direct_tile(form: Form, grade: Grade, gpu: Gpu, whole: bool = False) -> Tile:
     """Operands pass through registers, so tiles are smaller."""
-    columns = power(form.outputs.value, 16, 128 if form.pointwise else 64)
-    rows = 128 if -(-form.positions // 128) * form.phases >= gpu.sms else 64
+    columns = power(form.outputs.value, 16, 256 if whole else 128 if form.pointwise else 64)
+    rows = 128 if -(-form.positions // 128) * form.phases >= gpu.sms and columns < 256 else 64
     deep = form.inputs.value * form.most_taps
     depth = (
         16 if grade.name == "ieee" or deep <= 16 else 64 if form.pointwise and grade.name == "half" else 32
@@ -79,6 +82,6 @@ def packing_pays(form: Form, grade: Grade, gpu: Gpu) -> bool:
     packed = 2.0 * (2 if grade.name == "fp32" else 1) * form.x.elements.value
     moved = form.x.bytes + form.result.bytes
     direct = max(moved / memory, form.flops / (peak * (ROWS_SHARE if form.pointwise else GATHERED_SHARE)))
-    passes = form.x.bytes * (2 if grade.scales else 1) + packed
+    passes = form.x.bytes + packed
     product = max((packed + form.result.elements.value * size) / memory, form.flops / (peak * PACKED_SHARE))
-    return passes / memory + product + 3 * LAUNCH_S < direct
+    return passes / memory + product + 4 * LAUNCH_S < direct

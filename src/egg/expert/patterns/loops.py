@@ -19,6 +19,7 @@ from egg.expert.patterns.loops_domain import anchored, domain_of
 from egg.expert.patterns.loops_kernel import Kernel, part_name
 from egg.expert.patterns.loops_pointwise import only_views, pointwise_domain
 from egg.expert.patterns.loops_reader import overlap, window_of
+from egg.expert.patterns.loops_strips import strips_of
 from egg.expert.patterns.loops_tiles import constants_of, plan_of
 from egg.expert.patterns.loops_work import Plan, Work
 from egg.expert.scalar import cheap, imports_of
@@ -40,6 +41,9 @@ def write(graph: Graph, group: Group, terms: Terms) -> Part:
     if only_views(graph, group):
         raise Unfit("a view of what is in memory costs nothing outside of kernels")
     anchors = anchored(graph, group.nodes)
+    if not anchors.splits and (strips := strips_of(graph, group, terms)):
+        work, plan, kernel = strips
+        return _part(work, plan, [kernel])
     domain = domain_of(anchors.first) if anchors.splits else pointwise_domain(graph, group)
     work = Work(graph, group, domain, anchors)
     plan = plan_of(work, terms)
@@ -162,15 +166,17 @@ def _split(work: Work, plan: Plan) -> list[Kernel]:
         kernel.leave(work.gathered(level))
         kernels.append(kernel)
     full = [name for name in work.writes if work.is_full(name)]
-    last = Kernel(work, plan, f"{stem}_finish_kernel", "blocks" if full else "none")
+    last = Kernel(work, plan, f"{stem}_finish_kernel", "stretch" if full else "none")
     last.fetch(work.statistics.values())
     rows = [name for name in work.writes if name not in full]
-    for name in full or rows:
-        last.store(name)
+    if full:  # each program joins the states once and applies them to its share of the row
+        last.looped([], full)
     if full and rows:  # one program of each row writes what there is one of
-        with last.reader.only_if(f"{work.domain.names[2]}_block == 0"):
+        with last.reader.only_if("split == 0"):
             for name in rows:
                 last.store(name)
+    for name in () if full else rows:
+        last.store(name)
     return [*kernels, last]
 
 
@@ -271,7 +277,7 @@ def _launch(work: Work, kernel: Kernel, names: dict[str, str], constants: tuple[
 
 
 def _docstring(work: Work, plan: Plan, kernel: Kernel) -> str:
-    return f"{_what(work)}: {_why(work, plan, kernel.form)}."
+    return f"{_what(work)}: {_why(work, plan, kernel)}."
 
 
 def _what(work: Work) -> str:
@@ -288,16 +294,17 @@ def _word(node: Node) -> str:
     return f"{node.label} ({text})" if node.label and node.label != text else text
 
 
-def _why(work: Work, plan: Plan, form: str) -> str:
-    if form == "blocks" and plan.mode == "pointwise":
-        return "one pass, nothing in between goes through memory"
+def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
+    if kernel.form == "stretch" and kernel.outs:
+        return "joins the states that programs gathered of a row, and applies them"
     return {
         "whole": "whole rows stay in registers, so each element is read once",
         "looped": "a row passes by in blocks, too long to be kept",
-        "stretch": "each program gathers a stretch of a row, since there are few rows",
-        "blocks": "joins the stretches' results again and applies them",
-        "none": "joins the stretches' results",
-    }[form]
+        "stretch": "each program gathers a share of a row, since there are few rows",
+        "blocks": "one pass, nothing in between goes through memory",
+        "none": "joins the states that programs gathered of a row",
+        "strip": "programs walk down rows and keep those of their windows, so each is loaded once",
+    }[kernel.form]
 
 
 def _summary(work: Work, plan: Plan) -> str:

@@ -26,7 +26,8 @@ class Kernel:
     plan: Plan
     name: str
     form: str
-    """How it goes over a row: ``blocks`` (one per program), ``whole``, ``looped``, ``stretch``, ``none``."""
+    """How it goes over a row: ``blocks`` (one per program), ``whole``, ``looped``, ``stretch``, ``none``;
+    ``strip`` is a walk down rows."""
 
     def __post_init__(self) -> None:
         work, domain = self.work, self.work.domain
@@ -34,7 +35,7 @@ class Kernel:
         self.body = LoopBody(taken=set(taken))
         self.masks: dict[str, str] = {}
         self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
-        self.reader.outside = frozenset(domain.names[:2])
+        self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
         self.states: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, str] = {}
         self.parts: dict[str, str] = {}
@@ -69,8 +70,9 @@ class Kernel:
             found.append((outer, domain.outer_size.code()))
         if domain.kept_size != ONE:
             count = domain.kept_size.code()
-            found.append((f"{kept}_block", f"tl.cdiv({count}, BLOCK_X)") if self.plan.rows else (kept, count))
-        if self.form == "blocks":
+            blocks = self.plan.rows or self.form == "strip"
+            found.append((f"{kept}_block", f"tl.cdiv({count}, BLOCK_X)") if blocks else (kept, count))
+        if self.form in ("blocks", "strip"):
             found.append((f"{reduced}_block", f"tl.cdiv({domain.reduced_size.code()}, BLOCK_R)"))
         elif self.form == "stretch":
             found.append(("split", "SPLITS"))
@@ -103,24 +105,25 @@ class Kernel:
     def _columns(self) -> None:
         body, domain, reduced = self.body, self.work.domain, self.work.domain.names[2]
         size = domain.reduced_size.code()
+        lanes = "tl.arange(0, BLOCK_R)" + (".to(tl.int64)" if self.work.far_along else "")
         match self.form:
             case "blocks":
                 body.line(f"{reduced} = {self._vector(f'{reduced}_block * BLOCK_R + tl.arange(0, BLOCK_R)')}")
+            case "strip":
+                at = f"{reduced}_block * BLOCK_R + tl.arange(0, BLOCK_R)"
+                body.line(f"{reduced} = tl.minimum({at}, {size} - 1)")
+                body.line(f"first = {domain.names[1]}_block * BLOCK_X")
+                self.reader.outside |= {reduced, "first"}
             case "whole":
-                body.line(f"{reduced} = {self._vector('tl.arange(0, BLOCK_R)')}")
+                body.line(f"{reduced} = {self._vector(lanes)}")
             case "looped" | "stretch":
-                body.line(f"lane = {self._vector('tl.arange(0, BLOCK_R)')}")
+                body.line(f"lane = {self._vector(lanes)}")
             case _:
                 return
         if self.form in ("blocks", "whole"):
             self.reader.outside |= {reduced}
             if not self.plan.r_divides:
                 self._mask(reduced, f"{reduced} < {size}")
-        if self.form == "stretch":
-            body.taken |= {"stretch", "low", "high"}
-            body.line(f"stretch = tl.cdiv(tl.cdiv({size}, SPLITS), BLOCK_R) * BLOCK_R")
-            body.line("low = split * stretch")
-            body.line(f"high = tl.minimum(low + stretch, {size})")
 
     def _vector(self, text: str) -> str:
         if not self.plan.rows:
@@ -140,35 +143,42 @@ class Kernel:
             self.states[statistic.name] = statistic.at_once(self.body, self.tile, text, position, self.length)
 
     def looped(self, statistics: list[Statistic], stores: Iterable[str] = ()) -> None:
-        """One pass over the row, or over this program's stretch of it: gather, and store what can be."""
+        """One pass over the row, or over this program's share of it: gather, and store what can be.
+
+        Programs that share a row take its blocks in turn, so that at any time all of them read from one
+        region of memory, as a plain copy would. A pass over what was read before goes backwards: the cache
+        still holds the end of it.
+        """
         reduced, size = self.work.domain.names[2], self.work.domain.reduced_size.code()
-        low, high = ("low", "high") if self.form == "stretch" else ("0", size)
+        low, step = ("split * BLOCK_R", "SPLITS * BLOCK_R") if self.form == "stretch" else ("0", "BLOCK_R")
         plain = Tile(self.plan.rows)
         lanes = {s.name: s.start(self.body, plain, reduced) for s in statistics}
-        masked = not self.plan.r_divides or self.form == "stretch"
-        backwards = any(n.op == "scan" and n.get("reverse") for n in self.work.group.nodes)
-        head = f"for start in range({low}, {high}, BLOCK_R):"
+        scans = [node for node in self.work.group.nodes if node.op == "scan"]
+        again = self.work.depth > 0 and not statistics  # what was read last is still in the cache
+        backwards = any(node.get("reverse") for node in scans) if scans else again
+        head = f"for start in range({low}, {size}, {step}):"
         if backwards:
-            head = f"for block in range(tl.cdiv({size}, BLOCK_R)):"
+            head = f"for block in range(tl.cdiv({size}, {step})):"
         self.body.taken |= {"start", "block"}
         with self.reader.loop(head):
             if backwards:
-                self.body.line(f"start = (tl.cdiv({size}, BLOCK_R) - 1 - block) * BLOCK_R")
+                moved = f" + {low}" if low != "0" else ""
+                self.body.line(f"start = (tl.cdiv({size}, {step}) - 1 - block) * {_operand(step)}{moved}")
             self.body.line(f"{reduced} = start + lane")
-            if masked:
-                self.body.line(f"{reduced}_mask = {reduced} < {high}")
+            if not self.plan.r_divides or (backwards and low != "0"):
+                self.body.line(f"{reduced}_mask = {reduced} < {size}")
                 self.body.taken.add(f"{reduced}_mask")
                 self.masks[reduced] = f"{reduced}_mask"
             for statistic in statistics:
                 text = self._element(statistic)
-                turn = "start // BLOCK_R" if low == "0" else f"(start - {low}) // BLOCK_R"
+                turn = f"start // {_operand(step)}"
                 statistic.take(self.body, self.tile, lanes[statistic.name], text, reduced, turn)
             for name in stores:
                 self.store(name)
         self.masks.pop(reduced, None)
         for statistic in statistics:
-            left = f"{_operand(size)}" if low == "0" else "tl.maximum(high - low, 0)"
-            count = f"((tl.maximum({left} - lane, 0) + BLOCK_R - 1) // BLOCK_R).to(tl.float32)"
+            left = f"{_operand(size)} - lane" if low == "0" else f"{_operand(size)} - {low} - lane"
+            count = f"((tl.maximum({left}, 0) + {step} - 1) // {_operand(step)}).to(tl.float32)"
             if statistic.kind == "moments":
                 count = self.body.let("count", f"tl.broadcast_to({count}, {plain.shape})")
             self.states[statistic.name] = statistic.joined(self.body, plain, lanes[statistic.name], count)

@@ -9,10 +9,11 @@ channel's bias) is read in front of the loop, once.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product as combinations
+from math import prod
 from typing import Any
 
 from egg.expert.graph import Graph, Node, Value
@@ -130,33 +131,50 @@ class LoopReader(Reader):
     # -- windows -----------------------------------------------------------------------------------
 
     def _pool(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
-        source = self.graph.value(str(node.inputs[0]))
         window = window_of(self.graph, node)
         if node["fn"] not in ("max", "avg"):
             raise Unfit(f"no kernel for {node['fn']} pooling")
         index = (*index[: -window.rank], *self._named_places(node, index[-window.rank :]))
-        start = [
-            at * stride - padding
-            for at, stride, padding in zip(index[-window.rank :], window.stride, window.padding, strict=True)
-        ]
-        taps = 1
-        for size in window.kernel:
-            taps *= size
-        lead = index[: -window.rank]
-        neutral = 'float("-inf")' if node["fn"] == "max" else "0.0"
-        stem = node.label or f"{node['fn']}_pool"
-        if taps <= UNROLLED:
-            total, met = self.body.name(stem), False
-            for offsets in combinations(*(range(size) for size in window.kernel)):
-                at = tuple(s + o * d for s, o, d in zip(start, offsets, window.dilation, strict=True))
-                tap = self._tap(source, (*lead, *at), guards, neutral)
-                self.body.line(f"{total} = {_joined(node['fn'], total, tap) if met else tap}")
-                met = True
+        if window.taps <= UNROLLED:
+            offsets = combinations(*(range(size) for size in window.kernel))
+            total = self.joined_taps(node, window, index, offsets, guards=guards)
         else:
-            total = self._looped_window(node, source, (lead, start, window), guards, neutral)
+            where = (index[: -window.rank], _start(window, index), window)
+            source = self.graph.value(str(node.inputs[0]))
+            total = self._looped_window(node, source, where, guards, _neutral(node))
+        return self._averaged(node, window, index, total)
+
+    def joined_taps(
+        self, node: Node, window: Window, index: Index, offsets: Iterable[tuple[int, ...]],
+        stem: str = "", guards: tuple[str, ...] = (),
+    ) -> str:  # fmt: skip
+        """Taps of the window at an index of the result, joined, under a name."""
+        source, total = self.graph.value(str(node.inputs[0])), ""
+        index = (*index[: -window.rank], *self._named_places(node, index[-window.rank :]))
+        start = _start(window, index)
+        for offset in offsets:
+            at = tuple(s + o * d for s, o, d in zip(start, offset, window.dilation, strict=True))
+            tap = self._tap(source, (*index[: -window.rank], *at), guards, _neutral(node))
+            if total:
+                self.body.line(f"{total} = {_joined(node['fn'], total, tap)}")
+            else:
+                total = self.body.let(stem or node.label or f"{node['fn']}_pool", tap)
+        return total
+
+    def joined_window(self, node: Node, window: Window, index: Index, lines: list[str]) -> str:
+        """The result at an index, from the rows of its window."""
+        total = self.body.let(node.label or f"{node['fn']}_pool", lines[0])
+        for line in lines[1:]:
+            self.body.line(f"{total} = {_joined(node['fn'], total, line)}")
+        index = (*index[: -window.rank], *self._named_places(node, index[-window.rank :]))
+        return self._averaged(node, window, index, total)
+
+    def _averaged(self, node: Node, window: Window, index: Index, total: str) -> str:
         if node["fn"] == "max":
             return total
-        return self.body.let(stem, f"{total} / {self._divisor(node, source, start, window, taps)}")
+        source = self.graph.value(str(node.inputs[0]))
+        divisor = self._divisor(node, source, _start(window, index), window)
+        return self.body.let(node.label or f"{node['fn']}_pool", f"{total} / {divisor}")
 
     def _named_places(self, node: Node, index: Index) -> Index:
         """Coordinates that every tap computes with, under names of their own."""
@@ -211,10 +229,18 @@ class LoopReader(Reader):
         inside = tuple(
             guard for at, size in zip(index, source.shape, strict=True) for guard in _within(at, size)
         )
+        held = source.name in self._producers or source.name in self.bound or source.name in self.hooks
+        if inside and not held:  # the load itself puts the neutral element in
+            key = (source.name, index, (*guards, *inside, neutral))
+            if key not in self._known:
+                self.other = neutral
+                self._known[key] = self._load(source, index, (*guards, *inside))
+                self.other = "0"
+            return self._known[key]
         text = self.read(source.name, index, (*guards, *inside))
         return f"tl.where({' & '.join(inside)}, {text}, {neutral})" if inside else text
 
-    def _divisor(self, node: Node, source: Value, start: list[Expr], window: Window, taps: int) -> str:
+    def _divisor(self, node: Node, source: Value, start: list[Expr], window: Window) -> str:
         """How many taps count: all, or those on the operand (and, where asked, on its padding)."""
         if node.get("divisor"):
             return repr(node["divisor"])
@@ -291,6 +317,10 @@ class Window:
     def rank(self) -> int:
         return len(self.kernel)
 
+    @property
+    def taps(self) -> int:
+        return prod(self.kernel)
+
 
 def window_of(graph: Graph, node: Node) -> Window:
     """An adaptive pool is an ordinary one where the sizes divide."""
@@ -323,6 +353,16 @@ def _plain(size: Size | int | None) -> int:
 def _within(at: Expr, size: Size) -> tuple[str, ...]:
     guards = (f"({at} >= 0)",) if at.may_be_negative() else ()
     return guards if at.below(size) else (*guards, f"({at} < {size})")
+
+
+def _start(window: Window, index: Index) -> list[Expr]:
+    """Where the window of a result's element begins."""
+    places = zip(index[-window.rank :], window.stride, window.padding, strict=True)
+    return [at * stride - padding for at, stride, padding in places]
+
+
+def _neutral(node: Node) -> str:
+    return 'float("-inf")' if node["fn"] == "max" else "0.0"
 
 
 def _joined(fn: str, total: str, tap: str) -> str:

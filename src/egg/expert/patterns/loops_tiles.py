@@ -18,7 +18,7 @@ from egg.expert.patterns.loops_work import Plan, Work
 from egg.expert.sizes import ONE, Size
 
 RESIDENT = 16384
-"""Elements of a tile that still fit into registers."""
+"""Elements of a tile that still fit into registers; twice as many of a single row of a single operand."""
 PER_SM = 4
 """Programs per multiprocessor that keep memory busy."""
 WAVES = 2
@@ -76,13 +76,21 @@ def _ruled(work: Work, terms: Terms) -> Plan:
     length = domain.reduced_size.value
     scans = any(node.op == "scan" for node in work.group.nodes)
     plan = _in_mode(work, terms, "resident")
-    if plan.block_x * plan.block_r > RESIDENT or (_single_pass(work) and length > 4096):
+    if plan.block_x * plan.block_r > _held(work) or (_single_pass(work) and length > 4096):
         plan = _in_mode(work, terms, "looped")
     programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
     enough = length >= LEAST_SPLIT or (length >= 256 and rows * length >= 2**20)
     if programs < least and enough and not scans:
         return _in_mode(work, terms, "split")
     return plan
+
+
+def _held(work: Work) -> int:
+    """Elements that a program can keep."""
+    domain = work.domain
+    whole = domain.outer_size.value * domain.kept_size.value * domain.reduced_size.value
+    operands = [n for n in work.group.reads(work.graph) if work.graph.value(n).elements.value * 2 > whole]
+    return 2 * RESIDENT if len(operands) == 1 and domain.names[1] != "col" else RESIDENT
 
 
 def _single_pass(work: Work) -> bool:
@@ -105,17 +113,19 @@ def _in_mode(work: Work, terms: Terms, mode: str) -> Plan:
                 block_x //= 2
         return Plan("resident", block_x, block_r, _warps(block_x * block_r))
     if inner:
-        block_x = min(power_of_two(kept), 64)
+        block_x = min(power_of_two(kept), 256)
         block_r = min(power_of_two(length), max(2048 // block_x, 8))
         if mode == "looped":
-            while block_x > 32 and domain.outer_size.value * kept // block_x < wanted:
+            while block_x > 32 and domain.outer_size.value * kept // block_x < 2 * wanted:
                 block_x //= 2
     else:
         block_x, block_r = 1, min(power_of_two(length), 4096 if length >= 16384 else 1024)
-    plan = Plan(mode, block_x, block_r, _warps(block_x * block_r))
+        if mode == "looped" and length >= 16384 and not _single_pass(work):
+            block_r = 8192  # fewer rows at once: more of each is still in the cache for the second pass
+    plan = Plan(mode, block_x, block_r, 16 if block_r == 8192 else _warps(block_x * block_r))
     if mode == "split":
         programs = domain.outer_size.value * -(-kept // block_x)
-        splits = _below(max(1, 2 * wanted // max(programs, 1)))
+        splits = power_of_two(max(1, wanted * 3 // 4 // max(programs, 1)))  # all of them run at once
         most = power_of_two(max(1, length // (2 * block_r)))
         plan = replace(plan, splits=max(2, min(splits, most, MOST_SPLITS)))
     return plan

@@ -10,10 +10,11 @@ from egg.expert.index import Index
 from egg.expert.parts import Group
 from egg.expert.patterns.loops_domain import Anchored, Domain, place, places
 from egg.expert.patterns.loops_statistics import Statistic, statistic_of
-from egg.expert.sizes import ONE
+from egg.expert.sizes import ONE, product
 
-FAR = 2**31
-"""From so many elements on, positions do not fit into 32 bits."""
+FAR = 2**31 - 2**24
+"""From so many elements on, positions do not fit into 32 bits: neither do those that a loop looks at last,
+beyond the end by all programs' blocks."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Plan:
     """How a group is laid out: by rule or from outside, see :mod:`egg.expert.patterns.loops_tiles`."""
 
     mode: str
-    """``pointwise`` (no row is needed as a whole), ``resident``, ``looped`` or ``split``."""
+    """``pointwise`` (no row is needed as a whole), ``strips`` (of a pool), ``resident``, ``looped`` or
+    ``split``."""
     block_x: int
     """Rows per program; with one row the tile is a vector."""
     block_r: int
@@ -34,7 +36,7 @@ class Plan:
 
     @property
     def rows(self) -> bool:
-        return self.block_x > 1
+        return self.block_x > 1 and self.mode != "strips"
 
 
 @dataclass(frozen=True)
@@ -120,3 +122,15 @@ class Work:
     def far(self) -> bool:
         names = {*self.group.reads(self.graph), *self.writes}
         return any(self.graph.value(name).elements.value >= FAR for name in names)
+
+    @cached_property
+    def far_along(self) -> bool:
+        """Whether steps along a row alone can lead that far: then lanes count in 64 bits, too."""
+        if not self.far:
+            return False
+        split = self.domain.main
+        first = min(split.reduced_dims, default=0)
+        together = split.reduced_dims == tuple(range(first, first + len(split.reduced_dims)))
+        names = (*self.group.reads(self.graph), *self.writes)
+        plain = together and all(self.graph.value(name).contiguous for name in names)
+        return not plain or product(split.shape[first:]).value >= FAR

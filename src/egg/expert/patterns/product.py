@@ -5,9 +5,9 @@ read as it lies, or streamed where one side is a vector; in one pass or in parts
 What the tail needs decides on the tile: whole rows, whole groups of columns, or nothing.
 
 Settings: ``grade`` (``fp32``, ``tf32x3``, ``ieee``, ``tf32``, ``half``), ``mode`` (``vector`` or ``tiles``),
-``packing``, ``descriptors``, ``spread`` (a reduction of rows is put together from tiles), and the constants
-``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, ``SPLIT_K``,
-``NUM_WARPS``, ``NUM_STAGES``, ``ROWS``.
+``packing``, ``descriptors``, ``walk`` (few programs walk over all tiles), ``spread`` (a reduction of rows is
+put together from tiles), and the constants ``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, ``SPLIT_K``,
+``NUM_WARPS``, ``NUM_STAGES``, ``ROWS``, ``PROGRAMS``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from egg.expert.patterns.product_pack import Packed, pack, padded_name
 from egg.expert.patterns.product_problem import Problem
 from egg.expert.patterns.product_rules import Wants, Way, by_warp_group, choose, stream
 from egg.expert.patterns.product_tail import Frame, Tail
-from egg.expert.patterns.product_text import Kernel, Knobs, allocation, size_names, words
+from egg.expert.patterns.product_text import Kernel, Knobs, allocation
 from egg.expert.patterns.product_vector import Stream
 from egg.expert.reader import Reader
 from egg.expert.scalar import imports_of
@@ -84,16 +84,15 @@ class _Writer:
         else:
             self._tiles(way, spread)
         outputs = [allocation(self.graph.value(name), self.device) for name in self.writes]
-        call = (*outputs, *self.call)
-        mentioned = words("\n".join(call)) & size_names(self.graph)
+        host = self.problem.host.function((*outputs, *self.call), f"The {self._summary(way)}.")
         imports = (*self.imports, *imports_of("\n".join(self.kernels.values())))
         return Part(
             kernels=self.kernels,
-            call=call,
+            call=(host.call,),
             constants=self.knobs.constants(),
-            helpers=self.helpers,
+            helpers={**self.helpers, host.name: host.text},
             imports=imports,
-            sizes=tuple(sorted(mentioned)),
+            sizes=host.sizes,
             summary=self._summary(way),
         )
 
@@ -103,11 +102,11 @@ class _Writer:
         """The cheapest way, and the reduction whose rows are put together by a second kernel, if any."""
         problem, followed = self.problem, self.followed
         least = self.groups.slots if self.groups is not None else 1
-        plain = choose(problem, self.terms, Wants(least_columns=least))
+        short = not followed.stages  # nothing but the store behind a tile
+        plain = choose(problem, self.terms, Wants(least_columns=least, may_walk=short))
         if not followed.needs_rows or plain.mode == "vector":
             return plain, None
-        short = problem.columns.value <= LONGEST_ROW
-        if plain.tiles.split > 1 and short:
+        if plain.tiles.split > 1 and problem.columns.value <= LONGEST_ROW:
             return plain, None
         found: list[tuple[Way, Stage | None]] = []
         if not self.terms.settings.get("spread"):
@@ -147,11 +146,11 @@ class _Writer:
         split = tiles.split > 1
         whole = self.followed.needs_rows and spread is None and not split
         constants = self._tile_constants(way, whole)
-        kernel = Kernel(self.group.name, self._doc(way), self.graph, meta=constants)
+        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, meta=constants)
         kernel.fixed = frozenset(s.name for size in (problem.depth, problem.columns) for s in size.factors)
         packed = self._packed(way, constants) if way.mode == "packed" else (None, None)
         plain = not whole and self.groups is None and spread is None
-        turned = plain and way.mode == "direct" and tiles.m < 64 <= tiles.n
+        turned = plain and way.mode == "direct" and way.grade != "fp32" and tiles.m < 64 <= tiles.n
         groups = None if split else self.groups
         main = Main(
             problem,
@@ -161,10 +160,10 @@ class _Writer:
             turned,
             *packed,
             descriptors=self._descriptors(way),
+            walking=way.walks,
             groups=groups,
         )
         main.place()
-        main.span()
         main.loop()
         frame, masks = main.frame()
         reader = Reader(self.graph, self.group.nodes, kernel.body, masks)
@@ -173,13 +172,15 @@ class _Writer:
         grid = f"triton.cdiv({problem.rows}, {blocks[0]}) * triton.cdiv({columns}, {blocks[1]})"
         grid = grid if problem.batch == ONE else f"{problem.batch} * {grid}"
         second: Second | None = None
+        count = problem.host.local("tiles")
+        self.call.append(f"{count} = {grid}")
         if split:
             store_part(problem, kernel, frame, masks, main.batch)
             second = self._join(constants["SPLIT_K"])
-            grid = f"({grid}, {constants['SPLIT_K']})"
+            grid = f"({count}, {constants['SPLIT_K']})"
         else:
             second = self._tail(kernel, reader, frame, main, spread, constants)
-            grid = f"({grid},)"
+            grid = f"(min({count}, {self._programs(way)}),)" if way.walks else f"({count},)"
         kernel.add_pointers(reader.pointers)
         self.helpers |= main.helpers
         self._launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
@@ -231,7 +232,7 @@ class _Writer:
         ms = tuple(m for m in (tiles.m // 2, tiles.m) if m >= 64)
         made = {"BLOCK_M": knobs.constant("BLOCK_M", tiles.m, ms if len(ms) > 1 else ())}
         if whole:
-            name = f"{self.group.name}_block_n"
+            name = self.problem.host.local("block_n")
             self.call.append(f"{name} = max(16, triton.next_power_of_2({problem.columns}))  # whole rows")
             made["BLOCK_N"] = name
         else:
@@ -245,11 +246,17 @@ class _Writer:
         self._stages = knobs.constant("NUM_STAGES", tiles.stages)
         return made
 
+    def _programs(self, way: Way) -> str:
+        """How many programs walk over the tiles."""
+        room = way.tiles.room(2 if way.grade == "tf32" else 4)
+        each = max(1, self.terms.gpu.shared_per_block // room)
+        return self.knobs.constant("PROGRAMS", each * self.terms.gpu.sms, why="all that run at once")
+
     def _wide_enough(self, block: str) -> str:
         """A tile holds whole groups of columns, however wide they are at another size."""
         if self.groups is None:
             return block
-        name = f"{self.group.name}_block_n"
+        name = self.problem.host.local("block_n")
         self.call.append(f"{name} = max({block}, {self.groups.widest})  # whole groups of columns")
         return name
 
@@ -287,7 +294,7 @@ class _Writer:
         if "SPLIT_K" in self.terms.settings:
             tiles = replace(tiles, split=int(self.terms.settings["SPLIT_K"]))
         split = tiles.split > 1 or bool(stages)
-        kernel = Kernel(self.group.name, self._doc(way), self.graph)
+        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph)
         kernel.fixed = frozenset(s.name for s in problem.depth.factors)
         body = Stream(problem, kernel, split)
         rows = self.knobs.constant("ROWS", tiles.m, _around(tiles.m, 1, 128))
@@ -348,7 +355,8 @@ class _Writer:
             "packed": "from packed operands: three fp16 products per block give fp32 accuracy"
             if way.grade == "fp32"
             else "from packed fp16 operands",
-            "direct": "from the operands as they lie",
+            "direct": "from the operands as they lie"
+            + (", split into fp16 halves in registers: fp32 accuracy" if way.grade == "fp32" else ""),
             "vector": "in one pass over the larger operand",
         }[way.mode]
         tail = self._tail_words()

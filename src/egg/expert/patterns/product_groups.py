@@ -43,12 +43,13 @@ class Groups:
         """Of a group, at the program's own size."""
         return power_of_two(self.problem.columns.value // self.count.value)
 
-    # -- in forward --------------------------------------------------------------------------------
+    # -- on the host -------------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, str]:
-        """What ``forward`` calls a group's width and its slots."""
-        return f"{self.problem.group.name}_group_width", f"{self.problem.group.name}_group_slots"
+        """What the host calls a group's width and its slots."""
+        local = self.problem.host.local
+        return local("group_width"), local("group_slots")
 
     def call(self) -> list[str]:
         width, slots = self.names
@@ -73,7 +74,7 @@ class Groups:
 
     @property
     def widest(self) -> str:
-        """What a tile must at least hold, as ``forward`` says it."""
+        """What a tile must at least hold, as the host says it."""
         return self.names[0] if self.even else self.names[1]
 
     # -- in kernels --------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def store_part(problem: Problem, kernel: Kernel, frame: Frame, masks: dict[str, 
 
 
 def parts_name(problem: Problem) -> str:
-    return f"{problem.group.name}_parts"
+    return problem.host.local("parts")
 
 
 def joined(
@@ -116,7 +116,7 @@ def joined(
 
 
 def partials_name(problem: Problem) -> str:
-    return f"{problem.group.name}_partials"
+    return problem.host.local("partials")
 
 
 def store_partial(problem: Problem, kernel: Kernel, tail: Tail, stage: Stage, batch: str) -> int:

@@ -3,8 +3,12 @@
 Three loops share one frame. *Packed* operands come as fp16 tiles with the summed dimension contiguous; with
 high and low halves a block is ``low*high + high*low + high*high``, summed from zero on the tensor cores and
 added to the running total in ordinary fp32, because Hopper's tensor cores truncate when they accumulate.
-*Direct* operands are read where they lie, through whatever stands before the product. Programs walk over the
-tiles in bands of GROUP_M rows of tiles, so that those running together share operands in L2.
+*Direct* operands are read where they lie, through whatever stands before the product; for fp32 accuracy each
+tile is split into such halves in registers, with scales of its own that are undone block by block.
+
+Programs take tiles in bands of GROUP_M rows of tiles, so that those running together share operands in L2.
+Where a tile is one step of work and much to store, as many programs as run at once walk over all tiles, so
+that the loads of one tile run while the one before is on its way to memory.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from egg.expert.patterns.product_pack import Packed
 from egg.expert.patterns.product_problem import Problem
 from egg.expert.patterns.product_tail import Frame
 from egg.expert.patterns.product_text import DTYPES, Kernel, is_large, part_span
+from egg.expert.patterns.product_triangles import cut
 from egg.expert.reader import Reader, address
 from egg.expert.sizes import ONE
 
@@ -26,6 +31,20 @@ def round_tf32(value):
     """To the nearest of TF32's numbers: tensor cores would cut the low bits off, always towards zero."""
     bits = (value.to(tl.int32, bitcast=True) + 0x1000) & -8192
     return tl.where(value == value, bits.to(tl.float32, bitcast=True), value)'''
+
+
+HALVES = '''@triton.jit
+def fp16_halves(tile, axis: tl.constexpr):
+    """A tile scaled along the summed axis by powers of two, as fp16 high and low halves with 22 bits
+    together, and what undoes the scale.
+    """
+    largest = tl.max(tl.abs(tile), axis=axis, keep_dims=True)
+    exponent = (largest.to(tl.int32, bitcast=True) >> 23) & 255
+    exponent = tl.minimum(tl.maximum(exponent, 9), 254)  # both scales stay normal numbers
+    scaled = tile * ((262 - exponent) << 23).to(tl.float32, bitcast=True)
+    high_half = scaled.to(tl.float16)
+    low_half = (scaled - high_half.to(tl.float32)).to(tl.float16)
+    return high_half, low_half, ((exponent - 8) << 23).to(tl.float32, bitcast=True)'''
 
 
 @dataclass
@@ -40,6 +59,8 @@ class Main:
     left: Packed | None = None
     right: Packed | None = None
     descriptors: bool = False
+    walking: bool = False
+    """Few programs walk over all tiles: the loads of one run while the one before is stored."""
     groups: Groups | None = None
     """Groups of columns that the tail needs whole."""
     helpers: dict[str, str] = field(default_factory=dict)
@@ -66,10 +87,15 @@ class Main:
     def place(self) -> None:
         """Which tile this program computes, and which part of the summed dimension."""
         line, problem = self.kernel.body.line, self.problem
-        line("pid = tl.program_id(0)")
+        if not self.walking:
+            line("pid = tl.program_id(0)")
         line(f"tiles_m = tl.cdiv({problem.rows}, BLOCK_M)")
         columns = self.groups.all_slots(True) if self.groups is not None else problem.columns.code()
         line(f"tiles_n = tl.cdiv({columns}, BLOCK_N)")
+        if self.walking:
+            self.span()
+            line("for pid in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):")
+            self.kernel.body.indent += 1
         if problem.batch != ONE:
             cast = ".to(tl.int64)" if self.wide else ""
             line(f"{self.batch} = (pid // (tiles_m * tiles_n)){cast}")
@@ -78,6 +104,8 @@ class Main:
         line("band = tl.minimum(tiles_m - band_start, GROUP_M)")
         line("tile_m = band_start + pid % (GROUP_M * tiles_n) % band")
         line("tile_n = pid % (GROUP_M * tiles_n) // band")
+        if not self.walking:
+            self.span()
 
     def span(self) -> None:
         """From where to where this program sums."""
@@ -91,58 +119,11 @@ class Main:
             line("k_low = part * part_span")
             line(f"k_high = tl.minimum(k_low + part_span, {self._high})")
             self._low, self._high = "k_low", "k_high"
-        else:
-            self._triangles()
-
-    def _triangles(self) -> None:
-        """Blocks that a triangle makes zero are left out."""
-        problem = self.problem
-        batch, row, column, k = (
-            loop_index(name, size)
-            for name, size in (
-                (self.batch, problem.batch), (self.row, problem.rows),
-                (self.column, problem.columns), (self.left_k, problem.depth),
-            )
-        )  # fmt: skip
-        left = problem.triangle(problem.left.name, problem.left_index(batch, row, k))
-        right = problem.triangle(problem.right.name, problem.right_index(batch, k, column))
-        lows, highs = [], []
-        for found, other, tile, block in (
-            (left, row, "tile_m", "BLOCK_M"),
-            (right, column, "tile_n", "BLOCK_N"),
-        ):
-            if found is None or {found[0], found[1]} != {other, k}:
-                continue
-            at_row, _, upper, diagonal = found
-            begins = at_row == other
-            if begins == upper:
-                lows.append(f"{tile} * {block} {'+' if begins else '-'} {_operand(diagonal)}")
-            else:
-                highs.append(f"({tile} + 1) * {block} {'+' if begins else '-'} {_operand(diagonal)}")
-        line = self.kernel.body.line
-        if lows:
-            line(f"k_low = {_nested('maximum', ['0', *lows])} // BLOCK_K * BLOCK_K")
-            self._low = "k_low"
-        if highs:
-            line(f"k_high = {_nested('minimum', [self._high, *highs])}")
-            self._high = "k_high"
-        self._outside(row, column)
-
-    def _outside(self, row: Expr, column: Expr) -> None:
-        """A tile that the tail cuts away is not computed: its sum is over nothing."""
-        problem = self.problem
-        readers = problem.graph.consumers[problem.result.name]
-        if len(readers) != 1 or readers[0].op != "triangle" or readers[0] not in problem.group.nodes:
-            return
-        if problem.result.name in problem.graph.results or problem.rows != problem.result.shape[-2]:
-            return
-        upper, diagonal = bool(readers[0]["upper"]), str(readers[0]["diagonal"])
-        if upper:
-            empty = f"(tile_n + 1) * BLOCK_N - 1 - tile_m * BLOCK_M < {diagonal}"
-        else:
-            empty = f"tile_n * BLOCK_N - (tile_m + 1) * BLOCK_M + 1 > {diagonal}"
-        self.kernel.body.line(f"k_high = tl.where({empty}, 0, {self._high})  # cut away: nothing to sum")
-        self._high = "k_high"
+        elif not self.walking:
+            batch, row, column = self._loops
+            k = loop_index(self.left_k, self.problem.depth)
+            body = self.kernel.body
+            self._low, self._high = cut(self.problem, body, (batch, row, column, k), self._low, self._high)
 
     # -- loops -------------------------------------------------------------------------------------
 
@@ -153,8 +134,11 @@ class Main:
             self._packed_rows(self.left, self.right)
         else:
             self._direct_rows()
+        if self.walking:
+            self._tile_indices()
         body.line(f"total = tl.zeros({shape}, tl.float32)")
-        body.line(f"for k_start in range({self._low}, {self._high}, BLOCK_K):")
+        steps = "tl.static_range" if self.walking else "range"
+        body.line(f"for k_start in {steps}({self._low}, {self._high}, BLOCK_K):")
         body.indent += 1
         if self.left is not None and self.right is not None:
             self._packed_block()
@@ -287,6 +271,9 @@ class Main:
         left = self._operand_tile(reader, problem.left, "left_tile", (self.left_k, self.left_row))
         right = self._operand_tile(reader, problem.right, "right_tile", (self.right_k, self.right_column))
         self.kernel.add_pointers(reader.pointers)
+        if self.grade == "fp32":
+            self._split_block()
+            return
         left = f"{left}.T" if self._left_turned else left
         right = f"{right}.T" if self._right_turned else right
         if self.turned:
@@ -294,6 +281,20 @@ class Main:
         words = {"tf32x3": ', input_precision="tf32x3"', "ieee": ', input_precision="ieee"'}
         words |= {"tf32": ', input_precision="tf32"'}
         body.line(f"total = tl.dot({left}, {right}, total{words.get(self.grade, '')})")
+
+    def _split_block(self) -> None:
+        """Three fp16 products of the tiles in registers; the scales of this block are undone at once."""
+        self.helpers["fp16_halves"] = HALVES
+        line = self.kernel.body.line
+        turned = {"left": self._left_turned, "right": self._right_turned}
+        for side, inner in (("left", 1), ("right", 0)):
+            axis = 1 - inner if turned[side] else inner
+            line(f"{side}_high, {side}_low, {side}_scale = fp16_halves({side}_tile, {axis})")
+        left, right = (f"{side}_{{}}{'.T' if turned[side] else ''}" for side in ("left", "right"))
+        line(f"part_sum = tl.dot({left.format('low')}, {right.format('high')})")
+        line(f"part_sum = tl.dot({left.format('high')}, {right.format('low')}, part_sum)")
+        line(f"part_sum = tl.dot({left.format('high')}, {right.format('high')}, part_sum)")
+        line(f"total += part_sum * {left.format('scale')} * {right.format('scale')}")
 
     def _operand_tile(self, reader: Reader, operand: Value, name: str, symbols: tuple[str, str]) -> str:
         """A tile of an operand in the type the tensor cores take it in; zero beyond the summed dimension."""
@@ -320,52 +321,53 @@ class Main:
 
     def frame(self) -> tuple[Frame, dict[str, str]]:
         """Indices of the finished tile, and their masks; scales of packed operands are undone."""
+        problem = self.problem
+        if not self.walking:
+            self._tile_indices()
+        if self.left is not None:
+            self.kernel.body.line("total *= left_scale")
+            self.kernel.body.line("total *= right_scale")
+        index = problem.result_index(*self._loops)
+        return Frame(*self._loops[1:], index, 0 if self.turned else 1), self._masks
+
+    @property
+    def _loops(self) -> tuple[Expr, Expr, Expr]:
+        problem = self.problem
+        return (
+            loop_index(self.batch, problem.batch),
+            loop_index(self.row, problem.rows),
+            loop_index(self.column, problem.columns),
+        )
+
+    @property
+    def _masks(self) -> dict[str, str]:
+        problem = self.problem
+        inside = f"({self.column} < {problem.columns})"
+        return {
+            self.row: f"({self.row} < {problem.rows})",
+            self.column: inside if self.groups is None else self.groups.mask(self.column, self.slot),
+        }
+
+    def _tile_indices(self) -> None:
+        """Lines for the tile's rows and columns, and for the scales that its operands were packed with."""
         problem, line = self.problem, self.kernel.body.line
         cast = ".to(tl.int64)" if self.wide else ""
         across, down = ("[None, :]", "[:, None]") if self.turned else ("[:, None]", "[None, :]")
         line(f"{self.row} = (tile_m * BLOCK_M + tl.arange(0, BLOCK_M)){cast}{across}")
         for text in self._column_lines(self.column, self.slot, down):
             line(text)
-        masks = {
-            self.row: f"({self.row} < {problem.rows})",
-            self.column: f"({self.column} < {problem.columns})"
-            if self.groups is None
-            else self.groups.mask(self.column, self.slot),
-        }
-        batch, row, column = (
-            loop_index(self.batch, problem.batch),
-            loop_index(self.row, problem.rows),
-            loop_index(self.column, problem.columns),
-        )
-        if self.left is not None and self.right is not None:
-            self._unscale(self.left, self.right, batch, row, column, masks)
-        axis = 0 if self.turned else 1
-        return Frame(row, column, problem.result_index(batch, row, column), axis), masks
-
-    def _unscale(
-        self, left: Packed, right: Packed, batch: Expr, row: Expr, column: Expr, masks: dict[str, str]
-    ) -> None:
-        problem, line = self.problem, self.kernel.body.line
-        for packed, operand, at, size, symbol in (
-            (left, problem.left, row, problem.rows, self.row),
-            (right, problem.right, column, problem.columns, self.column),
+        batch, row, column = self._loops
+        for side, packed, operand, at, size, symbol in (
+            ("left", self.left, problem.left, row, problem.rows, self.row),
+            ("right", self.right, problem.right, column, problem.columns, self.column),
         ):
-            side = "left" if packed is left else "right"
+            if packed is None:
+                continue
             whole = problem.operand_batch(operand, batch) * size + at
             part = f"part * ({packed.rows}) + " if self.split else ""
             self.kernel.operands[f"{side}_scales_ptr"] = packed.scales
-            line(f"total *= tl.load({side}_scales_ptr + {part}{whole}, mask={masks[symbol]}, other=0.0)")
-
-
-def _operand(text: str) -> str:
-    return text if text.isidentifier() or text.isdigit() else f"({text})"
-
-
-def _nested(fn: str, items: list[str]) -> str:
-    text = items[0]
-    for item in items[1:]:
-        text = f"tl.{fn}({text}, {item})"
-    return text
+            where = f"{side}_scales_ptr + {part}{whole}"
+            line(f"{side}_scale = tl.load({where}, mask={self._masks[symbol]}, other=0.0)")
 
 
 def _plus(start: Expr, text: str) -> str:

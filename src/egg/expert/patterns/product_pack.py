@@ -57,11 +57,11 @@ def pack(problem: Problem, side: str, low_halves: bool, constants: dict[str, str
         kernel.meta["WIDTH"] = f"triton.next_power_of_2({padded})"
         writer.whole()
     else:
-        kernel.meta["WIDTH"] = str(4096 // block) if along else "1024"
+        kernel.meta["WIDTH"] = "512" if along else "1024"  # enough in flight, though programs are few
         writer.in_pieces()
     kernel.add_pointers(writer.reader.pointers)
     kernel.fixed = frozenset(symbol.name for symbol in depth.factors)
-    packed, scales = f"{problem.group.name}_{side}", f"{problem.group.name}_{side}_scales"
+    packed, scales = (problem.host.local(f"{side}_{what}") for what in ("halves", "scales"))
     kernel.results |= {"packed_ptr": packed, "scales_ptr": scales}
     parts = constants.get("SPLIT_K")
     halves = "2 * " if low_halves else ""
@@ -73,15 +73,15 @@ def pack(problem: Problem, side: str, low_halves: bool, constants: dict[str, str
         "dtype=torch.float32)",
         *kernel.launch(
             f"({programs}, {parts})" if parts else f"({programs},)",
-            {"num_warps": "8" if chunk > 4096 or (along and whole) else "4"},
+            {"num_warps": "8" if chunk > 4096 or along else "4"},
         ),
     )
     return Packed(kernel, call, packed, scales, rows)
 
 
 def padded_name(problem: Problem) -> str:
-    """What ``forward`` calls the summed dimension filled up to whole blocks."""
-    return f"{problem.group.name}_padded"
+    """What the host calls the summed dimension filled up to whole blocks."""
+    return problem.host.local("padded")
 
 
 def _doc(problem: Problem, operand: Value, index: Index, low_halves: bool) -> str:

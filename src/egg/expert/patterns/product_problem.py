@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from egg.expert.graph import Graph, Node, Value
-from egg.expert.index import Expr, Index, flat, unflat
+from egg.expert.index import Expr, Index, flat, loop_index, unflat
 from egg.expert.parts import Group, Unfit
+from egg.expert.patterns.product_host import Host
 from egg.expert.reader import address, through_view
 from egg.expert.sizes import ONE, Size, as_size, product
 
@@ -41,6 +42,11 @@ class Problem:
         if any(size.value == 0 for size in (*found.left.shape, *found.right.shape)):
             raise Unfit("an empty product")
         return found
+
+    @cached_property
+    def host(self) -> Host:
+        """Names of the function that computes it on the host."""
+        return Host(self.graph, self.group)
 
     @cached_property
     def left(self) -> Value:
@@ -145,6 +151,20 @@ class Problem:
         """Whether one step of a loop index is one step in memory, for the largest thing that is read."""
         source = self._main_source(name, index)
         return source is not None and address(*source).stride_of(symbol) == ONE
+
+    @cached_property
+    def depth_contiguous(self) -> bool:
+        """Whether the summed dimension is the contiguous one of both operands."""
+        batch, row, column, k = (
+            loop_index(name, size)
+            for name, size in (
+                ("batch", self.batch), ("row", self.rows), ("column", self.columns), ("k", self.depth),
+            )
+        )  # fmt: skip
+        left, right = self.left_index(batch, row, k), self.right_index(batch, k, column)
+        return self.contiguous_along(self.left.name, left, "k") and self.contiguous_along(
+            self.right.name, right, "k"
+        )
 
     def _main_source(self, name: str, index: Index) -> tuple[Value, Index] | None:
         own = {output: node for node in self.group.nodes for output in node.outputs}

@@ -13,6 +13,7 @@ from math import ceil
 
 from egg.expert.parts import Setting, Terms, Unfit
 from egg.expert.patterns.product_problem import Problem
+from egg.expert.sizes import ONE
 from egg.hardware.gpus import Gpu
 
 NARROW = 8
@@ -23,10 +24,15 @@ MOST_WARPS = 8
 LAUNCH = 4e-6
 STEP = 0.3e-6
 """Seconds that one step along the summed dimension takes at least, its loads running ahead."""
+HIDING_STEPS = 4
+"""Steps along the summed dimension from which on a tile's loads hide behind its arithmetic."""
+TRANSPOSING = 2.5
+"""How much longer TF32 takes where an operand's summed dimension is not the contiguous one in memory."""
 H200_TENSOR = {"fp16": 989e12, "tf32": 495e12}
 H200_VECTOR = 67e12
 RATES = {
-    "fp32": 215e12, "tf32x3": 90e12, "ieee": 26e12, "tf32": 720e12, "tf32 unpacked": 300e12, "half": 750e12,
+    "fp32": 215e12, "fp32 unpacked": 110e12, "tf32x3": 90e12, "ieee": 26e12, "half": 750e12,
+    "tf32": 720e12, "tf32 unpacked": 300e12,
 }  # fmt: skip
 """Operations per second of the product itself with the best tile, on an H200."""
 
@@ -40,6 +46,10 @@ class Tiles:
     stages: int
     split: int = 1
 
+    def room(self, per_element: int) -> int:
+        """Bytes of shared memory: operands of all stages, and the result on its way to memory."""
+        return (self.m + self.n) * self.k * per_element * self.stages + 4 * self.m * self.n
+
 
 @dataclass(frozen=True)
 class Way:
@@ -51,6 +61,8 @@ class Way:
     grade: str
     tiles: Tiles
     seconds: float = 0.0
+    walks: bool = False
+    """Few programs walk over all tiles, because a tile is little work and much to store."""
 
 
 PACKED = {
@@ -63,6 +75,7 @@ DIRECT = {
         (128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 3),
         (32, 64, 32, 4, 3), (16, 64, 32, 4, 4), (64, 32, 32, 4, 3), (64, 16, 32, 4, 4), (32, 32, 32, 4, 3),
     ),
+    "fp32": ((128, 128, 64, 8, 3), (128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3)),
     "ieee": ((64, 64, 16, 4, 3), (32, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 64, 32, 4, 3)),
     "half": (
         (128, 256, 64, 8, 3), (128, 128, 64, 4, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4),
@@ -83,6 +96,7 @@ class Wants:
     whole_rows: bool = False
     least_columns: int = 1
     may_split: bool = True
+    may_walk: bool = False
 
 
 def grade_of(problem: Problem, terms: Terms) -> str:
@@ -106,9 +120,12 @@ def choose(problem: Problem, terms: Terms, wants: Wants) -> Way:
     packing = settings.get("packing")
     if packing is not None:
         ways = [way for way in ways if (way.mode == "packed") == bool(packing)]
+    if "walk" in settings:
+        ways = [way for way in ways if way.walks == bool(settings["walk"])] or ways
     if "SPLIT_K" in settings:
         ways = [way for way in ways if way.tiles.split == settings["SPLIT_K"]] or [
-            replace(way, tiles=replace(way.tiles, split=int(settings["SPLIT_K"]))) for way in ways
+            replace(way, tiles=replace(way.tiles, split=int(settings["SPLIT_K"])), walks=False)
+            for way in ways
         ]
     if not ways:
         raise Unfit("no tile of the product holds what its tail needs")
@@ -130,14 +147,32 @@ def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[
     halves = 2 if grade == "fp32" else 1
     for tiles in _fitting(packed, problem, wants, halves, gpu.shared_per_block // (2 * halves)):
         yield Way("packed", grade, tiles, _seconds(problem, gpu, grade, tiles, grade == "fp32"))
+        if tiles.split > 1 or problem.batch != ONE or not wants.may_walk:
+            continue
+        two = replace(tiles, stages=2)
+        wanted = terms.settings.get("walk", _worth_walking(problem, gpu, tiles))
+        if wanted and two.room(2 * halves) <= gpu.shared_per_block - 1024:
+            seconds = _seconds(problem, gpu, grade, two, grade == "fp32", overlapped=True)
+            yield Way("packed", grade, two, seconds, walks=True)
     direct = {"fp32": ("tf32x3" if gpu.vendor == "nvidia" else "ieee")}.get(grade, grade)
     if direct not in DIRECT:
         raise Unfit(f"no product of grade {grade}")
+    if grade == "fp32" and by_warp_group(gpu):  # those take fp16 tiles in any order from shared memory
+        for tiles in _fitting(DIRECT["fp32"], problem, wants, 2, gpu.shared_per_block // 4):
+            yield Way("direct", "fp32", tiles, _seconds(problem, gpu, "fp32 unpacked", tiles, None))
     width = 2 if direct == "half" else 4
     held = 2 if direct == "tf32x3" else 1  # operands are split in registers, beside the accumulators
+    turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
     for tiles in _fitting(DIRECT[direct], problem, wants, held, gpu.shared_per_block // width):
         rate = "tf32 unpacked" if direct == "tf32" else direct
-        yield Way("direct", direct, tiles, _seconds(problem, gpu, rate, tiles, None))
+        seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0)
+        yield Way("direct", direct, tiles, seconds)
+
+
+def _worth_walking(problem: Problem, gpu: Gpu, tiles: Tiles) -> bool:
+    """One step along the summed dimension, and many more tiles than run at once."""
+    programs = ceil(problem.rows.value / tiles.m) * ceil(problem.columns.value / tiles.n)
+    return problem.depth.value <= tiles.k and programs >= 8 * gpu.sms
 
 
 def by_warp_group(gpu: Gpu) -> bool:
@@ -188,13 +223,23 @@ def _fitting(
     return found
 
 
-def _seconds(problem: Problem, gpu: Gpu, rate: str, tiles: Tiles, low_halves: bool | None) -> float:
-    """A price. ``low_halves``: whether packed operands have two halves; ``None`` where nothing is packed."""
+def _seconds(
+    problem: Problem,
+    gpu: Gpu,
+    rate: str,
+    tiles: Tiles,
+    low_halves: bool | None,
+    slower: float = 1.0,
+    overlapped: bool = False,
+) -> float:
+    """A price. ``low_halves``: whether packed operands have two halves; ``None`` where nothing is packed.
+    ``slower``: how much longer each step takes than with operands as the units want them.
+    ``overlapped``: loads of a tile run while the one before is stored; else a short sum hides nothing."""
     batch, m, n, k = (s.value for s in (problem.batch, problem.rows, problem.columns, problem.depth))
     per_batch = ceil(m / tiles.m) * ceil(n / tiles.n)
     programs = batch * per_batch * tiles.split
     steps = ceil(k / tiles.k / tiles.split)
-    one = 2.0 * tiles.m * tiles.n * tiles.k * steps / (_rate(gpu, rate) / gpu.sms * _fill(tiles))
+    one = 2.0 * tiles.m * tiles.n * tiles.k * steps / (_rate(gpu, rate) / gpu.sms * _fill(tiles)) * slower
     compute = ceil(programs / gpu.sms) * one
     waiting = ceil(programs / (2 * gpu.sms)) * (steps + 3) * STEP
     width = 2 if problem.left.dtype in ("float16", "bfloat16") else 4
@@ -208,6 +253,8 @@ def _seconds(problem: Problem, gpu: Gpu, rate: str, tiles: Tiles, low_halves: bo
         extra += 2 * LAUNCH + elements * (width + packed) / (0.8 * gpu.bandwidth)
     if tiles.split > 1:
         extra += LAUNCH + 8.0 * tiles.split * batch * m * n / gpu.bandwidth
+    if steps < HIDING_STEPS and not overlapped:
+        return compute + waiting + memory / 0.85 + extra
     return max(compute, waiting, memory / 0.85) + extra
 
 

@@ -1,0 +1,149 @@
+"""The recurrent pattern: cells, layers, directions and ways to walk, against PyTorch in fp64.
+
+Kernels are written at the program's own sizes and run at odd others, once with hidden units of more than one
+program, which then need each other's, and once with rows of more than one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from egg.evaluator import offline
+from egg.expert.assemble import graph_of
+from egg.expert.graph import Graph
+from egg.expert.parts import Group, Part, Terms, Unfit
+from egg.expert.patterns import recurrent
+from egg.hardware.gpus import resolve
+from tests.expert import harness
+from tests.expert.captured import built, program, resized
+
+OWN = "B, T, I, H = 10, 12, 24, 40"
+SMALLER = ("B, T, I, H = 3, 3, 7, 20", "B, T, I, H = 17, 1, 19, 9")
+
+
+def layer(cell: str, layers: int, options: str, knobs: str = OWN, states: str = "torch.randn") -> Any:
+    """A program that is one recurrent layer and returns all it makes."""
+    first = "B, T" if "batch_first=True" in options else "T, B"
+    chains = layers * (2 if "bidirectional=True" in options else 1)
+    state = f"{states}({chains}, B, H)"
+    pair = cell == "LSTM"
+    return program(
+        f"y, s = self.r(x, {'(h, c)' if pair else 'h'}); return y, {'s[0], s[1]' if pair else 's'}",
+        f"torch.randn({first}, I), {state}" + (f", {state}" if pair else ""),
+        f"self.r = nn.{cell}(I, H, {layers}{', ' + options if options else ''})",
+        knobs,
+        "x, h, c" if pair else "x, h",
+    )
+
+
+@cache
+def captured(cell: str, layers: int, options: str, knobs: str = OWN) -> Graph:
+    return graph_of(layer(cell, layers, options, knobs))
+
+
+def written(graph: Graph, **settings: Any) -> Part:
+    return recurrent.write(graph, Group("walk", graph.nodes, "recurrent"), Terms(resolve("h200"), settings))
+
+
+def worst(graph: Graph, part: Part, task: Any) -> float:
+    """The largest error of all results, relative to the mean square of each."""
+    _, module, inputs = built(task)
+    with torch.no_grad():
+        right = module(*inputs)
+    single = {name: tensor.float() for name, tensor in module.state_dict().items()}
+    ours = harness.run(graph, [part], [tensor.float() for tensor in inputs], single)
+    found = 0.0
+    for got, want in zip(ours, right, strict=True):
+        assert got.shape == want.shape
+        assert got.is_contiguous()
+        off = (got.double() - want).abs().max() / want.square().mean().sqrt()
+        assert torch.isfinite(off)
+        found = max(found, float(off))
+    return found
+
+
+CASES = (
+    ("LSTM", 2, "batch_first=True", "steps"),
+    ("LSTM", 2, "bidirectional=True", "cooperative"),
+    ("LSTM", 2, "bidirectional=True, batch_first=True, bias=False", "alone"),
+    ("GRU", 2, "", "cooperative"),
+    ("GRU", 1, "bias=False", "alone"),
+    ("RNN", 1, "bidirectional=True, bias=False", "steps"),
+    ("RNN", 2, "nonlinearity='relu'", "cooperative"),
+)
+
+
+@pytest.mark.parametrize(("cell", "layers", "options", "mode"), CASES)
+def test_right_at_every_size(cell: str, layers: int, options: str, mode: str) -> None:
+    graph = captured(cell, layers, options)
+    part = written(graph, mode=mode)
+    task = layer(cell, layers, options)
+    for knobs in SMALLER:
+        assert worst(graph, part, resized(task, OWN, knobs)) < 5e-6
+
+
+def test_states_beyond_the_range_of_halves_keep_their_digits() -> None:
+    """A GRU's state may begin anywhere, and stays there as long as the update gate says so."""
+    graph = captured("GRU", 2, "")
+    part = written(graph, mode="steps")
+    for states in ("1e7 * torch.randn", "1e-7 * torch.randn"):
+        assert worst(graph, part, layer("GRU", 2, "", SMALLER[0], states)) < 5e-6
+
+
+def test_a_lower_grade_is_one_product() -> None:
+    graph = captured("GRU", 2, "")
+    off = worst(graph, written(graph, mode="steps", grade="tf32"), layer("GRU", 2, "", SMALLER[0]))
+    assert 1e-5 < off < 4e-3
+
+
+def test_small_layers_walk_alone_and_large_ones_step_by_step() -> None:
+    small = written(captured("GRU", 1, "bias=False"))
+    assert not any("for " in line for line in small.call)
+    large = captured("LSTM", 3, "", "B, T, I, H = 4, 16, 64, 256")
+    text = "\n".join(written(large).call)
+    assert "range(walk_waves)" in text
+    assert "walk_waves = T + 2" in text, "layers run side by side"
+    cooperative = written(large, mode="cooperative")
+    assert any("torch.zeros" in line for line in cooperative.call), "counters begin at zero in every call"
+
+
+def test_unfit_says_why() -> None:
+    with pytest.raises(Unfit, match="1024 hidden units do not fit"):
+        written(captured("LSTM", 1, "", "B, T, I, H = 4, 16, 64, 1024"))
+    with pytest.raises(Unfit, match="no mode dance"):
+        written(captured("GRU", 2, ""), mode="dance")
+
+
+def test_compiles_for_hopper_without_spills(tmp_path: Path) -> None:
+    """With the weights of both inputs on chip and all steps in one launch."""
+    task = layer("GRU", 2, "", "B, T, I, H = 10, 12, 24, 256")
+    graph = graph_of(task)
+    path = tmp_path / "written.py"
+    path.write_text(harness.source(graph, [written(graph, mode="cooperative")]))
+    _, _, inputs = built(task)
+
+    class Written(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.r = torch.nn.GRU(24, 256, 2)
+            spec = importlib.util.spec_from_file_location("written_walk", path)
+            assert spec is not None
+            assert spec.loader is not None
+            self.code = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(self.code)
+
+        def forward(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
+            return self.code.forward(self, *arguments)
+
+    given = [tensor.float() for tensor in inputs]
+    found = offline.capture(Written, lambda: [tensor.to("cuda") for tensor in given], "sm_90")
+    compiled = {kernel.name: kernel for kernel in offline.compile_all(found, "sm_90")}
+    assert compiled.keys() == {"project_input", "walk"}
+    assert compiled["walk"].launches == 1
+    assert all(kernel.spill_bytes == 0 for kernel in compiled.values())

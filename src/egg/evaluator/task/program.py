@@ -195,22 +195,23 @@ def outputs_of(value: Any) -> list[tuple[str, torch.Tensor | Scalar]]:
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Apply ``change`` to every tensor in nested lists, tuples and dicts, once per tensor object."""
-    seen: dict[int, torch.Tensor] = {}
+    return _mapped(value, change, {})
 
-    def walk(item: Any) -> Any:
-        if isinstance(item, torch.Tensor):
-            if id(item) not in seen:
-                seen[id(item)] = change(item)
-            return seen[id(item)]
-        if isinstance(item, tuple) and hasattr(item, "_fields"):
-            return type(item)(*(walk(i) for i in item))
-        if isinstance(item, list | tuple):
-            return type(item)(walk(i) for i in item)
-        if isinstance(item, dict):
-            return {k: walk(v) for k, v in item.items()}
-        return item
 
-    return walk(value)
+def _mapped(item: Any, change: Callable[[torch.Tensor], torch.Tensor], seen: dict[int, torch.Tensor]) -> Any:
+    """No function within a function: one that calls itself is a cycle, and keeps the tensors it has seen
+    until somebody collects garbage, which gigabytes on a GPU do not bring about."""
+    if isinstance(item, torch.Tensor):
+        if id(item) not in seen:
+            seen[id(item)] = change(item)
+        return seen[id(item)]
+    if isinstance(item, tuple) and hasattr(item, "_fields"):
+        return type(item)(*(_mapped(i, change, seen) for i in item))
+    if isinstance(item, list | tuple):
+        return type(item)(_mapped(i, change, seen) for i in item)
+    if isinstance(item, dict):
+        return {k: _mapped(v, change, seen) for k, v in item.items()}
+    return item
 
 
 def to_double(module: nn.Module, inputs: list[Any]) -> tuple[nn.Module, list[Any]]:

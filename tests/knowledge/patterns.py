@@ -56,6 +56,11 @@ OWN_WEIGHT = """class ModelNew(Model):
 BROKEN: dict[str, tuple[str, str, str]] = {
     "wrong result": ("2 * x, mask", "3 * x, mask", "pattern.wrong"),
     "a part that is never written": ("triton.cdiv(x.numel(), BLOCK)", "1", "pattern.wrong"),
+    "a fault only where a GPU is": (
+        "        x = x + self.weight\n",
+        "        if x.is_cuda:\n            raise ValueError(x.shape)\n        x = x + self.weight\n",
+        "candidate.error",
+    ),
     "another shape": ("        return out\n", "        return out.view(-1)\n", "pattern.form"),
     "another dtype": ("        return out\n", "        return out.half()\n", "pattern.form"),
     "one output more": ("        return out\n", "        return out, out\n", "pattern.outputs"),

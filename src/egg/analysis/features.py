@@ -38,102 +38,102 @@ class Feature:
     neutral: Value
 
 
-def _number(unit: str, meaning: str, neutral: float = 0.0) -> Feature:
+def number(unit: str, meaning: str, neutral: float = 0.0) -> Feature:
     return Feature("number", unit, meaning, float(neutral))
 
 
-def _integer(unit: str, meaning: str, neutral: int = 0) -> Feature:
+def integer(unit: str, meaning: str, neutral: int = 0) -> Feature:
     return Feature("integer", unit, meaning, neutral)
 
 
-def _truth(meaning: str) -> Feature:
+def truth(meaning: str) -> Feature:
     return Feature("truth", "", meaning, False)
 
 
-def _word(meaning: str, neutral: str) -> Feature:
+def word(meaning: str, neutral: str) -> Feature:
     return Feature("word", "", meaning, neutral)
 
 
 FEATURES: Mapping[str, Feature] = MappingProxyType(
     {
         # the whole program
-        "rung": _word("how it was seen: counters, times, resources or model", "model"),
-        "knows_times": _truth("a GPU ran the program"),
-        "knows_counters": _truth("the leading kernel has hardware counters"),
-        "knows_resources": _truth("the compiler's numbers of the leading kernel are known"),
-        "knows_work": _truth("bytes and operations of the leading kernel are known"),
-        "limiter": _word("primary limiter of the whole program", Limiter.LATENCY.value),
-        "kernel_limiter": _word("primary limiter of the leading kernel", Limiter.LATENCY.value),
-        "gain": _number("x", "how much faster the program would be without its limiter", 1.0),
-        "kernels": _integer("", "different kernels"),
-        "own_kernels": _integer("", "of these, written by the candidate"),
-        "launches": _integer("", "of kernels in one forward pass"),
-        "library_share": _number("share", "of the time in kernels that are not the candidate's own"),
-        "leading_share": _number("share", "of the time in the leading kernel"),
-        "gap_share": _number("share", "of the span in which no kernel ran"),
-        "milliseconds": _number("ms", "of the whole: measured, else predicted"),
-        "floor_milliseconds": _number("ms", "the least the task could take; 0 where not known"),
-        "headroom": _number("x", "time over floor", 1.0),
+        "rung": word("how it was seen: counters, times, resources or model", "model"),
+        "knows_times": truth("a GPU ran the program"),
+        "knows_counters": truth("the leading kernel has hardware counters"),
+        "knows_resources": truth("the compiler's numbers of the leading kernel are known"),
+        "knows_work": truth("bytes and operations of the leading kernel are known"),
+        "limiter": word("primary limiter of the whole program", Limiter.LATENCY.value),
+        "kernel_limiter": word("primary limiter of the leading kernel", Limiter.LATENCY.value),
+        "gain": number("x", "how much faster the program would be without its limiter", 1.0),
+        "kernels": integer("", "different kernels"),
+        "own_kernels": integer("", "of these, written by the candidate"),
+        "launches": integer("", "of kernels in one forward pass"),
+        "library_share": number("share", "of the time in kernels that are not the candidate's own"),
+        "leading_share": number("share", "of the time in the leading kernel"),
+        "gap_share": number("share", "of the span in which no kernel ran"),
+        "milliseconds": number("ms", "of the whole: measured, else predicted"),
+        "floor_milliseconds": number("ms", "the least the task could take; 0 where not known"),
+        "headroom": number("x", "time over floor", 1.0),
         # units of the machine
-        "dram_share": _number("share", "of memory's bandwidth in use"),
-        "l2_share": _number("share", "of L2's bandwidth in use"),
-        "l1_share": _number("share", "of L1's throughput in use"),
-        "lsu_share": _number("share", "of the load and store pipe in use"),
-        "tensor_share": _number("share", "of the tensor cores in use"),
-        "fma_share": _number("share", "of the ordinary arithmetic units in use"),
-        "special_share": _number("share", "of the special-function units in use"),
-        "issue_share": _number("share", "of the cycles in which a scheduler issued"),
-        "l2_hit_rate": _number("share", "of the requests to L2, answered there"),
+        "dram_share": number("share", "of memory's bandwidth in use"),
+        "l2_share": number("share", "of L2's bandwidth in use"),
+        "l1_share": number("share", "of L1's throughput in use"),
+        "lsu_share": number("share", "of the load and store pipe in use"),
+        "tensor_share": number("share", "of the tensor cores in use"),
+        "fma_share": number("share", "of the ordinary arithmetic units in use"),
+        "special_share": number("share", "of the special-function units in use"),
+        "issue_share": number("share", "of the cycles in which a scheduler issued"),
+        "l2_hit_rate": number("share", "of the requests to L2, answered there"),
         # residency and grid
-        "grid": _integer("programs", "of one launch"),
-        "waves": _number("", "how many times one launch fills the GPU", 1.0),
-        "last_wave_fill": _number("share", "of the GPU in use in the last wave", 1.0),
-        "programs_per_sm": _number("", "programs of one launch over the GPU's SMs", 1.0),
-        "occupancy": _number("share", "of an SM's warps resident: achieved, else allowed", 1.0),
-        "occupancy_limit": _number("share", "of an SM's warps that the resources allow", 1.0),
-        "occupancy_limited_by": _word("registers, shared, warps, slots, or none where not known", "none"),
-        "imbalance": _number("x", "work of the busiest program over the mean", 1.0),
-        "sm_evenness": _number("share", "busy cycles of the mean SM over the busiest", 1.0),
+        "grid": integer("programs", "of one launch"),
+        "waves": number("", "how many times one launch fills the GPU", 1.0),
+        "last_wave_fill": number("share", "of the GPU in use in the last wave", 1.0),
+        "programs_per_sm": number("", "programs of one launch over the GPU's SMs", 1.0),
+        "occupancy": number("share", "of an SM's warps resident: achieved, else allowed", 1.0),
+        "occupancy_limit": number("share", "of an SM's warps that the resources allow", 1.0),
+        "occupancy_limited_by": word("registers, shared, warps, slots, or none where not known", "none"),
+        "imbalance": number("x", "work of the busiest program over the mean", 1.0),
+        "sm_evenness": number("share", "busy cycles of the mean SM over the busiest", 1.0),
         # the compiler's numbers
-        "registers": _integer("", "per thread"),
-        "spill_bytes": _integer("B", "per thread"),
-        "shared_bytes": _integer("B", "per program"),
-        "num_warps": _integer("", "per program", 4),
-        "num_stages": _integer("", "of software pipelining", 1),
-        "tensor_core_instructions": _integer("", "in the machine code"),
-        "warp_group_instructions": _integer("", "of these, of a whole warp group"),
-        "widest_load_bits": _integer("bit", "per thread and load", 128),
-        "narrowest_load_bits": _integer("bit", "per thread and load", 128),
-        "widest_store_bits": _integer("bit", "per thread and store", 128),
-        "async_copies": _integer("", "copies to shared memory without registers, in the machine code"),
-        "barriers": _integer("", "in the machine code"),
-        "atomics": _integer("", "in the machine code"),
+        "registers": integer("", "per thread"),
+        "spill_bytes": integer("B", "per thread"),
+        "shared_bytes": integer("B", "per program"),
+        "num_warps": integer("", "per program", 4),
+        "num_stages": integer("", "of software pipelining", 1),
+        "tensor_core_instructions": integer("", "in the machine code"),
+        "warp_group_instructions": integer("", "of these, of a whole warp group"),
+        "widest_load_bits": integer("bit", "per thread and load", 128),
+        "narrowest_load_bits": integer("bit", "per thread and load", 128),
+        "widest_store_bits": integer("bit", "per thread and store", 128),
+        "async_copies": integer("", "copies to shared memory without registers, in the machine code"),
+        "barriers": integer("", "in the machine code"),
+        "atomics": integer("", "in the machine code"),
         # memory access
-        "sector_efficiency": _number("share", "of the bytes in the touched sectors that was asked for", 1.0),
-        "traffic_ratio": _number("x", "bytes over the memory bus over the distinct ones", 1.0),
-        "reread_ratio": _number("x", "bytes asked of L2 over the distinct ones", 1.0),
-        "distinct_bytes": _number("B", "that one launch must move at least"),
-        "bank_conflict_share": _number(
+        "sector_efficiency": number("share", "of the bytes in the touched sectors that was asked for", 1.0),
+        "traffic_ratio": number("x", "bytes over the memory bus over the distinct ones", 1.0),
+        "reread_ratio": number("x", "bytes asked of L2 over the distinct ones", 1.0),
+        "distinct_bytes": number("B", "that one launch must move at least"),
+        "bank_conflict_share": number(
             "share", "of the passes through shared memory that only conflicts cause"
         ),
-        "local_share": _number("share", "of the executed instructions that move spilled registers"),
+        "local_share": number("share", "of the executed instructions that move spilled registers"),
         # work
-        "tensor_flops": _number("FLOP", "of products on tensor cores"),
-        "product_flops": _number("FLOP", "of products on ordinary units"),
-        "other_flops": _number("FLOP", "of everything that is not a product"),
-        "special_operations": _number("", "exponentials, roots, divisions"),
-        "arithmetic_intensity": _number("FLOP/B", "operations over distinct bytes"),
-        "iterations": _number("", "trips through the inner loop of one program", 1.0),
+        "tensor_flops": number("FLOP", "of products on tensor cores"),
+        "product_flops": number("FLOP", "of products on ordinary units"),
+        "other_flops": number("FLOP", "of everything that is not a product"),
+        "special_operations": number("", "exponentials, roots, divisions"),
+        "arithmetic_intensity": number("FLOP/B", "operations over distinct bytes"),
+        "iterations": number("", "trips through the inner loop of one program", 1.0),
         # what warps wait for
-        "stall_memory": _number("share", "of a warp's time: data from global or local memory"),
-        "stall_shared": _number("share", "of a warp's time: shared memory and special functions"),
-        "stall_barrier": _number("share", "of a warp's time: a barrier"),
-        "stall_fence": _number("share", "of a warp's time: a memory fence"),
-        "stall_queue": _number("share", "of a warp's time: full queues of the memory pipes"),
-        "stall_math": _number("share", "of a warp's time: a busy arithmetic pipe"),
-        "stall_tensor": _number("share", "of a warp's time: a matrix instruction of the warp group"),
-        "stall_fixed": _number("share", "of a warp's time: the instruction before"),
-        "stall_fetch": _number("share", "of a warp's time: instructions to execute"),
+        "stall_memory": number("share", "of a warp's time: data from global or local memory"),
+        "stall_shared": number("share", "of a warp's time: shared memory and special functions"),
+        "stall_barrier": number("share", "of a warp's time: a barrier"),
+        "stall_fence": number("share", "of a warp's time: a memory fence"),
+        "stall_queue": number("share", "of a warp's time: full queues of the memory pipes"),
+        "stall_math": number("share", "of a warp's time: a busy arithmetic pipe"),
+        "stall_tensor": number("share", "of a warp's time: a matrix instruction of the warp group"),
+        "stall_fixed": number("share", "of a warp's time: the instruction before"),
+        "stall_fetch": number("share", "of a warp's time: instructions to execute"),
     }
 )
 

@@ -17,6 +17,7 @@ from egg.api.watching import Watcher
 from egg.core.errors import EggError
 from egg.core.events import Event, RunClosed, StepClosed
 from egg.core.facts import Facts
+from egg.core.places import data_folder
 from egg.core.stage import Stage
 from egg.engine.log import read_log
 from egg.engine.state import RunState
@@ -30,9 +31,7 @@ STORE = "lessons.sqlite"
 
 def default_store(environ: Mapping[str, str]) -> Path:
     """Where a user's lessons are: ``$XDG_DATA_HOME/egg/lessons.sqlite``, or under ``~/.local/share``."""
-    data = environ.get("XDG_DATA_HOME", "")
-    home = Path(environ.get("HOME", "~")).expanduser()
-    return (Path(data) if os.path.isabs(data) else home / ".local" / "share") / "egg" / STORE
+    return data_folder(environ) / STORE
 
 
 # -- in a run --------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ before there were skills reads as one in which nothing was offered.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from egg.core.bottleneck import Value
 from egg.core.errors import UsageError
 from egg.core.events import RunStarted
 from egg.core.facts import Facts, GpuFacts
+from egg.core.places import config_folder
 from egg.core.policy import LibraryCalls, Policy
 from egg.core.roles import Advisor, Brief, Skill
 from egg.core.settings import Settings
@@ -43,9 +43,7 @@ WHY_SCHEMA = "egg.skills-why/1"
 
 def default_folder(environment: Mapping[str, str]) -> Path:
     """Where a user keeps skills for every run: ``$XDG_CONFIG_HOME/egg/skills``, or under ``~/.config``."""
-    config = environment.get("XDG_CONFIG_HOME", "")
-    home = Path(environment.get("HOME", "~")).expanduser()
-    return (Path(config) if os.path.isabs(config) else home / ".config") / "egg" / "skills"
+    return config_folder(environment) / "skills"
 
 
 def folders_for(named: Sequence[Path], environment: Mapping[str, str]) -> tuple[Path, ...]:

@@ -24,6 +24,8 @@ from egg.hardware.gpus import Gpu
 GIB = 1 << 30
 RUN_SECONDS = 60.0
 COMPILE_SECONDS = 120.0
+_NEEDS_A_GPU = re.compile(r"CUDAGraph|CUDA error|CUDA-capable|NVIDIA driver|compiled with CUDA")
+"""What PyTorch's builds, with CUDA and without, say of recording a graph where there is no GPU."""
 _LINE = re.compile(r"kernel \S+ on \S+: line (\d+)|^line (\d+) in ")
 
 
@@ -68,12 +70,11 @@ class PatternRunner:
         return tuple(dict.fromkeys(problem for problem in found if problem is not None))
 
     def _interpreted(self, source: str, target: dict[str, Any] | None) -> PatternProblem | None:
-        """As if a GPU were there; where host code needs a real one (to record a graph), as on a CPU."""
+        """As if a GPU were there; a file that records a graph, which takes a real one, as on a CPU."""
         problem = self._interpreter.problem("pattern", RUN_SECONDS, source=source, target=target)
-        if problem is None or problem.reason != "candidate.error":
+        if problem is None or not _NEEDS_A_GPU.search(problem.evidence):
             return problem
-        plain = self._interpreter.problem("pattern", RUN_SECONDS, source=source, target=None)
-        return problem if plain is not None else None
+        return self._interpreter.problem("pattern", RUN_SECONDS, source=source, target=None)
 
 
 class _Bench:

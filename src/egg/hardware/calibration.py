@@ -24,6 +24,7 @@ from typing import Any
 
 from egg.core.codec import from_json, to_json
 from egg.core.errors import UsageError
+from egg.core.places import config_folder
 from egg.hardware.gpus import PRECISIONS, Gpu, find, name_key
 
 SCHEMA = "egg.calibration/1"
@@ -100,9 +101,7 @@ _NUMBERS = (
 
 def default_folder(environment: Mapping[str, str]) -> Path:
     """Where a user's calibrations are: ``$XDG_CONFIG_HOME/egg/calibration``, or under ``~/.config``."""
-    config = environment.get("XDG_CONFIG_HOME", "")
-    home = Path(environment.get("HOME", "~")).expanduser()
-    return (Path(config) if os.path.isabs(config) else home / ".config") / "egg" / "calibration"
+    return config_folder(environment) / "calibration"
 
 
 def file_of(gpu_name: str, folder: Path) -> Path:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from egg.analysis.features import FEATURES, Feature
+from egg.analysis.features import FEATURES, Feature, integer, number, truth, word
 from egg.core.bottleneck import Limiter, Value
 from egg.core.facts import Family
 from egg.core.policy import Precision
@@ -39,130 +39,114 @@ _PRESENT = {
 }
 
 
-def _number(unit: str, meaning: str, neutral: float = 0.0) -> Feature:
-    return Feature("number", unit, meaning, float(neutral))
-
-
-def _integer(unit: str, meaning: str, neutral: int = 0) -> Feature:
-    return Feature("integer", unit, meaning, neutral)
-
-
-def _truth(meaning: str) -> Feature:
-    return Feature("truth", "", meaning, False)
-
-
-def _word(meaning: str, neutral: str) -> Feature:
-    return Feature("word", "", meaning, neutral)
-
-
 PROGRAM: Mapping[str, Feature] = MappingProxyType(
     {
-        "program_known": _truth("the program could be followed, so the facts below are its own"),
+        "program_known": truth("the program could be followed, so the facts below are its own"),
         # work and what fusion could save
-        "flops": _number("FLOP", "of the program's products, convolutions, attention and recurrences"),
-        "program_other_flops": _number("FLOP", "of everything else in the program"),
-        "least_bytes": _number("B", "inputs, parameters and outputs once each"),
-        "eager_bytes": _number("B", "that eager moves"),
-        "eager_launches": _integer("", "kernels that eager launches, about"),
-        "operations": _integer("", "operators that eager executes"),
-        "fusion_gain": _number("x", "eager's least time over that of one kernel for everything", 1.0),
-        "pointwise_gain": _number("x", "eager's least time over that with pointwise work fused", 1.0),
-        "floor_ms": _number("ms", "the least the task could take on this GPU; 0 where not known"),
-        "memory_bound": _truth("bytes, not operations, set the floor"),
+        "flops": number("FLOP", "of the program's products, convolutions, attention and recurrences"),
+        "program_other_flops": number("FLOP", "of everything else in the program"),
+        "least_bytes": number("B", "inputs, parameters and outputs once each"),
+        "eager_bytes": number("B", "that eager moves"),
+        "eager_launches": integer("", "kernels that eager launches, about"),
+        "operations": integer("", "operators that eager executes"),
+        "fusion_gain": number("x", "eager's least time over that of one kernel for everything", 1.0),
+        "pointwise_gain": number("x", "eager's least time over that with pointwise work fused", 1.0),
+        "floor_ms": number("ms", "the least the task could take on this GPU; 0 where not known"),
+        "memory_bound": truth("bytes, not operations, set the floor"),
         # which operators
-        **{f"has_{family.value}": _truth(f"the program has {what}") for family, what in _PRESENT.items()},
+        **{f"has_{family.value}": truth(f"the program has {what}") for family, what in _PRESENT.items()},
         **{
-            f"{family.value}_share": _number("share", f"of eager's least time: {what}")
+            f"{family.value}_share": number("share", f"of eager's least time: {what}")
             for family, what in _PRESENT.items()
         },
-        "products": _integer("", "matrix products"),
-        "convolutions": _integer("", "convolutions"),
-        "reductions": _integer("", "reductions"),
+        "products": integer("", "matrix products"),
+        "convolutions": integer("", "convolutions"),
+        "reductions": integer("", "reductions"),
         # tensors
-        "dtype": _word("narrowest floating dtype", "float32"),
-        "smallest_dim": _integer("", "smallest dimension of the largest tensor"),
-        "largest_dim": _integer("", "largest dimension of the largest tensor"),
-        "rank": _integer("", "dimensions of the largest input"),
-        "batch": _integer("", "first dimension of the first input"),
-        "rows": _integer("", "of the largest input, flattened to two dimensions by its last"),
-        "columns": _integer("", "last dimension of the largest input"),
-        "parameters_bytes": _number("B", "of the parameters and buffers"),
-        "inputs_bytes": _number("B", "of the inputs"),
-        "outputs_bytes": _number("B", "of the outputs"),
-        "transposed_inputs": _truth("an input is not contiguous"),
+        "dtype": word("narrowest floating dtype", "float32"),
+        "smallest_dim": integer("", "smallest dimension of the largest tensor"),
+        "largest_dim": integer("", "largest dimension of the largest tensor"),
+        "rank": integer("", "dimensions of the largest input"),
+        "batch": integer("", "first dimension of the first input"),
+        "rows": integer("", "of the largest input, flattened to two dimensions by its last"),
+        "columns": integer("", "last dimension of the largest input"),
+        "parameters_bytes": number("B", "of the parameters and buffers"),
+        "inputs_bytes": number("B", "of the inputs"),
+        "outputs_bytes": number("B", "of the outputs"),
+        "transposed_inputs": truth("an input is not contiguous"),
         # kinds of convolution
-        "strided_convolution": _truth("a convolution has a stride above one"),
-        "transposed_convolution": _truth("a convolution is transposed"),
-        "grouped_convolution": _truth("a convolution has more than one group"),
-        "depthwise_convolution": _truth("a convolution has as many groups as input channels"),
-        "pointwise_convolution": _truth("a convolution has a window of one element"),
-        "convolution_dims": _integer("", "dimensions that a convolution slides over; 0 without one"),
+        "strided_convolution": truth("a convolution has a stride above one"),
+        "transposed_convolution": truth("a convolution is transposed"),
+        "grouped_convolution": truth("a convolution has more than one group"),
+        "depthwise_convolution": truth("a convolution has as many groups as input channels"),
+        "pointwise_convolution": truth("a convolution has a window of one element"),
+        "convolution_dims": integer("", "dimensions that a convolution slides over; 0 without one"),
         # kinds of the rest
-        "training_norm": _truth("a normalization takes its statistics from the batch"),
-        "group_norm": _truth("a normalization of groups of channels within each sample: group or instance"),
-        "norm_size": _integer("", "numbers that share a mean and a variance, at most; 0 without a norm"),
-        "matrix_vector": _truth("a product has at most 8 rows or columns, and sums over 64 or more"),
-        "small_product": _truth("a product has M, N or K under 64"),
-        "deep_product": _truth("a product has K at least 4 times the larger of M and N"),
-        "batched_product": _truth("a product has a batch of matrices"),
-        "strided_k": _truth("an operand of a product is not contiguous along the summed dimension"),
-        "triangular": _truth("a triangle is taken of a large matrix"),
-        "diagonal": _truth("a diagonal is taken of, or made into, a matrix"),
-        "reduction_size": _integer("", "numbers that go into one result of a reduction or softmax, at most"),
-        "linear_reduction": _truth("what a product or convolution makes is summed or averaged right away"),
-        "unit_reduction": _truth("a reduction goes over a dimension of size one"),
-        "chained_products": _truth("a product takes another's result with nothing between"),
-        "fed_product": _truth("an operand of a product is made by a norm, a copy or pointwise work"),
-        "written_attention": _truth("a softmax between two products, and only pointwise work besides"),
-        "argmin_argmax": _truth("the place of an extreme is asked for"),
-        "middle_reduction": _truth("a reduction goes over a dimension that is not the last"),
+        "training_norm": truth("a normalization takes its statistics from the batch"),
+        "group_norm": truth("a normalization of groups of channels within each sample: group or instance"),
+        "norm_size": integer("", "numbers that share a mean and a variance, at most; 0 without a norm"),
+        "matrix_vector": truth("a product has at most 8 rows or columns, and sums over 64 or more"),
+        "small_product": truth("a product has M, N or K under 64"),
+        "deep_product": truth("a product has K at least 4 times the larger of M and N"),
+        "batched_product": truth("a product has a batch of matrices"),
+        "strided_k": truth("an operand of a product is not contiguous along the summed dimension"),
+        "triangular": truth("a triangle is taken of a large matrix"),
+        "diagonal": truth("a diagonal is taken of, or made into, a matrix"),
+        "reduction_size": integer("", "numbers that go into one result of a reduction or softmax, at most"),
+        "linear_reduction": truth("what a product or convolution makes is summed or averaged right away"),
+        "unit_reduction": truth("a reduction goes over a dimension of size one"),
+        "chained_products": truth("a product takes another's result with nothing between"),
+        "fed_product": truth("an operand of a product is made by a norm, a copy or pointwise work"),
+        "written_attention": truth("a softmax between two products, and only pointwise work besides"),
+        "argmin_argmax": truth("the place of an extreme is asked for"),
+        "middle_reduction": truth("a reduction goes over a dimension that is not the last"),
     }
 )
 """Of the task, whatever kernel computes it."""
 
 CODE: Mapping[str, Feature] = MappingProxyType(
     {
-        "has_base": _truth("there is a kernel file to build on"),
-        "source_kernels": _integer("", "Triton kernels that the file launches"),
-        "uses_dot": _truth("a kernel multiplies with tl.dot"),
-        "uses_descriptors": _truth("a kernel loads or stores through tensor descriptors"),
-        "uses_atomics": _truth("a kernel uses atomics"),
-        "uses_autotune": _truth("a kernel is autotuned"),
-        "uses_loops": _truth("a kernel loops"),
-        "uses_masks": _truth("a load or store is masked"),
-        "uses_eviction_hints": _truth("a load or store says how long L2 is to keep it"),
-        "uses_persistent_loop": _truth("a program strides over tiles by the number of programs"),
-        "uses_grouping": _truth("programs are regrouped so that neighbours share operands in L2"),
-        "uses_split_k": _truth("several programs share the sum of one tile"),
-        "uses_graph": _truth("a CUDA graph is captured and replayed"),
-        "library_calls": _integer("", "torch operators that compute, left in forward"),
-        "tunables": _integer("", "values exposed to be swept"),
-        "input_precision": _word("of tl.dot as written; none without one", "none"),
-        "block_sizes_largest": _integer("", "largest block size in the file"),
+        "has_base": truth("there is a kernel file to build on"),
+        "source_kernels": integer("", "Triton kernels that the file launches"),
+        "uses_dot": truth("a kernel multiplies with tl.dot"),
+        "uses_descriptors": truth("a kernel loads or stores through tensor descriptors"),
+        "uses_atomics": truth("a kernel uses atomics"),
+        "uses_autotune": truth("a kernel is autotuned"),
+        "uses_loops": truth("a kernel loops"),
+        "uses_masks": truth("a load or store is masked"),
+        "uses_eviction_hints": truth("a load or store says how long L2 is to keep it"),
+        "uses_persistent_loop": truth("a program strides over tiles by the number of programs"),
+        "uses_grouping": truth("programs are regrouped so that neighbours share operands in L2"),
+        "uses_split_k": truth("several programs share the sum of one tile"),
+        "uses_graph": truth("a CUDA graph is captured and replayed"),
+        "library_calls": integer("", "torch operators that compute, left in forward"),
+        "tunables": integer("", "values exposed to be swept"),
+        "input_precision": word("of tl.dot as written; none without one", "none"),
+        "block_sizes_largest": integer("", "largest block size in the file"),
     }
 )
 """Of the source of the kernel file that is built on."""
 
 HARDWARE: Mapping[str, Feature] = MappingProxyType(
     {
-        "vendor": _word("nvidia or amd", "nvidia"),
-        "arch": _word("the compiler's name of the architecture: sm_90, gfx942", "unknown"),
-        "compute_capability": _number("", "9.0 for sm_90; 0 for AMD"),
-        "sms": _integer("", "streaming multiprocessors or compute units"),
-        "shared_per_block": _integer("B", "of shared memory that one program may ask for"),
-        "l2_bytes": _integer("B", "of L2"),
-        "bandwidth": _number("B/s", "of the memory"),
-        "has_tma": _truth("bulk copies of whole tiles in hardware (sm_90 and later)"),
-        "has_warp_groups": _truth("matrix instructions of a whole warp group (sm_90, sm_100)"),
-        "has_fp8": _truth("tensor cores take 8-bit floats"),
+        "vendor": word("nvidia or amd", "nvidia"),
+        "arch": word("the compiler's name of the architecture: sm_90, gfx942", "unknown"),
+        "compute_capability": number("", "9.0 for sm_90; 0 for AMD"),
+        "sms": integer("", "streaming multiprocessors or compute units"),
+        "shared_per_block": integer("B", "of shared memory that one program may ask for"),
+        "l2_bytes": integer("B", "of L2"),
+        "bandwidth": number("B/s", "of the memory"),
+        "has_tma": truth("bulk copies of whole tiles in hardware (sm_90 and later)"),
+        "has_warp_groups": truth("matrix instructions of a whole warp group (sm_90, sm_100)"),
+        "has_fp8": truth("tensor cores take 8-bit floats"),
     }
 )
 """Of the GPU that is written for."""
 
 POLICY: Mapping[str, Feature] = MappingProxyType(
     {
-        "precision": _word("the declared arithmetic", Precision.MATCH.value),
-        "library_allowed": _truth("library calls are allowed"),
+        "precision": word("the declared arithmetic", Precision.MATCH.value),
+        "library_allowed": truth("library calls are allowed"),
     }
 )
 """Of the terms both sides agreed to."""

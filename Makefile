@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-gpu clean
+.PHONY: help setup demo check format test test-gpu browser clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ test: check  ## check, then every test that needs no GPU
 
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time
 	$(BIN)/python -m pytest -m gpu
+
+browser:  ## install Chromium (Debian, Ubuntu), in which the tests open reports; they are skipped without it
+	command -v chromium || apt-get install -y chromium
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

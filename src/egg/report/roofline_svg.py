@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
+from egg.report.elements import element, text, words
 from egg.report.placing import CROSSING, Box, Field, steps
 from egg.report.quantities import milliseconds, per_byte, percent, quantity
 from egg.report.roofline import Axes, Point, Roofline, axes_of, height_of, ticks
@@ -30,35 +30,36 @@ CHARACTER = 6.1
 """Width of one at the labels' size, on the safe side."""
 DOT = " \N{MIDDLE DOT} "
 
-_STYLE = """
-text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#1f2328}
-.page{fill:#ffffff}.title{font-size:15px;font-weight:600}.quiet{fill:#59636e}
-.grid{stroke:#d8dee4;stroke-width:1}.frame{fill:none;stroke:#59636e;stroke-width:1}
-.memory{fill:none;stroke:#0969da;stroke-width:2}.unit{fill:none;stroke:#8250df;stroke-width:2}
-.memory-name{fill:#0969da}.unit-name{fill:#8250df}
-.lead{stroke:#59636e;stroke-width:.8}
-.kernel{fill:#bc4c00;fill-opacity:.75;stroke:#bc4c00;stroke-width:1.5}
-.predicted{fill-opacity:.15;stroke-dasharray:3 2}
-.ideal{fill:#1a7f37}.plumb{stroke:#1a7f37;stroke-width:1;stroke-dasharray:2 4}.ideal-name{fill:#1a7f37}
+STYLE = """
+.roofline text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#1f2328}
+.roofline .page{fill:#ffffff}.roofline .title{font-size:15px;font-weight:600}.roofline .quiet{fill:#59636e}
+.roofline .grid{stroke:#d8dee4;stroke-width:1}.roofline .frame{fill:none;stroke:#59636e;stroke-width:1}
+.roofline .memory{fill:none;stroke:#0969da;stroke-width:2}
+.roofline .unit{fill:none;stroke:#8250df;stroke-width:2}.roofline .memory-name{fill:#0969da}
+.roofline .unit-name{fill:#8250df}.roofline .lead{stroke:#59636e;stroke-width:.8}
+.roofline .kernel{fill:#bc4c00;fill-opacity:.75;stroke:#bc4c00;stroke-width:1.5}
+.roofline .predicted{fill-opacity:.15;stroke-dasharray:3 2}.roofline .ideal{fill:#1a7f37}
+.roofline .plumb{stroke:#1a7f37;stroke-width:1;stroke-dasharray:2 4}.roofline .ideal-name{fill:#1a7f37}
 @media(prefers-color-scheme:dark){
-text{fill:#e6edf3}.page{fill:#0d1117}.quiet{fill:#9198a1}.grid{stroke:#262c36}.frame{stroke:#9198a1}
-.memory{stroke:#58a6ff}.unit{stroke:#bc8cff}.memory-name{fill:#58a6ff}.unit-name{fill:#bc8cff}
-.lead{stroke:#9198a1}.kernel{fill:#f0883e;stroke:#f0883e}
-.ideal{fill:#3fb950}.plumb{stroke:#3fb950}.ideal-name{fill:#3fb950}}
+.roofline text{fill:#e6edf3}.roofline .page{fill:#0d1117}.roofline .quiet{fill:#9198a1}
+.roofline .grid{stroke:#262c36}.roofline .frame{stroke:#9198a1}.roofline .memory{stroke:#58a6ff}
+.roofline .unit{stroke:#bc8cff}.roofline .memory-name{fill:#58a6ff}.roofline .unit-name{fill:#bc8cff}
+.roofline .lead{stroke:#9198a1}.roofline .kernel{fill:#f0883e;stroke:#f0883e}.roofline .ideal{fill:#3fb950}
+.roofline .plumb{stroke:#3fb950}.roofline .ideal-name{fill:#3fb950}}
 """
 
 
-def svg(chart: Roofline) -> str:
-    """The whole file as text."""
+def svg(chart: Roofline, *, inline: bool = False) -> str:
+    """The whole file as text; ``inline`` for a page that holds :data:`STYLE` itself."""
     sheet = _Sheet(axes_of(chart))
     circles = [_circle(sheet, point) for point in chart.points[:MOST_CIRCLES]]
     sheet.field.take(*_line_boxes(sheet, chart))
     sheet.field.take(*(Box.around(c.x, c.y, c.r, c.r) for c in circles), solid=True)
     inside = [
-        _element("title", _text(_title(chart)), id="title"),
-        _element("desc", _text(describe(chart)), id="desc"),
-        _element("style", _STYLE),
-        _element("rect", kind="page", width=WIDTH, height=HEIGHT),
+        element("title", text(_title(chart)), id="roofline-title"),
+        element("desc", text(describe(chart)), id="roofline-desc"),
+        *([] if inline else [element("style", STYLE)]),
+        element("rect", kind="page", width=WIDTH, height=HEIGHT),
         *_heading(chart),
         *_grid(sheet),
         *_roof_lines(sheet, chart),
@@ -69,9 +70,9 @@ def svg(chart: Roofline) -> str:
         *_labels(sheet, circles[:MOST_LABELS]),
     ]
     size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": WIDTH, "height": HEIGHT}
-    told = {"role": "img", "aria-labelledby": "title desc"}
+    told = {"role": "img", "class": "roofline", "aria-labelledby": "roofline-title roofline-desc"}
     body = "\n".join(["", *inside, ""])
-    return _element("svg", body, xmlns="http://www.w3.org/2000/svg", **size, **told) + "\n"
+    return element("svg", body, xmlns="http://www.w3.org/2000/svg", **size, **told) + "\n"
 
 
 def describe(chart: Roofline) -> str:
@@ -110,8 +111,8 @@ class _Sheet:
 
 def _heading(chart: Roofline) -> list[str]:
     return [
-        _words(_title(chart), LEFT, 30, kind="title"),
-        _words(DOT.join(_notes(chart)), LEFT, 50, kind="quiet"),
+        words(_title(chart), LEFT, 30, kind="title"),
+        words(DOT.join(_notes(chart)), LEFT, 50, kind="quiet"),
     ]
 
 
@@ -134,15 +135,15 @@ def _grid(sheet: _Sheet) -> list[str]:
     lines = []
     for power in ticks(sheet.axes.left, sheet.axes.right, 12):
         x = sheet.x(10.0**power)
-        lines.append(_element("line", kind="grid", x1=x, y1=TOP, x2=x, y2=BOTTOM))
-        lines.append(_words(f"{10.0**power:,.10g}", x, BOTTOM + 18, "middle", "quiet"))
+        lines.append(element("line", kind="grid", x1=x, y1=TOP, x2=x, y2=BOTTOM))
+        lines.append(words(f"{10.0**power:,.10g}", x, BOTTOM + 18, "middle", "quiet"))
     for power in ticks(sheet.axes.bottom, sheet.axes.top, 12):
         y = sheet.y(10.0**power)
-        lines.append(_element("line", kind="grid", x1=LEFT, y1=y, x2=RIGHT, y2=y))
-        lines.append(_words(quantity(10.0**power, "FLOP/s"), LEFT - 8, y + 4, "end", "quiet"))
-    lines.append(_element("rect", kind="frame", x=LEFT, y=TOP, width=RIGHT - LEFT, height=BOTTOM - TOP))
+        lines.append(element("line", kind="grid", x1=LEFT, y1=y, x2=RIGHT, y2=y))
+        lines.append(words(quantity(10.0**power, "FLOP/s"), LEFT - 8, y + 4, "end", "quiet"))
+    lines.append(element("rect", kind="frame", x=LEFT, y=TOP, width=RIGHT - LEFT, height=BOTTOM - TOP))
     middle = (LEFT + RIGHT) / 2
-    lines.append(_words("FLOP per byte of memory traffic", middle, HEIGHT - 20, "middle", "quiet"))
+    lines.append(words("FLOP per byte of memory traffic", middle, HEIGHT - 20, "middle", "quiet"))
     return lines
 
 
@@ -152,23 +153,23 @@ def _grid(sheet: _Sheet) -> list[str]:
 def _roof_lines(sheet: _Sheet, chart: Roofline) -> list[str]:
     start = max(10**sheet.axes.left, 10**sheet.axes.bottom / chart.bandwidth)
     flat = [(sheet.x(roof.rate / chart.bandwidth), sheet.y(roof.rate)) for roof in chart.roofs]
-    lines = [_element("path", kind="unit", d=f"M{x:.1f} {y:.1f}H{RIGHT}") for x, y in flat]
+    lines = [element("path", kind="unit", d=f"M{x:.1f} {y:.1f}H{RIGHT}") for x, y in flat]
     corner = f"{flat[-1][0]:.1f} {flat[-1][1]:.1f}"
     slope = f"M{sheet.x(start):.1f} {sheet.y(start * chart.bandwidth):.1f}L{corner}"
-    return [*lines, _element("path", kind="memory", d=slope)]
+    return [*lines, element("path", kind="memory", d=slope)]
 
 
 def _roof_names(sheet: _Sheet, chart: Roofline) -> list[str]:
     """At the right end, from the top down: above the line, below it, or below the name before."""
-    words, before = [], -math.inf
+    names, before = [], -math.inf
     for roof in reversed(chart.roofs):
         name, y = f"{roof.name} {quantity(roof.rate, 'FLOP/s')}", sheet.y(roof.rate)
         lowest = before + LINE
         base = next((place for place in (y - 5, y + LINE - 1) if place >= lowest), lowest)
         sheet.field.take(Box(RIGHT - 6 - len(name) * CHARACTER, base - LINE + 2, RIGHT - 6, base + 4))
-        words.append(_words(name, RIGHT - 6, base, "end", "unit-name"))
+        names.append(words(name, RIGHT - 6, base, "end", "unit-name"))
         before = base
-    return words
+    return names
 
 
 def _memory_name(sheet: _Sheet, chart: Roofline) -> str:
@@ -183,7 +184,7 @@ def _memory_name(sheet: _Sheet, chart: Roofline) -> str:
     for along in (-half, -half / 2, 0.0, half / 2, half):
         sheet.field.take(Box.around(x + along * math.cos(angle), y + along * math.sin(angle) - 9, 16, 11))
     turned = f"rotate({math.degrees(angle):.1f} {x:.1f} {y:.1f})"
-    return _words(name, x, y - 6, "middle", "memory-name", transform=turned)
+    return words(name, x, y - 6, "middle", "memory-name", transform=turned)
 
 
 def _ideal(sheet: _Sheet, chart: Roofline) -> list[str]:
@@ -194,11 +195,11 @@ def _ideal(sheet: _Sheet, chart: Roofline) -> list[str]:
     name = "task, everything fused"
     box, _ = sheet.field.nearest(x + 8, BOTTOM - LINE, len(name) * CHARACTER, LINE + 2)
     at, anchor = _towards(x, box)
-    tip = _element("title", _text(f"the task with everything fused: {per_byte(chart.ideal)}"))
+    tip = element("title", text(f"the task with everything fused: {per_byte(chart.ideal)}"))
     return [
-        _element("line", kind="plumb", x1=x, y1=y, x2=x, y2=BOTTOM),
-        _element("path", tip, kind="ideal", d=f"M{x:.1f} {y - 7:.1f}l7 7l-7 7l-7 -7z"),
-        _words(name, at, box.top + LINE - 1, anchor, "ideal-name"),
+        element("line", kind="plumb", x1=x, y1=y, x2=x, y2=BOTTOM),
+        element("path", tip, kind="ideal", d=f"M{x:.1f} {y - 7:.1f}l7 7l-7 7l-7 -7z"),
+        words(name, at, box.top + LINE - 1, anchor, "ideal-name"),
     ]
 
 
@@ -231,8 +232,8 @@ class _Circle:
         point = self.point
         tip = f"{point.name}: {_time(point)}, {quantity(point.rate, 'FLOP/s')}, {reached(point)}"
         kind = "kernel" if point.measured else "kernel predicted"
-        title = _element("title", _text(short(tip, 160)))
-        return _element("circle", title, kind=kind, cx=self.x, cy=self.y, r=self.r)
+        title = element("title", text(short(tip, 160)))
+        return element("circle", title, kind=kind, cx=self.x, cy=self.y, r=self.r)
 
 
 def _circle(sheet: _Sheet, point: Point) -> _Circle:
@@ -275,8 +276,8 @@ def _label(circle: _Circle, box: Box) -> list[str]:
     y = box.top + LINE - 2
     return [
         *_lead(circle, box),
-        _words(name, x, y, anchor, weight=600),
-        _words(facts, x, y + LINE, anchor, "quiet"),
+        words(name, x, y, anchor, weight=600),
+        words(facts, x, y + LINE, anchor, "quiet"),
     ]
 
 
@@ -294,34 +295,8 @@ def _lead(circle: _Circle, box: Box) -> list[str]:
     if far < circle.r + 6:
         return []
     dx, dy = (x - circle.x) / far * circle.r, (y - circle.y) / far * circle.r
-    return [_element("line", kind="lead", x1=circle.x + dx, y1=circle.y + dy, x2=x, y2=y)]
+    return [element("line", kind="lead", x1=circle.x + dx, y1=circle.y + dy, x2=x, y2=y)]
 
 
 def _time(point: Point) -> str:
     return milliseconds(point.milliseconds) + ("" if point.measured else " predicted")
-
-
-# -- elements --------------------------------------------------------------------------------------
-
-
-def _words(
-    words: str, x: float, y: float, anchor: str = "", kind: str = "", *, weight: int = 0, transform: str = ""
-) -> str:
-    placed: dict[str, str | float] = {"x": x, "y": y}
-    placed |= {"text-anchor": anchor} if anchor else {}
-    placed |= {"font-weight": str(weight)} if weight else {}
-    placed |= {"transform": transform} if transform else {}
-    return _element("text", _text(words), kind=kind, **placed)
-
-
-def _element(name: str, body: str = "", *, kind: str = "", **attributes: str | float) -> str:
-    """One element; ``kind`` is its class, fractions are written with one decimal."""
-    named = {"class": kind, **attributes} if kind else attributes
-    values = {key: value if isinstance(value, str | int) else f"{value:.1f}" for key, value in named.items()}
-    shown = "".join(f' {key}="{value}"' for key, value in values.items())
-    return f"<{name}{shown}>{body}</{name}>" if body else f"<{name}{shown}/>"
-
-
-def _text(text: str) -> str:
-    """Fit for XML: what it cannot hold is replaced, what it would read as markup is escaped."""
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))

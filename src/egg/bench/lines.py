@@ -1,0 +1,127 @@
+"""A file of lines that only grows: each line is there whole or not at all, and a killed writer loses nothing.
+
+One rule keeps it readable at any moment: *a line counts once its newline is there*. A line is written with
+one ``write`` and flushed to the disk, so what a killed writer leaves is whole lines and at most one torn
+one at the end. Readers pass over that; the next writer cuts it off, after making sure that it is the
+beginning of one of ours: whoever names the wrong file keeps it as it was. Damage anywhere else was not done
+by us, and is an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from egg.core.errors import MachineError, UsageError
+
+
+def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Every whole line that is not blank, with its number in the file; none where there is no file."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as reason:
+        raise UsageError(f"cannot read {path}: {reason.strerror}", "check the path") from None
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].split(b"\n")[:-1], 1):
+        if line.strip():
+            try:
+                yield number, line.decode("utf-8")
+            except UnicodeDecodeError:
+                raise UsageError(f"{path} line {number} is not UTF-8", "remove that line") from None
+
+
+class LineFile:
+    """The one writer of such a file. ``opening`` is how each of its lines begins."""
+
+    def __init__(self, path: Path, opening: str) -> None:
+        self.path = path
+        self._opening = opening.encode()
+        self._handle = self._open()
+        try:
+            self._take()
+            self._end = self._cut_torn_line()
+        except BaseException:
+            self.close()
+            raise
+
+    def add(self, line: str) -> None:
+        """Append a line. When this returns, it is on the disk; where it fails, nothing of it is."""
+        if self._handle is None:
+            raise ValueError("the file is closed")
+        data = line.encode("utf-8") + b"\n"
+        if b"\n" in data[:-1] or not data.startswith(self._opening):
+            raise ValueError(f"not a line of this file: {line[:60]!r}")
+        try:
+            written = os.write(self._handle, data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
+            os.fsync(self._handle)
+        except OSError as reason:
+            raise MachineError(
+                f"cannot write {self.path}: {reason.strerror or reason}",
+                "make room on the disk; what was written before is kept",
+            ) from reason
+        else:
+            self._end += len(data)
+        finally:
+            self._give_back()
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> LineFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> int | None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as reason:
+            raise UsageError(f"cannot write {self.path}: {reason.strerror}", "choose another place") from None
+
+    def _take(self) -> None:
+        """Be the only writer: the lock is the kernel's, and dies with whoever holds it."""
+        assert self._handle is not None
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"{self.path} is being written by another process", "wait until it ends, or stop it"
+            ) from None
+        except OSError as reason:
+            if reason.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            raise MachineError(
+                f"the file system of {self.path} has no locks", "use a local disk, or mount it with locks"
+            ) from None
+
+    def _cut_torn_line(self) -> int:
+        """The byte behind the last whole line, what follows it being cut off where it is ours."""
+        assert self._handle is not None
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        torn = data[whole:]
+        if torn and not torn.startswith(self._opening[: len(torn)]):
+            raise UsageError(f"{self.path} does not end in a line of ours", "choose another place")
+        if torn:
+            os.ftruncate(self._handle, whole)
+        return whole
+
+    def _give_back(self) -> None:
+        """Cut off what did not become a line; a torn end that stays closes the file, nothing follows it."""
+        if self._handle is None or os.fstat(self._handle).st_size <= self._end:
+            return
+        with suppress(OSError):
+            os.ftruncate(self._handle, self._end)
+            return
+        self.close()

@@ -1,0 +1,223 @@
+"""Rows made from what the judge said, and from what is known of a run.
+
+The evaluation that counts is the last look at the kernel that the run would return. A run also has a row
+where it would rather return the reference: an accepted kernel that is not faster is correct all the same,
+and its row says how slow it is. Where nothing was accepted, the row tells the last refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from egg import __version__
+from egg.analysis.diagnose import diagnose
+from egg.analysis.evaluated import profile_of
+from egg.bench.families import WorkFamily, family_of
+from egg.bench.listing import key_of
+from egg.bench.rows import Basis, NoKernel, Opponent, Passed, Refused, Row, Spent, Timing, row_without
+from egg.core.evaluation import Accepted, Evaluation, Gate, Machine, Measured, Rejected
+from egg.core.policy import Level, Policy
+from egg.core.profile import Profile
+from egg.core.settings import Settings
+from egg.core.source import Task
+from egg.engine.state import RunState
+from egg.hardware.gpus import Gpu, find
+
+DEFAULT_PRECISION = "(default precision)"
+"""How the judge marks an opponent under PyTorch's own settings."""
+DEGENERATE = "degenerate task:"
+UNAUDITED = "the task could not be audited"
+"""How the judge begins what it has to say of a task's audit."""
+EVIDENCE = 300
+"""Characters of a refusal's evidence, or of a reason, that are kept."""
+
+
+def row_of_evaluation(
+    task: Task,
+    evaluation: Evaluation,
+    *,
+    family: WorkFamily = WorkFamily.UNKNOWN,
+    spent: Spent | None = None,
+    settings: Mapping[str, str] | None = None,
+    run: str = "",
+    notes: Mapping[str, Any] | None = None,
+    gpu: Gpu | None = None,
+) -> Row:
+    """The row of a kernel for ``task``; without a run, what was spent is what judging it took.
+
+    ``gpu`` is the one that was written for, where the evaluation does not name one that is in the table.
+    """
+    if evaluation.task_hash != task.hash:
+        raise ValueError(f"an evaluation of {evaluation.task!r} is no answer to {task.name!r}")
+    return Row(
+        key=key_of(task),
+        name=task.name,
+        task=task.hash,
+        level=task.level,
+        problem=task.problem_id,
+        family=family,
+        verdict=_verdict(evaluation, gpu),
+        policy=evaluation.policy,
+        degenerate=_degenerate(evaluation),
+        spent=spent or _judging([evaluation]),
+        versions=_versions(evaluation.machine),
+        settings=settings or {},
+        warnings=evaluation.warnings,
+        run=run,
+        notes=notes or {},
+    )
+
+
+def row_of_run(
+    state: RunState,
+    *,
+    final: Evaluation | None = None,
+    wall_seconds: float | None = None,
+    run: str = "",
+    notes: Mapping[str, Any] | None = None,
+) -> Row:
+    """The row of a run that has ended. ``final`` is an evaluation outside it that counts instead of its
+    own."""
+    task, settings = state.started.task, state.started.settings
+    counts = final or _last_word(state)
+    judged = list(state.evaluations.values())
+    if final is not None and final not in judged:
+        judged.append(final)
+    ledger = state.ledger
+    spent = replace(
+        _judging(judged),
+        input_tokens=ledger.usage.input_tokens,
+        output_tokens=ledger.usage.output_tokens,
+        money=ledger.cost,
+        unpriced_calls=ledger.unpriced_calls,
+        wall_seconds=ledger.seconds if wall_seconds is None else wall_seconds,
+    )
+    known: dict[str, Any] = {
+        "family": family_of(state.started.facts),
+        "spent": spent,
+        "settings": _settings(settings),
+        "run": run,
+        "notes": notes,
+    }
+    if counts is not None:
+        return row_of_evaluation(task, counts, gpu=state.gpu, **known)
+    policy = Policy(settings.precision, settings.library_calls, Level.FULL)
+    return row_without(task, NoKernel(_why_none(state)), policy, **known)
+
+
+# -- what happened -----------------------------------------------------------------------------------
+
+
+def _last_word(state: RunState) -> Evaluation | None:
+    """Of the best kernel, or else the last refusal."""
+    if state.best_kernel is not None:
+        return state.best_kernel.evaluation
+    refused = [e for e in state.evaluations.values() if isinstance(e.verdict, Rejected)]
+    return refused[-1] if refused else None
+
+
+def _why_none(state: RunState) -> str:
+    said = [attempt.objection for step in state.steps for attempt in step.attempts if attempt.objection]
+    said += [step.reason for step in state.steps[-1:]]
+    if state.closed is not None:
+        said.append(state.closed.reason)
+    return next((text[:EVIDENCE] for text in said if text), "the run ended before a kernel was written")
+
+
+def _verdict(evaluation: Evaluation, gpu: Gpu | None) -> Passed | Refused:
+    verdict, kernel = evaluation.verdict, evaluation.candidate_hash
+    if isinstance(verdict, Rejected):
+        refusal = verdict.refusal
+        return Refused(kernel, refusal.gate, refusal.reason, refusal.evidence[:EVIDENCE])
+    if not evaluation.checked:
+        raise ValueError("an evaluation that stopped at compiling says nothing of a task's end")
+    provenance, performance = verdict.provenance, verdict.performance
+    measured = isinstance(performance, Measured)
+    floor = performance.floor_milliseconds if measured else performance.predicted_floor_milliseconds
+    named = find(performance.gpu if measured else performance.target) or gpu
+    profile = profile_of(evaluation, named) if named is not None else None
+    return Passed(
+        kernel=kernel,
+        own_share=provenance.own_share,
+        library_ops=dict(provenance.library_ops),
+        launches=sum(provenance.kernels.values()),
+        relative_error=verdict.correctness.relative_error,
+        reference_error=verdict.correctness.reference_error,
+        kernelbench=verdict.correctness.kernelbench,
+        timing=_timing(performance, _rounds(evaluation)) if measured else None,
+        floor_milliseconds=floor,
+        predicted_milliseconds=profile.predicted_milliseconds if profile is not None else None,
+        limiter=_limiter(profile, named, floor),
+    )
+
+
+def _limiter(profile: Profile | None, gpu: Gpu | None, floor_milliseconds: float | None) -> str:
+    if profile is None or gpu is None:
+        return ""
+    return diagnose(profile, gpu, floor_milliseconds=floor_milliseconds).whole.limiter.value
+
+
+def _timing(measured: Measured, rounds: Mapping[str, tuple[float, ...]]) -> Timing:
+    return Timing(
+        gpu=measured.gpu,
+        milliseconds=measured.milliseconds,
+        opponents=tuple(
+            Opponent(*_named(b.name), b.milliseconds, b.speedup, rounds.get(b.name, ()))
+            for b in measured.baselines
+        ),
+        noise_floor=measured.noise_floor,
+        rounds=rounds.get("A", ()),
+    )
+
+
+def _named(name: str) -> tuple[str, Basis]:
+    plain = name.removesuffix(DEFAULT_PRECISION)
+    return plain.strip(), Basis.MATCHED if plain == name else Basis.DEFAULT
+
+
+def _rounds(evaluation: Evaluation) -> dict[str, tuple[float, ...]]:
+    """What every contestant took in each round, as the timing gate noted it; whole rounds only."""
+    noted = [record.notes.get("times") for record in evaluation.gates if record.gate is Gate.TIMING]
+    times = noted[-1] if noted else None
+    if not isinstance(times, Mapping) or "A" not in times:
+        return {}
+    count = len(times["A"])
+    return {
+        name: tuple(float(f"{t:.6g}") for t in taken) for name, taken in times.items() if len(taken) == count
+    }
+
+
+def _degenerate(evaluation: Evaluation) -> bool | None:
+    """Said by the task's audit, which full care makes; silence means sound only where there was an exam."""
+    if any(warning.startswith(DEGENERATE) for warning in evaluation.warnings):
+        return True
+    unaudited = any(warning.startswith(UNAUDITED) for warning in evaluation.warnings)
+    examined = isinstance(evaluation.verdict, Accepted) or any(
+        record.gate not in (Gate.STATIC, Gate.BUILD) for record in evaluation.gates
+    )
+    return False if examined and not unaudited and evaluation.policy.level is not Level.QUICK else None
+
+
+def _judging(judged: list[Evaluation]) -> Spent:
+    """A GPU is taken for as long as an evaluation on it lasts: nobody else may use it meanwhile."""
+    on_gpu = sum(e.seconds for e in judged if e.machine.device == "cuda")
+    return Spent(evaluations=len(judged), gpu_seconds=on_gpu, wall_seconds=sum(e.seconds for e in judged))
+
+
+def _versions(machine: Machine) -> dict[str, str]:
+    told = {
+        "egg": __version__,
+        "python": machine.python,
+        "torch": machine.torch,
+        "triton": machine.triton,
+        "gpu": machine.gpu,
+        "driver": machine.driver,
+    }
+    return {name: version for name, version in told.items() if version}
+
+
+def _settings(settings: Settings) -> dict[str, str]:
+    told = {"team": settings.team, "budget": settings.budget.name, "seed": str(settings.seed)}
+    return told | ({"model": settings.model.name} if settings.model is not None else {})

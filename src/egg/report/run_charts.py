@@ -1,0 +1,217 @@
+"""The pictures of a run: speed over its steps with what was predicted, and the times of all contestants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+from markupsafe import Markup
+
+from egg.core.evaluation import Interval
+from egg.report.canvas import CHARACTER, WIDE, Picture, Scale, drawn, figure, label, line, tip
+from egg.report.elements import element
+from egg.report.numbers import ends, time, times
+
+TOP, FOOT, LEFT, RIGHT = 30, 34, 44, 10
+"""Room around the plot of steps."""
+ABBREVIATED = {"structure": "struct.", "mapping": "map", "tiling": "tile", "memory": "mem.", "regrade": "end"}
+ROW, BAR = 34, 12
+"""Height of a contestant, and of its bar."""
+
+
+class Fate(StrEnum):
+    """What became of a step, as far as the picture goes."""
+
+    KEPT = "kept"
+    TRIED = "tried"
+    FAILED = "failed"
+    PASSED = "passed"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One step in the picture. Speeds are relative, larger is faster."""
+
+    name: str
+    stage: str
+    fate: Fate
+    speed: Interval | None = None
+    predicted: float | None = None
+    told: str = ""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A speed to compare with, all the way across."""
+
+    name: str
+    speed: float
+    kind: str
+
+
+def steps_chart(marks: Sequence[Mark], levels: Sequence[Level], unit: str) -> Markup:
+    """Speed over steps; ``unit`` says relative to what."""
+    kept = [m for m in marks if m.fate is Fate.KEPT and m.speed is not None]
+    told = f"{unit}. " + " ".join(_said(mark) for mark in marks)
+    title = "Speed over steps"
+    if kept and kept[-1].speed is not None:
+        title += f": the last one kept is at {times(kept[-1].speed.median)}"
+    return drawn("steps", title, told, lambda width: _steps(marks, levels, width))
+
+
+def _said(mark: Mark) -> str:
+    speed = f" {times(mark.speed.median)}" if mark.speed is not None else ""
+    predicted = f", predicted {times(mark.predicted)}" if mark.predicted is not None else ""
+    return f"{mark.name}, {mark.stage}: {mark.fate.value}{speed}{predicted}."
+
+
+def _steps(marks: Sequence[Mark], levels: Sequence[Level], width: int) -> Picture:
+    height = 300 if width == WIDE else 270
+    bottom = height - FOOT
+    speeds = [end for m in marks if m.speed for end in (m.speed.low, m.speed.high)]
+    speeds += [m.predicted for m in marks if m.predicted] + [level.speed for level in levels]
+    up = Scale.around(speeds, bottom - 14, TOP + 8, air=1.15)
+    slot = (width - LEFT - RIGHT) / max(1, len(marks))
+    across = [LEFT + (i + 0.5) * slot for i in range(len(marks))]
+    parts = [
+        *_bands(marks, slot, bottom),
+        *_rulers(up, width),
+        *_levels(levels, up, width, _heights(marks[-2:], up)),
+        *_best_so_far(marks, across, up, width),
+        *(part for mark, x in zip(marks, across, strict=True) for part in _mark(mark, x, up, bottom)),
+        *_numbers(marks, across, slot, bottom),
+        label("step", LEFT + (width - LEFT - RIGHT) / 2, height - 3, "middle"),
+    ]
+    return Picture(height, tuple(parts))
+
+
+def _bands(marks: Sequence[Mark], slot: float, bottom: float) -> list[str]:
+    """Stages side by side, each with its name where there is room for it, or for a short form."""
+    parts, first = [], 0
+    for number, (stage, found) in enumerate(groupby(marks, key=lambda mark: mark.stage)):
+        count = len(list(found))
+        x, wide = LEFT + first * slot, count * slot
+        kind = "band even" if number % 2 else "band"
+        parts.append(element("rect", tip(stage), kind=kind, x=x, y=4, width=wide, height=bottom - 4))
+        forms = [stage, ABBREVIATED.get(stage, stage)]
+        name = next((form for form in forms if len(form) * CHARACTER * 0.9 <= wide), "")
+        parts.append(label(name, x + wide / 2, 18, "middle"))
+        first += count
+    return parts
+
+
+def _rulers(up: Scale, width: int) -> list[str]:
+    parts = []
+    for value in up.ticks(7):
+        y = up.at(value)
+        parts.append(line("ruler", LEFT, y, width - RIGHT, y))
+        parts.append(label(f"{figure(value)}×", LEFT - 6, y + 4, "end"))
+    return parts
+
+
+def _levels(levels: Sequence[Level], up: Scale, width: int, last: Sequence[float]) -> list[str]:
+    """Lines to compare with. Names stand above the right end, or the left one where the last steps are in
+    the way; below it where another name is above."""
+    parts, taken = [], -100.0
+    for level in sorted(levels, key=lambda level: -level.speed):
+        y = up.at(level.speed)
+        parts.append(line(f"level {level.kind}", LEFT, y, width - RIGHT, y))
+        base = next((place for place in (y - 4, y + 13) if place >= taken + 13), taken + 13)
+        free = all(abs(height - (base - 4)) > 11 for height in last)
+        x, anchor = (width - RIGHT - 3, "end") if free else (LEFT + 3, "start")
+        parts.append(label(f"{level.name} {times(level.speed)}", x, base, anchor, "halo"))
+        taken = base
+    return parts
+
+
+def _heights(marks: Sequence[Mark], up: Scale) -> list[float]:
+    return [up.at(mark.speed.median) for mark in marks if mark.speed is not None]
+
+
+def _best_so_far(marks: Sequence[Mark], across: Sequence[float], up: Scale, width: int) -> list[str]:
+    """A staircase through what was kept."""
+    path, y = "", None
+    for mark, x in zip(marks, across, strict=True):
+        if mark.fate is Fate.KEPT and mark.speed is not None:
+            new = up.at(mark.speed.median)
+            path += f"M{x:.1f} {new:.1f}" if y is None else f"H{x:.1f}V{new:.1f}"
+            y = new
+    return [element("path", kind="stairs", d=f"{path}H{width - RIGHT}")] if y is not None else []
+
+
+def _mark(mark: Mark, x: float, up: Scale, bottom: float) -> list[str]:
+    told = tip(f"{mark.name}, {mark.stage}: {mark.told}")
+    if mark.fate is Fate.PASSED:
+        return []
+    if mark.speed is None:
+        cross = f"M{x - 4:.1f} {bottom - 10:.1f}l8 8m0 -8l-8 8"
+        return [element("path", told, kind="failed", d=cross)]
+    y = up.at(mark.speed.median)
+    parts = []
+    if mark.predicted is not None:
+        at = up.at(mark.predicted)
+        parts.append(line("missed", x, at, x, y))
+        parts.append(element("path", told, kind="predicted", d=f"M{x:.1f} {at - 5:.1f}l5 5l-5 5l-5 -5z"))
+    parts.append(line("whisker", x, up.at(mark.speed.low), x, up.at(mark.speed.high)))
+    parts.append(element("circle", told, kind=mark.fate.value, cx=x, cy=y, r=5))
+    return parts
+
+
+def _numbers(marks: Sequence[Mark], across: Sequence[float], slot: float, bottom: float) -> list[str]:
+    every = max(1, -(-int(CHARACTER * 3) // max(1, int(slot))))
+    shown = zip(marks, across, strict=True)
+    return [label(m.name, x, bottom + 15, "middle") for i, (m, x) in enumerate(shown) if i % every == 0]
+
+
+# -- times -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One time in the comparison; without an interval it was computed, not measured."""
+
+    name: str
+    milliseconds: float
+    kind: str
+    interval: Interval | None = None
+
+
+def times_chart(contestants: Sequence[Contestant], predicted: bool) -> Markup:
+    """A bar for each, from zero, so that lengths compare as times do."""
+    said = [f"{c.name} {time(c.milliseconds)}{_between(c)}." for c in contestants]
+    title = "Predicted time of one call" if predicted else "Time of one call, measured in turns"
+    return drawn("times", title, " ".join(said), lambda width: _times(contestants, width))
+
+
+def _between(contestant: Contestant) -> str:
+    return f" ({ends(contestant.interval)} ms)" if contestant.interval is not None else ""
+
+
+def _times(contestants: Sequence[Contestant], width: int) -> Picture:
+    longest = max(c.milliseconds for c in contestants) or 1.0
+    room = width - 80
+    parts = []
+    for i, contestant in enumerate(contestants):
+        top = 2 + i * ROW
+        length = max(1.5, contestant.milliseconds / longest * room)
+        told = tip(f"{contestant.name}: {time(contestant.milliseconds)}{_between(contestant)}")
+        parts += [
+            label(contestant.name, 0, top + 11, kind=""),
+            element(
+                "rect",
+                told,
+                kind=f"bar {contestant.kind}",
+                x=0,
+                y=top + 16,
+                width=length,
+                height=BAR,
+                rx=2,
+            ),
+            label(time(contestant.milliseconds), length + 6, top + 26),
+        ]
+        if contestant.interval is not None:
+            low, high = (end / longest * room for end in (contestant.interval.low, contestant.interval.high))
+            parts.append(line("whisker", low, top + 16 + BAR / 2, max(high, low + 1), top + 16 + BAR / 2))
+    return Picture(ROW * len(contestants) + 4, tuple(parts))

@@ -105,12 +105,13 @@ def test_forward_is_one_line_and_the_host_function_passes_the_gate() -> None:
     assert not static.findings(text, LibraryCalls.FORBID).items
 
 
-def test_a_short_sum_with_much_to_store_is_walked_over() -> None:
+def test_a_short_sum_with_much_to_store_leaves_room_for_two_programs() -> None:
     b = Build()
     m, n, k = named("m", (32768, 40, 33)), named("n", (32768, 50, 21)), named("k", (32, 20, 9))
     case = b.case(b.matmul(b.input("a", m, k), b.input("c", k, n)))
-    text = written(case).kernels["fused_kernel"]
-    assert "for pid in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):" in text
+    part = written(case)
+    assert {c.name: c.value for c in part.constants}["FUSED_NUM_STAGES"] == 1
+    assert "for k_start in tl.static_range(0, padded, BLOCK_K):" in part.kernels["fused_kernel"]
 
 
 def test_a_long_sum_of_few_rows_is_split_in_registers() -> None:

@@ -102,15 +102,17 @@ def test_a_lower_grade_is_one_product() -> None:
     assert 1e-5 < off < 4e-3
 
 
-def test_small_layers_walk_alone_and_large_ones_step_by_step() -> None:
+def test_small_layers_walk_alone_large_ones_together_and_the_largest_step_by_step() -> None:
     small = written(captured("GRU", 1, "bias=False"))
     assert not any("for " in line for line in small.call)
     large = captured("LSTM", 3, "", "B, T, I, H = 4, 16, 64, 256")
     text = "\n".join(written(large).call)
-    assert "range(walk_waves)" in text
+    assert "launch_cooperative_grid=walk_stride > 1" in text
     assert "walk_waves = T + 2" in text, "layers run side by side"
-    cooperative = written(large, mode="cooperative")
-    assert any("torch.zeros" in line for line in cooperative.call), "counters begin at zero in every call"
+    assert "torch.zeros" in text, "counters begin at zero in every call"
+    many = captured("LSTM", 9, "", "B, T, I, H = 4, 16, 64, 256")
+    for steps in (written(many), written(large, mode="steps")):
+        assert any("range(walk_waves)" in line for line in steps.call), "a launch for each step"
 
 
 def test_unfit_says_why() -> None:

@@ -136,7 +136,10 @@ class _Translation:
         call = Call(name, values, _forms(node.meta.get("val")), target, self._label(values))
         self._builder.label = ""
         start = len(self._builder.nodes)
-        lowered = lower(self._builder, call)
+        try:
+            lowered = lower(self._builder, call)
+        except (KeyError, IndexError, AttributeError, AssertionError, ZeroDivisionError) as error:
+            raise Uncaptured(f"{name} cannot be read: {type(error).__name__}: {error}") from error
         self._name_anchor(start, call)
         if in_place:
             tensor = held["self"]
@@ -163,6 +166,11 @@ class _Translation:
                 and self._viewable(source, value, views)
             ):
                 return source.viewed(value, views)
+            maker = self._builder.producers.get(value.name)
+            while maker is not None and maker.op == "view":
+                maker = self._builder.producers.get(str(maker.inputs[0]))
+            if views is None and aliases and maker is not None and _shows(maker):
+                return Tensor.aliasing(value, source, schema.name.split("::")[1])
         return Tensor.fresh(value)
 
     def _viewable(self, source: Tensor, value: Value, views: tuple[Node, ...]) -> bool:
@@ -177,16 +185,21 @@ class _Translation:
         return True
 
     def _checked(self, lowered: Value | list[Value], call: Call, node: fx.Node) -> Value | list[Value]:
-        """What a rule made must look as PyTorch said; and PyTorch says how it lies in memory."""
+        """What a rule made must look as PyTorch said; and PyTorch says how it lies in memory.
+
+        Not of attention, which lies otherwise on every device: as its query, as most of its kernels have it.
+        """
         made = lowered if isinstance(lowered, list) else [lowered]
         seen = _tensors(node.meta.get("val"))
         for place, (value, (shape, dtype), tensor) in enumerate(zip(made, call.results, seen, strict=True)):
             if extents(value) != shape or value.dtype != dtype:
-                raise AssertionError(
-                    f"{call.name}: {extents(value)} {value.dtype} instead of {shape} {dtype}"
-                )
+                seen_as = f"{extents(value)} {value.dtype} instead of {shape} {dtype}"
+                raise Uncaptured(f"{call.name} is not read rightly: {seen_as}")
             if value.origin is Origin.NODE and call.name in RULES:
-                made[place] = self._builder.restrided(value, tensor.stride())
+                maker = self._builder.producers[value.name]
+                query = self._builder.values[str(maker.inputs[0])] if maker.op == "attention" else None
+                stride = tensor.stride() if query is None else _as_query(value, query)
+                made[place] = self._builder.restrided(value, stride)
         return made if isinstance(lowered, list) else made[0]
 
     def _resolved(self, value: Any) -> Any:
@@ -276,6 +289,21 @@ def _shares(schema: Any, source: Value) -> bool:
     if name in ("clone", "_to_copy", "lift_fresh_copy", "dropout"):
         return name == "dropout"
     return source.contiguous if name in ("contiguous", "reshape") else True
+
+
+def _shows(node: Node) -> bool:
+    """Whether a node stands for a call that shows another tensor's memory, and yet is no view of ours: a
+    diagonal, bits that are taken for other numbers."""
+    return node.op in ("library", "gather") or str(node.get("fn", "")).startswith("of_")
+
+
+def _as_query(value: Value, query: Value) -> tuple[int, ...]:
+    """Strides without gaps, dimensions in the order of the query's, the last one innermost."""
+    order = sorted(range(value.rank - 1), key=lambda dim: (-query.stride[dim].value, dim))
+    shape, stride, step = extents(value), [1] * value.rank, extents(value)[-1]
+    for dim in reversed(order):
+        stride[dim], step = step, step * shape[dim]
+    return tuple(stride)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

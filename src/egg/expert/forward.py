@@ -11,19 +11,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from egg.expert.breaking import LIMIT
-from egg.expert.graph import Graph
+from egg.expert.graph import Graph, Origin
 from egg.expert.heading import Parts, left_to_pytorch, wrapped
 from egg.expert.layout import laid_out
 from egg.expert.names import words
 from egg.expert.parts import Group, Part, spelled
+from egg.expert.rows import dimension_text
+from egg.expert.sizes import Size
 from egg.expert.tidy import double_quoted
+from egg.expert.variants import SMALLEST
 
 LONGEST_COMMENT = 90
 
 
 def forward_lines(graph: Graph, parts: Parts, header: str) -> list[str]:
     """The method, indented as a member of its class; ``header`` is its ``def`` line."""
-    blocks = [_aliases(graph), _sizes(graph, parts)]
+    blocks = [_aliases(graph), _fixed(graph), _sizes(graph, parts)]
     for comment, call in _live_blocks(graph, parts):
         text = double_quoted("\n".join(call))
         blocks.append(
@@ -41,6 +44,32 @@ def _aliases(graph: Graph) -> list[str]:
     """Arguments that the graph knows by another name."""
     values = (graph.value(name) for name in graph.arguments if name is not None)
     return [f"        {v.name} = {v.path}" for v in values if v.path and v.path != v.name]
+
+
+def _fixed(graph: Graph) -> list[str]:
+    """An error at other sizes, where the kernels are right at one size of the program alone.
+
+    Asked is every size of an argument that has no name; and for a size that no argument shows, a parameter.
+    """
+    if not graph.fixed:
+        return []
+    asked = {
+        dimension_text(value, dim): size.number
+        for value in graph.values.values()
+        for dim, size in enumerate(value.shape if value.origin is Origin.INPUT else ())
+        if not size.factors and (size.number >= SMALLEST or size.number in graph.fixed.values())
+    }
+    for number in set(graph.fixed.values()) - set(asked.values()):
+        held = (v for v in graph.values.values() if v.origin in (Origin.PARAMETER, Origin.CONSTANT))
+        texts = (dimension_text(v, d) for v in held for d, size in enumerate(v.shape) if size == Size(number))
+        asked |= dict.fromkeys(list(texts)[:1], number)
+    if not asked:
+        return []
+    named = " and ".join(f"{n} = {v}" for n, v in graph.fixed.items() if not n.startswith("literal"))
+    named = named or " and ".join(f"{text} = {number}" for text, number in asked.items())
+    condition = " or ".join(f"{text} != {number}" for text, number in asked.items())
+    error = f'raise ValueError("these kernels are right for {named} alone")'
+    return laid_out(f"if {condition}:\n    {error}", 8)
 
 
 def _sizes(graph: Graph, parts: Parts) -> list[str]:

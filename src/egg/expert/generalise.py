@@ -41,17 +41,19 @@ def generalised(task: Task, capture: Capturing) -> Graph:
             break
         graph = _resolved(variants, [base, *others])
         if graph is not None:
-            fixed = [i for i in variants.turnable if i not in moved]
-            return replace(graph, fixed=tuple(variants.knobs[i].name for i in fixed))
+            return replace(graph, fixed=_values(variants, [i for i in variants.turnable if i not in moved]))
         smaller = [tuple(i for i in moved if i != gone) for gone in moved]
         waiting += [s for s in smaller if s not in waiting]
         if len(moved) > 2:
             waiting += [tuple(i for i in moved if variants.knobs[i].batch)]
-    return replace(base.graph, fixed=tuple(variants.knobs[i].name for i in variants.turnable))
+    return replace(base.graph, fixed=_values(variants, variants.turnable))
+
+
+def _values(variants: Variants, places: Sequence[int]) -> dict[str, int]:
+    return {variants.knobs[place].name: variants.knobs[place].value for place in places}
 
 
 def _resolved(variants: Variants, points: list[Variant]) -> Graph | None:
-    """Begin again whenever a part of a size turns out to be the better size."""
     knobs = {
         knob.name: tuple(point.sizes[place] for point in points) for place, knob in enumerate(variants.knobs)
     }
@@ -60,10 +62,21 @@ def _resolved(variants: Variants, points: list[Variant]) -> Graph | None:
         for path in points[0].capture.integers
         if all(path in point.capture.integers for point in points)
     }
+    return named_together([point.graph for point in points], knobs, integers)
+
+
+def named_together(
+    graphs: list[Graph], knobs: Mapping[str, Row], integers: Mapping[str, Row] | None = None
+) -> Graph | None:
+    """Graphs of one structure as one, with a name for every number that differs; ``None`` without a rule.
+
+    A size that follows a knob is named after it. Begins again whenever a part of a size turns out to be the
+    better size.
+    """
     shares: dict[str, tuple[Divisor, ...]] = {}
     for _ in range(24):
         try:
-            return _Naming(Rows([point.graph for point in points], knobs, integers, shares)).graph()
+            return _Naming(Rows(graphs, knobs, integers or {}, shares)).graph()
         except Part as found:
             shares[found.name] = (*shares.get(found.name, ()), found.divisor)
         except Unresolved:

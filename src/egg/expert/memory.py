@@ -31,12 +31,21 @@ class Tensor:
     value: Value
     version: int
     chain: tuple[Node, ...] = ()
+    beside: tuple[Room, int, str] | None = None
+    """A room that it shares memory with in a way that no view tells, when it was looked at, and by what."""
 
     @classmethod
     def fresh(cls, value: Value) -> Tensor:
         return cls(Room(value), value, 0)
 
+    @classmethod
+    def aliasing(cls, value: Value, source: Tensor, name: str) -> Tensor:
+        """Of a call that shows the memory of ``source`` in another way than by views."""
+        return cls(Room(value), value, 0, (), (source.room, source.room.version, name))
+
     def read(self, builder: Builder) -> Value:
+        if self.beside is not None and self.beside[0].version != self.beside[1]:
+            raise Uncaptured(f"forward writes into a tensor of which {self.beside[2]} was taken before")
         if self.version != self.room.version:
             value = self.room.current
             for view in self.chain:
@@ -46,10 +55,12 @@ class Tensor:
 
     def viewed(self, value: Value, views: tuple[Node, ...]) -> Tensor:
         """A further look, through nodes that lead from this one's value to ``value``."""
-        return Tensor(self.room, value, self.version, (*self.chain, *views))
+        return Tensor(self.room, value, self.version, (*self.chain, *views), self.beside)
 
     def write(self, builder: Builder, new: Value) -> None:
         """Everything that shares the memory sees it from now on."""
+        if self.beside is not None:
+            raise Uncaptured(f"forward writes into what {self.beside[2]} shows of another tensor")
         sources = [self.room.current]
         for view in self.chain:
             sources.append(replayed(builder, view, sources[-1]))

@@ -9,10 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.normal.builder import RESERVED
+from egg.expert.patterns.attention_problem import OWN as ATTENTION_WORDS
+from egg.expert.patterns.convolution_frame import RESERVED as CONVOLUTION_WORDS
+from egg.expert.patterns.product_text import RESERVED as PRODUCT_WORDS
 from egg.expert.sizes import Size, Symbol
 
 MOST_FACTORS = 5
@@ -154,6 +158,7 @@ class Rows:
         """No clash with values, arguments or words of the language."""
         base = re.sub(r"\W+", "_", wanted).strip("_") or "size"
         base = f"size_{base}" if base[0].isdigit() else base
+        base = f"{base}_size" if base in self._kernel_words else base
         taken = {*self.known, *self.graphs[0].values, *RESERVED}
         taken |= {v.path for v in self.graphs[0].values.values()}
         name, count = base, 1
@@ -165,6 +170,14 @@ class Rows:
                 else f"{base}_size{'' if count == 2 else count}"
             )
         return name
+
+    @cached_property
+    def _kernel_words(self) -> frozenset[str]:
+        """What kernels for this program call things of their own: sizes of that name would be in the way."""
+        kinds = {node.op for node in self.graphs[0].nodes}
+        words = PRODUCT_WORDS if "matmul" in kinds else frozenset[str]()
+        words |= CONVOLUTION_WORDS if "conv" in kinds else words
+        return words | ATTENTION_WORDS if "attention" in kinds or {"matmul", "softmax"} <= kinds else words
 
     def real(self, wanted: str, row: Row) -> Size:
         """A number that is computed from a size: one over its root, one over it."""

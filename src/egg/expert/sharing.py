@@ -9,17 +9,33 @@ kernels then come out alike, one definition serves both.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from egg.expert import kin
 from egg.expert.graph import Graph, Node
-from egg.expert.local import Local, Names, family, local, own_names, role_names, signature, word_of
+from egg.expert.local import (
+    Local,
+    Names,
+    family,
+    local,
+    own_names,
+    role_names,
+    signature,
+    symbols_of,
+    word_of,
+)
+from egg.expert.loosen import MOST, loosened
 from egg.expert.names import renamed_functions
 from egg.expert.parts import Group, Part, Unfit
+from egg.expert.patterns.product_host import Host
 from egg.expert.sizes import Size, Symbol
 
 FREE = frozenset({"view", "constant"})
+OFTEN = 4
+"""Groups that look alike from which on their lines become a function."""
 LONGEST_NAME = 4
 """Operators that a group's name mentions."""
 
@@ -48,22 +64,49 @@ class _Writing:
         self._members = members
         self._write = write
         self._taken: set[str] = set()
-        self._first: dict[Any, tuple[str, Part]] = {}
-        """Name and part of the first class of a family."""
+        self._earlier: dict[Any, str] = {}
+        """Names of classes by their family and by what their parts define."""
         self._known: dict[str, tuple[str, str]] = {}
         """Name and text of a kernel by what it does: its text without name and docstring."""
 
+        self._told: dict[tuple[str, str], str] = {}
+        """Texts of helpers by their name and what they do: the first docstring serves all."""
+        self._often = Counter((pattern, _form(nodes)) for nodes, pattern in members)
+        """How many groups look alike, whatever their sizes."""
+        self._called_with: dict[str, dict[str, set[Any]]] = {}
+        """By kernel and size: the values at the program's own size."""
+        self._kin: dict[int, kin.Kin] = {}
+        """By group: itself in the graph of its family, where there is one."""
+
     def all(self) -> tuple[tuple[Group, ...], tuple[Part, ...]]:
-        names = self._names()
+        names, classes = self._names(), self._classes()
+        self._kin = self._families(names, classes)
         groups: dict[int, Group] = {}
         parts: dict[int, Part] = {}
-        for places in self._classes():
+        for places in classes:
             for place, name, part in self._class_parts(places, names):
                 nodes, pattern = self._members[place]
                 groups[place] = Group(name, nodes, pattern)
                 parts[place] = part
         order = range(len(self._members))
-        return tuple(groups[place] for place in order), tuple(parts[place] for place in order)
+        return tuple(groups[place] for place in order), self._loosened([parts[place] for place in order])
+
+    def _loosened(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """Kernels that are called with too many values of a size take it as a plain argument."""
+        texts: dict[str, str] = {}
+        for kernel, text in {name: text for part in parts for name, text in part.kernels.items()}.items():
+            many = [size for size, values in self._called_with.get(kernel, {}).items() if len(values) > MOST]
+            texts[kernel] = loosened(text, many)
+        return tuple(replace(p, kernels={name: texts[name] for name in p.kernels}) for p in parts)
+
+    def _note(self, part: Part, graph: Graph, group: Group) -> None:
+        """Which sizes the kernels of a part are called with; of huge tensors none, they need 64 bits."""
+        if any(value.elements.value >= 2**31 for value in graph.values.values()):
+            return
+        for kernel in part.kernels:
+            sizes = self._called_with.setdefault(kernel, {})
+            for name, symbol in symbols_of(graph, group.nodes).items():
+                sizes.setdefault(name, set()).add(symbol.values[0])
 
     def _classes(self) -> list[list[int]]:
         """Places of groups that are equal up to names; the first of each will be written."""
@@ -88,6 +131,25 @@ class _Writing:
                 found.update(zip(places, role_names(self._graph, nodes), strict=True))
         return found
 
+    def _families(self, names: Mapping[int, Names], classes: list[list[int]]) -> dict[int, kin.Kin]:
+        """Groups that differ in numbers alone, where there are enough of them, in one graph for each kind."""
+        kinds: dict[Any, list[list[int]]] = {}
+        for places in classes:
+            nodes, pattern = self._members[places[0]]
+            if pattern in kin.PATTERNS and not _moving_starts([self._members[p][0] for p in places]):
+                kind = pattern, family(self._graph, nodes), kin.alike(self._graph, nodes)
+                kinds.setdefault(kind, []).append(places)
+        counts = [len(s.values) for value in self._graph.values.values() for s in value.shape]
+        found: dict[int, kin.Kin] = {}
+        for together in kinds.values():
+            if len(together) < kin.FEWEST:
+                continue
+            leaders = [places[0] for places in together]
+            groups = [Group(group_name(n), n, p) for n, p in (self._members[place] for place in leaders)]
+            told = kin.kindred(self._graph, groups, [names[p] for p in leaders], max(counts, default=1))
+            found.update(zip(leaders, told or (), strict=False))
+        return found
+
     def _numbered(self, stem: str) -> str:
         """Two classes that do the same are told apart by a number."""
         name, number = stem, 1
@@ -109,6 +171,8 @@ class _Writing:
             return [(first, name, self._write(self._graph, Group(name, nodes, pattern)))]
         starts = _moving_starts([self._members[place][0] for place in places])
         leader = local(self._graph, Group(stem, nodes, pattern), names[first])
+        if told := self._as_kin(places, names):
+            return told
         try:
             name, part = self._named(*_lifted(leader, starts), shared=not names[first].labels)
         except Unfit:
@@ -116,20 +180,51 @@ class _Writing:
                 raise
             return [told for place in places for told in self._class_parts([place], names)]
         part = self._shared(part)
+        self._note(part, leader.graph, leader.group)
         return [(place, name, self._called(part, first, place, names, starts)) for place in places]
 
+    def _as_kin(self, places: list[int], names: Mapping[int, Names]) -> list[tuple[int, str, Part]]:
+        """The groups of a class in the graph of their family; none where that cannot be written."""
+        own = self._kin.get(places[0])
+        if own is None:
+            return []
+        try:
+            name, part = self._named(own.graph, own.group, shared=True)
+        except Unfit:
+            return []
+        part = self._shared(part)
+        self._note(part, own.graph, own.group)
+        found = []
+        for place in places:
+            nodes, pattern = self._members[place]
+            told = local(self._graph, Group("", nodes, pattern), names[place])
+            sizes = _sizes_of(names[places[0]], names[place], own.sizes)
+            found.append((place, name, replace(told, spelled={**told.spelled, **sizes}).called(part)))
+        return found
+
     def _named(self, graph: Graph, group: Group, shared: bool) -> tuple[str, Part]:
-        """The part under the name of the first of its kind where it comes out the same, else its own."""
-        kind = group.pattern, family(graph, group.nodes)
-        if shared and kind in self._first:
-            name, earlier = self._first[kind]
-            part = self._write(graph, replace(group, name=name))
-            if _alike(part, earlier):
-                return name, replace(part, kernels=earlier.kernels, helpers=earlier.helpers)
-        name = self._numbered(group.name)
-        part = self._write(graph, replace(group, name=name))
-        self._first.setdefault(kind, (name, part))
-        return name, part
+        """The part under the name of an earlier one of its kind where it comes out the same, else its own.
+
+        To be compared, all parts are written under the name that they would like to have.
+        """
+        part = self._functional(graph, group)
+        kind = group.pattern, family(graph, group.nodes), group.name, _definitions(part)
+        name = self._earlier.get(kind) if shared else None
+        if name is None:
+            name = self._numbered(group.name)
+            self._earlier.setdefault(kind, name)
+        return name, part if name == group.name else self._functional(graph, replace(group, name=name))
+
+    def _functional(self, graph: Graph, group: Group) -> Part:
+        """The part, with its lines in a function where many groups would have the same."""
+        part = self._write(graph, group)
+        if self._often[group.pattern, _form(group.nodes)] < OFTEN or part.helpers or len(part.call) < 2:
+            return part
+        host = Host(graph, group)
+        if host.name in part.kernels or not group.writes(graph):
+            return part
+        made = host.function(part.call, f"{part.summary.rstrip('.')}.", {})
+        return replace(part, call=(made.call,), helpers={made.name: made.text}, sizes=made.sizes)
 
     def _called(
         self, part: Part, first: int, place: int, names: Mapping[int, Names], starts: _Starts
@@ -154,7 +249,10 @@ class _Writing:
             kernels[earlier] = known
             if earlier != name:
                 names[name] = earlier
-        return replace(renamed_part(replace(part, kernels={}), names), kernels=kernels) if names else part
+        if names:
+            part = replace(renamed_part(replace(part, kernels={}), names), kernels=kernels)
+        helpers = {n: self._told.setdefault((n, _essence(n, t)), t) for n, t in part.helpers.items()}
+        return replace(part, helpers=helpers)
 
 
 _DOCSTRING = re.compile(r'"""(?:[^"]|"(?!""))*"""')
@@ -165,14 +263,23 @@ def _essence(name: str, text: str) -> str:
     return re.sub(rf"\b{name}\b", "", _DOCSTRING.sub("", text, count=1))
 
 
-def _alike(one: Part, other: Part) -> bool:
-    """Whether two parts of one name define the same; how they are called does not count."""
+def _form(nodes: Sequence[Node]) -> tuple[str, ...]:
+    return tuple(word_of(node) for node in nodes)
 
-    def told(part: Part) -> Any:
-        texts = {name: _essence(name, text) for name, text in {**part.kernels, **part.helpers}.items()}
-        return texts, part.constants, part.imports
 
-    return told(one) == told(other)
+def _sizes_of(lead: Names, own: Names, sizes: Mapping[str, str]) -> dict[str, str]:
+    """How the program spells sizes for a group of a class, from how it spells them for the first."""
+    renamed = dict(zip(lead.sizes, own.sizes, strict=True))
+    return {
+        name: re.sub(r"[A-Za-z_]\w*", lambda found: renamed.get(found[0], found[0]), text)
+        for name, text in sizes.items()
+    }
+
+
+def _definitions(part: Part) -> Any:
+    """What a part defines, for comparison; how it is called does not count."""
+    texts = {name: _essence(name, text) for name, text in {**part.kernels, **part.helpers}.items()}
+    return tuple(sorted(texts.items())), part.constants, part.imports
 
 
 def renamed_part(part: Part, names: dict[str, str]) -> Part:

@@ -11,16 +11,18 @@ two lies outside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from egg.expert.graph import Graph, Node
+from egg.expert.graph import Graph, Node, Origin
+from egg.expert.growing import continued
 from egg.expert.heading import kind_of
 from egg.expert.line import Line
 from egg.expert.local import local, own_names, signature
 from egg.expert.parts import Group, Part, Terms, Unfit
 from egg.expert.sharing import group_name, written
+from egg.expert.sizes import ONE
 
 Writer = Callable[[Graph, Group, Terms], Part]
 
@@ -42,6 +44,8 @@ ACTING = frozenset({"update", "random"})
 """What is done even if nobody reads its result."""
 LARGEST_STEP = 12
 """Nodes that are looked at for where a diamond closes."""
+MOST_COUNTERS = 24
+"""Numbers that one launch counts up, at most."""
 MOST_PIECES = 16
 """Tensors that a group joins, at most: no pattern writes more, so none is asked."""
 
@@ -75,13 +79,17 @@ class Choices:
     """Patterns whose groups take nothing along: for when a fused tail costs more than it saves."""
     settings: Mapping[str, Mapping[str, int | str | bool]] = field(default_factory=dict)
     """By group name."""
+    left: frozenset[tuple[str, str]] = frozenset()
+    """Pattern and value: the operator that makes the value is not to be written by the pattern."""
+    apart: frozenset[tuple[str, str]] = frozenset()
+    """Pattern and value: what makes the value takes nothing along, and joins nothing before it."""
 
 
 def structured(
     graph: Graph, terms: Terms, writers: Mapping[str, Writer], choices: Choices | None = None
 ) -> Structure:
     """Partition ``graph`` and write every group."""
-    return _Partition(_live(graph), terms, writers, choices or Choices()).whole()
+    return _Partition(continued(_live(graph)), terms, writers, choices or Choices()).whole()
 
 
 def _live(graph: Graph) -> Graph:
@@ -93,6 +101,16 @@ def _live(graph: Graph) -> Graph:
             kept.append(node)
             needed.update(name for name in node.inputs if name is not None)
     return graph if len(kept) == len(graph.nodes) else graph.rebuilt(tuple(reversed(kept)))
+
+
+def _made(node: Node) -> str:
+    """By what choices mean an operator: the first value that it makes."""
+    return node.outputs[0] if node.outputs else ""
+
+
+def _would_repeat(group: Sequence[Node], node: Node) -> bool:
+    """Windows that overlap would choose for each of their elements which of the joined tensors it is in."""
+    return node.op == "pool" and any(len(member.inputs) > 2 for member in group if member.op == "cat")
 
 
 class _Partition:
@@ -119,6 +137,7 @@ class _Partition:
         for node in self._graph.nodes:
             if id(node) not in self._home and node.op in LOOPED:
                 self._join_loop(node)
+        self._join_counters()
         for node in self._graph.nodes:
             if id(node) not in self._home:
                 self._settle([node], "library")
@@ -128,9 +147,11 @@ class _Partition:
 
     def _grow_anchor(self, node: Node) -> None:
         """The anchor alone first; then what comes before it and what follows, as far as it can be written."""
-        pattern = next(p for p in ANCHORS[node.op] if p == "library" or self._writes([node], p))
+        patterns = (p for p in ANCHORS[node.op] if (p, _made(node)) not in self._choices.left)
+        pattern = next(p for p in patterns if p == "library" or self._writes([node], p))
         group = self._settle([node], pattern)
-        if pattern == "library" or pattern in self._choices.alone:
+        alone = pattern in self._choices.alone or (pattern, _made(node)) in self._choices.apart
+        if pattern == "library" or alone:
             return
         self._take_producers(group, node, pattern)
         self._take_followers(group, node, pattern)
@@ -148,14 +169,27 @@ class _Partition:
             waiting += [name for name in producer.inputs if name is not None]
 
     def _take_followers(self, group: list[Node], last: Node, pattern: str) -> None:
-        """Step by step, as long as all that a step reads besides is there before."""
+        """Step by step, as long as all that a step reads besides is there before.
+
+        A norm behind a convolution waits for what follows it: it may fit only together with that.
+        """
+        waiting: list[Node] = []
         while len(last.outputs) == 1 and (step := self._next_step(last)):
-            side = [node for reader in step for node in self._side_producers(reader, [*group, *step])]
+            held = [*group, *waiting]
+            side = [node for reader in step for node in self._side_producers(reader, [*held, *step])]
             side = list({id(node): node for node in side}.values())
-            grown = [*group, *side, *step]
-            if self._line.circular(grown) or not self._writes(grown, pattern):
+            grown = [*held, *side, *step]
+            if self._line.circular(grown):
                 return
-            self._add(group, *side, *step)
+            if self._writes(grown, pattern):
+                self._add(group, *waiting, *side, *step)
+                waiting = []
+            elif pattern == "convolution" and any(node.op == "norm" for node in (*waiting, *step)):
+                waiting += [*side, *step]
+            else:
+                return
+            if len(waiting) > LARGEST_STEP:
+                return
             last = step[-1]
 
     def _next_step(self, last: Node) -> list[Node]:
@@ -203,7 +237,11 @@ class _Partition:
 
     def _join_loop(self, node: Node) -> None:
         """With the groups of its producers where one pass can do it all; else with one, the latest first."""
-        producing = self._producing_groups(node)
+        if ("loops", _made(node)) in self._choices.left:
+            self._settle([node], "library")
+            return
+        apart = "loops" in self._choices.alone or ("loops", _made(node)) in self._choices.apart
+        producing = [] if apart else self._producing_groups(node)
         together = [producing] if len(producing) > 1 else []
         for groups in (*together, *([group] for group in producing)):
             grown = [*(member for group in groups for member in group), node]
@@ -211,6 +249,26 @@ class _Partition:
                 self._add(groups[0], *(member for group in groups[1:] for member in group), node)
                 return
         self._settle([node], "loops" if self._writes([node], "loops") else "library")
+
+    def _join_counters(self) -> None:
+        """Single numbers that follow from the module's own (batches that were counted) share a launch."""
+        found = {id(group): group for group in self._home.values() if self._is_counter(group)}
+        counters = list(found.values())
+        for start in range(0, len(counters), MOST_COUNTERS):
+            first, *others = counters[start : start + MOST_COUNTERS]
+            more = [node for group in others for node in group]
+            if more and not self._line.circular([*first, *more]) and self._writes([*first, *more], "loops"):
+                self._add(first, *more)
+
+    def _is_counter(self, group: list[Node]) -> bool:
+        made = {name for node in group for name in node.outputs}
+        read = {name for node in group for name in node.inputs if name is not None} - made
+        return (
+            self._pattern[id(group)] == "loops"
+            and any(node.op == "update" for node in group)
+            and all(self._graph.value(name).origin is Origin.PARAMETER for name in read)
+            and all(self._graph.value(name).elements == ONE for name in made | read)
+        )
 
     def _producing_groups(self, node: Node) -> list[list[Node]]:
         seen: list[list[Node]] = []
@@ -221,6 +279,7 @@ class _Partition:
                 group is not None
                 and self._pattern[id(group)] == "loops"
                 and not any(g is group for g in seen)
+                and not _would_repeat(group, node)
             ):
                 seen.append(group)
         return seen

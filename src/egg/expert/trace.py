@@ -153,10 +153,35 @@ class _Watch(TorchFunctionMode):
             return args[0]
         if name == "to" and len(args) > 1 and isinstance(args[1], str | torch.device):
             args = (args[0], META, *args[2:])
+        if func in (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss):
+            losses = _each_loss(func, args, named)
+            if losses is not None:
+                return losses
         layer = Recurrence.of(func, args)
         if layer is not None:
             return _whole(layer, args)
         return func(*args, **named)
+
+
+def _each_loss(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> torch.Tensor | None:
+    """Losses that are not reduced, by their formula: PyTorch's tracer takes those for a single number.
+
+    A target to be ignored is no valid place, so place 0 is read in its stead.
+    """
+    given = inspect.signature(func).bind(*args, **named)
+    given.apply_defaults()
+    told = given.arguments
+    x, target, weight = told["input"], told["target"], told["weight"]
+    whole = told["reduction"] == "none" and told["size_average"] is None and told["reduce"] is None
+    if not whole or target.is_floating_point() or told.get("label_smoothing", 0.0):
+        return None
+    dim = 0 if x.dim() == 1 else 1
+    logs = torch.log_softmax(x, dim) if func is torch.nn.functional.cross_entropy else x
+    kept = target != told["ignore_index"]
+    place = torch.where(kept, target, 0)
+    found = -logs.gather(dim, place.unsqueeze(dim)).squeeze(dim)
+    found = found if weight is None else found * weight[place]
+    return torch.where(kept, found, 0.0)
 
 
 def _literal(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
@@ -197,7 +222,7 @@ def _recurrent_operator() -> tuple[Any, torch.library.Library]:
     ) -> list[torch.Tensor]:  # fmt: skip
         width = (2 if bidirectional else 1) * states[0].shape[-1]
         made = sequence.new_empty((*sequence.shape[:-1], width))
-        return [made, *(torch.empty_like(state) for state in states)]
+        return [made, *(state.new_empty(state.shape) for state in states)]
 
     kept.impl("recurrent", shapes, "Meta")
     return torch.ops.egg_capture.recurrent.default, kept

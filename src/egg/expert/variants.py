@@ -106,16 +106,25 @@ class Variants:
         """Captures with as many of ``turned`` moved as the program allows, and those that are.
 
         Whether sizes fit together is asked of a plain forward, which is much cheaper than a trace; whether
-        the program still does the same only a trace can tell, and is asked knob by knob where it does not.
+        the program still does the same only a trace can tell, and is asked knob by knob where it does not:
+        at one size each, and at all of them where some size turned out to change it.
         """
         count = VARIANTS if len(base.graph.nodes) <= LARGE else VARIANTS - 1
-        for check, tries in ((self._runs, count), (lambda sizes: self._at(sizes, base) is not None, 1)):
+        checks: tuple[tuple[Check, int], ...] = (
+            (self._runs, count),
+            (lambda sizes: self._at(sizes, base) is not None, 1),
+            (lambda sizes: self._runs(sizes) and not self._changes(sizes, base), count),
+        )
+        found: list[Variant | None] = []
+        manner: dict[int, Move] = {}
+        for place, (check, tries) in enumerate(checks):
             manner = self._manner(turned, tries, check)
             if not manner:
                 return [], ()
             self._traces = max(self._traces, count)
             found = [self._at(moved(self.knobs, manner, variant), base) for variant in range(count)]
-            if all(found):
+            changing = any(self._changes(moved(self.knobs, manner, v), base) for v in range(count))
+            if all(found) or (place > 0 and not changing):
                 break
         return [variant for variant in found if variant is not None], tuple(manner)
 
@@ -165,6 +174,11 @@ class Variants:
             except (TaskError, MachineError):
                 self._running[sizes] = False
         return self._running[sizes]
+
+    def _changes(self, sizes: Sizes, base: Variant) -> bool:
+        """Whether the program is known to do something else at these sizes."""
+        self._at(sizes, base)
+        return sizes in self._made and self._made[sizes] is None
 
     def _at(self, sizes: Sizes, base: Variant) -> Variant | None:
         if sizes not in self._made:

@@ -19,9 +19,11 @@ from egg.expert.forward import forward_lines
 from egg.expert.graph import BYTES, Graph
 from egg.expert.heading import Parts, module_docstring, wrapped
 from egg.expert.imports import sorted_imports
+from egg.expert.keeping import with_method
 from egg.expert.layout import laid_out
 from egg.expert.names import read_names
 from egg.expert.parts import Constant, Group, Unfit
+from egg.expert.replay_text import fits, replaying
 from egg.expert.sharing import renamed_part
 from egg.expert.tidy import double_quoted
 
@@ -32,17 +34,26 @@ MOST_TUNABLES = 8
 OWN = ("import torch", "import triton", "import triton.language as tl", "from torch import nn")
 
 
-def write_file(task: Task, graph: Graph, parts: Parts, title: Sequence[str]) -> str:
-    """A standalone kernel file for ``task``; ``title`` are the first lines of its docstring."""
+def write_file(
+    task: Task, graph: Graph, parts: Parts, title: Sequence[str], replay: str | None = None
+) -> str:
+    """A standalone kernel file for ``task``; ``title`` are the first lines of its docstring.
+
+    With ``replay``, which says why, its launches are replayed as a CUDA graph.
+    """
     built = constructor(task)
     parts = _with_own_names(graph, parts, built)
+    forward = forward_lines(graph, parts, built.forward)
+    if replay is not None and fits(graph, built):
+        title = [*title, f"The launches are replayed as one CUDA graph: {replay}."]
+        forward = replaying(graph, forward[len(laid_out(built.forward, 4)) :], built.forward)
     constants = _constants(parts, built)
     sections = [
         _constant_lines(constants, _tunables(graph, parts)),
         *_definitions((part.kernels for _, part in parts), "kernel"),
         *_definitions((part.helpers for _, part in parts), "helper"),
         *(laid_out(text, only_long=True) for text in built.definitions),
-        [*laid_out(built.model, only_long=True), "", *forward_lines(graph, parts, built.forward)],
+        [*laid_out(built.model, only_long=True), "", *with_method(built.model, forward)],
     ]
     body = "\n\n\n".join("\n".join(lines) for lines in sections if lines)
     gap = "\n\n" if _starts_plain(body) else "\n\n\n"

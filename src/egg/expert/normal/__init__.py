@@ -7,7 +7,7 @@ for differences, squares and means, so that whoever fuses operators later sees n
 
 from __future__ import annotations
 
-from egg.expert.normal import layers, losses, products, reductions, tables, views
+from egg.expert.normal import layers, losses, products, reductions, tables, views, writes
 from egg.expert.normal.builder import Builder, Call, Lowered, Rule
 from egg.expert.normal.library import library
 
@@ -20,6 +20,7 @@ RULES: dict[str, Rule] = {
     **products.RULES,
     **layers.RULES,
     **losses.RULES,
+    **writes.RULES,
 }
 
 

@@ -43,7 +43,8 @@ _DIRECT: dict[str, tuple[str, ...]] = {
 _OTHER_NAMES = {
     "absolute": "abs", "negative": "neg", "multiply": "mul", "clip": "clamp", "greater": "gt", "less": "lt",
     "greater_equal": "ge", "less_equal": "le", "not_equal": "ne", "__and__": "bitwise_and",
-    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "arctan": "atan", "arcsin": "asin", "arccos": "acos",
+    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__lshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift", "arctan": "atan", "arcsin": "asin", "arccos": "acos",
     "special_expm1": "expm1", "special_log1p": "log1p", "special_xlogy": "xlogy", "special_erf": "erf",
     "special_expit": "sigmoid", "fix": "trunc",
 }  # fmt: skip
@@ -128,7 +129,13 @@ def _logit(b: Builder, call: Call) -> Lowered:
 
 
 def _cast(b: Builder, call: Call) -> Lowered:
-    return b.cast(call["self"], call.dtype)
+    """Numbers that were read from bytes are exact in any wider dtype: they are read as that at once."""
+    value = call["self"]
+    maker = b.producers.get(value.name)
+    read = maker is not None and maker.get("fn") in ("of_e4m3", "of_e5m2") and "float8" in value.dtype
+    if maker is not None and read and call.dtype in ("float32", "float16", "bfloat16"):
+        return b.pointwise(maker["fn"], b.values[str(maker.inputs[0])], dtype=call.dtype)
+    return b.cast(value, call.dtype)
 
 
 def _same(b: Builder, call: Call) -> Lowered:

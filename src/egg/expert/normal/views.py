@@ -7,9 +7,15 @@ import math
 from egg.expert.graph import Value
 from egg.expert.normal.builder import Builder, Call, Lowered, Number, Rule, dimension, extents
 
+_BITS = {"float8_e4m3fn": "of_e4m3", "float8_e5m2": "of_e5m2"}
+"""Bytes that are taken for numbers of 8 bits."""
 
-def _to_shape(b: Builder, call: Call) -> Lowered:
-    """Whatever the call is, its result has the operand's elements in order."""
+
+def _to_shape(b: Builder, call: Call) -> Lowered | None:
+    """Whatever the call is, its result has the operand's elements in order; other ones for other bits."""
+    if call.dtype != call["self"].dtype:
+        fn = _BITS.get(call.dtype) if call["self"].dtype in ("uint8", "int8") else None
+        return None if fn is None else b.pointwise(fn, call["self"], dtype=call.dtype)
     return b.reshape(call["self"], call.shape)
 
 
@@ -228,14 +234,15 @@ def _upsample_nearest(b: Builder, call: Call) -> Lowered | None:
 
 
 def _diagonal(b: Builder, call: Call) -> Lowered | None:
-    """Of a matrix: a slice of the flat elements, one row and one column apart."""
+    """Of a matrix: from each row the element whose column is counted up with it."""
     value = call["self"]
     if value.rank != 2 or {dimension(call[d], 2) for d in ("dim1", "dim2")} != {0, 1}:
         return None
-    rows, columns = extents(value)
-    offset = call.get("offset", 0) * (1 if dimension(call["dim1"], 2) == 0 else -1)
-    start = offset if offset >= 0 else -offset * columns
-    return b.slice(b.reshape(value, (rows * columns,)), 0, start, call.shape[0], columns + 1)
+    offset, size = call.get("offset", 0) * (1 if dimension(call["dim1"], 2) == 0 else -1), call.shape[0]
+    value = b.slice(value, 0, max(-offset, 0), size)
+    column = b.reshape(b.range(size, "int64", max(offset, 0)), (size, 1))
+    found = b.one("gather", [value, column], (size, 1), value.dtype, "diagonal", how="gather", dim=1)
+    return b.reshape(found, (size,))
 
 
 def _diag(b: Builder, call: Call) -> Lowered | None:

@@ -14,7 +14,7 @@ from egg.expert.patterns.convolution_form import Form
 from egg.expert.patterns.convolution_frame import Tail, finished, new_kernel
 from egg.expert.patterns.product_text import Kernel, Knobs
 from egg.expert.reader import Reader
-from egg.expert.sizes import ONE, Size
+from egg.expert.sizes import ONE
 
 MOST_TAPS = 49
 """Weights that one program keeps in registers."""
@@ -114,10 +114,7 @@ def _stretches(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
     _plane(form, kernel, f"pid // tl.cdiv({form.plane}, BLOCK)")
     pointers: dict[str, str] = {}
     line("acc = tl.zeros((BLOCK,), tl.float32)")
-    line(f"for t in range({form.taps}):")
-    body.indent += 1
-    t = loop_index("t", form.taps)
-    taps = unflat(t, tuple(Size(axis.kernel) for axis in form.axes))
+    taps = _tap_loops(form, kernel)
     outputs = unflat(loop_index("s", form.plane), tuple(axis.out for axis in form.axes))
     at = tuple(
         out * axis.step + axis.origin(0) + tap * axis.reach
@@ -130,11 +127,29 @@ def _stretches(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
         x = body.let("x", f"tl.where({' & '.join(borders)}, {x}, 0.0)")
     w = reader.read(form.weight.name, _weight_index(form, taps))
     line(f"acc += {x} * {w}")
-    body.indent -= 1
+    body.indent -= sum(axis.kernel > 1 for axis in form.axes)
     tail = _finish_stencil(form, kernel, pointers, (loop_index("n", form.batch), _channel(form), *outputs))
     block = min(1024, max(32, 1 << (form.plane.value - 1).bit_length()))
     kernel.meta = {"BLOCK": knobs.constant("BLOCK", block, (256, 512, 1024), "positions of a stretch")}
     return tail, f"(triton.cdiv({form.plane}, {kernel.meta['BLOCK']}) * {_planes(form)},)"
+
+
+def _tap_loops(form: Form, kernel: Kernel) -> Index:
+    """Loops over the taps, one per axis; unrolled where they are few.
+
+    Not one loop whose counter is divided: Triton 3.6 reads beyond the tensor where such quotients stand in
+    masks.
+    """
+    taps: list[Expr] = []
+    spelled = "tl.static_range" if form.taps <= MOST_TAPS else "range"
+    for axis in form.axes:
+        if axis.kernel == 1:
+            taps.append(Expr())
+            continue
+        kernel.body.line(f"for j{axis.letter} in {spelled}({axis.kernel}):")
+        kernel.body.indent += 1
+        taps.append(loop_index(f"j{axis.letter}", axis.kernel))
+    return tuple(taps)
 
 
 def _plane(form: Form, kernel: Kernel, rest: str) -> None:

@@ -26,7 +26,9 @@ from egg.expert.patterns.convolution_frame import (
     open_tile,
     tile_masks,
 )
+from egg.expert.patterns.convolution_gather import Gatherer, runs
 from egg.expert.patterns.convolution_grade import POWER, SCALE, Grade
+from egg.expert.patterns.convolution_phases import define_phase
 from egg.expert.patterns.convolution_tiles import direct_tile
 from egg.expert.patterns.product_text import Kernel, Knobs
 from egg.expert.reader import Body, Reader
@@ -41,17 +43,22 @@ def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
     kernel = new_kernel(form, f"{form.group.name}_kernel", DOC)
     open_tile(form, kernel)
     pointers: dict[str, str] = {}
-    _loop(form, kernel, grade, pointers)
+    for phase in range(form.width):
+        if form.joined is not None:
+            define_phase(form, kernel, phase)
+        _loop(form, kernel, grade, pointers)
+        if form.joined is not None:
+            kernel.body.line(f"acc_{phase} = acc")
     close_tile(form, kernel)
     finish(form, kernel, tail, pointers, "acc")
-    tile = direct_tile(form, grade, terms.gpu, bool(tail.stages))
+    tile = direct_tile(form, grade, terms.gpu, tail.whole)
     kernel.meta = {
         "BLOCK_P": knobs.constant("BLOCK_P", tile.rows, (64, 128, 256), "output positions of a tile"),
         "BLOCK_O": tail.block_o or knobs.constant("BLOCK_O", tile.columns, (), "output channels of a tile"),
         "BLOCK_K": knobs.constant("BLOCK_K", tile.depth, (16, 32, 64), "channels and taps summed at once"),
     }
     options = {
-        "num_warps": knobs.constant("NUM_WARPS", tile.warps, (4, 8)),
+        "num_warps": knobs.constant("NUM_WARPS", tail.warps(tile), (4, 8)),
         "num_stages": knobs.constant("NUM_STAGES", tile.stages),
     }
     programs = grid(form, kernel.meta["BLOCK_P"], kernel.meta["BLOCK_O"])
@@ -85,7 +92,8 @@ def _loop(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str]) ->
     elif not depth.factors and depth.number % DEEPEST == 0:
         masks = {}
     inner, taps = _parts(form)
-    reader = Reader(form.graph, form.group.nodes, body, masks | tile_masks(form), pointers=pointers)
+    kind = Reader if runs(form) else Gatherer
+    reader = kind(form.graph, form.group.nodes, body, masks | tile_masks(form), pointers=pointers)
     x = _input(form, body, reader, inner, taps, masks.get("k", ""))
     reader.masks = masks | {"o": f"(o < {form.outputs})"}
     taps = tuple(form.tap_at(axis, tap) for axis, tap in zip(form.axes, taps, strict=True))
@@ -104,20 +112,31 @@ def _loop(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str]) ->
 def _scaled_products(body: Body, grade: Grade, x: str, w: str) -> None:
     """Both operands as fp16, scaled by a power of two per position and per channel, undone block by block."""
     body.line(f"x_e = scale_exponent(tl.max(tl.abs({x}), axis=0))[None, :]")
-    body.line(f"w_e = scale_exponent(tl.max(tl.abs({w}), axis=0))[None, :]")
     body.line(f"x_scaled = tl.trans({x} * power_of_two(141 - x_e))")
-    body.line(f"w_scaled = {w} * power_of_two(141 - w_e)")
     body.line("x_high = x_scaled.to(tl.float16)")
-    body.line("w_high = w_scaled.to(tl.float16)")
     if grade.name == "fp32":
         body.line("x_low = (x_scaled - x_high.to(tl.float32)).to(tl.float16)")
+    _weight_products(body, grade, w)
+    body.line("acc += part * tl.trans(power_of_two(x_e - 141)) * power_of_two(w_e - 141)")
+
+
+def scaled_products(body: Body, grade: Grade, w: str) -> None:
+    """All there is to sum, from inputs that are scaled already; channels by positions."""
+    _weight_products(body, grade, w)
+    body.line("acc = tl.trans(part * power_of_two(w_e - 141)) * power_of_two(x_e - 141)")
+
+
+def _weight_products(body: Body, grade: Grade, w: str) -> None:
+    body.line(f"w_e = scale_exponent(tl.max(tl.abs({w}), axis=0))[None, :]")
+    body.line(f"w_scaled = {w} * power_of_two(141 - w_e)")
+    body.line("w_high = w_scaled.to(tl.float16)")
+    if grade.name == "fp32":
         body.line("w_low = (w_scaled - w_high.to(tl.float32)).to(tl.float16)")
         body.line("part = tl.dot(x_low, w_high)  # small ones first, and each block from zero:")
         body.line("part = tl.dot(x_high, w_low, part)  # tensor cores cut off where they add up")
         body.line("part = tl.dot(x_high, w_high, part)")
     else:
         body.line("part = tl.dot(x_high, w_high)")
-    body.line("acc += part * tl.trans(power_of_two(x_e - 141)) * power_of_two(w_e - 141)")
 
 
 def _input(form: Form, body: Body, reader: Reader, inner: Expr, taps: Index, live: str) -> str:

@@ -9,18 +9,25 @@ ordinary small convolution, and nothing is ever multiplied with an interleaved z
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
 from egg.expert.parts import Group, Unfit
+from egg.expert.patterns.convolution_axis import Axis
+from egg.expert.patterns.convolution_pooled import Windows
+from egg.expert.patterns.convolution_sums import TILED
 from egg.expert.sizes import ONE, Size, aligned, as_size, named, product
 
 FLOATS = ("float32", "float16", "bfloat16")
 LETTERS = ("d", "h", "w")
+MANY_PHASES = 3
+"""From which on a program does not hold the sums of all phases side by side."""
+MOST_TAPS = 8
+"""Along the innermost axis, up to which every output looks at all of them."""
 
 
 def plain(value: Any, what: str) -> int:
@@ -31,130 +38,6 @@ def plain(value: Any, what: str) -> int:
             raise Unfit(f"{what} changes with the size of the program")
         return size.value
     return size.number
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One spatial dimension."""
-
-    letter: str
-    kernel: int
-    stride: int
-    padding: int
-    dilation: int
-    transposed: bool
-    size: Size
-    """Of the input."""
-    out: Size
-
-    @property
-    def phases(self) -> int:
-        return self.stride if self.transposed else 1
-
-    @property
-    def step(self) -> int:
-        """What the next output of a phase moves the input by."""
-        return 1 if self.transposed else self.stride
-
-    @property
-    def shared(self) -> int:
-        return gcd(self.stride, self.dilation) if self.transposed else 1
-
-    @property
-    def reach(self) -> int:
-        """What the next tap moves the input by."""
-        return -(self.dilation // self.shared) if self.transposed else self.dilation
-
-    @property
-    def pace(self) -> int:
-        """How far apart the taps of one phase are."""
-        return self.stride // self.shared if self.transposed else 1
-
-    @property
-    def inverse(self) -> int:
-        """Of the dilation, among remainders of the stride (less what they share)."""
-        return pow(self.dilation // self.shared, -1, self.pace) if self.pace > 1 else 0
-
-    def first(self, phase: int) -> int:
-        """The first tap of a phase: ``tap * dilation`` and ``phase + padding`` agree modulo the stride."""
-        if not self.transposed or self.pace == 1:
-            return 0
-        return (phase + self.padding) // self.shared * self.inverse % self.pace
-
-    def origin(self, phase: int) -> int:
-        if not self.transposed:
-            return -self.padding
-        return (phase + self.padding - self.first(phase) * self.dilation) // self.stride
-
-    def taps(self, phase: int) -> int:
-        if not self.transposed:
-            return self.kernel
-        if (phase + self.padding) % self.shared:
-            return 0
-        return max(0, -(-(self.kernel - self.first(phase)) // self.pace))
-
-    @property
-    def most_taps(self) -> int:
-        return max(self.taps(phase) for phase in range(self.phases))
-
-    @property
-    def uniform(self) -> bool:
-        """All phases have the same number of taps."""
-        return len({self.taps(phase) for phase in range(self.phases)}) == 1
-
-    @cached_property
-    def before(self) -> int:
-        """Zeros in front of the first input that some output reads (negative: inputs that none reads)."""
-        return -min(
-            (
-                self.origin(phase) + j * self.reach
-                for phase in range(self.phases)
-                for j in range(self.taps(phase))
-            ),
-            default=0,
-        )
-
-    @property
-    def span(self) -> int:
-        """How many inputs one output position of all phases reaches over."""
-        last = max(
-            (
-                self.origin(phase) + j * self.reach
-                for phase in range(self.phases)
-                for j in range(self.taps(phase))
-            ),
-            default=0,
-        )
-        return last + self.before + 1
-
-    @property
-    def count(self) -> Size:
-        """Outputs per phase (the last one may lie beyond the end for some phases)."""
-        if self.phases == 1:
-            return self.out
-        values = tuple(-(-value // self.phases) for value in self.out.values)
-        return named(f"steps_{self.letter}", values) if self.out.factors else Size(values[0])
-
-    @property
-    def count_text(self) -> str:
-        """The same in terms of named sizes."""
-        if self.phases == 1:
-            return self.out.code()
-        if not self.out.factors:
-            return str(self.count.number)
-        return f"({self.out.code()} + {self.phases - 1}) // {self.phases}"
-
-    @property
-    def padded_text(self) -> str:
-        """How long the axis of a packed input is: what the outputs really reach."""
-        if not self.count.factors:
-            return str((self.count.number - 1) * self.step + self.span)
-        count = self.count.code() if self.step == 1 else f"{self.count.code()} * {self.step}"
-        extra = self.span - self.step
-        return count if not extra else f"{count} {'-' if extra < 0 else '+'} {abs(extra)}"
-
-    def padded(self) -> int:
-        return (self.count.value - 1) * self.step + self.span
 
 
 @dataclass(frozen=True)
@@ -202,6 +85,8 @@ class Form:
         form = cls(graph, group, node, axes)
         if form.positions * 2 >= 2**31:
             raise Unfit("more output positions than 32 bits count")
+        if any(product(value.shape[1:]).value >= 2**31 for value in (x, out)):
+            raise Unfit("images larger than 32 bits count: only the batch's part of an address has 64")
         return form
 
     @cached_property
@@ -243,6 +128,16 @@ class Form:
         """Output channels of one group."""
         return self.weight.shape[1] if self.transposed else _share(self.weight.shape[0], self.groups)
 
+    @cached_property
+    def windows(self) -> Windows | None:
+        """Those of pools behind it, by which output positions are counted then."""
+        return Windows.of(self.graph, self.group.nodes, self.node, bool(self.phased), self.imaged)
+
+    @property
+    def imaged(self) -> bool:
+        """A tile has positions of one image only: see :mod:`~egg.expert.patterns.convolution_sums`."""
+        return any(node.op in TILED for node in self.group.nodes)
+
     @property
     def phases(self) -> int:
         return prod(axis.phases for axis in self.axes)
@@ -250,6 +145,21 @@ class Form:
     @property
     def phased(self) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.axes if axis.phases > 1)
+
+    @property
+    def joined(self) -> Axis | None:
+        """The innermost axis, where a program computes both phases of its positions and writes whole rows."""
+        return self.axes[-1] if self.axes[-1].phases == 2 else None
+
+    @property
+    def apart(self) -> tuple[Axis, ...]:
+        """Axes whose phases are programs (or turns) of their own."""
+        return tuple(axis for axis in self.phased if axis is not self.joined)
+
+    @property
+    def width(self) -> int:
+        """Outputs that one position of a tile stands for."""
+        return 1 if self.joined is None else self.joined.phases
 
     @property
     def uniform(self) -> bool:
@@ -296,6 +206,14 @@ class Form:
     def computed(self, value: Value) -> bool:
         """Whether a value is made in this group, rather than read from memory."""
         return any(value.name in node.outputs for node in self.group.nodes)
+
+    def in_rows(self) -> Form:
+        """The same with outputs of the innermost axis counted as they lie, where there are many phases: a
+        program then writes whole rows, for the price of products with zeros."""
+        last = self.axes[-1]
+        if last.phases < MANY_PHASES or last.kernel > MOST_TAPS:
+            return self
+        return replace(self, axes=(*self.axes[:-1], replace(last, dense=True)))
 
     # -- indices -----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ first half leaves over becomes a second fp16 number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from egg.expert.index import as_expr, loop_index, unflat
 from egg.expert.parts import spelled
@@ -21,7 +22,7 @@ from egg.expert.patterns.convolution_form import Axis, Form
 from egg.expert.patterns.convolution_frame import define_steps, new_kernel
 from egg.expert.patterns.convolution_grade import POWER, SCALE, TYPES, Grade
 from egg.expert.patterns.product_host import Host
-from egg.expert.patterns.product_text import Kernel, Knobs, words
+from egg.expert.patterns.product_text import INT32_ELEMENTS, Kernel, Knobs, words
 from egg.expert.reader import Reader
 from egg.expert.sizes import Size, product
 
@@ -60,6 +61,13 @@ class Packing:
             return int(self.knobs.made[self.block_k].value)
         few = self.form.inputs.value
         return 2 if few <= 2 else 4 if few <= 4 else 8
+
+    @property
+    def large(self) -> bool:
+        """Whether 32-bit offsets do not reach all of the packed input."""
+        form, step = self.form, self.channel_step
+        channels = form.groups.value * (-(-form.inputs.value // step) * step)
+        return form.batch.value * channels * prod(axis.padded() for axis in form.axes) >= INT32_ELEMENTS
 
     def meta(self) -> dict[str, str]:
         return {}

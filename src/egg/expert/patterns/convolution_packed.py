@@ -24,6 +24,7 @@ from egg.expert.patterns.convolution_frame import (
 )
 from egg.expert.patterns.convolution_grade import Grade
 from egg.expert.patterns.convolution_pack import Packing
+from egg.expert.patterns.convolution_phases import define_phase
 from egg.expert.patterns.convolution_tiles import packed_tile
 from egg.expert.patterns.product_text import Kernel, Knobs
 from egg.expert.sizes import ONE, Size
@@ -39,9 +40,10 @@ SUMMARY = "the convolution as a product over packed operands, with what follows 
 def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
     if grade.name == "ieee":
         raise Unfit("packed operands are for tensor cores")
+    form = form.in_rows()
     tail = Tail.of(form)
     knobs = Knobs(form.group.name, terms.settings)
-    tile = packed_tile(form, grade, terms.gpu, bool(tail.stages))
+    tile = packed_tile(form, grade, terms.gpu, tail.whole)
     meta = {
         "BLOCK_P": knobs.constant("BLOCK_P", tile.rows, (64, 128, 256), "output positions of a tile"),
         "BLOCK_O": tail.block_o
@@ -52,19 +54,18 @@ def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
     kernel = new_kernel(form, f"{form.group.name}_kernel", DOC)
     open_tile(form, kernel)
     packing.define_padding(kernel)
-    _rows(form, kernel)
     kernel.operands.update(packing.operands())
-    if form.uniform:
-        _vector_loop(form, kernel, grade)
+    if form.axes[-1].dense:
+        _dense_sums(form, kernel, grade, packing.large)
     else:
-        _scalar_loop(form, kernel, grade)
+        _phase_sums(form, kernel, grade, packing.large)
     close_tile(form, kernel)
     sums = packing.unscaled(kernel, "acc")
     finish(form, kernel, tail, {}, sums)
     kernel.meta = {**meta, **packing.meta()}
     options = {
-        "num_warps": knobs.constant("NUM_WARPS", tile.warps, (4, 8)),
-        "num_stages": knobs.constant("NUM_STAGES", tile.stages, (2, 3, 4)),
+        "num_warps": knobs.constant("NUM_WARPS", tail.warps(tile), (4, 8)),
+        "num_stages": knobs.constant("NUM_STAGES", tile.stages, (1, 2, 3, 4)),
     }
     call = (
         *packing.call(),
@@ -75,18 +76,53 @@ def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
     return finished(form, kernels, call, knobs, SUMMARY)
 
 
-def _rows(form: Form, kernel: Kernel) -> None:
-    """Where the first tap of each position lies in the packed input, and of each channel in the weights."""
+def _phase_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:
+    """Of all phases that a program has."""
+    for phase in range(form.width):
+        if form.joined is not None:
+            define_phase(form, kernel, phase)
+        _rows(form, kernel, large)
+        if form.uniform:
+            _vector_loop(form, kernel, grade)
+        elif form.joined is None or form.joined.taps(phase):
+            _scalar_loop(form, kernel, grade)
+        if form.joined is not None:
+            kernel.body.line(f"acc_{phase} = acc")
+
+
+def _dense_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:
+    """Tap by tap along the innermost axis; to an output that no input reaches by a tap it adds zeros."""
+    line, axis = kernel.body.line, form.axes[-1]
+    x = axis.letter
+    line("live = inside")
+    for tap in range(axis.kernel):
+        line(f"j{x} = {tap}")
+        shift = axis.padding - tap * axis.dilation
+        line(f"u{x} = q{x} {'-' if shift < 0 else '+'} {abs(shift)}")
+        line(f"i{x} = u{x} // {axis.stride}")
+        line(f"inside = live & (u{x} >= 0) & (i{x} * {axis.stride} == u{x}) & (i{x} < {axis.size})")
+        _rows(form, kernel, large, begin=not tap)
+        _scalar_loop(form, kernel, grade, ", mask=tl.trans(inside), other=0.0")
+    line("inside = live")
+
+
+def _rows(form: Form, kernel: Kernel, large: bool, begin: bool = True) -> None:
+    """Where the first tap of each position lies in the packed input, and of each channel in the weights.
+
+    In 32 bits where those reach: what is added to it in the loop is half of the addresses' arithmetic.
+    """
     line = kernel.body.line
     grouped = form.groups != ONE
     width = f"({form.groups} * padded_c)" if grouped else "padded_c"
     place = f"({_position(form)}).to(tl.int64)" if form.batch == ONE else f"({_position(form)})"
-    line(f"row = tl.trans(tl.where(inside, {place}, {_position(form, first=True)})) * {width}")
+    reached = "" if large else ".to(tl.int32)"
+    line(f"row = tl.trans(tl.where(inside, {place}, {_position(form, first=True)})){reached} * {width}")
     if grouped:
         line("row += group * padded_c")
     channel = f"group * {_wrapped(form.outputs)} + o" if grouped else "o"
-    line(f"column = tl.trans(tl.minimum({channel}, {form.groups * form.outputs} - 1)) * summed")
-    line("acc = tl.zeros((BLOCK_P, BLOCK_O), tl.float32)")
+    if begin:
+        line(f"column = tl.trans(tl.minimum({channel}, {form.groups * form.outputs} - 1)) * summed")
+        line("acc = tl.zeros((BLOCK_P, BLOCK_O), tl.float32)")
 
 
 def _position(form: Form, first: bool = False) -> str:
@@ -94,6 +130,9 @@ def _position(form: Form, first: bool = False) -> str:
     place = "" if first or form.batch == ONE else "n"
     for axis in form.axes:
         terms = [] if first else [f"q{axis.letter}" + (f" * {axis.step}" if axis.step > 1 else "")]
+        if axis.dense:
+            place = _nested(place, f"padded_{axis.letter}", "" if first else f"i{axis.letter}")
+            continue
         terms += [f"origin_{axis.letter}"] if axis.phases > 1 else []
         shift = axis.before + (axis.origin(0) if axis.phases == 1 else 0)
         terms += [str(shift)] if shift else []
@@ -106,6 +145,10 @@ def _offsets(form: Form) -> tuple[str, str]:
     width = f"({form.groups} * padded_c)" if form.groups != ONE else "padded_c"
     x = w = ""
     for axis in form.axes:
+        if axis.dense:
+            x = _nested(x, f"padded_{axis.letter}", "")
+            w = _nested(w, str(axis.kernel), f"j{axis.letter}")
+            continue
         if axis.most_taps == 1 and axis.reach and axis.uniform:
             step = ""
         else:
@@ -146,39 +189,40 @@ def _vector_loop(form: Form, kernel: Kernel, grade: Grade) -> None:
     contiguous = not form.phased
     line(f"x_at = row + ({f'{x} + ' if x else ''}ci)[None, :]")
     line("w_at = column + k[None, :]" if contiguous else f"w_at = column + ({w} + ci)[None, :]")
-    _products(kernel, grade, ", mask=live, other=0.0")
+    _products(kernel, grade, *[", mask=live, other=0.0"] * 2)
     kernel.body.indent -= 1
 
 
-def _scalar_loop(form: Form, kernel: Kernel, grade: Grade) -> None:
+def _scalar_loop(form: Form, kernel: Kernel, grade: Grade, masked: str = "") -> None:
     """Phases with different numbers of taps: a trip stays within one tap, so it has a single offset."""
     line = kernel.body.line
     x, w = _offsets(form)
-    counts = [f"taps_{a.letter}" if a.phases > 1 else str(a.kernel) for a in form.axes]
+    axes = [axis for axis in form.axes if not axis.dense]
+    counts = [f"taps_{a.letter}" if a.phases > 1 else str(a.kernel) for a in axes] or ["1"]
     line("kk = tl.arange(0, BLOCK_K)[None, :]")
     line(f"for k0 in range(0, {' * '.join(counts)} * padded_c // BLOCK_K):")
     kernel.body.indent += 1
     line("ci = k0 % (padded_c // BLOCK_K) * BLOCK_K")
     line("t = k0 // (padded_c // BLOCK_K)")
-    for at, axis in enumerate(form.axes):
+    for at, axis in enumerate(axes):
         inner = " * ".join(counts[at + 1 :])
         text = f"t // ({inner})" if inner else "t"
         line(f"j{axis.letter} = {text}" + (f" % {counts[at]}" if at else ""))
     line(f"x_at = row + ({f'{x} + ' if x else ''}ci) + kk")
     line(f"w_at = column + ({w} + ci) + kk")
-    _products(kernel, grade, "")
+    _products(kernel, grade, masked, "")
     kernel.body.indent -= 1
 
 
-def _products(kernel: Kernel, grade: Grade, masked: str) -> None:
+def _products(kernel: Kernel, grade: Grade, x_masked: str, w_masked: str) -> None:
     line = kernel.body.line
-    line(f"x = tl.load(packed_ptr + x_at{masked})")
-    line(f"w = tl.load(rows_ptr + w_at{masked})")
+    line(f"x = tl.load(packed_ptr + x_at{x_masked})")
+    line(f"w = tl.load(rows_ptr + w_at{w_masked})")
     if grade.name != "fp32":
         line("acc = tl.dot(x, w.T, acc)")
         return
-    line(f"x_low = tl.load(packed_low_ptr + x_at{masked})")
-    line(f"w_low = tl.load(rows_low_ptr + w_at{masked})")
+    line(f"x_low = tl.load(packed_low_ptr + x_at{x_masked})")
+    line(f"w_low = tl.load(rows_low_ptr + w_at{w_masked})")
     line("part = tl.dot(x_low, w.T)  # small ones first, and each block from zero:")
     line("part = tl.dot(x, w_low.T, part)  # tensor cores cut off where they add up,")
     line("part = tl.dot(x, w.T, part)")

@@ -13,6 +13,7 @@ from egg.expert.index import Expr, as_expr
 from egg.expert.names import words
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled
 from egg.expert.patterns.library_layers import LAYERS
+from egg.expert.patterns.library_layout import laid_out
 from egg.expert.patterns.scalar_calls import scalar_call
 from egg.expert.patterns.spelling import Speller, number_text
 
@@ -49,7 +50,7 @@ def _statement(speller: Speller, node: Node) -> str:
     rule = _RULES.get(node.op)
     if rule is None:
         raise Unfit(f"there is no PyTorch call for a node {node.op!r}")
-    return rule(speller, node)
+    return laid_out(speller.graph, node, rule(speller, node))
 
 
 def _assigned(spell: Callable[[Speller, Node], str]) -> Callable[[Speller, Node], str]:

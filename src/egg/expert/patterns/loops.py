@@ -197,7 +197,8 @@ def _needed(work: Work, names: list[str]) -> set[str]:
 
 
 def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
-    used = {name for kernel in kernels for name in kernel.constants()}
+    used = {name for kernel in kernels if kernel.form != "none" for name in kernel.constants()}
+    used |= {"FINISH_X" for kernel in kernels if kernel.form == "none" and "BLOCK_X" in kernel.constants()}
     constants = constants_of(work, plan, used)
     prefix = work.group.name.upper()
     names = {c: f"{prefix}_{c}" for c in ("BLOCK_X", "BLOCK_R", "SPLITS")}
@@ -209,7 +210,8 @@ def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
         texts.update(kernel.helpers())
     for kernel in kernels:
         texts[kernel.name] = kernel.text(_docstring(work, plan, kernel))
-        call += _launch(work, kernel, names, constants)
+        joining = {**names, "BLOCK_X": f"{prefix}_FINISH_X"} if kernel.form == "none" else names
+        call += _launch(work, kernel, joining, constants)
     code = "\n".join(texts.values())
     words = "\n".join(call)
     sizes = tuple(name for name in _ordered(work) if _mentions(words, name))
@@ -242,10 +244,11 @@ def _allocations(work: Work, kernels: list[Kernel], names: dict[str, str]) -> li
         for part, dtype in zip(statistic.parts, statistic.types, strict=True):
             parts[part_name(statistic, part)] = dtype
     rows = (work.domain.outer_size * work.domain.kept_size).code()
+    shape = f"{rows}, {names['SPLITS']}"
+    if work.domain.names[1] == "col":
+        shape = f"{names['SPLITS']}, {rows}"
     for tensor, dtype in parts.items():
-        call.append(
-            f"{tensor} = torch.empty(({rows}, {names['SPLITS']}), device={device}, dtype=torch.{dtype})"
-        )
+        call.append(f"{tensor} = torch.empty(({shape}), device={device}, dtype=torch.{dtype})")
     return call
 
 
@@ -297,6 +300,8 @@ def _word(node: Node) -> str:
 def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
     if kernel.form == "stretch" and kernel.outs:
         return "joins the states that programs gathered of a row, and applies them"
+    if kernel.form == "strip" and work.domain.kept_size == ONE:
+        return "one element per lane, so that neighbours find each other's taps in the L1 cache"
     return {
         "whole": "whole rows stay in registers, so each element is read once",
         "looped": "a row passes by in blocks, too long to be kept",

@@ -6,9 +6,9 @@ on how many of each there are; then one tile [kept, reduced] serves them all, ho
 shaped: the positions are flat, and the index arithmetic undoes views in between.
 
 Kept positions come in two loops. Where kept dimensions lie behind the reduced ones in memory (the mean over
-a middle dimension) those are contiguous and must lie along the lanes, so they become the tile's first axis
-and everything before them a scalar ``outer``: flattening both would put a division into each address and
-hide from the compiler that neighbours are neighbours.
+a middle dimension, or over the rows of a transposed matrix) those are contiguous and must lie along the
+lanes, so they become the tile's first axis and everything before them a scalar ``outer``: flattening both
+would put a division into each address and hide from the compiler that neighbours are neighbours.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Split:
     reduced_dims: tuple[int, ...]
     divided: tuple[int, Size, Size] | None = None
     """A dimension of the operand that counts as two: which, and the sizes of both."""
+    behind: tuple[int, ...] = ()
+    """Kept dimensions, the last of them, whose elements lie nearer together than those of reduced ones."""
 
     @property
     def kept(self) -> tuple[Size, ...]:
@@ -65,21 +67,17 @@ class Split:
             places[dim : dim + 1] = [places[dim] // part, places[dim] % part]
         return tuple(places[dim] for dim in self.kept_dims)
 
-    def is_in_front(self, dim: int) -> bool:
-        """Whether a kept dimension lies before some reduced one."""
-        return any(dim < other for other in self.reduced_dims)
-
 
 def split_of(graph: Graph, node: Node) -> Split:
     """What an anchor keeps and what it runs over, dimensions of size 1 on the kept side."""
     value = graph.value(str(node.inputs[0]))
-    shape, rank = value.shape, value.rank
+    shape, stride, rank = value.shape, value.stride, value.rank
     divided = None
     if node.op == "norm" and node["kind"] == "group":
         groups = as_size(node["groups"])
         part = shape[1].over(groups) or _quotient(shape[1], groups)
         divided = (1, groups, part)
-        shape = (shape[0], groups, part, *shape[2:])
+        shape, stride = (shape[0], groups, part, *shape[2:]), (stride[0], stride[1] * part, *stride[1:])
         dims = tuple(range(2, len(shape)))
     elif node.op == "norm" and node["kind"] in ("batch", "instance") and not node.get("dims"):
         dims = tuple(d for d in range(rank) if d != 1 and (node["kind"] == "batch" or d > 1))
@@ -90,7 +88,22 @@ def split_of(graph: Graph, node: Node) -> Split:
     else:
         raise Unfit(f"{node.op} does not say which dimensions it runs over")
     kept = tuple(d for d in range(len(shape)) if d not in dims)
-    return Split(shape, kept, dims, divided)
+    return Split(shape, kept, dims, divided, _behind(shape, stride, kept, dims))
+
+
+def _behind(
+    shape: tuple[Size, ...], stride: tuple[Size, ...], kept: tuple[int, ...], dims: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Looked for from the last kept dimension on; one that is repeated in memory lies where it stands."""
+    steps = [stride[dim].value for dim in dims if shape[dim] != ONE]
+    found: list[int] = []
+    for dim in reversed(kept):
+        step = stride[dim].value
+        near = all(dim > other for other in dims) if not step else all(step < other for other in steps)
+        if shape[dim] != ONE and not near:
+            break
+        found.append(dim)
+    return tuple(reversed(found))
 
 
 def _quotient(whole: Size, parts: Size) -> Size:
@@ -198,10 +211,9 @@ def is_anchor(node: Node) -> bool:
 
 def domain_of(split: Split) -> Domain:
     """The loops of anchors that split like this: kept dimensions behind the reduced ones are the tile's."""
-    behind = [dim for dim in split.kept_dims if not split.is_in_front(dim)]
-    if product(split.shape[dim] for dim in behind) == ONE:
+    if product(split.shape[dim] for dim in split.behind) == ONE:
         return Domain(split, len(split.kept_dims), ("outer", "row", "col"))
-    return Domain(split, len(behind), ("outer", "col", "row"))
+    return Domain(split, len(split.behind), ("outer", "col", "row"))
 
 
 def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Anchored) -> dict[str, Index]:

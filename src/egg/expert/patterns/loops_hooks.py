@@ -91,7 +91,8 @@ def _mapped(kernel: Kernel, node: Node, split: Split, index: Index, guards: tupl
         if node.get("log"):
             rest = _result(kernel, node, lambda s: kernel.body.let("log_total", f"tl.log({total})"))
             return kernel.body.let(node.label or "log_softmax", f"({x} - {largest}) - {rest}")
-        return kernel.body.let(node.label or "softmax", f"tl.exp({x} - {largest}) / {total}")
+        share = _result(kernel, node, lambda s: kernel.body.let("share", f"1.0 / {total}"))
+        return kernel.body.let(node.label or "softmax", f"tl.exp({x} - {largest}) * {share}")
     return _normed(kernel, node, index, guards, x, state)
 
 

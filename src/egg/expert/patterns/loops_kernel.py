@@ -49,7 +49,8 @@ class Kernel:
 
     @property
     def tile(self) -> Tile:
-        return Tile(self.plan.rows, self.masks.get(self.work.domain.names[2], ""))
+        mask = self.masks.get(self.work.domain.names[2], "")
+        return Tile(self.plan.rows, mask, folded=self.plan.folded, lanes=self.plan.lanes)
 
     @property
     def length(self) -> str:
@@ -112,7 +113,8 @@ class Kernel:
             case "strip":
                 at = f"{reduced}_block * BLOCK_R + tl.arange(0, BLOCK_R)"
                 body.line(f"{reduced} = tl.minimum({at}, {size} - 1)")
-                body.line(f"first = {domain.names[1]}_block * BLOCK_X")
+                if domain.kept_size != ONE:
+                    body.line(f"first = {domain.names[1]}_block * BLOCK_X")
                 self.reader.outside |= {reduced, "first"}
             case "whole":
                 body.line(f"{reduced} = {self._vector(lanes)}")
@@ -151,7 +153,7 @@ class Kernel:
         """
         reduced, size = self.work.domain.names[2], self.work.domain.reduced_size.code()
         low, step = ("split * BLOCK_R", "SPLITS * BLOCK_R") if self.form == "stretch" else ("0", "BLOCK_R")
-        plain = Tile(self.plan.rows)
+        plain = Tile(self.plan.rows, folded=self.plan.folded, lanes=self.plan.lanes)
         lanes = {s.name: s.start(self.body, plain, reduced) for s in statistics}
         scans = [node for node in self.work.group.nodes if node.op == "scan"]
         again = self.work.depth > 0 and not statistics  # what was read last is still in the cache
@@ -200,7 +202,7 @@ class Kernel:
         """Store the joined states of this program's stretch."""
         for statistic in statistics:
             for part, text in zip(statistic.parts, self.states[statistic.name], strict=True):
-                at = f"{self._part(statistic, part)} + {self._row_of_parts()} + split"
+                at = f"{self._part(statistic, part)} + {self._place_of_part('split')}"
                 self.body.line(f"tl.store({at}, {text}{self._row_mask()})")
 
     def fetch(self, statistics: Iterable[Statistic]) -> None:
@@ -213,17 +215,22 @@ class Kernel:
         for statistic in statistics:
             state = []
             for part in statistic.parts:
-                at = f"{self._part(statistic, part)} + {self._row_of_parts()} + {split}"
+                at = f"{self._part(statistic, part)} + {self._place_of_part(split)}"
                 other = ", other=0" if self._row_mask() else ""
                 state.append(
                     self.body.let(f"{statistic.stem}_{part}", f"tl.load({at}{self._row_mask()}{other})")
                 )
             self.states[statistic.name] = statistic.joined(self.body, tile, tuple(state), state[0])
 
-    def _row_of_parts(self) -> str:
-        text = (self.work.domain.kept_flat).code()
-        text = f"({text})" if " " in text else text
-        return f"{text} * SPLITS" if self.work.domain.kept_flat.terms else "0"
+    def _place_of_part(self, split: str) -> str:
+        """Neighbours in memory are neighbours on the lanes: the parts of a row, or the rows of a part."""
+        domain = self.work.domain
+        if not domain.kept_flat.terms:
+            return split
+        row = _operand(domain.kept_flat.code())
+        if domain.names[1] == "col":
+            return f"{split} * {_operand((domain.outer_size * domain.kept_size).code())} + {row}"
+        return f"{row} * SPLITS + {split}"
 
     def _row_mask(self) -> str:
         mask = self.masks.get(self.work.domain.names[1])

@@ -3,9 +3,9 @@ manners.
 
 *At once*: the row is in registers; the plain formulas. *Running*: the row passes by in blocks; every lane
 keeps a state of its own, and lanes are joined once behind the loop, because exchanging between lanes costs
-more than the arithmetic. *In parts*: several programs share a row; each leaves its joined state in memory
-and whoever needs the result joins those. A state is one or a few numbers, and joining is the same operation
-each time.
+more than the arithmetic (lanes of one thread are joined as they come where that is one instruction). *In
+parts*: several programs share a row; each leaves its joined state in memory and whoever needs the result
+joins those. A state is one or a few numbers, and joining is the same operation each time.
 
 Moments are kept as count, mean and sum of squared deviations (Welford within a lane, Chan between lanes): a
 sum of squares minus the square of a sum loses every digit where the mean is large beside the deviation.
@@ -85,10 +85,18 @@ class Tile:
     mask: str = ""
     """Which lanes lie in the row; empty where all do."""
     width: str = "BLOCK_R"
+    folded: bool = False
+    """What a block adds to a row is joined when it comes: see :class:`~.loops_work.Plan`."""
+    lanes: int = 0
+    """What a block adds to so many states of a single row is joined when it comes."""
 
     @property
     def shape(self) -> str:
         return f"[BLOCK_X, {self.width}]" if self.rows else f"[{self.width}]"
+
+    def chunks(self, text: str) -> str:
+        """A block as many times the lanes; they are whole to each thread, so nothing moves."""
+        return f"tl.reshape({text}, [BLOCK_R // {self.lanes}, {self.lanes}])"
 
     @property
     def row_shape(self) -> str:
@@ -154,6 +162,9 @@ KINDS: dict[str, Kind] = {
     "exponentials": Kind(("largest", "total"), lambda d: (LOWEST, "0.0"), _lowest),
 }
 
+FOLDED = frozenset({"sum", "prod", "max", "min", "any", "all"})
+"""States of one number each, which joins by one instruction."""
+
 
 @dataclass(frozen=True)
 class Statistic:
@@ -199,6 +210,13 @@ class Statistic:
             return f"{text}.to(tl.{self.dtype})"
         return text
 
+    def folds(self, tile: Tile) -> bool:
+        """Whether blocks are joined before they are taken: worth it where joining is one instruction."""
+        return tile.folded and self.kind in FOLDED
+
+    def chunked(self, tile: Tile) -> bool:
+        return tile.lanes > 0 and (self.kind in FOLDED or self.kind == "exponentials")
+
     @property
     def element_neutral(self) -> str:
         return KINDS[self.kind].neutral(self.dtype)
@@ -242,7 +260,9 @@ class Statistic:
                 names.append("")  # known without counting
                 continue
             name = body.name(f"{self.stem}_{part}")
-            body.line(f"{name} = tl.full({tile.shape}, {value}, tl.{dtype})")
+            shape = tile.row_shape if self.folds(tile) else tile.shape
+            shape = f"[{tile.lanes}]" if self.chunked(tile) else shape
+            body.line(f"{name} = tl.full({shape}, {value}, tl.{dtype})")
             names.append(name)
         return tuple(names)
 
@@ -256,9 +276,20 @@ class Statistic:
             body.line(f"{mean} += {apart} * (1.0 / ({turn} + 1))")
             body.line(f"{squares} += {apart} * {tile.masked(f'({text} - {mean})', '0.0', filled=False)}")
             return
-        element = tile.masked(self.element(text), self.element_neutral, filled=False)
+        together = self.folds(tile) or self.chunked(tile)
+        element = tile.masked(self.element(text), self.element_neutral, filled=together)
+        element = tile.chunks(element) if self.chunked(tile) else element
+        if together and self.kind in FOLDED:
+            element = tile.across(_JOINS[self.kind], element)
         if self.kind == "exponentials":
             largest, total = state
+            if together:
+                v = body.let("v", element)
+                top = body.let("top", f"tl.maximum({largest}, tl.max({v}, axis=0))")
+                inside = f"tl.sum(tl.exp({v} - {top}[None, :]), axis=0)"
+                body.line(f"{total} = {total} * tl.exp({largest} - {top}) + {inside}")
+                body.line(f"{largest} = {top}")
+                return
             element = body.let("v", element)
             apart = body.let("apart", f"{element} - {largest}")
             scale = body.let("scale", f"tl.exp(-tl.abs({apart}))")
@@ -284,6 +315,8 @@ class Statistic:
 
     def joined(self, body: LoopBody, tile: Tile, state: tuple[str, ...], count: str) -> tuple[str, ...]:
         """The row's state, from its lanes'. ``count`` says how many elements each lane has met."""
+        if self.folds(tile):
+            return state
         if self.kind == "moments":
             state = (count, *state[1:])
         if self.kind == "exponentials":

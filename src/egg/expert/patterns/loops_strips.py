@@ -9,7 +9,7 @@ its place, and being inside along the height is decided once per row.
 
 The columns of lanes beyond the last are those of the last: no mask along the width is needed, and the
 compiler gives every load the same layout, one element per lane. Aligned loads would otherwise get one of
-their own, and each an exchange through shared memory.
+their own, and each an exchange through shared memory. Windows along a single dimension gain by that alone.
 """
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ def strips_of(graph: Graph, group: Group, terms: Terms) -> tuple[Work, Plan, Ker
     except Unfit:
         return None
     shape = graph.result(pool).shape
-    fits = window.rank >= 2 and 2 < window.taps <= UNROLLED and pool["fn"] in ("max", "avg")
+    fits = 2 < window.taps <= UNROLLED and pool["fn"] in ("max", "avg")
     gains = window.kernel[-2:] != window.stride[-2:] and shape[-1].value >= NARROWEST
     plain = main.shape == shape and main.contiguous and graph.value(str(pool.inputs[0])).dtype in FLOATING
     if not (fits and gains and plain):
         return None
     dims = tuple(range(main.rank))
-    domain = Domain(Split(main.shape, dims[:-1], dims[-1:]), 1, ("plane", "row", "col"))
+    walks = min(window.rank - 1, 1)
+    domain = Domain(Split(main.shape, dims[:-1], dims[-1:]), walks, ("plane", "row", "col"))
     work = Work(graph, group, domain, Anchored())
     plan = _plan(work, terms)
     try:
-        return work, plan, _walking(work, plan, pool, window)
+        return work, plan, _walking(work, plan, pool, window) if walks else _standing(work, plan)
     except Unfit:
         return None
 
@@ -62,7 +63,7 @@ def strips_of(graph: Graph, group: Group, terms: Terms) -> tuple[Work, Plan, Ker
 def _plan(work: Work, terms: Terms) -> Plan:
     domain = work.domain
     width, height = domain.reduced_size.value, domain.kept_size.value
-    block_r = min(1 << (width - 1).bit_length(), 512)
+    block_r = min(1 << (width - 1).bit_length(), 512 if work.domain.inner else 1024)
     across = domain.outer_size.value * -(-width // block_r)
     rows = MOST_ROWS
     while rows > 4 and (across * -(-height // rows) < PER_SM * terms.gpu.sms or rows >= 2 * height):
@@ -71,6 +72,14 @@ def _plan(work: Work, terms: Terms) -> Plan:
     rows = int(terms.settings.get("BLOCK_X", rows))
     warps = int(terms.settings.get("NUM_WARPS", max(block_r // 128, 1)))
     return Plan("strips", rows, block_r, warps)
+
+
+def _standing(work: Work, plan: Plan) -> Kernel:
+    """Windows along a line have no rows to walk down: neighbours find each other's taps in the L1 cache."""
+    kernel = Kernel(work, plan, f"{work.group.name}_kernel", "strip")
+    for name in work.writes:
+        kernel.store(name)
+    return kernel
 
 
 def _walking(work: Work, plan: Plan, pool: Node, window: Window) -> Kernel:

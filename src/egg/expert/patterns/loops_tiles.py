@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from egg.expert.graph import BYTES
 from egg.expert.parts import Constant, Terms
+from egg.expert.patterns.loops_statistics import FOLDED
 from egg.expert.patterns.loops_work import Plan, Work
 from egg.expert.sizes import ONE, Size
 
@@ -26,6 +27,10 @@ WAVES = 2
 LEAST_SPLIT = 4096
 """Elements of a row below which splitting it is not worth a second launch."""
 MOST_SPLITS = 1024
+SCANNED = 8192
+"""Elements that a program scans at once: loads, the scan and stores of several overlap."""
+LANES = 128
+"""Elements of fp32 that a warp loads at a time."""
 
 
 def power_of_two(number: int) -> int:
@@ -52,6 +57,8 @@ def plan_of(work: Work, terms: Terms) -> Plan:
     plan = replace(plan, warps=int(settings.get("NUM_WARPS", plan.warps)))
     if plan.mode == "split":
         plan = replace(plan, splits=int(settings.get("SPLITS", plan.splits)))
+    if plan.block_x > 1 or plan.block_r % max(plan.lanes, 1):
+        plan = replace(plan, lanes=0)
     return replace(
         plan,
         x_divides=_divides(work.domain.kept_size, plan.block_x),
@@ -76,7 +83,9 @@ def _ruled(work: Work, terms: Terms) -> Plan:
     length = domain.reduced_size.value
     scans = any(node.op == "scan" for node in work.group.nodes)
     plan = _in_mode(work, terms, "resident")
-    if plan.block_x * plan.block_r > _held(work) or (_single_pass(work) and length > 4096):
+    if plan.block_x * plan.block_r > (_held(work) if not scans else SCANNED) or (
+        _single_pass(work) and length > 4096
+    ):
         plan = _in_mode(work, terms, "looped")
     programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
     enough = length >= LEAST_SPLIT or (length >= 256 and rows * length >= 2**20)
@@ -112,23 +121,60 @@ def _in_mode(work: Work, terms: Terms, mode: str) -> Plan:
             while block_x > 1 and domain.outer_size.value * kept // block_x < wanted:
                 block_x //= 2
         return Plan("resident", block_x, block_r, _warps(block_x * block_r))
+    if inner and (folded := _folded(work, mode, wanted)):
+        more = wanted * 8 // folded.warps  # as many threads in all as where a program has more
+        return replace(folded, splits=_splits(work, folded, more)) if mode == "split" else folded
     if inner:
-        block_x = min(power_of_two(kept), 256)
+        block_x = min(power_of_two(kept), 64)
         block_r = min(power_of_two(length), max(2048 // block_x, 8))
         if mode == "looped":
-            while block_x > 32 and domain.outer_size.value * kept // block_x < 2 * wanted:
+            while block_x > 32 and domain.outer_size.value * kept // block_x < wanted:
                 block_x //= 2
     else:
         block_x, block_r = 1, min(power_of_two(length), 4096 if length >= 16384 else 1024)
-        if mode == "looped" and length >= 16384 and not _single_pass(work):
+        light = work.depth and all(s.kind in (*FOLDED, "exponentials") for s in work.statistics.values())
+        if mode == "looped" and length >= 16384 and light and not _single_pass(work):
             block_r = 8192  # fewer rows at once: more of each is still in the cache for the second pass
     plan = Plan(mode, block_x, block_r, 16 if block_r == 8192 else _warps(block_x * block_r))
-    if mode == "split":
-        programs = domain.outer_size.value * -(-kept // block_x)
-        splits = power_of_two(max(1, wanted * 3 // 4 // max(programs, 1)))  # all of them run at once
-        most = power_of_two(max(1, length // (2 * block_r)))
-        plan = replace(plan, splits=max(2, min(splits, most, MOST_SPLITS)))
-    return plan
+    if not inner and block_r >= 2 * LANES * plan.warps:
+        plan = replace(plan, lanes=LANES * plan.warps)
+    return replace(plan, splits=_splits(work, plan, wanted)) if mode == "split" else plan
+
+
+def _splits(work: Work, plan: Plan, wanted: int) -> int:
+    """Programs per row, so that all of them run at once."""
+    domain = work.domain
+    programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
+    splits = power_of_two(max(1, wanted * 3 // 4 // max(programs, 1)))
+    most = power_of_two(max(1, domain.reduced_size.value // (2 * plan.block_r)))
+    return max(2, min(splits, most, MOST_SPLITS))
+
+
+def _folded(work: Work, mode: str, wanted: int) -> Plan | None:
+    """A tile of which every thread has whole columns, 128 bytes on their way, where that is of use.
+
+    The compiler deals out lanes along the kept positions first, 16 bytes each where rows are aligned to that
+    and one element each where they are not; so many threads as that makes, and no more, leave none to the
+    other side.
+    """
+    domain = work.domain
+    if not _single_pass(work) or any(s.kind not in FOLDED for s in work.statistics.values()):
+        return None
+    whole = domain.outer_size.value * domain.kept_size.value * domain.reduced_size.value
+    values = [work.graph.value(name) for name in work.group.reads(work.graph)]
+    width = min((BYTES.get(v.dtype, 4) for v in values if v.elements.value * 2 > whole), default=4)
+    vector = 16 // width if domain.kept_size.value % (16 // width) == 0 else 1
+    block_x, warps = 32 * vector * 4, 4
+    least = 2 * wanted if mode == "looped" else 1
+    while warps > 1 and (
+        block_x >= 2 * domain.kept_size.value
+        or domain.outer_size.value * domain.kept_size.value // block_x < least
+    ):
+        block_x, warps = block_x // 2, warps // 2
+    if block_x >= 2 * domain.kept_size.value:
+        return None
+    block_r = min(power_of_two(domain.reduced_size.value), 32 if vector == 1 else 8)
+    return Plan(mode, block_x, block_r, warps, folded=True)
 
 
 def _warps(elements: int) -> int:
@@ -173,6 +219,9 @@ def constants_of(work: Work, plan: Plan, used: set[str]) -> tuple[Constant, ...]
         choices = [b for b in choices if not plan.r_divides or _divides(work.domain.reduced_size, b)]
         why = "elements per program" if plan.mode == "pointwise" else "elements of a row at a time"
         add("BLOCK_R", plan.block_r, tuple(choices), why)
+    if "FINISH_X" in used:
+        rows = max(2, min(plan.block_x, 2048 // plan.splits))
+        add("FINISH_X", rows, (), "rows per program that joins parts")
     if "SPLITS" in used:
         choices = [s for s in (plan.splits // 2, plan.splits, plan.splits * 2) if 2 <= s <= MOST_SPLITS]
         add("SPLITS", plan.splits, tuple(choices), "programs that share a row")

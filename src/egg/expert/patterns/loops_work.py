@@ -33,6 +33,11 @@ class Plan:
     x_divides: bool = False
     """Rows per program divide the rows at every size, so no mask is needed; likewise along the row."""
     r_divides: bool = False
+    folded: bool = False
+    """Every thread has whole columns of a tile whose rows lie along the lanes: it joins what it loaded at
+    once and keeps one state per row, so that its registers are free for loads on their way."""
+    lanes: int = 0
+    """The same along a single row: so many states are kept, as many as threads load at a time."""
 
     @property
     def rows(self) -> bool:

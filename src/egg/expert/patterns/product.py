@@ -5,13 +5,14 @@ read as it lies, or streamed where one side is a vector; in one pass or in parts
 What the tail needs decides on the tile: whole rows, whole groups of columns, or nothing.
 
 Settings: ``grade`` (``fp32``, ``tf32x3``, ``ieee``, ``tf32``, ``half``), ``mode`` (``vector`` or ``tiles``),
-``packing``, ``descriptors``, ``walk`` (few programs walk over all tiles), ``spread`` (a reduction of rows is
-put together from tiles), and the constants ``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, ``SPLIT_K``,
-``NUM_WARPS``, ``NUM_STAGES``, ``ROWS``, ``PROGRAMS``.
+``packing``, ``keep`` (packed weights stay until they change), ``descriptors``, ``walk`` (few programs walk
+over all tiles), ``spread`` (a reduction of rows is put together from tiles), and the constants ``BLOCK_M``,
+``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, ``SPLIT_K``, ``NUM_WARPS``, ``NUM_STAGES``, ``ROWS``, ``PROGRAMS``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from egg.expert.index import loop_index
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled
 from egg.expert.patterns.product_follow import SPREAD, Followed, Stage, follow
 from egg.expert.patterns.product_groups import Groups
+from egg.expert.patterns.product_host import Function
 from egg.expert.patterns.product_join import (
     LONGEST_ROW,
     Second,
@@ -34,7 +36,7 @@ from egg.expert.patterns.product_join import (
 from egg.expert.patterns.product_loop import Main
 from egg.expert.patterns.product_pack import Packed, pack, padded_name
 from egg.expert.patterns.product_problem import Problem
-from egg.expert.patterns.product_rules import Wants, Way, by_warp_group, choose, stream
+from egg.expert.patterns.product_rules import Wants, Way, by_warp_group, choose, kept, stream, unrolled
 from egg.expert.patterns.product_tail import Frame, Tail
 from egg.expert.patterns.product_text import Kernel, Knobs, allocation
 from egg.expert.patterns.product_vector import Stream
@@ -63,6 +65,8 @@ class _Writer:
         self.helpers: dict[str, str] = {}
         self.call: list[str] = [] if self.groups is None else self.groups.call()
         self.imports: tuple[str, ...] = ()
+        self.handed: dict[str, Function] = {}
+        """Packed weights, which are made apart and kept."""
 
     def _followed(self) -> Followed:
         """What follows the product, seen from a tile of its result."""
@@ -84,7 +88,8 @@ class _Writer:
         else:
             self._tiles(way, spread)
         outputs = [allocation(self.graph.value(name), self.device) for name in self.writes]
-        host = self.problem.host.function((*outputs, *self.call), f"The {self._summary(way)}.")
+        lines = (*outputs, *self.call)
+        host = self.problem.host.function(lines, f"The {self._summary(way)}.", self.handed)
         imports = (*self.imports, *imports_of("\n".join(self.kernels.values())))
         return Part(
             kernels=self.kernels,
@@ -161,6 +166,7 @@ class _Writer:
             *packed,
             descriptors=self._descriptors(way),
             walking=way.walks,
+            unrolled=way.mode == "packed" and unrolled(problem, tiles),
             groups=groups,
         )
         main.place()
@@ -263,13 +269,29 @@ class _Writer:
     def _packed(self, way: Way, constants: dict[str, str]) -> tuple[Packed, Packed]:
         low = way.grade == "fp32"
         blocks = f"triton.cdiv({self.problem.depth}, {constants['BLOCK_K']}) * {constants['BLOCK_K']}"
-        self.call.append(f"{padded_name(self.problem)} = {blocks}  # whole blocks")
-        kept = {name: constants[name] for name in ("BLOCK_K", "SPLIT_K") if name in constants}
-        made = tuple(pack(self.problem, side, low, kept, self.device) for side in ("left", "right"))
-        for packed in made:
+        padded = f"{padded_name(self.problem)} = {blocks}  # whole blocks"
+        fixed = {name: constants[name] for name in ("BLOCK_K", "SPLIT_K") if name in constants}
+        made: list[Packed] = []
+        for side, operand in (("left", self.problem.left), ("right", self.problem.right)):
+            weight = kept(self.problem, self.terms, operand)
+            device = self.device if weight is None else f"{spelled(self.graph, weight.name)}.device"
+            packed = pack(self.problem, side, low, fixed, device)
             self.kernels[packed.kernel.name] = packed.kernel.definition()
-            self.call += packed.call
+            if weight is not None:
+                self._keep(side, packed, (padded, *packed.call))
+            else:
+                self.call += packed.call if padded in self.call else (padded, *packed.call)
+            made.append(packed)
         return made[0], made[1]
+
+    def _keep(self, side: str, packed: Packed, lines: Sequence[str]) -> None:
+        """A weight is packed by a function of its own, whose result outlives the call."""
+        host, names = self.problem.host, (packed.packed, packed.scales)
+        function = host.keeping(side, lines, packed.kernel.doc, names)
+        self.helpers[function.name] = function.text
+        handed = host.local(f"packed_{side}")
+        self.handed[handed] = function
+        self.call.append(f"{', '.join(names)} = {handed}")
 
     def _descriptors(self, way: Way) -> bool:
         """The copy engine of sm_90 and later moves whole tiles of packed operands."""

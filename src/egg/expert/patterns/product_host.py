@@ -8,10 +8,12 @@ else the launches need is local to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from egg.expert.graph import Graph
+from egg.expert.keeping import KEEP
 from egg.expert.parts import Group, spelled
 from egg.expert.patterns.product_text import docstring, size_names, words
 from egg.expert.reader import pointer_stem
@@ -25,6 +27,7 @@ class Function:
     name: str
     text: str
     call: str
+    """Or the expression, where its result is handed to another function."""
     sizes: tuple[str, ...]
     """Named sizes that the call hands over."""
 
@@ -67,26 +70,44 @@ class Host:
         place = arguments.index(name) if name in arguments else len(arguments)
         return self.graph.value(name).origin == "parameter", place
 
-    def function(self, lines: Sequence[str], doc: str) -> Function:
-        """The function with these lines, which spell tensors as ``forward`` does."""
+    def function(
+        self, lines: Sequence[str], doc: str, handed: Mapping[str, Function] = MappingProxyType({})
+    ) -> Function:
+        """The function with these lines, which spell tensors as ``forward`` does.
+
+        ``handed``: what other functions made beforehand, by the name it has here.
+        """
+        made = self._function(self.name, lines, doc, self.group.writes(self.graph), handed)
+        sizes = dict.fromkeys((*made.sizes, *(size for other in handed.values() for size in other.sizes)))
+        call = f"{', '.join(self.group.writes(self.graph))} = {made.call}"
+        return replace(made, call=call, sizes=tuple(sizes))
+
+    def keeping(self, side: str, lines: Sequence[str], doc: str, made: Sequence[str]) -> Function:
+        """A function that packs a weight, called through what keeps its result until the weight changes."""
+        packing = self._function(f"{self.group.name}_packed_{side}", lines, doc, made, {})
+        given = packing.call.removeprefix(f"{packing.name}(")
+        return replace(packing, call=f"{KEEP}({packing.name}, {given}")
+
+    def _function(
+        self, name: str, lines: Sequence[str], doc: str, made: Sequence[str], handed: Mapping[str, Function]
+    ) -> Function:
         tensors = self._tensors()
-        own = {spelled(self.graph, name): local for name, local in tensors.items()}
+        own = {spelled(self.graph, value): local for value, local in tensors.items()}
         body = [_respelled(line, own) for line in lines]
         used = words("\n".join(body))
-        given = {name: local for name, local in tensors.items() if local in used}
+        given = {value: local for value, local in tensors.items() if local in used}
         needed = used & size_names(self.graph)
         shapes, known = self._shapes(needed, given)
         passed = tuple(sorted(needed - known))
-        writes = ", ".join(self.group.writes(self.graph))
-        arguments = ", ".join((*given.values(), *passed))
         text = [
-            f"def {self.name}({arguments}):",
+            f"def {name}({', '.join((*given.values(), *handed, *passed))}):",
             *docstring(doc),
             *(f"    {line}" for line in (*shapes, *body)),
-            f"    return {writes}",
+            f"    return {', '.join(made)}",
         ]
-        values = ", ".join((*(spelled(self.graph, name) for name in given), *passed))
-        return Function(self.name, "\n".join(text), f"{writes} = {self.name}({values})", passed)
+        others = (other.call for other in handed.values())
+        values = ", ".join((*(spelled(self.graph, value) for value in given), *others, *passed))
+        return Function(name, "\n".join(text), f"{name}({values})", passed)
 
     def _shapes(self, needed: Iterable[str], tensors: dict[str, str]) -> tuple[list[str], set[str]]:
         """Lines that read sizes off the shapes of tensors, and the sizes that are known then."""

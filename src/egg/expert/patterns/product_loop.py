@@ -7,8 +7,9 @@ added to the running total in ordinary fp32, because Hopper's tensor cores trunc
 tile is split into such halves in registers, with scales of its own that are undone block by block.
 
 Programs take tiles in bands of GROUP_M rows of tiles, so that those running together share operands in L2.
-Where a tile is one step of work and much to store, as many programs as run at once walk over all tiles, so
-that the loads of one tile run while the one before is on its way to memory.
+Where a tile is one step of work and much to store, nothing is loaded ahead, so that two programs have room on
+a multiprocessor and one of them loads while the other stores. If asked to, as many programs as run at once
+walk over all tiles instead, and the loads of one tile run while the one before is on its way to memory.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Main:
     descriptors: bool = False
     walking: bool = False
     """Few programs walk over all tiles: the loads of one run while the one before is stored."""
+    unrolled: bool = False
+    """The summed dimension is a step or two."""
     groups: Groups | None = None
     """Groups of columns that the tail needs whole."""
     helpers: dict[str, str] = field(default_factory=dict)
@@ -137,7 +140,7 @@ class Main:
         if self.walking:
             self._tile_indices()
         body.line(f"total = tl.zeros({shape}, tl.float32)")
-        steps = "tl.static_range" if self.walking else "range"
+        steps = "tl.static_range" if self.walking or self.unrolled else "range"
         body.line(f"for k_start in {steps}({self._low}, {self._high}, BLOCK_K):")
         body.indent += 1
         if self.left is not None and self.right is not None:

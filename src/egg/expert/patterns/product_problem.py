@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from egg.expert.graph import Graph, Node, Value
+from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, flat, loop_index, unflat
 from egg.expert.parts import Group, Unfit
 from egg.expert.patterns.product_host import Host
@@ -179,6 +179,21 @@ class Problem:
                 return None
             name = same[0]
         return self.graph.value(name), index
+
+    def held(self, operand: Value) -> Value | None:
+        """The one weight that an operand is computed from; ``None`` where it depends on anything else."""
+        own = {output: node for node in self.group.nodes for output in node.outputs}
+        waiting, found = [operand.name], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in own:
+                waiting += [i for i in own[name].inputs if i is not None]
+            else:
+                found.add(name)
+        if len(found) != 1:
+            return None
+        weight = self.graph.value(found.pop())
+        return weight if weight.origin is Origin.PARAMETER else None
 
     def triangle(self, name: str, index: Index) -> tuple[Expr, Expr, bool, str] | None:
         """Row, column, upper and diagonal of a triangle that this operand is cut to, seen through views."""

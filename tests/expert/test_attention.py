@@ -16,12 +16,15 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator import offline
 from egg.evaluator.task.program import Program, double_scope, outputs_of, to_double
-from egg.expert.capture import capture
+from egg.expert.algebra.simplify import simplify
+from egg.expert.fusion.structure import Structure, structured
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Group, Part, Terms, Unfit
-from egg.expert.patterns import attention, library, loops, product
-from egg.expert.simplify import simplify
-from egg.expert.structure import Structure, structured
+from egg.expert.patterns.attention import pattern as attention
+from egg.expert.patterns.library import pattern as library
+from egg.expert.patterns.loops import pattern as loops
+from egg.expert.patterns.product import pattern as product
+from egg.expert.reading.capture import capture
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import CPU, check, program, resized

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from egg.expert.assemble import PATTERNS, graph_of
+from egg.expert.fusion.structure import structured
 from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns import convolution_norms
-from egg.expert.patterns.convolution import write
-from egg.expert.structure import structured
+from egg.expert.patterns.convolution import norms as convolution_norms
+from egg.expert.patterns.convolution.pattern import write
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import program

@@ -14,14 +14,14 @@ from egg.core.resources import KernelResources
 from egg.core.source import Candidate, Task
 from egg.core.stage import Category, Stage
 from egg.expert.assemble import Written, graph_of, kernel_file
-from egg.expert.estimate import costs, seen_seconds, total
-from egg.expert.first import first_recipe
+from egg.expert.deciding.estimate import costs, seen_seconds, total
+from egg.expert.deciding.first import first_recipe
+from egg.expert.deciding.mending import FINENESS, inexact, located, mended
+from egg.expert.deciding.options import Base, Option, options, predicted_gain, sketched
+from egg.expert.deciding.tuning import neighbours, room, tunings
 from egg.expert.graph import Graph
-from egg.expert.mending import FINENESS, inexact, located, mended
 from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without
-from egg.expert.options import Base, Option, options, predicted_gain, sketched
 from egg.expert.parts import Constant
-from egg.expert.tuning import neighbours, room, tunings
 from egg.hardware.gpus import resolve
 from tests.analysis.kernels import GEMM, SOFTMAX
 from tests.expert.captured import program

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from egg.core.source import Task
-from egg.expert.capture import capture
 from egg.expert.graph import Graph
+from egg.expert.reading.capture import capture
 from tests.expert.captured import check, program
 
 

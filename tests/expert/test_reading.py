@@ -14,9 +14,9 @@ from egg.core.source import Task
 from egg.evaluator.task.program import Program
 from egg.expert import assemble
 from egg.expert.assemble import Fault, Written, graph_of, kernel_file
-from egg.expert.capture import capture, capture_once
 from egg.expert.moves import Recipe, Without, moves_in
-from egg.expert.normal import RULES
+from egg.expert.reading.capture import capture, capture_once
+from egg.expert.reading.normal import RULES
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import CPU, kinds, program

@@ -24,7 +24,7 @@ from egg.evaluator import offline
 from egg.evaluator.static import findings
 from egg.expert.assemble import Written, graph_of, kernel_file
 from egg.expert.moves import Recipe, Set, parsed
-from egg.expert.replay import Estimate, count, estimated, obstacle
+from egg.expert.writing.replay import Estimate, count, estimated, obstacle
 from egg.hardware.gpus import resolve
 from tests.expert.captured import program
 

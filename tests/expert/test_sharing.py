@@ -9,9 +9,9 @@ import torch
 
 from egg.core.source import Task
 from egg.expert.assemble import Written, graph_of, kernel_file
+from egg.expert.fusion.growing import continued
+from egg.expert.fusion.loosen import loosened
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.growing import continued
-from egg.expert.loosen import loosened
 from egg.expert.moves import Recipe
 from egg.expert.sizes import Size
 from egg.hardware.gpus import resolve

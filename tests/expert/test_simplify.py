@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from egg.core.source import Task
 from egg.expert.algebra import RULES, convolutions, pointwise, reductions, views
 from egg.expert.algebra.rewrite import Rule
-from egg.expert.capture import capture, capture_once
+from egg.expert.algebra.simplify import simplify, without_dead
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.simplify import simplify, without_dead
+from egg.expert.reading.capture import capture, capture_once
 from egg.expert.sizes import Size
 from tests.expert.captured import check, kinds, program, resized
 

@@ -10,15 +10,20 @@ from pathlib import Path
 
 from egg.core.errors import EggError
 from egg.core.source import Task
-from egg.expert.capture import capture
+from egg.expert.algebra.simplify import simplify
+from egg.expert.fusion.structure import Choices, Structure, Writer, structured
 from egg.expert.graph import Graph
 from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit
-from egg.expert.patterns import attention, convolution, library, loops, product, recurrent
-from egg.expert.replay import SETTINGS, reason
-from egg.expert.simplify import simplify
-from egg.expert.structure import Choices, Structure, Writer, structured
-from egg.expert.write import write_file
+from egg.expert.patterns.attention import pattern as attention
+from egg.expert.patterns.convolution import pattern as convolution
+from egg.expert.patterns.library import pattern as library
+from egg.expert.patterns.loops import pattern as loops
+from egg.expert.patterns.product import pattern as product
+from egg.expert.patterns.recurrent import pattern as recurrent
+from egg.expert.reading.capture import capture
+from egg.expert.writing.replay import SETTINGS, reason
+from egg.expert.writing.write import write_file
 from egg.hardware.gpus import Gpu
 
 PATTERNS: Mapping[str, Writer] = {

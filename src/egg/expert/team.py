@@ -4,11 +4,12 @@ Nothing is remembered from one question to the next: the recipe of the base is r
 brief shows, so a run that is resumed or replayed comes to the same files. What costs time, capturing the
 program, is kept per task.
 
-- The coder's seed is the recipe that should be the fastest (:mod:`egg.expert.first`); a repair takes the next
-  more careful one (:mod:`egg.expert.mending`).
-- The designer prices other structures and tries those that promise enough (:mod:`egg.expert.options`).
+- The coder's seed is the recipe that should be the fastest (:mod:`egg.expert.deciding.first`); a repair takes
+  the next more careful one (:mod:`egg.expert.deciding.mending`).
+- The designer prices other structures and tries those that promise enough
+  (:mod:`egg.expert.deciding.options`).
 - The tuner turns the constants that should relieve what the heaviest group waits for
-  (:mod:`egg.expert.tuning`).
+  (:mod:`egg.expert.deciding.tuning`).
 - The debugger says which rule the next repair follows.
 """
 
@@ -27,13 +28,13 @@ from egg.core.source import Task
 from egg.core.stage import Metric, Stage
 from egg.core.step import Attempt, Decision, Step
 from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file, short
-from egg.expert.first import first_recipe
+from egg.expert.deciding.first import first_recipe
+from egg.expert.deciding.mending import Mend, inexact, mended
+from egg.expert.deciding.options import Base, Option, options, predicted_gain, sketched, worth_trying
+from egg.expert.deciding.tuning import tunings
 from egg.expert.graph import Graph
-from egg.expert.mending import Mend, inexact, mended
 from egg.expert.moves import Move, Open, Recipe, Set, moves_in, told
-from egg.expert.options import Base, Option, options, predicted_gain, sketched, worth_trying
 from egg.expert.parts import Unfit
-from egg.expert.tuning import tunings
 from egg.hardware.gpus import resolve
 
 FEWEST_WRITTEN, NODES_WRITTEN = 2, 400

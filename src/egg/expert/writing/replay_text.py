@@ -68,6 +68,7 @@ _FORWARD = '''\
         """The launches: one by one at first, then recorded as a CUDA graph and replayed.
 
         The graph is for these shapes, and for weights that stay where they are (new values count).
+        It cannot be copied: to copy the module, load its state_dict into a new one.
         """
         if {first}.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return self.launches({given})

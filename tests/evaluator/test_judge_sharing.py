@@ -33,25 +33,6 @@ from tests import samples
 
 pytestmark = pytest.mark.timeout(60)
 
-RELU = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear({width}, {width}, bias=False)
-
-    def forward(self, x):
-        return {forward}
-
-def get_inputs():
-    return [torch.rand(1024, {width})]
-
-def get_init_inputs():
-    return []
-"""
-
 
 def test_only_what_measures_is_done_alone_and_in_one_go() -> None:
     course = GpuVenue.course(object.__new__(GpuVenue), CARE[Level.AUDIT])
@@ -119,7 +100,7 @@ def judged(
     watched = Watched(crowded)
     monkeypatch.setattr(judge, "place_on", lambda *_: watched)
     monkeypatch.setattr(judge, "venue_on", lambda *_: venue)
-    task, candidate = Task("t", RELU.format(width=8, forward="x")), Candidate("class ModelNew: pass")
+    task, candidate = Task("t", samples.WIDE.format(width=8, forward="x")), Candidate("class ModelNew: pass")
     question = Question(task, candidate, skip=(Gate.STATIC,), care=replace(CARE[level], audit_task=False))
     try:
         return watched.notes, Judge(torch.device("cpu")).judge(question)
@@ -234,7 +215,7 @@ def test_an_audit_that_found_no_memory_is_made_again(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(judge, "audit", audit)
     monkeypatch.setattr(judge, "venue_on", lambda *_: Stub(wrong))
-    task = Task("t", RELU.format(width=8, forward="x"))
+    task = Task("t", samples.WIDE.format(width=8, forward="x"))
     question = Question(task, Candidate(""), care=CARE[Level.FULL])
     one = Judge(torch.device("cpu"))
     said = [one._task_warnings(question) for _ in range(3)]
@@ -249,7 +230,7 @@ def test_the_need_of_a_task_is_told_once(monkeypatch: pytest.MonkeyPatch) -> Non
     venue = object.__new__(GpuVenue)
     venue.device, venue._need = torch.device("cpu"), None
     for name in ("a", "a", "b"):
-        task = Task(name, f"{RELU.format(width=8, forward='x')}# {name}")
+        task = Task(name, f"{samples.WIDE.format(width=8, forward='x')}# {name}")
         assert venue.need(Question(task, Candidate(""))) is None
     assert asked == ["a", "b"]
 

@@ -21,6 +21,7 @@ from egg.core.errors import MachineError
 from egg.core.source import Task
 from egg.evaluator import needs, sharing
 from egg.evaluator.sharing import SLOTS, Lock, SharedGpu, Unshared, Use, folder_for, place_on, slots_for
+from tests import samples
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -323,38 +324,18 @@ def test_slots_for_a_need(nbytes: int | None, slots: int) -> None:
     assert slots_for(nbytes, 1600) == slots
 
 
-RELU = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear({width}, {width}, bias=False)
-
-    def forward(self, x):
-        return {forward}
-
-def get_inputs():
-    return [torch.rand(1024, {width})]
-
-def get_init_inputs():
-    return []
-"""
-
-
 def test_the_need_of_a_task_is_told_from_its_shapes() -> None:
     total, one = 140 << 30, 4 * 1024 * (1 << 18)
-    without_weights = RELU.replace("nn.Linear", "(lambda *_, **__: 0)")
+    without_weights = samples.WIDE.replace("nn.Linear", "(lambda *_, **__: 0)")
     relu = Task("relu", without_weights.format(width=1 << 18, forward="x.relu()"))
     said = needs.bytes_needed(relu, 2, total)
     assert said is not None
     assert 8 * 2 * one < said < 14 * 2 * one
     chain = Task("chain", relu.source.replace("x.relu()", "(torch.cat([x, x, x]).relu() + 1).sum(1)"))
     assert (needs.bytes_needed(chain, 2, total) or 0) > said, "what is made on the way counts"
-    weighty = Task("weighty", RELU.format(width=1 << 14, forward="self.linear(x)"))
+    weighty = Task("weighty", samples.WIDE.format(width=1 << 14, forward="self.linear(x)"))
     assert (needs.bytes_needed(weighty, 2, total) or 0) > 8 * 4 * (1 << 28), "weights count"
-    peeking = Task("peeking", RELU.format(width=64, forward="x if x.sum().item() > 0 else -x"))
+    peeking = Task("peeking", samples.WIDE.format(width=64, forward="x if x.sum().item() > 0 else -x"))
     assert needs.bytes_needed(peeking, 2, total) is None
     assert (needs.bytes_needed(relu, 3, 10 * one) or 0) < (needs.bytes_needed(relu, 3, total) or 0)
 

@@ -5,7 +5,6 @@ A kernel is written at the first size and must be right at all of them. The limi
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from egg.expert.patterns.product import pattern as product
 from egg.expert.sizes import named
 from egg.hardware.gpus import resolve
 from tests.expert import harness
+from tests.expert.compiling import module_of
 from tests.expert.product_cases import CASES, SMALL, Build, Case, linear, plain, reference, tensors, vector
 
 FLOORS = {
@@ -140,19 +140,7 @@ def test_compiles_for_hopper_without_spills(name: str, tmp_path: Path) -> None:
     path = tmp_path / "written.py"
     path.write_text(harness.source(case.graph, [part]))
 
-    class Written(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            spec = importlib.util.spec_from_file_location("written_product", path)
-            assert spec is not None
-            assert spec.loader is not None
-            self.code = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(self.code)
-
-        def forward(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
-            return self.code.forward(self, *arguments)
-
-    captured = offline.capture(Written, lambda: [t.to("cuda") for t in tensors(case, 0)], "sm_90")
+    captured = offline.capture(module_of(path), lambda: [t.to("cuda") for t in tensors(case, 0)], "sm_90")
     compiled = {kernel.name: kernel for kernel in offline.compile_all(captured, "sm_90")}
     assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
     main = compiled["fused_kernel"].instructions

@@ -6,7 +6,6 @@ program, which then need each other's, and once with rows of more than one.
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from egg.expert.patterns.recurrent import pattern as recurrent
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import built, program, resized
+from tests.expert.compiling import module_of
 
 OWN = "B, T, I, H = 10, 12, 24, 40"
 SMALLER = ("B, T, I, H = 3, 3, 7, 20", "B, T, I, H = 17, 1, 19, 9")
@@ -130,21 +130,12 @@ def test_compiles_for_hopper_without_spills(tmp_path: Path) -> None:
     path.write_text(harness.source(graph, [written(graph, mode="cooperative")]))
     _, _, inputs = built(task)
 
-    class Written(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.r = torch.nn.GRU(24, 256, 2)
-            spec = importlib.util.spec_from_file_location("written_walk", path)
-            assert spec is not None
-            assert spec.loader is not None
-            self.code = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(self.code)
-
-        def forward(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
-            return self.code.forward(self, *arguments)
-
     given = [tensor.float() for tensor in inputs]
-    found = offline.capture(Written, lambda: [tensor.to("cuda") for tensor in given], "sm_90")
+    found = offline.capture(
+        module_of(path, lambda: {"r": torch.nn.GRU(24, 256, 2)}),
+        lambda: [tensor.to("cuda") for tensor in given],
+        "sm_90",
+    )
     compiled = {kernel.name: kernel for kernel in offline.compile_all(found, "sm_90")}
     assert compiled.keys() == {"project_input", "walk"}
     assert compiled["walk"].launches == 1

@@ -24,7 +24,7 @@ from egg.cli.render import console, evaluation_view
 from egg.core.evaluation import Evaluation, Gate, Rejected
 
 HERE = Path(__file__).resolve().parent
-TASK = HERE / "linear_gelu_residual" / "linear_gelu_residual.py"
+TASK = HERE / "wide_softmax" / "wide_softmax.py"
 KEPT_RUN = HERE / "trajectories" / "linear_gelu_residual"
 WIDTH = 110
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from hypothesis import settings
 
 from egg.core.evaluation import Evaluation, Gate
 from egg.core.policy import Level, Policy
@@ -19,6 +20,9 @@ BRIEF = replace(CARE[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
 """The care most tests ask for: quick, with limits that end a hung candidate soon."""
 
 JudgeFunction = Callable[..., Evaluation]
+
+settings.register_profile("suite", max_examples=40)
+settings.load_profile("suite")  # the whole run has ten minutes; `--hypothesis-profile default` looks longer
 
 
 @pytest.fixture(scope="session", autouse=True)

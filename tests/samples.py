@@ -92,3 +92,24 @@ def rejected(evidence: str = "max error 3.1e-2 is 412 times what is allowed") ->
     refusal = Refusal(Gate.CORRECTNESS, "correctness.error", evidence, "check the mask of the last block")
     failed = (*GATES[:1], GateRecord(Gate.CORRECTNESS, False, 0.8))
     return _evaluation(Rejected(refusal), CPU_MACHINE, gates=failed)
+
+
+WIDE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear({width}, {width}, bias=False)
+
+    def forward(self, x):
+        return {forward}
+
+def get_inputs():
+    return [torch.rand(1024, {width})]
+
+def get_init_inputs():
+    return []
+"""
+"""A task to be filled in: its ``width``, and what its ``forward`` gives."""

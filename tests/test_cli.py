@@ -205,7 +205,7 @@ def batch(monkeypatch, tmp_path):
         def rows(self):
             return [json.loads(line) for line in self.out.read_text().splitlines()]
 
-    def run_jobs(jobs, device_names, on_answer):
+    def run_jobs(jobs, device_names, on_answer, seats):
         for job in jobs:
             fake.ran.append(job.id)
             outcome = fake.outcomes[job.id]

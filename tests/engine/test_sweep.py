@@ -151,6 +151,18 @@ def test_optuna_is_imported_only_for_a_large_space() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60, check=True)
 
 
+def test_without_optuna_it_walks_to_faster_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    asked = batches(LARGE, 40, 0, bowl)
+    tried = flat(asked)
+    assert len(set(tried)) == 40
+    assert asked[0][0] == LARGE.current
+    assert asked == batches(LARGE, 40, 0, bowl)
+    assert min(t for point in tried if (t := bowl(dict(point))) is not None) == 1.0
+    assert len(flat(batches(LARGE, 30, 0, lambda _: None))) == 30
+    assert len(set(flat(batches(SMALL, SMALL.size - 1, 3, lambda _: 1.0)))) == SMALL.size - 1
+
+
 def test_it_is_silent(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
         warnings.simplefilter("error")

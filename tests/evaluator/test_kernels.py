@@ -26,6 +26,7 @@ from egg.evaluator.offline.fakedriver import Recorder, recording_launches
 from egg.evaluator.offline.resources import sass_mix
 from egg.evaluator.process.child import Fault
 from egg.evaluator.process.replies import well_formed
+from egg.evaluator.sharing import Unshared
 from egg.evaluator.work.arguments import DescriptorArgument, TensorArgument, argument_forms, heft
 from egg.evaluator.worker import launches as launching
 from egg.evaluator.worker.launches import JitLaunches, described_launches
@@ -248,7 +249,8 @@ def test_a_call_that_launches_nothing_itself_is_watched_from_its_beginning(jit_l
     session._arguments = lambda structure, slots: []
     session.on_fresh()
     session._call([])
-    reply = session.on_kernels("", [], 0)
+    session.on_watch("", [], 0)
+    reply = session.on_kernels()
     assert [kernel["name"] for kernel in reply["kernels"]] == ["scale_kernel"]
     assert len(built) == 2
 
@@ -261,19 +263,22 @@ class Asked:
     kernels: tuple[KernelResources, ...] = ()
     warnings: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
+    sharing: Unshared = field(default_factory=Unshared)
 
     @property
     def sets(self) -> list[Any]:
         return [SimpleNamespace(inputs=[])]
 
     def request(self, command: str, timeout: float, **_: Any) -> Any:
+        if command == "watch":
+            return {}
         assert command == "kernels"
         if isinstance(self.answer, Fault):
             raise self.answer
         return self.answer
 
-    def fresh(self) -> None:
-        self.done.append("fresh")
+    def make_room(self) -> None:
+        pass
 
     def restart(self) -> None:
         self.done.append("restart")
@@ -286,7 +291,7 @@ def test_descriptions_reach_the_exam(jit_launches: JitLaunches):
     provenance._read_kernels(exam, SimpleNamespace(structure=""))
     assert [kernel.name for kernel in exam.kernels] == ["scale_kernel"]
     assert len(exam.warnings) == 1
-    assert exam.done == ["fresh"]
+    assert exam.done == []
 
 
 @pytest.mark.parametrize("reason", ["limits.timeout", "limits.protocol", "candidate.error"])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from egg.core.errors import EggError, MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation, Gate
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate, Task
+from egg.evaluator import __main__ as command_line
 from egg.evaluator import pool
 from egg.evaluator.batch import exit_code, run_batch
 from egg.evaluator.oracle import Oracle
@@ -205,6 +207,22 @@ def test_whoever_listens_may_stop_the_batch(monkeypatch):
     assert oracle.closed >= 1
 
 
+def test_every_seat_has_an_oracle_of_its_own_on_each_device(monkeypatch):
+    made: list[str] = []
+    meeting = threading.Barrier(4, timeout=20)
+
+    class Seat(Scripted):
+        def __init__(self, device: str):
+            super().__init__(lambda *_: (meeting.wait(), samples.compiled())[1])
+            made.append(device)
+
+    monkeypatch.setattr(pool, "Oracle", Seat)
+    got: list[str] = []
+    run_jobs(named(*"abcd"), ["cuda:0", "cuda:1"], lambda answer: got.append(answer.job), seats=2)
+    assert sorted(got) == list("abcd")
+    assert sorted(made) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+
+
 def verdict(question: Question) -> Evaluation:
     """A refusal of exactly this question, as a judge would give it."""
     task, candidate = question.task, question.candidate
@@ -271,6 +289,25 @@ def test_the_module_judges_a_file_of_jobs_and_goes_on_where_it_was(tmp_path, san
     assert finished(results) == {"honest", "cheat"}
     assert sandbox.settles(lambda: not sandbox.processes())
     assert sandbox.folders() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "understood"),
+    [
+        ("", ("auto", 1)),
+        ("cuda:1 --seats 2", ("cuda:1", 2)),
+        ("--seats 3", ("auto", 3)),
+        ("--seats 0", None),
+        ("--seats x", None),
+        ("--seats", None),
+    ],
+)
+def test_seats_are_a_count(given, understood, monkeypatch):
+    asked: list[tuple] = []
+    monkeypatch.setattr(command_line, "run_batch", lambda *terms: asked.append(terms) or Counter())
+    code = command_line.main(["jobs", "results", *given.split()])
+    assert code == (0 if understood else 2)
+    assert [(terms[2], terms[4]) for terms in asked] == ([understood] if understood else [])
 
 
 @pytest.mark.parametrize("arguments", [(), ("one",), ("a", "b", "c", "d")])

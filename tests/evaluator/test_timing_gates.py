@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator import freshen
+from egg.evaluator import aside, freshen
 from egg.evaluator.care import CARE
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import build, clock, plausibility, timing
@@ -182,12 +182,17 @@ def exam_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
 
 def test_an_honest_candidate_is_timed_and_its_clock_agrees(exam_for) -> None:
     exam = exam_for(HONEST)
+    assert timing.prepare(exam)["opponents"] == ["eager"]
     notes = timing.run(exam)
     assert notes["fresh_values"]
     assert set(notes["times"]) == {"A", "A'", "eager"}
     assert all(len(values) == 6 for values in notes["times"].values())
-    assert exam.worst.checks > 0
     clock.run(exam)
+    assert exam.worst.checks == 0, "nothing is computed but what is measured"
+    assert len(exam.aside) > 2 * clock.TRIALS
+    timing.settle(exam)
+    assert exam.worst.checks > 2 * clock.TRIALS
+    assert exam.aside == exam.timed == []
     plausibility.run(exam)
     assert exam.measured["wall_milliseconds"] > 0
     assert exam.measured["floor_milliseconds"] > 0
@@ -208,8 +213,80 @@ def test_a_candidate_that_answers_later_is_caught_while_it_is_timed(exam_for) ->
 
 
 def run_both(exam: Exam) -> None:
+    timing.prepare(exam)
     timing.run(exam)
+    clock_and_settle(exam)
+
+
+def clock_and_settle(exam: Exam) -> None:
     clock.run(exam)
+    timing.settle(exam)
+
+
+@pytest.mark.parametrize("room", [0, 1 << 30], ids=["checked at once", "put aside"])
+def test_one_set_that_is_never_answered_under_the_clock_is_found(
+    exam_for, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Which of the sets is looked at is drawn after all of them were delivered, ten times over."""
+    monkeypatch.setattr(aside, "ASIDE_BYTES", room)
+    exam = exam_for(HONEST)
+    timing.prepare(exam)
+    timing.run(exam)
+    timing.settle(exam)
+    ask = exam.request
+
+    def forgetful(command: str, *args: Any, **arguments: Any) -> Any:
+        reply = ask(command, *args, **arguments)
+        if command == "calls":
+            exam.poison(1)
+        return reply
+
+    exam.request = forgetful
+    with pytest.raises(Refused) as refused:
+        clock_and_settle(exam)
+    assert refused.value.reason == "correctness.values"
+
+
+@pytest.mark.parametrize(("sets", "checked"), [(1, 1), (2, 1), (3, 2)])
+def test_all_sets_but_one_are_checked_after_every_clocked_request(exam_for, sets: int, checked: int) -> None:
+    exam = exam_for(HONEST)
+    exam.sets = [*exam.sets, *exam.sets][:sets]
+    clock._candidate_calls(exam, timing.placed_questions(exam)[:1] * sets, 2 * sets)
+    assert len(exam.aside) == checked
+
+
+def test_what_was_put_aside_is_checked_as_it_was_delivered(exam_for) -> None:
+    """Neither later moves of the inputs nor later writes to the outputs change it."""
+    exam = exam_for(HONEST)
+    timing.prepare(exam)
+    exam.aside.clear()
+    (case, *_) = exam.timed
+    exam.request("calls", sets=[exam.set_request(case, 0)], moves=[[]], seed=0, reseed=False)
+    aside.put(exam, case, 0, "a call")
+    freshen.apply(case.tensors, freshen.draw(case.tensors, random.Random(1)))
+    exam.poison(0)
+    assert aside.settle(exam) == {"checked": 1}
+
+
+def test_where_memory_is_short_the_candidate_makes_room_for_the_answers(
+    exam_for, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exam = exam_for(HONEST)
+    timing.prepare(exam)
+    timing.run(exam)
+    assert exam.aside
+    ended: list[str] = []
+    monkeypatch.setattr(Exam, "roomy", lambda _: False)
+    monkeypatch.setattr(exam.process, "end", lambda: ended.append("ended"), raising=False)
+    assert timing.settle(exam)["checked"] > 0
+    assert ended == ["ended"]
+
+
+def test_slow_programs_are_called_less_often_by_the_clock() -> None:
+    assert clock._how_many(0.01, 2) == (4, 256)
+    assert clock._how_many(1.0, 2) == (4, 60)
+    assert clock._how_many(10.0, 2) == (4, 16)
+    assert clock._how_many(50.0, 2) == (4, 8)
 
 
 def test_a_forged_timer_contradicts_the_oracles_clock(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:

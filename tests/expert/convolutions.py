@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Group, Part, Terms
-from egg.expert.patterns.convolution import write
+from egg.expert.patterns.convolution.pattern import write
 from egg.expert.sizes import ONE, Size, named
 from egg.hardware.gpus import resolve
 from tests.expert import harness
@@ -25,12 +25,18 @@ FOLLOWING: Mapping[str, Callable[[torch.Tensor, Mapping[str, torch.Tensor]], tor
     "min": lambda y, given: y.amin(1),
     "mean": lambda y, given: y.mean(1),
     "logsumexp": lambda y, given: y.logsumexp(1),
+    "max_pool": lambda y, given: getattr(functional, f"max_pool{y.ndim - 2}d")(y, 2),
+    "avg_pool": lambda y, given: getattr(functional, f"avg_pool{y.ndim - 2}d")(y, 2),
+    "space_mean": lambda y, given: y.mean(tuple(range(2, y.ndim)), keepdim=True),
+    "space_sum": lambda y, given: y.sum(tuple(range(2, y.ndim))),
 }
 OVER_CHANNELS: Mapping[str, Callable[[tuple[Size, ...]], tuple[Size, ...]]] = {
     "softmax": lambda shape: shape,
     "min_kept": lambda shape: (shape[0], ONE, *shape[2:]),
     **dict.fromkeys(("min", "mean", "logsumexp"), lambda shape: (shape[0], *shape[2:])),
 }
+POOLED = frozenset({"max_pool", "avg_pool", "space_mean", "space_sum"})
+"""What reduces space."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class Case:
     dtype: str = "float32"
     tail: tuple[str, ...] = ()
     """Of ``relu``, ``scale`` (by a parameter per channel), ``residual``; over channels ``softmax``,
-    ``min_kept``, and last ``min``, ``mean``, ``logsumexp`` (which lose that dimension)."""
+    ``min_kept``, and last ``min``, ``mean``, ``logsumexp`` (which lose that dimension); over space
+    ``max_pool`` and ``avg_pool`` (windows of two), ``space_mean`` and ``space_sum``."""
     prologue: bool = False
     """The input passes through ``sigmoid`` first, which does not keep zeros."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -189,8 +196,22 @@ class Case:
         for word in self.tail:
             if word in OVER_CHANNELS:
                 shape = OVER_CHANNELS[word](shape)
-            now = add(f"{word}_out", shape)
-            if word == "softmax":
+            now = add(f"{word}_out", shape) if word not in POOLED else ""
+            if word.endswith("_pool"):
+                shape = (*shape[:2], *(halved(side) for side in shape[2:]))
+                now = add(f"{word}_{len(nodes)}", shape)
+                half = {"kernel": (2,) * self.rank, "stride": (2,) * self.rank}
+                nodes.append(Node("pool", (last,), (now,), {"fn": word[:3], **half}))
+            elif word.startswith("space_"):
+                shape = (*shape[:2], *((ONE,) * self.rank if word == "space_mean" else ()))
+                now = add(f"{word}_{len(nodes)}", shape)
+                how = {
+                    "fn": word[6:],
+                    "dims": tuple(range(2, 2 + self.rank)),
+                    "keepdim": word == "space_mean",
+                }
+                nodes.append(Node("reduce", (last,), (now,), how))
+            elif word == "softmax":
                 nodes.append(Node("softmax", (last,), (now,), {"dim": 1, "log": False}))
             elif word in OVER_CHANNELS:
                 how = {"fn": word.removesuffix("_kept"), "dims": (1,), "keepdim": word.endswith("_kept")}
@@ -205,6 +226,8 @@ class Case:
                 nodes.append(Node("pointwise", (last, "residual"), (now,), {"fn": "add"}))
             last = now
         symbols = self._symbols(letters)
+        for word in letters:
+            symbols |= {f"half_out_{word}": f"out_{word} // 2", f"half_half_out_{word}": f"out_{word} // 4"}
         graph = Graph(values, tuple(nodes), tuple(arguments), (last,), symbols=symbols)
         return graph, Group("conv_" + "_".join(self.tail or ("alone",)), tuple(nodes), "convolution")
 
@@ -270,6 +293,11 @@ class Case:
         return replace(
             self, batch=batch, inputs=more.inputs, outputs=more.outputs, space=more.space, groups=more.groups
         )
+
+
+def halved(size: Size) -> Size:
+    """What a pool of two leaves, the remainder dropped, under a name of its own."""
+    return named(f"half_{size}", tuple(value // 2 for value in size.values))
 
 
 def nearest_tf32(exact: torch.Tensor) -> torch.Tensor:

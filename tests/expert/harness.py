@@ -137,7 +137,7 @@ def _answer(session: Any, path: Path, request: dict[str, Any]) -> dict[str, Any]
     import traceback
     from types import SimpleNamespace
 
-    owner = SimpleNamespace()
+    owner = SimpleNamespace(packed=lambda pack, weight, *sizes: pack(weight, *sizes))
     for name, tensor in request["parameters"].items():
         *way, last = name.split(".")
         place = owner

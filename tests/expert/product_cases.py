@@ -355,6 +355,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "tensor by matrix": lambda: tensor_by_matrix(packing=False),
     "tensor by matrix, packed": lambda: tensor_by_matrix(packing=True),
     "permuted result": lambda: permuted_result(packing=False),
+    "one step": lambda: plain(packing=True, NUM_STAGES=1, BLOCK_K=128),
     "walking": lambda: plain(packing=True, walk=True),
     "walking, pointers": lambda: linear(residual, packing=True, walk=True, descriptors=False),
     "prologue": lambda: prologue(packing=False),

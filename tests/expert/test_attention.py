@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,19 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator import offline
 from egg.evaluator.task.program import Program, double_scope, outputs_of, to_double
-from egg.expert.capture import capture
+from egg.expert.algebra.simplify import simplify
+from egg.expert.fusion.structure import Structure, structured
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Group, Part, Terms, Unfit
-from egg.expert.patterns import attention, library, loops, product
-from egg.expert.simplify import simplify
-from egg.expert.structure import Structure, structured
+from egg.expert.patterns.attention import pattern as attention
+from egg.expert.patterns.library import pattern as library
+from egg.expert.patterns.loops import pattern as loops
+from egg.expert.patterns.product import pattern as product
+from egg.expert.reading.capture import capture
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import CPU, check, program, resized
+from tests.expert.compiling import module_of
 
 KNOBS = "B, N, L, S, D = 2, 2, 37, 45, 24"
 OTHERS = "B, N, L, S, D = 3, 2, 19, 50, 16"
@@ -241,22 +244,10 @@ def test_compiles_for_hopper_without_spills(depth: int, settings: dict[str, Any]
     path = tmp_path / "written.py"
     path.write_text(harness.source(structure.graph, structure.parts))
 
-    class Written(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            spec = importlib.util.spec_from_file_location("written_attention", path)
-            assert spec is not None
-            assert spec.loader is not None
-            self.code = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(self.code)
-
-        def forward(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
-            return self.code.forward(self, *arguments)
-
     def inputs() -> list[torch.Tensor]:
         return [torch.empty((4, 8, 1024, depth), device="cuda") for _ in range(3)]
 
-    captured = offline.capture(Written, inputs, "sm_90", instructions=depth <= 128)
+    captured = offline.capture(module_of(path), inputs, "sm_90", instructions=depth <= 128)
     compiled = {kernel.name: kernel for kernel in offline.compile_all(captured, "sm_90")}
     assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
     main = compiled["attention_products" if depth > 128 else "flash_attention"].instructions

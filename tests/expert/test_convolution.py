@@ -13,10 +13,13 @@ import torch
 
 from egg.analysis.predict import predict
 from egg.evaluator.offline import capture, compile_all
+from egg.expert.assemble import graph_of, kernel_file
+from egg.expert.moves import Recipe
 from egg.expert.parts import Unfit
-from egg.expert.patterns.convolution import write
+from egg.expert.patterns.convolution.pattern import write
 from egg.expert.sizes import named as named_size
 from egg.hardware.gpus import resolve
+from tests.expert.captured import program
 from tests.expert.convolutions import Case, error, tf32_error
 
 SMALL = {"BLOCK_P": 32, "BLOCK_O": 16, "BLOCK_K": 16}
@@ -276,3 +279,14 @@ def test_a_size_named_like_an_index_is_refused() -> None:
     changed = replace(graph, values={**graph.values, "x": odd})
     with pytest.raises(Unfit, match="qw"):
         write(changed, group, FORMS[0].terms())
+
+
+def test_a_plane_of_one_position_is_no_stencil() -> None:
+    task = program(
+        "self.conv(x).relu()",
+        "torch.rand(B, C, 1, 1)",
+        "self.conv = nn.Conv2d(C, C, 3, padding=1, groups=C)",
+        "B, C = 8, 96",
+    )
+    text = kernel_file(task, graph_of(task), Recipe(), resolve("H200")).source
+    assert "a stencil" not in text

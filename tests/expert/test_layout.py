@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from egg.expert.imports import sorted_imports
-from egg.expert.layout import LIMIT, laid_out
+from egg.expert.writing.imports import sorted_imports
+from egg.expert.writing.layout import LIMIT, laid_out
 
 STATEMENTS = [
     "x = tl.load(x_ptr + row[:, None] * stride_m + (offset_k[None, :] // width) * stride_k, "

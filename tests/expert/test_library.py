@@ -14,12 +14,12 @@ import torch
 from egg.core.policy import LibraryCalls
 from egg.core.source import Task
 from egg.evaluator.static import findings
-from egg.expert.capture import capture_once
 from egg.expert.graph import Graph, Node, Operand, Origin, Value, contiguous_stride
 from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns import library
+from egg.expert.patterns.library import pattern as library
+from egg.expert.reading.capture import capture_once
 from egg.expert.sizes import Size
-from egg.expert.write import write_file
+from egg.expert.writing.write import write_file
 from egg.hardware.gpus import resolve
 
 TERMS = Terms(resolve("H200"))

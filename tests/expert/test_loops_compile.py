@@ -71,6 +71,15 @@ def strips(p: Program) -> str:
     return p.node("pool", (x,), (p.shape(x)[0], 4, 39, 63), fn="max", **window)
 
 
+def columns(p: Program) -> str:
+    return p.reduce("sum", p.input("x", (p.size("n", 3, 2), p.size("length", 400, 9), 300)), (1,))
+
+
+def line(p: Program) -> str:
+    x = p.input("x", (p.size("n", 3, 2), 4, 640))
+    return p.node("pool", (x,), (p.shape(x)[0], 4, 637), fn="avg", kernel=(4,), stride=(1,))
+
+
 KINDS: list[tuple[Build, dict[str, Any]]] = [
     *((build, mode) for build in (layer, softmax, arg) for mode in (
         {"mode": "resident"}, {"mode": "looped"}, {"mode": "split"},
@@ -80,7 +89,7 @@ KINDS: list[tuple[Build, dict[str, Any]]] = [
     (scan, {"mode": "resident"}), (channels, {}), (transposed, {}), (embedded, {}),
     (lambda p: pooled(p, "avg", kernel=(3, 3), stride=(2, 2), padding=(1, 1)), {}),
     (lambda p: pooled(p, "max", kernel=(7, 7), stride=(2, 2), padding=(3, 3)), {}),
-    (strips, {}),
+    (strips, {}), (line, {}), (columns, {"mode": "split"}),
     (lambda p: (trained(p)[0], "new_mean", "new_var"), {"mode": "split"}),
 ]  # fmt: skip
 

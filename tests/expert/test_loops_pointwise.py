@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns import loops_strips
-from egg.expert.patterns.loops import write
+from egg.expert.patterns.loops import strips as loops_strips
+from egg.expert.patterns.loops.pattern import write
 from egg.expert.sizes import ONE, Size
 from tests.expert.checking import H200, MODES, built, check, everywhere, written
 from tests.expert.programs import Program
@@ -233,6 +233,26 @@ def test_overlapping_windows_keep_their_rows(
     text = check(lambda p: pooled(p, fn, **told), BLOCK_X=4, BLOCK_R=16)
     assert "for row in range(first" in text
     assert text.count("above = ") == (0 if "dilation" in told else 2)
+
+
+@pytest.mark.parametrize(
+    ("fn", "told"),
+    [
+        ("avg", {"kernel": (8,), "stride": (1,), "padding": (4,)}),
+        ("max", {"kernel": (3,), "stride": (2,), "padding": (1,), "dilation": (3,)}),
+    ],
+)
+def test_windows_along_a_line_find_their_neighbours(fn: str, told: dict[str, Any]) -> None:
+    def program(p: Program) -> str:
+        x, step = p.input("x", (p.size("rows", 3, 2), 4, p.size("width", 70, 50))), told["stride"][0]
+        reach = told.get("dilation", (1,))[0] * (told["kernel"][0] - 1) + 1
+        counts = [(w + 2 * told["padding"][0] - reach) // step + 1 for w in (70, 50)]
+        p.symbols["out"] = f"{counts[0]} if width == 70 else {counts[1]}"
+        return p.node("pool", (x,), (p.shape(x)[0], 4, p.size("out", *counts)), fn=fn, **told)
+
+    text = check(program, BLOCK_R=16)
+    assert "tl.minimum(col_block" in text
+    assert "for " not in text.split('"""')[2]
 
 
 def test_dilated_windows_and_given_divisors() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from egg.expert.graph import Node, Value, contiguous_stride
 from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns.loops import write
+from egg.expert.patterns.loops.pattern import write
 from egg.expert.sizes import Size
 from tests.expert import harness
 from tests.expert.checking import H200, MODES, ONE_KERNEL, built, check, everywhere, written
@@ -50,7 +50,7 @@ def test_reductions_over_any_dimensions(fn: str) -> None:
             x = p.pointwise("mul", x, scalars=(None, 0.5)) if fn != "prod" else p.pointwise("cos", x)
             return p.reduce(fn, x, dims, keepdim=len(dims) == 2)
 
-        for mode in (MODES[0], MODES[1 + place % 3], MODES[2 + (place + 1) % 3]):
+        for mode in (MODES[0], MODES[1 + place % 3]):
             check(program, **({} if len(dims) == 3 and "BLOCK_X" in mode else mode))
 
 

@@ -5,7 +5,6 @@ A kernel is written at the first size and must be right at all of them. The limi
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,11 @@ import torch
 from egg.core.policy import LibraryCalls
 from egg.evaluator import offline, static
 from egg.expert.parts import Part, Terms, Unfit
-from egg.expert.patterns import product
+from egg.expert.patterns.product import pattern as product
 from egg.expert.sizes import named
 from egg.hardware.gpus import resolve
 from tests.expert import harness
+from tests.expert.compiling import module_of
 from tests.expert.product_cases import CASES, SMALL, Build, Case, linear, plain, reference, tensors, vector
 
 FLOORS = {
@@ -105,12 +105,13 @@ def test_forward_is_one_line_and_the_host_function_passes_the_gate() -> None:
     assert not static.findings(text, LibraryCalls.FORBID).items
 
 
-def test_a_short_sum_with_much_to_store_is_walked_over() -> None:
+def test_a_short_sum_with_much_to_store_leaves_room_for_two_programs() -> None:
     b = Build()
     m, n, k = named("m", (32768, 40, 33)), named("n", (32768, 50, 21)), named("k", (32, 20, 9))
     case = b.case(b.matmul(b.input("a", m, k), b.input("c", k, n)))
-    text = written(case).kernels["fused_kernel"]
-    assert "for pid in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):" in text
+    part = written(case)
+    assert {c.name: c.value for c in part.constants}["FUSED_NUM_STAGES"] == 1
+    assert "for k_start in tl.static_range(0, padded, BLOCK_K):" in part.kernels["fused_kernel"]
 
 
 def test_a_long_sum_of_few_rows_is_split_in_registers() -> None:
@@ -139,19 +140,7 @@ def test_compiles_for_hopper_without_spills(name: str, tmp_path: Path) -> None:
     path = tmp_path / "written.py"
     path.write_text(harness.source(case.graph, [part]))
 
-    class Written(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            spec = importlib.util.spec_from_file_location("written_product", path)
-            assert spec is not None
-            assert spec.loader is not None
-            self.code = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(self.code)
-
-        def forward(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
-            return self.code.forward(self, *arguments)
-
-    captured = offline.capture(Written, lambda: [t.to("cuda") for t in tensors(case, 0)], "sm_90")
+    captured = offline.capture(module_of(path), lambda: [t.to("cuda") for t in tensors(case, 0)], "sm_90")
     compiled = {kernel.name: kernel for kernel in offline.compile_all(captured, "sm_90")}
     assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
     main = compiled["fused_kernel"].instructions

@@ -6,7 +6,6 @@ program, which then need each other's, and once with rows of more than one.
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ from egg.evaluator import offline
 from egg.expert.assemble import graph_of
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms, Unfit
-from egg.expert.patterns import recurrent
+from egg.expert.patterns.recurrent import pattern as recurrent
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import built, program, resized
+from tests.expert.compiling import module_of
 
 OWN = "B, T, I, H = 10, 12, 24, 40"
 SMALLER = ("B, T, I, H = 3, 3, 7, 20", "B, T, I, H = 17, 1, 19, 9")
@@ -102,15 +102,17 @@ def test_a_lower_grade_is_one_product() -> None:
     assert 1e-5 < off < 4e-3
 
 
-def test_small_layers_walk_alone_and_large_ones_step_by_step() -> None:
+def test_small_layers_walk_alone_large_ones_together_and_the_largest_step_by_step() -> None:
     small = written(captured("GRU", 1, "bias=False"))
     assert not any("for " in line for line in small.call)
     large = captured("LSTM", 3, "", "B, T, I, H = 4, 16, 64, 256")
     text = "\n".join(written(large).call)
-    assert "range(walk_waves)" in text
+    assert "launch_cooperative_grid=walk_stride > 1" in text
     assert "walk_waves = T + 2" in text, "layers run side by side"
-    cooperative = written(large, mode="cooperative")
-    assert any("torch.zeros" in line for line in cooperative.call), "counters begin at zero in every call"
+    assert "torch.zeros" in text, "counters begin at zero in every call"
+    many = captured("LSTM", 9, "", "B, T, I, H = 4, 16, 64, 256")
+    for steps in (written(many), written(large, mode="steps")):
+        assert any("range(walk_waves)" in line for line in steps.call), "a launch for each step"
 
 
 def test_unfit_says_why() -> None:
@@ -128,21 +130,12 @@ def test_compiles_for_hopper_without_spills(tmp_path: Path) -> None:
     path.write_text(harness.source(graph, [written(graph, mode="cooperative")]))
     _, _, inputs = built(task)
 
-    class Written(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.r = torch.nn.GRU(24, 256, 2)
-            spec = importlib.util.spec_from_file_location("written_walk", path)
-            assert spec is not None
-            assert spec.loader is not None
-            self.code = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(self.code)
-
-        def forward(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
-            return self.code.forward(self, *arguments)
-
     given = [tensor.float() for tensor in inputs]
-    found = offline.capture(Written, lambda: [tensor.to("cuda") for tensor in given], "sm_90")
+    found = offline.capture(
+        module_of(path, lambda: {"r": torch.nn.GRU(24, 256, 2)}),
+        lambda: [tensor.to("cuda") for tensor in given],
+        "sm_90",
+    )
     compiled = {kernel.name: kernel for kernel in offline.compile_all(found, "sm_90")}
     assert compiled.keys() == {"project_input", "walk"}
     assert compiled["walk"].launches == 1

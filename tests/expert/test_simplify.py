@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egg.core.source import Task
-from egg.expert.algebra import RULES, pointwise, reductions, views
+from egg.expert.algebra import RULES, convolutions, pointwise, reductions, views
 from egg.expert.algebra.rewrite import Rule
-from egg.expert.capture import capture, capture_once
+from egg.expert.algebra.simplify import simplify, without_dead
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.simplify import simplify, without_dead
+from egg.expert.reading.capture import capture, capture_once
 from egg.expert.sizes import Size
 from tests.expert.captured import check, kinds, program, resized
 
@@ -55,6 +55,7 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "mean of mean": (reductions.merged, "x.mean(2).mean(1) + x.mean(1, keepdim=True).mean(2)[:, 0]", {"mean": 2}),
     "most of most": (reductions.merged, "x.amax(1).amax(1) - x.logsumexp(1).logsumexp(1)", {"max": 1, "logsumexp": 1}),
     "dimensions of one, summed": (reductions.fewer_dims, "x[:, :1].sum((1, 2), keepdim=True)", {"sum": 1}),
+    "row after a sum": (reductions.row_after, "((x @ x[0].T) - x[0, :, 0]).mean(2) * (x[0, :, 1] + x @ x[0].T).sum(2)", {"matmul": 2}),
     "number after a sum": (reductions.number_after, "(x / 3).sum(1) + (x * 2).mean((1, 2))[:, None]", {"mul": 2, "div": 0}),
 }  # fmt: skip
 
@@ -80,7 +81,11 @@ def test_rule(name: str) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    tested = {rule for rule, _, _ in CASES.values()} | {reductions.summed_product, views.whole}
+    tested = {rule for rule, _, _ in CASES.values()} | {
+        reductions.summed_product,
+        views.whole,
+        convolutions.summed,
+    }
     assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {"attention"}
 
 
@@ -115,6 +120,27 @@ def test_a_product_that_is_summed_is_a_product_with_a_vector() -> None:
     graph = simplify(capture(task))
     (product,) = [node for node in graph if node.op == "matmul"]
     assert graph.result(product).shape[-1].value == 1
+    _at_two_sizes(graph, task)
+
+
+@pytest.mark.parametrize(
+    ("layer", "forward", "convolutions_left"),
+    [
+        ("nn.ConvTranspose2d(C, 5, 3)", "self.a(x).mean((2, 3), keepdim=True)", 0),
+        (
+            "nn.ConvTranspose2d(C, 5, (3, 4), stride=(2, 3), output_padding=1)",
+            "self.a(x).mean((2, 3)) * 2",
+            0,
+        ),
+        ("nn.ConvTranspose2d(C, 5, 3, dilation=2, bias=False)", "self.a(x).sum((2, 3))", 0),
+        ("nn.ConvTranspose2d(C, 5, 3, padding=1)", "self.a(x).mean((2, 3))", 1),
+        ("nn.Conv2d(C, 5, 3)", "self.a(x).mean((2, 3))", 1),
+    ],
+)
+def test_a_convolution_that_is_summed_over_space(layer: str, forward: str, convolutions_left: int) -> None:
+    task = program(forward, "torch.randn(B, C, H, W)", f"self.a = {layer}", KNOBS)
+    graph = simplify(capture(task))
+    assert kinds(graph)["conv"] == convolutions_left
     _at_two_sizes(graph, task)
 
 

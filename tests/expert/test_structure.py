@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from egg.core.source import Task
 from egg.expert.assemble import PATTERNS
+from egg.expert.fusion.line import Line
+from egg.expert.fusion.structure import Choices, Structure, structured
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.line import Line
 from egg.expert.parts import Terms
 from egg.expert.sizes import ONE, Size
-from egg.expert.structure import Choices, Structure, structured
-from egg.expert.write import write_file
+from egg.expert.writing.write import write_file
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.programs import Program, close, evaluate, tensors

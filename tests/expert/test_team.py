@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,11 @@ from egg.api.hybrid import HybridTeam
 from egg.api.offline import told_waiting, ways_on
 from egg.api.runs import Progress, advance, look, replay, start
 from egg.api.teams import llm_team
-from egg.core.evaluation import Gate, Refusal
+from egg.core.evaluation import Accepted, Evaluation, Gate, Refusal
 from egg.core.events import Answered, Proposed
 from egg.core.plan import Draft, Unusable
+from egg.core.policy import LibraryCalls
+from egg.core.resources import KernelResources
 from egg.core.roles import Brief
 from egg.core.settings import Settings
 from egg.core.source import Candidate, Task
@@ -23,10 +28,12 @@ from egg.core.step import Decision
 from egg.engine.budgets import BUDGETS
 from egg.engine.log import LOG, read_log
 from egg.engine.scripted import Act, ScriptedJudge
+from egg.evaluator.pool import Job
 from egg.expert.assemble import graph_of, kernel_file
-from egg.expert.moves import Grade, Recipe, Without
+from egg.expert.moves import Grade, Open, Recipe, Without, moves_in
 from egg.expert.team import ExpertTeam
 from egg.hardware.gpus import resolve
+from tests.analysis.kernels import GEMM, SOFTMAX
 from tests.engine.scripts import FACTS
 
 TASK = Task(
@@ -35,8 +42,8 @@ TASK = Task(
 import torch
 from torch import nn
 
-channels = 16
-size = 32
+channels = 64
+size = 128
 
 class Model(nn.Module):
     def __init__(self, channels):
@@ -47,13 +54,14 @@ class Model(nn.Module):
         return torch.relu(self.conv(x)) * 2.0
 
 def get_inputs():
-    return [torch.randn(4, channels, size, size)]
+    return [torch.randn(64, channels, size, size)]
 
 def get_init_inputs():
     return [channels]
 """,
 )
 INEXACT = Refusal(Gate.CORRECTNESS, "correctness.error", "relative rms error 2.6e-04", "too inaccurate")
+SPILLING = replace(GEMM, spill_bytes=400, registers=255)
 CRASH = Refusal(Gate.BUILD, "build.compile", "it does not compile", "look at it")
 
 
@@ -81,7 +89,29 @@ def run(folder: Path, judge: ScriptedJudge, team: object = None) -> Progress:
     return advance(folder, lambda started, journal: players, judge)  # type: ignore[arg-type,return-value]
 
 
-def timed(written: dict[str, str], times: dict[str, float | Refusal]) -> ScriptedJudge:
+class Seeing(ScriptedJudge):
+    """Reads the compiler's resources on its way, as the judge does: the convolution is what takes long."""
+
+    def __init__(self, act: Callable[[Candidate], Act], slow: KernelResources) -> None:
+        super().__init__(act, floor=0.03)
+        self._slow = slow
+
+    def _evaluation(self, job: Job) -> Evaluation:
+        found = super()._evaluation(job)
+        names = re.findall(r"@triton.jit\ndef (conv\w*)\(", job.question.candidate.source)
+        if not isinstance(found.verdict, Accepted) or not names:
+            return found
+        kernels = tuple(
+            replace(self._slow if name.endswith("_kernel") else SOFTMAX, name=name) for name in names
+        )
+        performance = replace(found.verdict.performance, kernels=kernels)
+        ran = replace(found.verdict.provenance, kernels=dict.fromkeys(names, 1))
+        return replace(found, verdict=replace(found.verdict, performance=performance, provenance=ran))
+
+
+def timed(
+    written: dict[str, str], times: dict[str, float | Refusal], slow: KernelResources | None = None
+) -> ScriptedJudge:
     """Files by name have a time or a refusal; any other file (a point of a sweep) takes long."""
     known = {Candidate(source).hash: times[name] for name, source in written.items() if name in times}
 
@@ -89,7 +119,7 @@ def timed(written: dict[str, str], times: dict[str, float | Refusal]) -> Scripte
         told = known.get(candidate.hash, 9.0)
         return Act(refusal=told) if isinstance(told, Refusal) else Act(told)
 
-    return ScriptedJudge(act)
+    return ScriptedJudge(act) if slow is None else Seeing(act, slow)
 
 
 def proposed(folder: Path) -> list[str]:
@@ -105,22 +135,69 @@ def test_an_inexact_seed_is_mended_by_a_finer_grade(written: dict[str, str], tmp
 
 
 def test_another_structure_is_tried_and_kept_if_it_is_faster(written: dict[str, str], tmp_path: Path) -> None:
-    state = run(tmp_path / "run", timed(written, {"seed": 2.0, "library": 1.0})).state
+    judge = timed(written, {"seed": 2.0, "library": 1.0}, replace(GEMM, launches=10))
+    state = run(tmp_path / "run", judge).state
     step = state.steps_in(Stage.STRUCTURE)[0]
     assert step.plan is not None
     assert step.plan.change.endswith("[without convolution]")
+    assert step.plan.prediction.speedup > 1.5
     assert step.decision is Decision.PROMOTED
     assert proposed(tmp_path / "run")[1] == written["library"]
 
 
-def test_what_does_not_build_is_left_to_the_library_in_the_end(
+def test_a_structure_that_promises_nothing_is_not_tried(written: dict[str, str], tmp_path: Path) -> None:
+    state = run(tmp_path / "run", timed(written, {"seed": 2.0})).state
+    assert proposed(tmp_path / "run") == [written["seed"]]
+    (step,) = state.steps_in(Stage.STRUCTURE)
+    assert step.decision is Decision.PASSED
+    assert "promises" in step.reason
+
+
+def test_constants_are_tuned_by_the_limiter_and_kept_at_what_was_measured(
     written: dict[str, str], tmp_path: Path
 ) -> None:
-    state = run(tmp_path / "run", timed(written, {"seed": CRASH, "library": 1.0})).state
-    tried = proposed(tmp_path / "run")
-    assert tried[0] == written["seed"]
+    """One constant at a time, at a value or two; later files begin with what was better."""
+    seed = Candidate(written["seed"]).hash
+
+    def act(candidate: Candidate) -> Act:
+        fused = "CONV_RELU_MUL_" in candidate.source
+        return Act(2.0 if candidate.hash == seed else 1.0 if fused else 3.0)
+
+    judge = Seeing(act, SPILLING)
+    state = run(tmp_path / "run", judge).state
+    step = next(s for s in state.steps if s.plan is not None and "[open" in s.plan.change)
+    assert step.plan is not None
+    assert step.decision is Decision.PROMOTED
+    (move,) = moves_in(step.plan.change)
+    assert isinstance(move, Open)
+    assert len([job for job in judge.judged if job.endswith(".quick")]) <= 6
+    for after in state.steps[step.number :]:
+        for attempt in after.attempts:
+            values = "|".join(str(value) for value in move.values)
+            assert re.search(rf"_{move.name} = ({values})\b", state.sources[attempt.candidate])
+    assert replay(tmp_path / "run").state == state
+
+
+def test_where_libraries_are_forbidden_nothing_is_left_to_them(tmp_path: Path) -> None:
+    task = replace(
+        TASK,
+        source=TASK.source.replace("torch.relu(self.conv(x)) * 2.0", "torch.fft.fft(self.conv(x)).abs()"),
+    )
+    forbidding = replace(settings(), library_calls=LibraryCalls.FORBID)
+    start(tmp_path / "run", task, forbidding, FACTS, name="fft-1")
+    state = run(tmp_path / "run", ScriptedJudge(lambda candidate: Act(1.0))).state
+    assert not proposed(tmp_path / "run")
+    assert "library calls are forbidden" in state.steps[0].reason
+
+
+def test_what_does_not_build_is_left_to_the_library_in_the_end(tmp_path: Path) -> None:
+    def act(candidate: Candidate) -> Act:
+        return Act(1.0) if "conv2d(" in candidate.source else Act(refusal=CRASH)
+
+    state = run(tmp_path / "run", ScriptedJudge(act)).state
     assert state.base_kernel is not None
     assert "conv2d(" in state.base_kernel.candidate.source
+    assert len(proposed(tmp_path / "run")) <= 4
 
 
 def test_replayed_and_cut_off_anywhere_it_comes_to_the_same(written: dict[str, str], tmp_path: Path) -> None:

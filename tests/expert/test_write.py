@@ -15,12 +15,12 @@ from egg.core.policy import LibraryCalls
 from egg.core.source import Task
 from egg.engine.tunables import read_space
 from egg.evaluator.static import findings
-from egg.expert import write
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit
-from egg.expert.patterns import library
+from egg.expert.patterns.library import pattern as library
 from egg.expert.sizes import Size, named
-from egg.expert.write import write_file
+from egg.expert.writing import write
+from egg.expert.writing.write import write_file
 from egg.hardware.gpus import resolve
 
 SOURCE = '''

@@ -20,6 +20,7 @@ import jinja2
 from egg.core.conversation import Message, Speaker
 from egg.core.facts import Facts
 from egg.core.roles import Brief, Skill
+from egg.core.settings import SKILL_SHARE
 from egg.core.step import Contract
 from egg.core.tokens import estimate_tokens
 from egg.memory.diagnosis import render_diagnosis
@@ -28,8 +29,6 @@ from egg.memory.render import render_contract, render_handoffs, render_trajector
 PROMPTS = "prompts"
 HANDOFF_SHARE = 0.4
 """Of the room for memory, the most that earlier stages may take; this stage has the rest."""
-SKILL_SHARE = 0.5
-"""Room for the bodies of skills, beside the memory and relative to it."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from egg.agents.prompting import SKILL_SHARE
 from egg.api.lessons import recall
 from egg.api.profiling import Failure, Terms, report_on
 from egg.core.bottleneck import Value
@@ -23,7 +22,7 @@ from egg.core.facts import Facts, GpuFacts
 from egg.core.places import config_folder
 from egg.core.policy import LibraryCalls, Policy
 from egg.core.roles import Advisor, Brief, Skill
-from egg.core.settings import Settings
+from egg.core.settings import SKILL_SHARE, Settings
 from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
 from egg.engine.journal import Journal

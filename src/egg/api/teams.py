@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from egg.agents.team import LlmTeam
 from egg.api.clients import CappedClient, JournaledClient, OutsideClient, WatchedClient
 from egg.api.hybrid import HybridTeam
 from egg.api.watching import Watcher
@@ -62,6 +61,9 @@ class AbsentTeam:
 
 
 def llm_team(settings: Settings, client: Client) -> Team:
+    """Prompts and replies need packages that the built-in team does without: they are loaded here."""
+    from egg.agents.team import LlmTeam
+
     budget = settings.budget
     temperature = settings.model.temperature if settings.model is not None else None
     return LlmTeam(

@@ -93,6 +93,9 @@ def eval_batch(
     jobs: Annotated[Path, typer.Argument(metavar="JOBS.jsonl", help="One job a line.")],
     out: Annotated[Path, typer.Option("--out", help="Results, one a line; continued where it exists.")],
     device: DeviceOption = "auto",
+    seats: Annotated[
+        int, typer.Option(min=1, help="Kernels judged at a time on each device; only timing takes turns.")
+    ] = 1,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -101,7 +104,7 @@ def eval_batch(
         check_device(device)
         from egg.evaluator.batch import exit_code, run_batch
 
-        counts = run_batch(jobs, out, device, tell)
+        counts = run_batch(jobs, out, device, tell, seats)
         if as_json:
             print(json.dumps({"jobs": counts.total(), **counts}))
         else:

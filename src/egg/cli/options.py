@@ -118,7 +118,9 @@ SeedOption = Annotated[
 BudgetOption = Annotated[
     str,
     typer.Option(
-        metavar="quick|standard|deep", help="How much is tried in each stage.", rich_help_panel=LIMITS
+        metavar="sketch|quick|standard|deep",
+        help="How much is tried in each stage; sketch ends with the first kernel that is accepted.",
+        rich_help_panel=LIMITS,
     ),
 ]
 ReplyTokensOption = Annotated[

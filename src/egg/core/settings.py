@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from egg.core.policy import LibraryCalls, Precision
 from egg.core.stage import Stage
 
+SKILL_SHARE = 0.5
+"""Room for the bodies of skills, beside a budget's ``prompt_tokens`` and relative to it."""
+
 
 @dataclass(frozen=True)
 class Budget:

@@ -7,12 +7,22 @@ from egg.core.settings import Budget
 from egg.core.stage import Stage
 
 BUDGETS = {
+    "sketch": Budget(
+        name="sketch",
+        steps={Stage.SEED: 2},
+        patience=1,
+        repairs=3,
+        sweep_points=1,
+        headroom=1.10,
+        prompt_tokens=6_000,
+        reply_tokens=8_000,
+    ),
     "quick": Budget(
         name="quick",
         steps={Stage.SEED: 2, Stage.STRUCTURE: 2, Stage.MAPPING: 1, Stage.TILING: 1, Stage.MEMORY: 1},
         patience=1,
         repairs=2,
-        sweep_points=12,
+        sweep_points=8,
         headroom=1.10,
         prompt_tokens=6_000,
         reply_tokens=8_000,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from egg.core.space import Point, Space, SweepPoint, Value
@@ -33,8 +33,9 @@ class Sweeper:
 
     A space of at most ``limit`` points is one batch. Of a larger one, the current point and a
     few random ones come first, then those that a tree-structured Parzen estimator (Optuna)
-    finds promising after what it was told. The current point is always the very first, and no
-    point is proposed twice.
+    finds promising after what it was told; where Optuna is not installed, the neighbours of the
+    fastest point so far, and random ones when they are used up. The current point is always the
+    very first, and no point is proposed twice.
     """
 
     def __init__(self, space: Space, limit: int, seed: int) -> None:
@@ -42,7 +43,7 @@ class Sweeper:
             raise ValueError(f"a sweep tries at least one point, not {limit}")
         self._space = space
         self._limit = limit
-        self._sampler = None if space.size <= limit else _Sampler(space, limit, seed)
+        self._sampler = None if space.size <= limit else _sampler(space, limit, seed)
         self._proposed: dict[_Key, None] = {}
         self._open: dict[_Key, None] = {}
         self._told: dict[_Key, float | None] = {}
@@ -88,6 +89,43 @@ class Sweeper:
 
     def _point(self, key: _Key) -> Point:
         return dict(zip((t.name for t in self._space.tunables), key, strict=True))
+
+
+def _sampler(space: Space, limit: int, seed: int) -> _Sampler | _Nearby:
+    try:
+        return _Sampler(space, limit, seed)
+    except ImportError:
+        return _Nearby(space, seed)
+
+
+class _Nearby:
+    """Walks from the fastest point to its neighbours: one value of one tunable up or down at a time."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
+        self._random = random.Random(seed)
+        self._best = tuple(space.current[t.name] for t in space.tunables)
+        self._best_milliseconds = math.inf
+
+    def learn(self, told: Sequence[tuple[_Key, float | None]]) -> None:
+        for key, milliseconds in told:
+            if milliseconds is not None and milliseconds < self._best_milliseconds:
+                self._best, self._best_milliseconds = key, milliseconds
+
+    def suggest(self, first: list[_Key], count: int, taken: dict[_Key, None]) -> list[_Key]:
+        """``count`` points that are not taken, beginning with those in ``first``."""
+        wished = [*first, *(key for key in self._neighbours() if key not in taken)]
+        chosen = dict.fromkeys(wished[:count])
+        while len(chosen) < count:
+            chosen[_untried(self._space, taken.keys() | chosen.keys(), self._random)] = None
+        return list(chosen)
+
+    def _neighbours(self) -> Iterator[_Key]:
+        for place, tunable in enumerate(self._space.tunables):
+            index = tunable.values.index(self._best[place])
+            for other in (index + 1, index - 1):
+                if 0 <= other < len(tunable.values):
+                    yield (*self._best[:place], tunable.values[other], *self._best[place + 1 :])
 
 
 class _Sampler:
@@ -138,7 +176,7 @@ class _Sampler:
                 self._numbers[key] = number
                 return key
             self._study.tell(number, state=self._failed)
-        key = self._untried(taken)
+        key = _untried(self._space, taken, self._random)
         self._ask_for(key)
         return key
 
@@ -150,20 +188,21 @@ class _Sampler:
         trial = self._study.ask(self._choices)
         return trial.number, tuple(trial.params[name] for name in self._choices)
 
-    def _untried(self, taken: set[_Key]) -> _Key:
-        """The first point that is not taken, from a random place of the space on."""
-        size = self._space.size
-        start = self._random.randrange(size)
-        places = ((start + step) % size for step in range(len(taken) + 1))
-        return next(key for key in map(self._at, places) if key not in taken)
 
-    def _at(self, place: int) -> _Key:
-        """The point at this place of the space's own order, the first tunable varying slowest."""
-        key: list[Value] = []
-        for tunable in reversed(self._space.tunables):
-            place, index = divmod(place, len(tunable.values))
-            key.append(tunable.values[index])
-        return tuple(reversed(key))
+def _untried(space: Space, taken: Set[_Key], drawn: random.Random) -> _Key:
+    """The first point that is not taken, from a random place of the space on."""
+    start = drawn.randrange(space.size)
+    places = ((start + step) % space.size for step in range(len(taken) + 1))
+    return next(key for place in places if (key := _at(space, place)) not in taken)
+
+
+def _at(space: Space, place: int) -> _Key:
+    """The point at this place of the space's own order, the first tunable varying slowest."""
+    key: list[Value] = []
+    for tunable in reversed(space.tunables):
+        place, index = divmod(place, len(tunable.values))
+        key.append(tunable.values[index])
+    return tuple(reversed(key))
 
 
 def winner(points: Sequence[SweepPoint], current: str, tolerance: float) -> str:

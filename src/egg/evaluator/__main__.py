@@ -1,7 +1,8 @@
-"""``python -m egg.evaluator JOBS.jsonl RESULTS.jsonl [DEVICE]``: judge a batch of kernels.
+"""``python -m egg.evaluator JOBS.jsonl RESULTS.jsonl [DEVICE] [--seats N]``: judge a batch of kernels.
 
 Needs the standard library, torch and triton only, so it runs on a machine that can install nothing.
 
+``--seats`` is how many kernels are judged at a time on each device, one if it is not given.
 Results are appended as they come, so a batch that was interrupted goes on where it was.
 Exit code 0 when every job has an answer, 2 for a wrong call, 3 when some job could not be judged.
 """
@@ -15,25 +16,36 @@ from egg.core.errors import EggError
 from egg.evaluator.batch import exit_code, run_batch, told
 from egg.evaluator.pool import Answer
 
-USAGE = "usage: python -m egg.evaluator JOBS.jsonl RESULTS.jsonl [DEVICE]"
+USAGE = "usage: python -m egg.evaluator JOBS.jsonl RESULTS.jsonl [DEVICE] [--seats N]"
 
 
 def main(arguments: list[str]) -> int:
     if arguments in (["-h"], ["--help"]):
         print(USAGE)
         return 0
-    if len(arguments) not in (2, 3):
+    arguments, seats = _seats(arguments)
+    if len(arguments) not in (2, 3) or seats is None:
         print(USAGE, file=sys.stderr)
         return 2
     jobs, results = Path(arguments[0]), Path(arguments[1])
     try:
-        return exit_code(run_batch(jobs, results, arguments[2] if len(arguments) == 3 else "auto", _tell))
+        device = arguments[2] if len(arguments) == 3 else "auto"
+        return exit_code(run_batch(jobs, results, device, _tell, seats))
     except EggError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"interrupted; the same command goes on from {results}", file=sys.stderr)
         return 130
+
+
+def _seats(arguments: list[str]) -> tuple[list[str], int | None]:
+    """The arguments without ``--seats N``, and N: 1 where it is not there, ``None`` where it is no count."""
+    if "--seats" not in arguments:
+        return arguments, 1
+    at = arguments.index("--seats")
+    rest, given = arguments[:at] + arguments[at + 2 :], arguments[at + 1 : at + 2]
+    return rest, int(given[0]) if given and given[0].isdecimal() and int(given[0]) else None
 
 
 def _tell(answer: Answer, done: int, total: int) -> None:

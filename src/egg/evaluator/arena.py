@@ -23,6 +23,8 @@ from typing import Any, Protocol
 import torch
 
 ALIGNMENT = 512
+OUT_OF_MEMORY = 2
+"""As the driver says it."""
 _ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1033, 1, 2, 4
 
 
@@ -52,6 +54,11 @@ def extent(shape: Iterable[int], stride: Iterable[int], itemsize: int) -> int:
     return (1 + sum((n - 1) * s for n, s in zip(sizes, stride, strict=True))) * itemsize
 
 
+def size_of(tensor: torch.Tensor) -> int:
+    """Bytes that exist: an expanded tensor repeats, and does not hold, its elements."""
+    return extent(tensor.shape, tensor.stride(), tensor.element_size())
+
+
 class Layout:
     """Hands out slots one behind the other; tells how large the arena must be."""
 
@@ -59,7 +66,7 @@ class Layout:
         self.size = 0
 
     def place(self, tensor: torch.Tensor) -> Slot:
-        nbytes = extent(tensor.shape, tensor.stride(), tensor.element_size())
+        nbytes = size_of(tensor)
         dtype = str(tensor.dtype).removeprefix("torch.")
         slot = Slot(self.size, nbytes, tuple(tensor.shape), tuple(tensor.stride()), dtype)
         self.size += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
@@ -164,7 +171,7 @@ class CudaArena:
         pointer = ctypes.c_uint64()
         code = _driver().cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size))
         if code != 0:
-            raise torch.OutOfMemoryError(f"cuMemAlloc of {size} bytes failed with {code}")
+            raise torch.OutOfMemoryError(f"out of memory: cuMemAlloc of {size} bytes failed with {code}")
         return cls(pointer.value, size, device, owner=True)
 
     @classmethod
@@ -177,7 +184,8 @@ class CudaArena:
         open_handle.argtypes = [ctypes.c_void_p, _IpcHandle, ctypes.c_uint]
         code = open_handle(ctypes.byref(pointer), ipc, 1)
         if code != 0:
-            raise RuntimeError(f"cuIpcOpenMemHandle failed with {code}")
+            why = "out of memory: " if code == OUT_OF_MEMORY else ""
+            raise RuntimeError(f"{why}cuIpcOpenMemHandle failed with {code}")
         return cls(pointer.value, int(handle["size"]), device, owner=False)
 
     def view(self, slot: Slot) -> torch.Tensor:

@@ -22,11 +22,14 @@ from egg.evaluator.pool import Answer, Job, devices, read_jobs, run_jobs
 OnAnswer = Callable[[Answer, int, int], None]
 
 
-def run_batch(jobs_file: Path, results_file: Path, device: str, on_answer: OnAnswer) -> Counter[str]:
+def run_batch(
+    jobs_file: Path, results_file: Path, device: str, on_answer: OnAnswer, seats: int = 1
+) -> Counter[str]:
     """Judge every job that ``results_file`` does not answer yet; returns how many ended how.
 
     The keys are ``skipped`` and what :func:`outcome` says. Each answer is written and flushed before the
-    next is awaited, and ``on_answer`` hears of it with the number done and the number in all.
+    next is awaited, and ``on_answer`` hears of it with the number done and the number in all. ``seats``
+    is how many are judged at a time on each device.
     """
     jobs = read_jobs(jobs_file)
     with ResultsFile(results_file) as results:
@@ -38,7 +41,7 @@ def run_batch(jobs_file: Path, results_file: Path, device: str, on_answer: OnAns
             counts[outcome(answer)] += 1
             on_answer(answer, counts.total(), len(jobs))
 
-        run_jobs(waiting, devices(device), take)
+        run_jobs(waiting, devices(device), take, seats)
     return counts
 
 

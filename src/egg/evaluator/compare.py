@@ -61,6 +61,25 @@ class LeafError:
         return not self.problem and self.max_ratio <= 1.0 and self.rms_ratio <= 1.0
 
 
+@dataclass
+class Worst:
+    """The worst errors seen so far, over all cases and outputs."""
+
+    checks: int = 0
+    max_ratio: float = 0.0
+    rms_ratio: float = 0.0
+    relative: float = 0.0
+    reference_relative: float = 0.0
+    kernelbench: bool = True
+
+    def take(self, error: LeafError) -> None:
+        self.max_ratio = max(self.max_ratio, error.max_ratio)
+        self.rms_ratio = max(self.rms_ratio, error.rms_ratio)
+        if error.relative > self.relative:
+            self.relative, self.reference_relative = error.relative, error.reference_relative
+        self.kernelbench &= error.kernelbench
+
+
 def floor_for(dtype: torch.dtype, precision: Precision) -> Floor:
     roundoff = ROUNDOFF.get(dtype, 2.0**-24)
     if precision is Precision.TF32 and dtype is torch.float32:

@@ -8,7 +8,8 @@ and raise :class:`Refused`; what the process does wrong arrives as a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,15 +24,18 @@ from egg.evaluator import arena as arenas
 from egg.evaluator import exchange, memory
 from egg.evaluator.arena import Arena, Layout, Slot
 from egg.evaluator.care import Care
-from egg.evaluator.compare import LeafError, compare
+from egg.evaluator.compare import LeafError, Worst, compare
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.patterns import compiler_target
 from egg.evaluator.process.child import Child, Nursery
 from egg.evaluator.reference import BUILD_SEED, FORWARD_SEED, Case, Reference, same_values
+from egg.evaluator.sharing import Sharing, Unshared
 from egg.evaluator.task.program import Program
 from egg.hardware.gpus import Gpu
 
 COPY_SECONDS = 60.0
+BUILDING = ("load", "fresh")
+"""Requests that build a module, with its random weights, on the CPU."""
 CANDIDATE_SHARE = 3
 """How many times inputs, weights and outputs together a candidate must find free when it is called."""
 SET_SHARE = 8
@@ -50,25 +54,6 @@ class Refused(Exception):
         family = self.reason.split(".")[0]
         named = Gate(family) if family in Gate.__members__.values() else gate
         return Refusal(named, self.reason, self.evidence, self.hint)
-
-
-@dataclass
-class Worst:
-    """The worst errors seen so far, over all cases and outputs."""
-
-    checks: int = 0
-    max_ratio: float = 0.0
-    rms_ratio: float = 0.0
-    relative: float = 0.0
-    reference_relative: float = 0.0
-    kernelbench: bool = True
-
-    def take(self, error: LeafError) -> None:
-        self.max_ratio = max(self.max_ratio, error.max_ratio)
-        self.rms_ratio = max(self.rms_ratio, error.rms_ratio)
-        if error.relative > self.relative:
-            self.relative, self.reference_relative = error.relative, error.reference_relative
-        self.kernelbench &= error.kernelbench
 
 
 @dataclass(frozen=True)
@@ -110,6 +95,8 @@ class Exam:
     """Set on a machine without a GPU."""
     opponents: Opponents | None = None
     """Set on a machine with one."""
+    sharing: Sharing = field(default_factory=Unshared)
+    """The judge's place on its GPU."""
     child: Child | None = None
     names: dict[str, str] = field(default_factory=dict)
     """The candidate's parameter names, each with the reference's name for it."""
@@ -118,6 +105,10 @@ class Exam:
     measured: dict[str, Any] = field(default_factory=dict)
     kernels: tuple[KernelResources, ...] = ()
     """Of the candidate's own kernels, as its process describes them: information, not evidence."""
+    timed: list[Case] = field(default_factory=list)
+    """The questions that lie in the input sets while the candidate is timed, from one gate to the next."""
+    aside: list[tuple[Case, list[torch.Tensor | None]]] = field(default_factory=list)
+    """Copies of timed questions and of what was delivered, to be checked later."""
 
     def __post_init__(self) -> None:
         self._arena = self._plan(self.reference.sample)
@@ -135,7 +126,7 @@ class Exam:
     def _plan(self, sample: Case) -> Arena:
         """Decide where everything lies: as many input sets as fit comfortably, and the weights."""
         results = [leaf if isinstance(leaf, torch.Tensor) else None for _, leaf in sample.outputs]
-        one = sum(_size(t) for t in (*sample.tensors, *results) if t is not None)
+        one = sum(arenas.size_of(t) for t in (*sample.tensors, *results) if t is not None)
         layout = Layout()
         self.sets = [
             SlotSet(
@@ -145,7 +136,7 @@ class Exam:
             for _ in range(self._sets_that_fit(one))
         ]
         self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
-        self.bytes_per_call = one + sum(_size(p) for p in self.reference.module.parameters())
+        self.bytes_per_call = one + sum(arenas.size_of(p) for p in self.reference.module.parameters())
         try:
             return arenas.create(layout.size, self.device)
         except (torch.OutOfMemoryError, OSError) as error:
@@ -204,6 +195,15 @@ class Exam:
         """Before the candidate is called: what the oracle merely caches is memory it may need."""
         memory.make_room(self.device, CANDIDATE_SHARE * self.bytes_per_call)
 
+    @property
+    def ample_bytes(self) -> int:
+        """With so much free, nobody need give back what he caches: an fp64 run fits, and the candidate's."""
+        return (SET_SHARE + CANDIDATE_SHARE) * self.bytes_per_call
+
+    def roomy(self) -> bool:
+        free = memory.free_bytes(self.device)
+        return free is None or free >= self.ample_bytes
+
     def start(self) -> Mapping[str, Any]:
         """Bear a fresh child, open the arena there, import the candidate and build ``ModelNew``."""
         self.child = self.nursery.child()
@@ -235,7 +235,13 @@ class Exam:
     def request(
         self, command: str, timeout: float | None = None, fds: tuple[int, ...] = (), **arguments: Any
     ) -> dict[str, Any]:
-        return self.process.request(command, timeout or self.care.call_seconds, fds, **arguments)
+        self.sharing.give_way()
+        with self.yielding() if command in BUILDING else nullcontext():
+            return self.process.request(command, timeout or self.care.call_seconds, fds, **arguments)
+
+    def yielding(self) -> AbstractContextManager[None]:
+        """For work that mostly leaves the GPU alone; whoever measures there does not wait for its end."""
+        return self.sharing.apart(noisy=True) if self.care.yields else nullcontext()
 
     def agree_on(self, names: dict[str, str]) -> None:
         """Settle which of the candidate's parameters is which of the reference's, and share them."""
@@ -294,13 +300,19 @@ class Exam:
 
         Without a ``reply`` only what lies in memory is checked: the form was, before.
         """
-        numbers = [None] * len(case.outputs) if reply is None else self.check_form(case, reply["outputs"])
+        numbers = None if reply is None else self.check_form(case, reply["outputs"])
+        self.check_values(case, self.outputs(index), numbers)
+
+    def check_values(
+        self, case: Case, delivered: list[torch.Tensor | None], numbers: list[float | None] | None = None
+    ) -> None:
+        """Every value of every output that was ``delivered``, and the plain ``numbers`` if there are any."""
+        plain: Sequence[float | None] = numbers or [None] * len(case.outputs)
         self.worst.checks += 1
-        delivered = self.outputs(index)
         for position, ((path, expected), (_, golden)) in enumerate(
             zip(case.outputs, case.golden, strict=True)
         ):
-            got = delivered[position] if isinstance(expected, torch.Tensor) else numbers[position]
+            got = delivered[position] if isinstance(expected, torch.Tensor) else plain[position]
             if got is None:
                 continue
             error = compare(_tensor(got), _tensor(expected), _tensor(golden), self.policy.precision)
@@ -385,8 +397,3 @@ def _tensor(value: Any) -> torch.Tensor:
 
 def _contiguous_form(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-
-
-def _size(tensor: torch.Tensor) -> int:
-    """Bytes that exist: an expanded tensor repeats, and does not hold, its elements."""
-    return arenas.extent(tensor.shape, tensor.stride(), tensor.element_size())

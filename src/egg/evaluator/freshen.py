@@ -25,11 +25,16 @@ def draw(tensors: Sequence[torch.Tensor], generator: random.Random) -> list[Move
     """One move for every input that can be changed: floating, all of its storage, at least two elements."""
     moves: list[Move] = []
     for index, tensor in enumerate(tensors):
-        if tensor.is_floating_point() and _whole(tensor) and tensor.numel() >= 2:
+        if changeable(tensor):
             count = max(1, tensor.numel() // PART)
             to, source = generator.sample(range(tensor.numel() // count), 2)
             moves.append([index, to * count, source * count, count])
     return moves
+
+
+def changeable(tensor: torch.Tensor) -> bool:
+    """Whether any move ever touches it."""
+    return tensor.is_floating_point() and _whole(tensor) and tensor.numel() >= 2
 
 
 def _whole(tensor: torch.Tensor) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import platform
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 import triton
 
-from egg.core.errors import MachineError, TaskError
+from egg.core.errors import EggError, MachineError, TaskError
 from egg.core.evaluation import (
     Accepted,
     Correctness,
@@ -22,43 +25,109 @@ from egg.core.evaluation import (
     Refusal,
     Rejected,
 )
-from egg.evaluator import static
+from egg.evaluator import memory, static
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates.hints import hint_for
 from egg.evaluator.machine import driver_version
 from egg.evaluator.process.child import Fault
 from egg.evaluator.question import Question
+from egg.evaluator.sharing import OnWait, place_on
 from egg.evaluator.task.audit import audit
 from egg.evaluator.venues import venue_on
 
+EVERYTHING = 1 << 62
+"""Bytes: more than any GPU has."""
+NOT_ALL = "memory ran out while idle judges held some of this GPU's: judge it on one seat to be sure"
+
 
 class Judge:
-    """Judges candidates one after another on one device. Lives in the oracle process."""
+    """Judges candidates one after another on one device. Lives in the oracle process.
 
-    def __init__(self, device: torch.device, on_gate: Callable[[Gate], None] = lambda _: None) -> None:
-        self._venue = venue_on(device)
+    Other judges may use the same GPU. The device is taken together with them, and alone for
+    the stages that measure; how long that had to be waited for counts in no record.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        on_gate: Callable[[Gate], None] = lambda _: None,
+        on_wait: OnWait = lambda _: None,
+    ) -> None:
+        self._sharing = place_on(device, on_wait)
+        try:
+            self._venue = venue_on(device, self._sharing)
+        except BaseException:
+            self._sharing.close()  # or it would count as one that lives here
+            raise
         self._on_gate = on_gate
         self._suspect = False
         self._audits: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def judge(self, question: Question) -> Evaluation:
-        """Through all the gates of the question's level, in order."""
-        started = time.perf_counter()
+        """Through all the gates of the question's level, in order.
+
+        Whoever lacks memory on a GPU that others use too is judged once more with all of it:
+        what others hold is no fault of a candidate's, nor of a task's.
+        """
+        started = self._now()
         records: list[GateRecord] = []
         refusal = self._static(question, records)
+        if refusal is not None:
+            return self._evaluation(question, None, Rejected(refusal), records, started)
+        need = self._venue.need(question)
+        shared = self._sharing.crowded()  # whoever is here now may have ended by then
+        try:
+            evaluation = self._admitted(question, need, records, started)
+            if not _lacks_memory(evaluation) or not (shared or self._sharing.crowded()):
+                return evaluation
+        except (EggError, torch.OutOfMemoryError) as error:
+            if not memory.was_lacking(str(error)) or not (shared or self._sharing.crowded()):
+                raise
+        evaluation = self._admitted(question, EVERYTHING, records, started)
+        if _lacks_memory(evaluation) and self._sharing.crowded():
+            return replace(evaluation, warnings=(*evaluation.warnings, NOT_ALL))
+        return evaluation
+
+    def _admitted(
+        self, question: Question, need: int | None, records: list[GateRecord], started: float
+    ) -> Evaluation:
+        """With so much memory set aside, to the end, and then off the device."""
+        gates = list(records)
+        with self._sharing.admitted(need):
+            self._sharing.together()
+            try:
+                return self._attended(question, gates, started)
+            except BaseException as error:
+                _let_go(error)
+                raise
+            finally:
+                try:
+                    self._venue.rest()
+                finally:
+                    self._sharing.leave()
+
+    def _attended(self, question: Question, records: list[GateRecord], started: float) -> Evaluation:
         exam: Exam | None = None
         try:
-            if refusal is None:
-                self._check_health()
+            self._check_health()
+            with self._sharing.apart(noisy=True) if question.carefully.yields else nullcontext():
                 exam = self._venue.exam(question)
-                refusal = self._through_gates(exam, question, records)
+            refusal = self._through_gates(exam, question, records)
             verdict = Rejected(refusal) if refusal is not None else self._accepted(exam)
-        except BaseException:
-            gc.collect()  # frames of what was raised hold tensors, gigabytes of them
-            raise
         finally:
             if exam is not None:
                 exam.close()
+        self._sharing.together()  # an audit of the task disturbs nobody
+        return self._evaluation(question, exam, verdict, records, started)
+
+    def _evaluation(
+        self,
+        question: Question,
+        exam: Exam | None,
+        verdict: Accepted | Rejected,
+        records: list[GateRecord],
+        started: float,
+    ) -> Evaluation:
         return Evaluation(
             task=question.task.name,
             task_hash=question.task.hash,
@@ -69,34 +138,43 @@ class Judge:
             verdict=verdict,
             gates=tuple(records),
             warnings=self._warnings(exam, question),
-            seconds=time.perf_counter() - started,
+            seconds=self._now() - started,
         )
 
     def _through_gates(self, exam: Exam, question: Question, records: list[GateRecord]) -> Refusal | None:
-        for gate, run in self._venue.course(question.carefully):
+        for stage in self._venue.course(question.carefully):
+            gate = stage.gate
             if gate in question.skip:
                 continue
             self._on_gate(gate)
-            started = time.perf_counter()
+            if stage.alone:
+                self._sharing.alone(undisturbed=not question.carefully.yields)
+            else:
+                self._sharing.together()
+            started = self._now()
             refusal, notes = None, {}
             try:
-                notes = run(exam)
+                notes = stage.run(exam)
             except Refused as refused:
                 refusal = refused.at(gate)
             except Fault as fault:
                 self._suspect = True
                 refusal = Refusal(gate, fault.reason, fault.evidence, hint_for(fault.reason))
-            records.append(GateRecord(gate, refusal is None, time.perf_counter() - started, notes))
+            records.append(GateRecord(gate, refusal is None, self._now() - started, notes))
             if refusal is not None:
                 return refusal
         return None
 
+    def _now(self) -> float:
+        """Seconds on a clock that stands still while others are waited for."""
+        return time.perf_counter() - self._sharing.waited
+
     def _static(self, question: Question, records: list[GateRecord]) -> Refusal | None:
         if Gate.STATIC in question.skip:
             return None
-        started = time.perf_counter()
+        started = self._now()
         refusal = static.check(question.candidate, question.policy.library_calls)
-        records.append(GateRecord(Gate.STATIC, refusal is None, time.perf_counter() - started))
+        records.append(GateRecord(Gate.STATIC, refusal is None, self._now() - started))
         return refusal
 
     def _accepted(self, exam: Exam | None) -> Accepted:
@@ -158,8 +236,33 @@ class Judge:
                 found = audit(question.task, question.policy.precision, device, rescaled=device.type == "cpu")
                 self._audits[key] = found.warnings if found.degenerate or found.constant_inputs else ()
             except (TaskError, MachineError) as reason:
-                self._audits[key] = (f"the task could not be audited: {reason.message}",)
+                said = (f"the task could not be audited: {reason.message}",)
+                if memory.was_lacking(reason.message):
+                    return said  # not for good: another time it may be there
+                self._audits[key] = said
         return self._audits.get(key, ())
 
     def close(self) -> None:
         self._venue.close()
+        self._sharing.close()
+
+
+def _lacks_memory(evaluation: Evaluation) -> bool:
+    """Whether the candidate, a baseline or the fp64 run found no memory; whoever lies is judged twice."""
+    said = list(evaluation.warnings)
+    if isinstance(evaluation.verdict, Rejected):
+        refusal = evaluation.verdict.refusal
+        if refusal.reason == "limits.memory":
+            return True
+        said.append(refusal.evidence)
+    return any(map(memory.was_lacking, said))
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Drop what the frames of a raised error hold: tensors, gigabytes of them, and others wait for those."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    gc.collect()

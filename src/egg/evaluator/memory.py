@@ -40,6 +40,23 @@ def free_bytes(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
+WORDS = (
+    "out of memory",
+    "outofmemory",
+    "alloc_failed",
+    "allocate memory",
+    "memoryallocation",
+    "cublas_status_not_initialized",
+    "unable to find an engine",
+)
+"""Of PyTorch, the driver and libraries that found none; the last two of libraries that do not say why."""
+
+
+def was_lacking(text: str) -> bool:
+    """Whether ``text`` speaks of memory that was not there."""
+    return any(words in text.lower() for words in WORDS)
+
+
 def collect(device: torch.device) -> None:
     """Free what only cycles hold, and return it to the GPU."""
     gc.collect()

@@ -1,4 +1,4 @@
-"""The oracle process: trusted, one per device, the only one that knows what the right answer is.
+"""The oracle process: trusted, one or several per device, the only kind that knows what the right answer is.
 
 Run as ``python -m egg.evaluator.oracle FD DEVICE``; it answers questions over a socket until
 the other side hangs up. :class:`Oracle` is the orchestrator's handle on it: it holds no CUDA
@@ -62,6 +62,7 @@ class Oracle:
             raise
 
     def _answer(self, on_gate: Callable[[Gate], None], deadline: float) -> Evaluation:
+        """The deadline moves while the oracle says that it waits for others who use the same GPU."""
         while True:
             self._channel.sock.settimeout(max(0.1, deadline - time.monotonic()))
             try:
@@ -71,6 +72,8 @@ class Oracle:
                 raise MachineError("the evaluation did not end in time", "use a smaller task") from None
             if "gate" in message:
                 on_gate(Gate(message["gate"]))
+            elif "waited" in message:
+                deadline += float(message["waited"])
             elif "error" in message:
                 raise error_from(message["error"])
             else:
@@ -151,7 +154,11 @@ def main(channel: Channel, device_name: str) -> None:
             message, _ = channel.receive()
             try:
                 if judge is None:
-                    judge = Judge(torch.device(device_name), lambda gate: channel.send({"gate": gate.value}))
+                    judge = Judge(
+                        torch.device(device_name),
+                        lambda gate: channel.send({"gate": gate.value}),
+                        lambda seconds: channel.send({"waited": seconds}),
+                    )
                 evaluation = judge.judge(from_json(Question, message["question"]))
                 channel.send({"evaluation": evaluation.to_json()})
             except EggError as error:

@@ -1,4 +1,8 @@
-"""Evaluations as jobs over all visible GPUs: one oracle per device, one evaluation per device at a time."""
+"""Evaluations as jobs over all visible GPUs.
+
+On each device one oracle, or as many as there are seats: those take turns where time is
+measured (``evaluator.sharing``) and overlap everywhere else.
+"""
 
 from __future__ import annotations
 
@@ -101,9 +105,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
-def run_jobs(jobs: Iterable[Job], device_names: list[str], on_answer: Callable[[Answer], None]) -> None:
+def run_jobs(
+    jobs: Iterable[Job], device_names: list[str], on_answer: Callable[[Answer], None], seats: int = 1
+) -> None:
     """Answer every job; ``on_answer`` is called from this thread, in the order they finish."""
-    pool = Pool(device_names)
+    pool = Pool(device_names, seats)
     try:
         for answer in pool.answers(jobs):
             on_answer(answer)
@@ -112,10 +118,11 @@ def run_jobs(jobs: Iterable[Job], device_names: list[str], on_answer: Callable[[
 
 
 class Pool:
-    """One oracle per device, kept warm between batches."""
+    """So many oracles per device, kept warm between batches."""
 
-    def __init__(self, device_names: Iterable[str]) -> None:
-        self._oracles = [Oracle(name) for name in device_names]
+    def __init__(self, device_names: Iterable[str], seats: int = 1) -> None:
+        names = list(device_names)
+        self._oracles = [Oracle(name) for _ in range(seats) for name in names]
 
     def answers(self, jobs: Iterable[Job]) -> Iterator[Answer]:
         """Every job's answer as it comes. Leaving early interrupts what is being judged."""

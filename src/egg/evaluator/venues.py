@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -34,20 +35,35 @@ from egg.evaluator.gates import (
     timing,
 )
 from egg.evaluator.machine import MEMORY_FRACTION, limits_for
+from egg.evaluator.needs import bytes_needed
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.process.child import Nursery
 from egg.evaluator.question import Question
 from egg.evaluator.reference import Reference
+from egg.evaluator.sharing import Sharing
 from egg.evaluator.task.facts import gpu_facts, program_facts
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, rescale
 from egg.hardware.gpus import find, resolve
 
-Course = list[tuple[Gate, Callable[[Exam], dict[str, Any]]]]
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a gate; a gate may have several."""
+
+    gate: Gate
+    run: Callable[[Exam], dict[str, Any]]
+    alone: bool = False
+    """Whether nobody else may use the device meanwhile: whatever is measured."""
+
+
+Course = list[Stage]
 
 INTERPRETER_BUDGETS = ((3e7, 40_000), (1e8, 400_000), (3e8, 3_000_000), (1e9, 12_000_000))
 """FLOPs and elements the interpreter is given, smallest first: a task that cannot be so small gets more."""
 DEFAULT_TARGET = "H200"
+IDLE_BYTES = 1 << 30
+"""What an oracle that has nothing to do may hold of a GPU that it shares, for its next candidate."""
 
 
 class Venue(Protocol):
@@ -59,38 +75,58 @@ class Venue(Protocol):
     @property
     def gpu_name(self) -> str: ...
     def course(self, care: Care) -> Course: ...
+    def need(self, question: Question) -> int | None:
+        """Bytes of the device's memory that judging will take; ``None`` where nobody knows."""
+        ...
+
     def exam(self, question: Question) -> Exam: ...
     def performance(self, exam: Exam) -> Measured | Compiled: ...
+    def rest(self) -> None:
+        """Between two questions: hold little of what others may need."""
+        ...
+
     def close(self) -> None: ...
 
 
-def venue_on(device: torch.device) -> Venue:
-    return GpuVenue(device) if device.type == "cuda" else CpuVenue()
+def venue_on(device: torch.device, sharing: Sharing) -> Venue:
+    return GpuVenue(device, sharing) if device.type == "cuda" else CpuVenue()
 
 
 class GpuVenue:
     """Full size, measured; keeps the last task's baselines for its next candidate."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, sharing: Sharing) -> None:
         self.device = device
+        self._sharing = sharing
         self.gpu_name = torch.cuda.get_device_name(device)
         self._opponents: Opponents | None = None
+        self._need: tuple[tuple[str, int], int | None] | None = None
+        """Of the last task."""
         warm = {"device": str(device), "memory_fraction": MEMORY_FRACTION, "watch": True}
         self.nursery = Nursery("cuda", limits_for(device), warm)
 
     def course(self, care: Care) -> Course:
         return [
-            (Gate.BUILD, build.run),
-            (Gate.PROVENANCE, provenance.run),
-            (Gate.CORRECTNESS, correctness.run),
-            *([(Gate.CORRECTNESS, shapes.run)] if care.other_shapes else []),
-            (Gate.STATE, state.run),
-            *([(Gate.SANITIZER, sanitizer.run)] if care.sanitize else []),
-            (Gate.TIMING, timing.run),
-            (Gate.CLOCK, clock.run),
-            (Gate.PLAUSIBILITY, plausibility.run),
-            *([(Gate.REGRADE, regrade.run)] if care.regrades else []),
+            Stage(Gate.BUILD, build.run),
+            Stage(Gate.PROVENANCE, provenance.run),
+            Stage(Gate.CORRECTNESS, correctness.run),
+            *([Stage(Gate.CORRECTNESS, shapes.run)] if care.other_shapes else []),
+            Stage(Gate.STATE, state.run),
+            *([Stage(Gate.SANITIZER, sanitizer.run)] if care.sanitize else []),
+            Stage(Gate.TIMING, timing.prepare),
+            Stage(Gate.TIMING, timing.run, alone=True),
+            Stage(Gate.CLOCK, clock.run, alone=True),
+            Stage(Gate.TIMING, timing.settle),
+            Stage(Gate.PLAUSIBILITY, plausibility.run),
+            *([Stage(Gate.REGRADE, regrade.run)] if care.regrades else []),
         ]
+
+    def need(self, question: Question) -> int | None:
+        key = (question.task.hash, question.carefully.input_sets)
+        if self._need is None or self._need[0] != key:
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            self._need = (key, bytes_needed(question.task, key[1], total))
+        return self._need[1]
 
     def exam(self, question: Question) -> Exam:
         opponents = self._opponents_for(question)
@@ -102,6 +138,7 @@ class GpuVenue:
             self.nursery,
             gpu=find(self.gpu_name),
             opponents=opponents,
+            sharing=self._sharing,
         )
 
     def _opponents_for(self, question: Question) -> Opponents:
@@ -120,8 +157,22 @@ class GpuVenue:
             torch._dynamo.reset()
             memory.collect(self.device)
 
-    def performance(self, exam: Exam) -> Measured:
+    def rest(self) -> None:
+        """Give back what is cached; and opponents that hold much, where others live on this GPU.
+
+        Opponents of which one found no memory are made anew: it may be there the next time.
+        """
+        memory.collect(self.device)
+        failed = self._opponents.failed if self._opponents is not None else {}
+        much = torch.cuda.memory_reserved(self.device) > IDLE_BYTES
+        if any(map(memory.was_lacking, failed.values())) or (much and self._sharing.crowded()):
+            self._forget_opponents()
+
+    def performance(self, exam: Exam) -> Measured | Compiled:
+        """What was measured; where timing was skipped, what is known of the kernels."""
         found = exam.measured
+        if not found:
+            return Compiled(self.gpu_name, exam.kernels, None, "full")
         eager = next(b for b in found["baselines"] if b.name == "eager")
         faster = eager.speedup.low > 1.0 + found["noise_floor"]
         return Measured(gpu=self.gpu_name, faster=faster, kernels=exam.kernels, **found)
@@ -143,13 +194,13 @@ class CpuVenue:
 
     def course(self, care: Care) -> Course:
         return [
-            (Gate.BUILD, compile.run),
-            (Gate.BUILD, build.run),
-            (Gate.PROVENANCE, provenance.run),
-            (Gate.CORRECTNESS, correctness.run),
-            *([(Gate.CORRECTNESS, shapes.run)] if care.other_shapes else []),
-            (Gate.STATE, state.run),
-            *([(Gate.REGRADE, regrade.run)] if care.regrades else []),
+            Stage(Gate.BUILD, compile.run),
+            Stage(Gate.BUILD, build.run),
+            Stage(Gate.PROVENANCE, provenance.run),
+            Stage(Gate.CORRECTNESS, correctness.run),
+            *([Stage(Gate.CORRECTNESS, shapes.run)] if care.other_shapes else []),
+            Stage(Gate.STATE, state.run),
+            *([Stage(Gate.REGRADE, regrade.run)] if care.regrades else []),
         ]
 
     def exam(self, question: Question) -> Exam:
@@ -165,6 +216,12 @@ class CpuVenue:
             gpu=target,
             offline=offline,
         )
+
+    def need(self, question: Question) -> int | None:
+        return None
+
+    def rest(self) -> None:
+        pass
 
     def performance(self, exam: Exam) -> Compiled:
         offline = exam.offline

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from egg.core.errors import EggError
 from egg.core.source import Task
-from egg.expert.capture import capture
+from egg.expert.algebra.simplify import simplify
+from egg.expert.fusion.structure import Choices, Structure, Writer, structured
 from egg.expert.graph import Graph
 from egg.expert.moves import Recipe
-from egg.expert.parts import Group, Part, Terms
-from egg.expert.patterns import attention, convolution, library, loops, product, recurrent
-from egg.expert.simplify import simplify
-from egg.expert.structure import Choices, Structure, Writer, structured
-from egg.expert.write import write_file
+from egg.expert.parts import Constant, Group, Part, Terms, Unfit
+from egg.expert.patterns.attention import pattern as attention
+from egg.expert.patterns.convolution import pattern as convolution
+from egg.expert.patterns.library import pattern as library
+from egg.expert.patterns.loops import pattern as loops
+from egg.expert.patterns.product import pattern as product
+from egg.expert.patterns.recurrent import pattern as recurrent
+from egg.expert.reading.capture import capture
+from egg.expert.writing.replay import SETTINGS, reason
+from egg.expert.writing.write import write_file
 from egg.hardware.gpus import Gpu
 
 PATTERNS: Mapping[str, Writer] = {
@@ -36,23 +46,46 @@ class Written:
 
     source: str
     structure: Structure
+    replays: bool = False
+    """Whether its launches are replayed as a CUDA graph, so that the host need not make them."""
 
 
+class Fault(NothingToWrite):
+    """A fault of this package's own: it ends the writing of a file, not the run, and is told in full."""
+
+
+@contextmanager
+def _faults_told(doing: str) -> Iterator[None]:
+    """What nobody foresaw becomes a sentence that says what went wrong and where."""
+    try:
+        yield
+    except (EggError, NothingToWrite, Unfit):
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}, in {at.name})"
+        raise Fault(f"a fault of EGG while it {doing}: {told}") from error
+
+
+@_faults_told("read the program")
 def graph_of(task: Task) -> Graph:
     """The program, simplified by what holds for every input."""
     return simplify(capture(task))
 
 
+@_faults_told("wrote the kernels")
 def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     """The file that ``recipe`` makes of the program."""
     writers = {name: _graded(writer, recipe.grades.get(name)) for name, writer in PATTERNS.items()}
-    choices = Choices(recipe.without, recipe.alone, recipe.settings)
+    choices = Choices(recipe.without, recipe.alone, recipe.settings, recipe.left, recipe.apart)
     structure = structured(graph, Terms(gpu), writers, choices)
     if not structure.kernels:
         raise NothingToWrite(f"no pattern covers {', '.join(structure.left_to_pytorch)}")
     written = zip(structure.groups, structure.parts, strict=True)
-    parts = [(group, _swept(part, recipe.open.get(group.name))) for group, part in written]
-    return Written(write_file(task, graph, parts, (f"{task.name}, rewritten as Triton kernels.",)), structure)
+    parts = [(group, _swept(group.name, part, recipe.open.get(group.name, {}))) for group, part in written]
+    title = (f"{task.name}, rewritten as Triton kernels.",)
+    replay = reason(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
+    return Written(write_file(task, graph, parts, title, replay), structure, replay is not None)
 
 
 def _graded(writer: Writer, grade: str | None) -> Writer:
@@ -65,8 +98,19 @@ def _graded(writer: Writer, grade: str | None) -> Writer:
     return write
 
 
-def _swept(part: Part, names: tuple[str, ...] | None) -> Part:
-    """Only constants that were opened are left to a sweep."""
-    wanted = names or ()
-    closed = tuple(c if c.name in wanted else replace(c, choices=()) for c in part.constants)
-    return replace(part, constants=closed)
+def _swept(group: str, part: Part, opened: Mapping[str, tuple[int, ...]]) -> Part:
+    """Only constants that were opened are left to a sweep, at the values it is to try."""
+    return replace(
+        part, constants=tuple(_opened(c, opened.get(short(group, c.name))) for c in part.constants)
+    )
+
+
+def _opened(constant: Constant, values: tuple[int, ...] | None) -> Constant:
+    if values is None:
+        return replace(constant, choices=())
+    return replace(constant, value=values[0], choices=values if len(values) > 1 else ())
+
+
+def short(group: str, constant: str) -> str:
+    """A constant's name without its group's: as settings and moves call it."""
+    return constant.removeprefix(f"{group.upper()}_")

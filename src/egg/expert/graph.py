@@ -119,7 +119,8 @@ class Value:
 
 BYTES: Mapping[str, int] = {
     "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2,
-    "int8": 1, "uint8": 1, "bool": 1, "complex64": 8,
+    "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "uint16": 2, "uint32": 4, "uint64": 8,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
 }  # fmt: skip
 
 
@@ -169,9 +170,9 @@ class Graph:
     symbols: Mapping[str, str] = field(default_factory=dict)
     """How ``forward`` finds each named size: ``x.shape[0]``, ``self.fc.weight.shape[1]``, or from sizes that
     stand before it: ``(height - 3) // 2 + 1``."""
-    fixed: tuple[str, ...] = ()
+    fixed: Mapping[str, int] = field(default_factory=dict)
     """Sizes of the program's source that the graph takes for constants, because no rule was found for what
-    follows from them."""
+    follows from them: the kernels are right at these values alone."""
 
     def __post_init__(self) -> None:
         known = {name for name, value in self.values.items() if value.origin is not Origin.NODE}

@@ -19,9 +19,11 @@ class Without:
     """Leave what a pattern would write to the next one on the list, in the end to PyTorch."""
 
     pattern: str
+    at: str = ""
+    """Only the operator that makes this value; empty for all of them."""
 
     def __str__(self) -> str:
-        return f"without {self.pattern}"
+        return f"without {self.pattern}{_at(self.at)}"
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,11 @@ class Alone:
     """A pattern's groups take nothing along."""
 
     pattern: str
+    at: str = ""
+    """Only the group around the operator that makes this value; empty for all of them."""
 
     def __str__(self) -> str:
-        return f"alone {self.pattern}"
+        return f"alone {self.pattern}{_at(self.at)}"
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,21 @@ class Set:
 
 @dataclass(frozen=True)
 class Open:
-    """Leave the constants of a group to a sweep."""
+    """Have a constant of a group measured at these values; the first is the most promising one."""
 
     group: str
-    names: tuple[str, ...]
+    name: str
+    values: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"open {self.group} {','.join(self.names)}"
+        return f"open {self.group} {self.name} {','.join(str(value) for value in self.values)}"
 
 
 Move = Without | Alone | Grade | Set | Open
+
+
+def _at(name: str) -> str:
+    return f" at {name}" if name else ""
 
 
 @dataclass(frozen=True)
@@ -77,12 +86,28 @@ class Recipe:
 
     without: frozenset[str] = frozenset()
     alone: frozenset[str] = frozenset()
+    left: frozenset[tuple[str, str]] = frozenset()
+    """Pattern and value: the operator that makes the value is not to be written by the pattern."""
+    apart: frozenset[tuple[str, str]] = frozenset()
+    """Pattern and value: what makes the value takes nothing along."""
     grades: Mapping[str, str] = field(default_factory=dict)
     """By pattern; a pattern that is not here decides by the dtype."""
     settings: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
     """By group."""
-    open: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Constants that a sweep may change, by group."""
+    open: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    """By group: constants that a sweep may change, and the values it may try."""
+
+    def __hash__(self) -> int:
+        patterns = self.without, self.alone, self.left, self.apart, frozenset(self.grades.items())
+        tables = (
+            frozenset((group, frozenset(own.items())) for group, own in table.items())
+            for table in (self.settings, self.open)
+        )
+        return hash((*patterns, *tables))
+
+    def closed(self) -> Recipe:
+        """With nothing left to a sweep."""
+        return replace(self, open={})
 
     def after(self, *moves: Move) -> Recipe:
         recipe = self
@@ -92,17 +117,22 @@ class Recipe:
 
     def _after(self, move: Move) -> Recipe:
         match move:
-            case Without(pattern):
+            case Without(pattern, at):
+                if at:
+                    return replace(self, left=self.left | {(pattern, at)})
                 return replace(self, without=self.without | {pattern})
-            case Alone(pattern):
+            case Alone(pattern, at):
+                if at:
+                    return replace(self, apart=self.apart | {(pattern, at)})
                 return replace(self, alone=self.alone | {pattern})
             case Grade(pattern, grade):
                 return replace(self, grades={**self.grades, pattern: grade})
             case Set(group, name, value):
                 own = {**self.settings.get(group, {}), name: value}
                 return replace(self, settings={**self.settings, group: own})
-            case Open(group, names):
-                return replace(self, open={**self.open, group: names})
+            case Open(group, name, values):
+                opened = {**self.open.get(group, {}), name: values}
+                return replace(self, open={**self.open, group: opened})
 
 
 class BadMove(ValueError):
@@ -118,23 +148,30 @@ def told(sentence: str, moves: Iterable[Move]) -> str:
 
 
 def moves_in(change: str) -> tuple[Move, ...]:
-    """The moves that :func:`told` wrote; none where there are no brackets."""
+    """The moves that :func:`told` wrote; none in somebody else's sentence, whatever its brackets hold."""
     found = _MOVES.search(change)
-    return tuple(parsed(text) for text in found[1].split(";") if text.strip()) if found else ()
+    try:
+        return tuple(parsed(text) for text in found[1].split(";") if text.strip()) if found else ()
+    except BadMove:
+        return ()
 
 
 def parsed(text: str) -> Move:
     match text.split():
         case ["without", pattern]:
             return Without(pattern)
+        case ["without", pattern, "at", name]:
+            return Without(pattern, name)
         case ["alone", pattern]:
             return Alone(pattern)
+        case ["alone", pattern, "at", name]:
+            return Alone(pattern, name)
         case ["grade", pattern, grade]:
             return Grade(pattern, grade)
         case ["set", group, name, value]:
             return Set(group, name, _setting(value))
-        case ["open", group, names]:
-            return Open(group, tuple(names.split(",")))
+        case ["open", group, name, values] if re.fullmatch(r"\d+(,\d+)*", values):
+            return Open(group, name, tuple(int(value) for value in values.split(",")))
     raise BadMove(f"no move: {text.strip()!r}")
 
 

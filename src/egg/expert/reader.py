@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, flat, unflat
 from egg.expert.parts import Unfit
-from egg.expert.scalar import expression, literal
+from egg.expert.scalar import TRITON_TYPES, expression, literal
 from egg.expert.sizes import ONE, Size
 
 Bound = Callable[[Index], str]
@@ -103,12 +103,22 @@ class Reader:
         return self.pointers[value.name]
 
     def _load(self, value: Value, index: Index, guards: tuple[str, ...]) -> str:
-        at = address(value, index)
-        masked = [self.masks[s] for s in sorted(at.symbols()) if s in self.masks]
-        mask = " & ".join((*dict.fromkeys(masked), *guards))
+        if value.dtype not in TRITON_TYPES:
+            raise Unfit(f"no kernel reads {value.dtype}")
+        at, mask = self._reached(value, index, guards)
         extra = f", mask={mask}, other={self.other}" if mask else ""
         extra += f", {self.hints[value.name]}" if value.name in self.hints else ""
         text = f"tl.load({self.pointer(value)}{'' if at == Expr() else f' + {at}'}{extra})"
+        return self._loaded(value, text)
+
+    def _reached(self, value: Value, index: Index, guards: tuple[str, ...]) -> tuple[Expr, str]:
+        """The address, and the text that says it is one."""
+        at = address(value, index)
+        masked = [self.masks[s] for s in sorted(at.symbols()) if s in self.masks]
+        return at, " & ".join((*dict.fromkeys(masked), *guards))
+
+    def _loaded(self, value: Value, text: str) -> str:
+        """What was loaded as the kernels compute with it, under a name."""
         if value.dtype in ("float16", "bfloat16"):
             text += ".to(tl.float32)"
         elif value.dtype == "bool":

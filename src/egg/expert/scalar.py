@@ -41,7 +41,17 @@ SUPPORTED: frozenset[str] = frozenset(RULES)
 
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le", "eq", "ne"})
 _TAKES_ANY = frozenset(
-    {"cast", "logical_and", "logical_or", "logical_xor", "logical_not", "where", "masked_fill"}
+    {
+        "cast",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+        "where",
+        "masked_fill",
+        "of_e4m3",
+        "of_e5m2",
+    }
 )
 
 
@@ -82,6 +92,8 @@ def cheap(fn: str) -> bool:
 
 def stored(text: str, dtype: str) -> str:
     """A register's value as it goes to memory. Triton's store converts between floats by itself."""
+    if dtype not in TRITON_TYPES:
+        raise Unfit(f"no kernel writes {dtype}")
     return f"({text}).to({TRITON_TYPES[dtype]})" if dtype not in FLOATING and not is_literal(text) else text
 
 

@@ -263,6 +263,18 @@ def _cast(call: Call) -> str:
     raise Unfit(f"no kernel computes in {call.result}")
 
 
+def _of_e4m3(call: Call) -> str:
+    """The number that a byte means: as a half its exponent is 8 too small, and its one NaN is a number."""
+    byte = f"{call[0]}.to(tl.int32)"
+    half = f"((({byte} & 128) << 8) | (({byte} & 127) << 7)).to(tl.int16).to(tl.float16, bitcast=True)"
+    return f'tl.where(({byte} & 127) == 127, float("nan"), {half}.to(tl.float32) * 256.0)'
+
+
+def _of_e5m2(call: Call) -> str:
+    """The upper byte of a half."""
+    return f"({call[0]}.to(tl.int32) << 8).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)"
+
+
 def _lerp(call: Call) -> str:
     """Like PyTorch, from the nearer end, so that both ends are met exactly."""
     a, b, w = call[0], call[1], call[2]
@@ -374,6 +386,8 @@ RULES: dict[str, Rule] = {
     "logical_xor": lambda call: f"({call[0]} != 0) != ({call[1]} != 0)",
     "logical_not": _not,
     "bitwise_not": _bitwise_not,
+    "of_e4m3": _of_e4m3,
+    "of_e5m2": _of_e5m2,
     "cast": _cast,
     "lerp": _lerp,
     "addcmul": _add_product("{0} * {1}"),
@@ -393,6 +407,6 @@ CHEAP = frozenset(
      "eq", "ne", "isnan", "isinf", "logical_and", "logical_or", "logical_xor", "logical_not",
      "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift",
      "bitwise_right_shift", "where", "masked_fill", "cast", "identity", "lerp", "addcmul", "hardshrink",
-     "softshrink"}
+     "softshrink", "of_e4m3", "of_e5m2"}
 )  # fmt: skip
 """Without a special function or a division."""

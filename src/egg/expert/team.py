@@ -4,9 +4,12 @@ Nothing is remembered from one question to the next: the recipe of the base is r
 brief shows, so a run that is resumed or replayed comes to the same files. What costs time, capturing the
 program, is kept per task.
 
-- The coder's seed is the recipe that should be the fastest; a repair takes the next more careful one.
-- The designer offers the other structures worth trying, each once, in the order of their promise.
-- The tuner opens the constants of the groups that matter for a sweep, stage by stage.
+- The coder's seed is the recipe that should be the fastest (:mod:`egg.expert.deciding.first`); a repair takes
+  the next more careful one (:mod:`egg.expert.deciding.mending`).
+- The designer prices other structures and tries those that promise enough
+  (:mod:`egg.expert.deciding.options`).
+- The tuner turns the constants that should relieve what the heaviest group waits for
+  (:mod:`egg.expert.deciding.tuning`).
 - The debugger says which rule the next repair follows.
 """
 
@@ -16,18 +19,27 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from egg.core.errors import TaskError
-from egg.core.evaluation import Refusal
+from egg.core.evaluation import Accepted
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Prediction, Unusable
+from egg.core.policy import LibraryCalls
+from egg.core.resources import KernelResources
 from egg.core.roles import Brief, Failure
 from egg.core.source import Task
-from egg.core.stage import Category, Metric, Stage
-from egg.core.step import Decision, Step
-from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file
+from egg.core.stage import Metric, Stage
+from egg.core.step import Attempt, Decision, Step
+from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file, short
+from egg.expert.deciding.first import first_recipe
+from egg.expert.deciding.mending import Mend, inexact, mended
+from egg.expert.deciding.options import Base, Option, options, predicted_gain, sketched, worth_trying
+from egg.expert.deciding.tuning import tunings
 from egg.expert.graph import Graph
-from egg.expert.mending import mended
-from egg.expert.moves import Open, Recipe, moves_in, told
-from egg.expert.options import options
-from egg.hardware.gpus import find
+from egg.expert.moves import Move, Open, Recipe, Set, moves_in, told
+from egg.expert.parts import Unfit
+from egg.hardware.gpus import resolve
+
+FEWEST_WRITTEN, NODES_WRITTEN = 2, 400
+"""Files that pricing may write besides the base, for any program, and how many operators in all for small
+ones. A count and no clock: a run that is replayed must come to the same plans."""
 
 
 class ExpertTeam:
@@ -52,72 +64,113 @@ class ExpertTeam:
     # -- structure -----------------------------------------------------------------------------------
 
     def design(self, brief: Brief) -> Plan | Pass | Unusable:
-        """The next structure on the list that was not tried."""
-        graph, recipe = _graph(brief.task), base_recipe(brief)
+        """The structure with the largest predicted gain that was not tried."""
+        recipe = base_recipe(brief)
         tried = {step.plan.change for step in _steps(brief) if step.plan is not None}
-        for option in options(graph, recipe):
+        priced = _priced(brief, recipe)
+        for gain, option in worth_trying(priced):
             change = told(option.sentence, option.moves)
-            if change not in tried:
-                prediction = Prediction(option.promise, Metric.TIME, option.expectation)
-                return Plan(
-                    option.category, option.against, change, prediction, _offered(brief, option.skills)
-                )
-        return Pass("no other structure is worth a try")
+            if change not in tried and _differs(brief, recipe, option.moves):
+                prediction = Prediction(gain, Metric.TIME, option.expectation)
+                skill = _offered(brief, option.skills)
+                return Plan(option.category, option.against, change, prediction, skill)
+        best = max((gain for gain, _ in priced), default=None)
+        if best is None:
+            return Pass("there is no other way to write it")
+        return Pass(f"no other structure is worth a try: of {len(priced)} the best promises {best:.2f}x")
 
     # -- tuning --------------------------------------------------------------------------------------
 
     def tune(self, brief: Brief) -> Plan | Pass | Unusable:
-        """Open the constants of one group that this stage is about; the heaviest group first."""
-        written = _written(brief, base_recipe(brief))
+        """The constants that should relieve what the heaviest group waits for, at a few values."""
+        if brief.diagnosis is None:
+            return Pass("nothing is known of what the kernels wait for")
+        recipe = base_recipe(brief)
         tried = {step.plan.change for step in _steps(brief) if step.plan is not None}
-        for group, part in zip(written.structure.groups, written.structure.parts, strict=True):
-            names = tuple(
-                constant.name
-                for constant in part.constants
-                if len(constant.choices) > 1 and _concerns(constant.name, brief.assignment.stage)
-            )
-            change = told(f"measure other values of {', '.join(names)}", [Open(group.name, names)])
-            if names and change not in tried:
-                prediction = Prediction(1.05, Metric.TIME, "the best of the values around the rule's")
-                category = _CATEGORY[brief.assignment.stage]
-                return Plan(category, "the rule's tiles are a guess", change, prediction, _offered(brief, ()))
-        return Pass("no constant is left to try")
+        base = _base(brief, recipe)
+        for tuning in tunings(base, brief.assignment.stage):
+            change = told(tuning.sentence, tuning.moves)
+            if change not in tried and _differs(brief, recipe, tuning.moves):
+                prediction = Prediction(tuning.gain, Metric.TIME, tuning.effect)
+                skill = _offered(brief, tuning.skills)
+                return Plan(tuning.category, tuning.against, change, prediction, skill)
+        whole = brief.diagnosis.whole
+        near = f", at {whole.headroom:.2f} times its floor" if whole.headroom is not None else ""
+        return Pass(f"no constant of this stage promises a gain: {whole.limiter.value}{near}")
 
     # -- writing -------------------------------------------------------------------------------------
 
     def seed(self, brief: Brief) -> Draft | Unusable:
-        return _draft(brief, _mended_so_far(Recipe(), brief))
+        """From the plain recipe; after seeds that failed, where the last one gave up."""
+        return _draft(brief, _seeded(brief, ()))
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
         return _draft(brief, base_recipe(brief).after(*moves_in(plan.change)))
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
-        start = Recipe() if failure.plan is None else base_recipe(brief).after(*moves_in(failure.plan.change))
-        recipe = _after_refusals(start, brief)
-        if recipe is None:
-            return Unusable("no simpler way to write it is left")
-        return _draft(brief, recipe)
+        """A seed is mended until it works. A change of it is not worth that, unless it is only inexact."""
+        if failure.refusal is None:
+            return Unusable(failure.objection)
+        if failure.plan is None:
+            return _draft(brief, _seeded(brief, brief.trajectory.chain))
+        if brief.assignment.stage.tunes or not inexact(failure.refusal):
+            return Unusable("the base stands: this change does not work here")
+        start = base_recipe(brief).after(*moves_in(failure.plan.change))
+        return _draft(brief, _climbed(brief, start, brief.trajectory.chain))
 
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         refusal = failure.refusal
         if refusal is None:
             return Unusable("there is no refusal to explain")
-        return Diagnosis(f"{refusal.gate.value}: {refusal.reason}", mended(refusal, 0).sentence)
+        *before, last = brief.trajectory.chain
+        if failure.plan is None:
+            recipe = _seeded(brief, before)
+        else:
+            recipe = _climbed(brief, base_recipe(brief).after(*moves_in(failure.plan.change)), before)
+        found = recipe and _mended(brief, recipe, [*before, last])
+        told = found[1].sentence if found else "no more careful way to write it is left"
+        return Diagnosis(f"{refusal.gate.value}: {refusal.reason}", told)
 
 
 # -- what the log says ---------------------------------------------------------------------------------
 
 
 def base_recipe(brief: Brief) -> Recipe:
-    """The recipe of the base: the seed's, changed by every step that was kept, each as it was repaired."""
-    recipe = Recipe()
+    """The recipe of the base: the seed's, changed by every step that was kept, each as it was repaired and
+    at the values that its sweep found best."""
+    recipe, seeds = Recipe(), []
     for step in _steps(brief):
-        if step.decision is Decision.PROMOTED:
-            moves = moves_in(step.plan.change) if step.plan is not None else ()
-            recipe = _repaired(
-                recipe.after(*moves), [a.refusal for a in step.attempts if a.refusal is not None]
-            )
+        if step.stage is Stage.SEED:
+            seeds += step.attempts
+        if step.decision is not Decision.PROMOTED:
+            continue
+        if step.plan is None:
+            start, attempts = _first(brief), seeds
+        else:
+            start, attempts = recipe.after(*moves_in(step.plan.change)), step.attempts
+        found = _climbed(brief, start, [attempt for attempt in attempts if attempt.failed])
+        recipe = _settled(brief, found or start, step)
     return recipe
+
+
+def _settled(brief: Brief, recipe: Recipe, step: Step) -> Recipe:
+    """Constants that were open get what was measured as best; with them all others of their group, since a
+    rule might choose them otherwise beside the new value."""
+    moves = moves_in(step.plan.change) if step.plan is not None else ()
+    opened = [move for move in moves if isinstance(move, Open)]
+    if not opened:
+        return recipe
+    points = {point.candidate: point.values for point in step.sweep.points} if step.sweep else {}
+    best = points.get(str(step.candidate), {})
+    settled: list[Move] = []
+    written = _written(brief, recipe)
+    for group, part in zip(written.structure.groups, written.structure.parts, strict=True):
+        for constant in part.constants if group.name in {move.group for move in opened} else ():
+            name = short(group.name, constant.name)
+            first = next((m.values[0] for m in opened if (m.group, m.name) == (group.name, name)), None)
+            value = best.get(constant.name, constant.value if first is None else first)
+            settled.append(Set(group.name, name, value))
+    return recipe.closed().after(*settled)
 
 
 def _steps(brief: Brief) -> list[Step]:
@@ -125,23 +178,91 @@ def _steps(brief: Brief) -> list[Step]:
     return [*(step for handoff in brief.handoffs for step in handoff.tried), *brief.trajectory.steps]
 
 
-def _repaired(recipe: Recipe, refusals: Sequence[Refusal]) -> Recipe:
-    for count, refusal in enumerate(refusals):
-        recipe = recipe.after(*mended(refusal, count).moves)
+def _seeded(brief: Brief, chain: Sequence[Attempt]) -> Recipe | None:
+    """The seed's recipe after all that was refused of it, in earlier steps and in this one."""
+    earlier = [a for step in _steps(brief) if step.stage is Stage.SEED for a in step.attempts]
+    return _climbed(brief, _first(brief), [*earlier, *chain])
+
+
+def _first(brief: Brief) -> Recipe:
+    """The recipe to begin with; the plain one where nothing can be written, which says why."""
+    try:
+        return _first_of(brief.task, brief.facts.gpu.name, _library(brief))
+    except (NothingToWrite, TaskError, Unfit):
+        return Recipe()
+
+
+@lru_cache(maxsize=8)
+def _first_of(task: Task, gpu: str, library: bool) -> Recipe:
+    return first_recipe(lambda recipe: _file(task, recipe, gpu), resolve(gpu), library)
+
+
+def _climbed(brief: Brief, start: Recipe, attempts: Sequence[Attempt]) -> Recipe | None:
+    """``start`` after one mend for each refusal; ``None`` where the ladder ended."""
+    recipe = start
+    for at, attempt in enumerate(attempts):
+        if attempt.refusal is not None:
+            found = _mended(brief, recipe, attempts[: at + 1])
+            if found is None:
+                return None
+            recipe = found[0]
     return recipe
 
 
-def _after_refusals(recipe: Recipe, brief: Brief) -> Recipe | None:
-    refusals = [attempt.refusal for attempt in brief.trajectory.chain if attempt.refusal is not None]
-    repaired = _repaired(recipe, refusals)
-    return repaired if repaired != recipe else None
+def _mended(brief: Brief, recipe: Recipe, attempts: Sequence[Attempt]) -> tuple[Recipe, Mend] | None:
+    refusal = attempts[-1].refusal
+    assert refusal is not None
+    tried = {attempt.candidate for attempt in attempts}
+    return mended(recipe, refusal, tried, lambda other: _written(brief, other), _library(brief))
 
 
-def _mended_so_far(recipe: Recipe, brief: Brief) -> Recipe:
-    """A seed after failed seeds starts where the last one gave up."""
-    for step in brief.trajectory.steps:
-        recipe = _repaired(recipe, [a.refusal for a in step.attempts if a.refusal is not None])
-    return recipe
+# -- what is known of the base --------------------------------------------------------------------------
+
+
+def _base(brief: Brief, recipe: Recipe) -> Base:
+    return Base(
+        _written(brief, recipe),
+        resolve(brief.facts.gpu.name),
+        recipe.grades,
+        _kernels(brief),
+        brief.diagnosis,
+    )
+
+
+def _kernels(brief: Brief) -> tuple[KernelResources, ...]:
+    verdict = brief.base.evaluation.verdict if brief.base is not None else None
+    return verdict.performance.kernels if isinstance(verdict, Accepted) else ()
+
+
+def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Option]]:
+    """Every option that can be written, with its predicted gain.
+
+    A long program takes seconds to write, so of those that must be written whole only the first are.
+    """
+    base, library = _base(brief, recipe), _library(brief)
+    left = max(FEWEST_WRITTEN, NODES_WRITTEN // max(1, len(base.structure.graph.nodes)))
+    found: list[tuple[float, Option]] = []
+    for option in options(base, library):
+        try:
+            other = sketched(base, option, recipe.settings)
+            if other is None:
+                left -= 1
+                if left < 0:
+                    continue
+                other = _written(brief, recipe.after(*option.moves))
+        except (NothingToWrite, Unfit, TaskError):
+            continue
+        if library or not other.structure.left_to_pytorch:
+            found.append((predicted_gain(base, other, option), option))
+    return found
+
+
+def _differs(brief: Brief, recipe: Recipe, moves: Sequence[Move]) -> bool:
+    """Whether moves make another file: a pattern may have no use for an option."""
+    try:
+        return _written(brief, recipe.after(*moves)).source != _written(brief, recipe).source
+    except (NothingToWrite, TaskError, Unfit):
+        return False
 
 
 # -- writing -------------------------------------------------------------------------------------------
@@ -152,30 +273,30 @@ def _graph(task: Task) -> Graph:
     return graph_of(task)
 
 
+@lru_cache(maxsize=32)
+def _file(task: Task, recipe: Recipe, gpu: str) -> Written:
+    return kernel_file(task, _graph(task), recipe, resolve(gpu))
+
+
 def _written(brief: Brief, recipe: Recipe) -> Written:
-    gpu = find(brief.facts.gpu.name)
-    assert gpu is not None, "a run's GPU is in the table"
-    return kernel_file(brief.task, _graph(brief.task), recipe, gpu)
+    return _file(brief.task, recipe, brief.facts.gpu.name)
 
 
-def _draft(brief: Brief, recipe: Recipe) -> Draft | Unusable:
+def _library(brief: Brief) -> bool:
+    return brief.policy.library_calls is LibraryCalls.ALLOW
+
+
+def _draft(brief: Brief, recipe: Recipe | None) -> Draft | Unusable:
+    if recipe is None:
+        return Unusable("no more careful way to write it is left")
     try:
-        return Draft(_written(brief, recipe).source)
-    except (NothingToWrite, TaskError) as reason:
+        written = _written(brief, recipe)
+    except (NothingToWrite, TaskError, Unfit) as reason:
         return Unusable(str(reason))
-
-
-# -- which constants a stage is about -----------------------------------------------------------------
-
-_MAPPED = ("NUM_WARPS", "GROUP_M", "SPLIT_K", "SPLITS", "PROGRAMS")
-_TILED = ("BLOCK", "NUM_STAGES", "ROWS", "TILE")
-_CATEGORY = {Stage.MAPPING: Category.WORK_PER_PROGRAM, Stage.TILING: Category.TILE_SHAPE}
-
-
-def _concerns(constant: str, stage: Stage) -> bool:
-    if stage is Stage.MAPPING:
-        return any(constant.endswith(name) for name in _MAPPED)
-    return stage is Stage.TILING and any(name in constant for name in _TILED)
+    left = written.structure.left_to_pytorch
+    if left and not _library(brief):
+        return Unusable(f"library calls are forbidden, and no pattern covers {', '.join(left)}")
+    return Draft(written.source)
 
 
 def _offered(brief: Brief, wanted: Sequence[str]) -> str | None:

@@ -41,7 +41,8 @@ FAMILIES = {
 def run(exam: Exam) -> dict[str, Any]:
     case = exam.reference.case("provenance", golden=False)
     exam.place(case)
-    first = exam.ask(case, traced=True)
+    with exam.yielding():  # its kernels are compiled now
+        first = exam.ask(case, traced=True)
     exam.check_form(case, first["outputs"])
     normal = [answer.clone() for answer in _answers(exam, case, first)]
     second = exam.ask(case, traced=True, poison=False)
@@ -59,10 +60,10 @@ def run(exam: Exam) -> dict[str, Any]:
     library = dict(Counter(second["ops"]) | Counter(first["ops"]))
     _check_library(exam, case, library)
     own = set(first["launches"]) | set(second["launches"])
-    _check_kernels_matter(exam, case, normal, sorted(own))
-    exam.provenance = {"kernels": launches, "library_ops": library, "own_share": None}
     if exam.device.type == "cuda":
         _read_kernels(exam, case)
+    _check_kernels_matter(exam, case, normal, sorted(own))
+    exam.provenance = {"kernels": launches, "library_ops": library, "own_share": None}
     if exam.care.profile and exam.device.type == "cuda":
         share = exam.provenance["own_share"] = _own_share(exam, case, own)
         if share is not None and share < LEAST_SHARE:
@@ -134,17 +135,15 @@ def _read_kernels(exam: Exam, case: Case) -> None:
 
     The candidate could forge all of it, so it is information for whoever writes the next
     kernel and no verdict rests on it: where it fails there are no descriptions, and a warning,
-    and a new process goes on as if nothing had been asked.
+    and a new process goes on as if nothing had been asked. The instance that was called is
+    replaced by a new one when its kernels are switched off, which is next.
     """
     exam.make_room()
+    slots = [s.to_json() for s in exam.sets[0].inputs]
     try:
-        reply = exam.request(
-            "kernels",
-            KERNELS_SECONDS,
-            inputs=case.structure,
-            slots=[s.to_json() for s in exam.sets[0].inputs],
-            seed=0,
-        )
+        exam.request("watch", KERNELS_SECONDS, inputs=case.structure, slots=slots, seed=0)
+        with exam.sharing.apart():
+            reply = exam.request("kernels", KERNELS_SECONDS, keep_cache=True)
     except Fault as fault:
         exam.warnings.append(f"the kernels could not be described: {fault}"[:300])
         exam.restart()
@@ -152,7 +151,6 @@ def _read_kernels(exam: Exam, case: Case) -> None:
         exam.kernels = tuple(from_json(KernelResources, kernel) for kernel in reply["kernels"])
         if reply["unread"] > 0:
             exam.warnings.append(f"{reply['unread']} kernels more were launched than described")
-        exam.fresh()
 
 
 def _own_share(exam: Exam, case: Case, own: set[str]) -> float | None:

@@ -5,8 +5,12 @@ not by the candidate's; the candidate runs twice per round, so that an A/A compa
 the noise floor. Speedups are ratios within a round; what drifts between rounds cancels.
 
 The inputs' values change before every call of the candidate, and the output of a call that
-was chosen at random is checked. Opponents run on the oracle's private copies, which a
-candidate cannot touch.
+was chosen at random is delivered. Of every second turn, which ones nobody knows before they are
+over, it is put aside with the inputs it belongs to and checked when the measuring is done
+(:func:`settle`). Opponents run on the oracle's private copies, which a candidate cannot touch.
+
+Only the rounds need a GPU that nobody else uses: questions are drawn, opponents compiled and
+everybody warmed up before (:func:`prepare`).
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import Any
 from egg.core.errors import MachineError
 from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
-from egg.evaluator import freshen
+from egg.evaluator import aside, freshen
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.opponents import DEFAULT
 from egg.evaluator.reference import FORWARD_SEED, Case
@@ -28,13 +32,12 @@ from egg.evaluator.statistics import interval, noise_floor, speedup
 MAX_REPEATS, MIN_REPEATS = 40, 3
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    cases = [exam.reference.question(f"timed set {i + 1}") for i in range(len(exam.sets))]
-    for index, case in enumerate(cases):
-        exam.place(case, index)
-    sets = [case.inputs for case in cases]
+def prepare(exam: Exam) -> dict[str, Any]:
+    """Draw the questions, compile the opponents, and let everybody run once or twice."""
+    exam.timed = cases = placed_questions(exam)
     assert exam.opponents is not None
-    opponents = exam.opponents.get(_contestants(exam), sets[0])
+    with exam.yielding():
+        opponents = exam.opponents.get(_contestants(exam), cases[0].inputs)
     if "eager" in exam.opponents.failed:
         raise MachineError(
             f"the reference cannot be timed: {exam.opponents.failed['eager']}",
@@ -42,11 +45,21 @@ def run(exam: Exam) -> dict[str, Any]:
         )
     for name, reason in exam.opponents.failed.items():
         exam.warnings.append(f"no baseline '{name}': {reason}")
+    _time_candidate(exam, cases, MIN_REPEATS)
+    return {"opponents": [opponent.name for opponent in opponents], "input_sets": len(cases)}
 
+
+def run(exam: Exam) -> dict[str, Any]:
+    """The rounds. Nobody else must use the GPU meanwhile."""
+    if not exam.timed:
+        prepare(exam)
+    cases = exam.timed
+    sets = [case.inputs for case in cases]
+    assert exam.opponents is not None
+    opponents = exam.opponents.get(_contestants(exam), sets[0])
     probe = median(opponents[0].time(sets, 5, exam.device))
     repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(exam.care.round_milliseconds / max(probe, 1e-3))))
-    for _ in range(2):
-        _time_candidate(exam, cases, MIN_REPEATS)
+    _time_candidate(exam, cases, MIN_REPEATS)
 
     times: dict[str, list[float]] = {name: [] for name in ("A", "A'", *(o.name for o in opponents))}
     order = list(times)
@@ -76,6 +89,19 @@ def run(exam: Exam) -> dict[str, Any]:
     }
 
 
+def settle(exam: Exam) -> dict[str, Any]:
+    """Check the answers that were put aside, of this gate and of the clock's."""
+    return aside.settle(exam)
+
+
+def placed_questions(exam: Exam) -> list[Case]:
+    """One for every set of inputs, laid there; what is timed moves their values and keeps up with it."""
+    cases = [exam.reference.question(f"timed set {i + 1}") for i in range(len(exam.sets))]
+    for index, case in enumerate(cases):
+        exam.place(case, index)
+    return cases
+
+
 def _contestants(exam: Exam) -> tuple[str, ...]:
     names = exam.care.opponents
     if exam.policy.precision is Precision.MATCH:
@@ -84,7 +110,7 @@ def _contestants(exam: Exam) -> tuple[str, ...]:
 
 
 def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
-    """One turn of the candidate on inputs that change with every call; half the turns are checked."""
+    """One turn of the candidate on inputs that change with every call; half the turns will be checked."""
     generator = random.Random(secrets.randbits(64))
     moves = [freshen.draw(cases[call % len(cases)].tensors, generator) for call in range(repeats)]
     chosen = generator.randrange(repeats)
@@ -98,6 +124,7 @@ def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
         outputs=exam.output_slots(chosen % len(cases)),
         seed=FORWARD_SEED,
         reseed=exam.reference.stochastic,
+        keep_cache=exam.roomy(),
     )
     _follow(exam, cases, moves, chosen if generator.random() < 0.5 else None)
     milliseconds = [float(t) for t in reply["milliseconds"]]
@@ -107,9 +134,9 @@ def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
 
 
 def _follow(exam: Exam, cases: list[Case], moves: list[Any], checked: int | None) -> None:
-    """Make the same moves on the private copies; answer the call that is to be checked, and check it."""
+    """Make the same moves on the private copies; put the call that is to be checked aside."""
     for call, change in enumerate(moves):
         index = call % len(cases)
         freshen.apply(cases[index].tensors, change)
         if call == checked:
-            exam.check(exam.reference.answer("a timed call", cases[index].inputs), None, index)
+            aside.put(exam, cases[index], index, "a timed call")

@@ -1,16 +1,20 @@
-"""One compiled kernel and one launch of it, described: resources, instructions and work."""
+"""Compiled kernels and a launch of each, described: resources, instructions and work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from egg.core.resources import KernelResources
 from egg.evaluator.offline.machinecode import code_hash
-from egg.evaluator.offline.resources import Usage, read_usage
+from egg.evaluator.offline.resources import Usage, reading
 from egg.evaluator.work.arguments import Argument
 from egg.evaluator.work.count import count_work
+
+AT_ONCE = 8
+"""Kernels whose disassemblers run at the same time."""
 
 
 def describe_kernel(
@@ -26,10 +30,37 @@ def describe_kernel(
 
     ``arguments`` are the forms of what it was launched with
     (:func:`egg.evaluator.work.arguments.argument_forms`); ``timeout_s`` bounds the wait for
-    each of the two disassemblers.
+    each of the two disassemblers, which run while the work is counted.
     """
-    described = resources_of(kernel, read_usage(kernel, timeout_s), name=name, grid=grid, launches=launches)
-    return replace(described, work=count_work(ttir_of(kernel), arguments, grid))
+    with reading(kernel, timeout_s) as usage:
+        work = count_work(ttir_of(kernel), arguments, grid)
+        described = resources_of(kernel, usage(), name=name, grid=grid, launches=launches)
+    return replace(described, work=work)
+
+
+class Launched(Protocol):
+    """A kernel, and how it was launched."""
+
+    name: str
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Argument]
+    launches: int
+
+
+def describe_kernels(launched: Sequence[Launched], timeout_s: float = 15) -> list[KernelResources]:
+    """The same of several, whose disassemblers run at the same time."""
+    rows = []
+    for some in (launched[start : start + AT_ONCE] for start in range(0, len(launched), AT_ONCE)):
+        with contextlib.ExitStack() as stack:
+            usages = [stack.enter_context(reading(one.kernel, timeout_s)) for one in some]
+            works = [count_work(ttir_of(one.kernel), one.arguments, one.grid) for one in some]
+            for one, usage, work in zip(some, usages, works, strict=True):
+                resources = resources_of(
+                    one.kernel, usage(), name=one.name, grid=one.grid, launches=one.launches
+                )
+                rows.append(replace(resources, work=work))
+    return rows
 
 
 def resources_of(

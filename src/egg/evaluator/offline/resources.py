@@ -6,10 +6,11 @@ For NVIDIA the binary itself is asked, with the disassemblers that Triton's whee
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,17 +68,30 @@ def read_usage(kernel: Any, timeout_s: float, *, instructions: bool = True) -> U
     Without ``instructions`` an NVIDIA binary is not disassembled, which takes as long as compiling it
     did: registers and spills are read, the rest is left at nothing.
     """
-    if "cubin" in kernel.asm:
-        return _read_cubin(kernel.asm["cubin"], timeout_s, instructions)
-    return _read_amdgcn(kernel.asm["amdgcn"])
+    with reading(kernel, timeout_s, instructions=instructions) as usage:
+        return usage()
 
 
-def _read_cubin(cubin: bytes, timeout_s: float, instructions: bool) -> Usage:
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
+@contextlib.contextmanager
+def reading(kernel: Any, timeout_s: float, *, instructions: bool = True) -> Iterator[Callable[[], Usage]]:
+    """Begin to read what ``kernel`` will use, and give what waits for the answer.
+
+    The disassemblers are processes of their own: several kernels are read at the same time.
+    """
+    if "cubin" not in kernel.asm:
+        yield lambda: _read_amdgcn(kernel.asm["amdgcn"])
+        return
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".cubin"))
+        file.write(kernel.asm["cubin"])
         file.flush()
-        usage = _USAGE.search(_run_tool("cuobjdump", "--dump-resource-usage", file.name, timeout_s))
-        text = _run_tool("nvdisasm", "-c", file.name, timeout_s) if instructions else ""
+        said = stack.enter_context(_tool("cuobjdump", "--dump-resource-usage", file.name, timeout_s))
+        code = stack.enter_context(_tool("nvdisasm", "-c", file.name, timeout_s)) if instructions else None
+        yield lambda: _cubin_usage(said(), code and code())
+
+
+def _cubin_usage(said: str, code: str | None) -> Usage:
+    usage, text, instructions = _USAGE.search(said), code or "", code is not None
     opcodes = _OPCODE.findall(text)
     if usage is None or (instructions and not opcodes):
         raise MachineError("the bundled disassembler said nothing of a kernel", "is Triton's wheel complete?")
@@ -193,16 +207,35 @@ def _amd_bits(width: str) -> int:
     return next((bits for name, bits in _AMD_BITS.items() if width.startswith(name)), 32)
 
 
-def _run_tool(name: str, flag: str, path: str, timeout_s: float) -> str:
+@contextlib.contextmanager
+def _tool(name: str, flag: str, path: str, timeout_s: float) -> Iterator[Callable[[], str]]:
+    """Start one of the bundled tools; what is given waits for its end and returns what it said.
+
+    It writes to a file: a pipe would make it wait until somebody reads.
+    """
     tool = Path(triton.backends.__file__).parent / "nvidia" / "bin" / name
-    try:
-        done = subprocess.run(
-            [tool, flag, path], capture_output=True, text=True, timeout=timeout_s, check=True
-        )
-    except FileNotFoundError:
-        raise MachineError(
-            f"{name} is not where Triton's wheel puts it: {tool}", "reinstall triton"
-        ) from None
-    except subprocess.CalledProcessError as error:
-        raise MachineError(f"{name} failed: {error.stderr.strip()[:300]}", "reinstall triton") from error
-    return done.stdout
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaints:
+        try:
+            process = subprocess.Popen(
+                [tool, flag, path], stdin=subprocess.DEVNULL, stdout=out, stderr=complaints
+            )
+        except FileNotFoundError:
+            raise MachineError(
+                f"{name} is not where Triton's wheel puts it: {tool}", "reinstall triton"
+            ) from None
+
+        def said() -> str:
+            code = process.wait(timeout_s)
+            out.seek(0)
+            complaints.seek(0)
+            if code:
+                why = complaints.read().decode(errors="replace").strip()[:300]
+                raise MachineError(f"{name} failed: {why}", "reinstall triton")
+            return out.read().decode(errors="replace")
+
+        try:
+            yield said
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()

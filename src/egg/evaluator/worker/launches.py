@@ -114,19 +114,9 @@ def _remember(watched: list[Watched], one: Watched) -> None:
 
 def described_launches(watched: list[Watched], timeout_s: float = 15) -> dict[str, Any]:
     """As JSON: what can be said of each kernel without running it again, and how many were left out."""
-    from egg.evaluator.offline.describe import describe_kernel
+    from egg.evaluator.offline.describe import describe_kernels
 
-    rows = [
-        describe_kernel(
-            w.kernel,
-            name=w.name,
-            grid=w.grid,
-            arguments=w.arguments,
-            launches=w.launches,
-            timeout_s=timeout_s,
-        )
-        for w in watched[:MOST_DESCRIBED]
-    ]
+    rows = describe_kernels(watched[:MOST_DESCRIBED], timeout_s)
     return {"kernels": [to_json(row) for row in rows], "unread": max(0, len(watched) - MOST_DESCRIBED)}
 
 

@@ -4,7 +4,8 @@
 ``attach`` opens the oracle's memory; ``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``forward``, ``recheck``, ``calls``
 and ``time`` run it; ``fresh`` starts over with a new instance; ``capture`` compiles it for a
-GPU that is not there; ``kernels`` describes what it launches; ``profile`` asks PyTorch's profiler.
+GPU that is not there; ``watch`` notes what it launches and ``kernels`` describes that; ``profile``
+asks PyTorch's profiler.
 ``pattern`` and ``compile_pattern`` try a file that holds a whole pattern, program and kernels, instead.
 """
 
@@ -31,7 +32,13 @@ from egg.evaluator.ops import Recorder
 from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
 from egg.evaluator.worker import faults, pretend, stopwatch
 from egg.evaluator.worker.inputs import Inputs
-from egg.evaluator.worker.launches import InterpretedLaunches, JitLaunches, Launches, described_launches
+from egg.evaluator.worker.launches import (
+    InterpretedLaunches,
+    JitLaunches,
+    Launches,
+    Watched,
+    described_launches,
+)
 from egg.evaluator.worker.threads import ThreadWatch
 
 
@@ -49,15 +56,20 @@ class Session:
         self._kept: list[tuple[str, Any]] = []
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
+        self._watched: list[Watched] = []
 
     def serve(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Obey one command; what the candidate raises is answered as a fault."""
-        arguments = {k: v for k, v in request.items() if k not in ("id", "command")}
+        """Obey one command; what the candidate raises is answered as a fault.
+
+        With ``keep_cache`` what PyTorch cached stays where it is: the next turn under the clock shall
+        not begin with allocations.
+        """
+        arguments = {k: v for k, v in request.items() if k not in ("id", "command", "keep_cache")}
         if fds:
             arguments["fds"] = fds
         try:
             reply = getattr(self, f"on_{request['command']}")(**arguments) or {}
-            if self._arena is not None:
+            if self._arena is not None and not request.get("keep_cache"):
                 memory.give_back_cache(self._device)
             return reply
         except BaseException as error:
@@ -246,14 +258,14 @@ class Session:
 
         return before
 
-    def on_kernels(self, inputs: str, slots: list[Any], seed: int) -> dict[str, Any]:
-        """Resources and work of every kernel that one warm call launches.
+    def on_watch(self, inputs: str, slots: list[Any], seed: int) -> None:
+        """Note every kernel that one warm call launches.
 
         A call that replays a CUDA graph launches none itself: then a new instance is watched.
         """
         launches = self._launches
         if not isinstance(launches, JitLaunches):
-            return {"kernels": [], "unread": 0}
+            return
         with launches.watching() as watched:
             for attempt in range(2):
                 if attempt:
@@ -263,6 +275,11 @@ class Session:
                 self._synchronize()
                 if watched:
                     break
+        self._watched = watched
+
+    def on_kernels(self) -> dict[str, Any]:
+        """Resources and work of every kernel that was noted; the GPU is not needed for it."""
+        watched, self._watched = self._watched, []
         return described_launches(watched)
 
     def on_profile(self, inputs: str, slots: list[Any], seed: int) -> dict[str, Any]:

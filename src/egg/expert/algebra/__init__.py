@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from egg.expert.algebra import attention, pointwise, reductions, views
+from egg.expert.algebra import attention, convolutions, pointwise, reductions, views
 from egg.expert.algebra.rewrite import Rewrite, Rule
 
-RULES: tuple[Rule, ...] = (*views.RULES, *pointwise.RULES, *reductions.RULES, *attention.RULES)
+RULES: tuple[Rule, ...] = (
+    *views.RULES,
+    *pointwise.RULES,
+    *reductions.RULES,
+    *attention.RULES,
+    *convolutions.RULES,
+)
 
 __all__ = ["RULES", "Rewrite", "Rule"]

@@ -116,8 +116,48 @@ def summed_product(graph: Graph, node: Node) -> Rewrite | None:
     return draft.done()
 
 
+def row_after(graph: Graph, node: Node) -> Rewrite | None:
+    """``(a @ b - c).mean(-1)`` is ``(a @ b).mean(-1) - c.mean(-1)``, where ``c`` is one row for all of them.
+
+    So that what is summed is the product itself.
+    """
+    added = (
+        made_by(graph, node.inputs[0], "pointwise")
+        if node.op == "reduce" and node["fn"] in ("sum", "mean")
+        else None
+    )
+    if added is None or added["fn"] not in ("add", "sub") or len(added.inputs) != 2:
+        return None
+    plain = all(number in (None, 1) for number in added.get("scalars") or ())
+    if not plain or not only_reader(graph, added.output):
+        return None
+    made, result = graph.result(added), graph.result(node)
+    if node["dims"] != (made.rank - 1,) or not made.dtype == result.dtype == "float32":
+        return None
+    for place, name in enumerate(added.inputs):
+        row = graph.value(str(added.inputs[1 - place]))
+        product = graph.value(str(name))
+        alike = product.shape == made.shape and product.dtype == row.dtype == made.dtype
+        one = _row_like(row, made.shape[-1]) and all(size == ONE for size in row.shape[:-1])
+        if not (alike and one and row.rank <= made.rank and made_by(graph, product.name, "matmul")):
+            continue
+        fn, draft = node["fn"], Draft(graph, node)
+        told = {"fn": fn, "keepdim": True}
+        total = draft.add(
+            "reduce", [product.name], (*made.shape[:-1], ONE), str(fn), dims=(made.rank - 1,), **told
+        )
+        shape = (*row.shape[:-1], ONE)
+        part = draft.add("reduce", [row.name], shape, f"row_{fn}", dims=(row.rank - 1,), **told)
+        inputs = [total, part] if place == 0 else [part, total]
+        both = draft.add("pointwise", inputs, (*made.shape[:-1], ONE), str(added["fn"]), **added.attributes)
+        if result.shape != (*made.shape[:-1], ONE):
+            draft.add("view", [both], result.shape, "reshape", how="reshape")
+        return draft.done()
+    return None
+
+
 def _row_like(bias: Value, columns: Size) -> bool:
     return bias.rank >= 1 and bias.shape[-1] == columns
 
 
-RULES: tuple[Rule, ...] = (of_one, fewer_dims, merged, number_after, summed_product)
+RULES: tuple[Rule, ...] = (of_one, fewer_dims, merged, number_after, row_after, summed_product)

@@ -16,6 +16,8 @@ INFIX = {
     "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
     "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
 }  # fmt: skip
+BITS = {"of_e4m3": "float8_e4m3fn", "of_e5m2": "float8_e5m2"}
+"""Bytes that are taken for numbers of 8 bits, in a result of any floating dtype."""
 FUNCTIONAL = frozenset(
     [
         "relu6",
@@ -46,6 +48,9 @@ def scalar_call(fn: str, operands: Texts, tensors: Sequence[bool], result: str) 
     rule = _RULES.get(fn)
     if rule is not None:
         return rule(operands)
+    if fn in BITS:
+        text = f"{operands[0]}.view(torch.{BITS[fn]})"
+        return text if result == BITS[fn] else f"{text}.to(torch.{result})"
     if fn == "cast":
         return f"{_tight(operands[0])}.to(torch.{result})"
     if fn in ("maximum", "minimum") and not all(tensors):

@@ -1,0 +1,1 @@
+"""What a structure should cost, which others are worth a try, and what is changed after a refusal."""

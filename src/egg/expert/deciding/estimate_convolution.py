@@ -1,0 +1,200 @@
+"""Seconds of one convolution on the GPU: as one of our kernels, and as the library's call.
+
+A kernel of ours is tiles, each a walk over channels and taps. Where there are tiles for every multiprocessor
+several times over, the rate of the tensor cores decides, which narrow tiles and short walks do not reach.
+Where there are few, nothing hides a walk's latency: a network's last layers, with hundreds of channels and a
+few dozen positions, take hundreds of steps one after another on a tenth of the GPU.
+
+The library's convolutions turn the operands of most shapes into another order and the result back, which is
+two more passes over memory; few channels and strided transposition make them slow, a single tap does not.
+
+All numbers are fitted to an H200: ours to measured programs, the library's to PyTorch's times for single
+convolutions and small networks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod, sqrt
+
+from egg.expert.graph import Graph, Node
+from egg.expert.parts import Group, Part, Unfit
+from egg.expert.patterns.convolution.form import Form
+from egg.expert.patterns.convolution.grade import reference_grade
+from egg.expert.patterns.convolution.tiles import exactness_is_free, power
+from egg.hardware.gpus import Gpu
+
+# -- ours ----------------------------------------------------------------------------------------------
+
+PACKED_RATE, FULL_WIDTH = 620e12, 128
+"""Operations per second of tiles with that many output channels."""
+PACKED_STEP, PACKED_OVERLAPPED = 0.55e-6, 0.25e-6
+"""Seconds of a step of a lone tile, and where others run beside it."""
+TILE = 0.6e-6
+"""Seconds to begin and to end a tile."""
+GATHERED_STEP, ROWS_STEP = 3.2e-6, 1.7e-6
+"""The same for operands that are gathered where they lie, and for one tap."""
+GATHERED_RATE, ROWS_RATE = 40e12, 250e12
+PACKING = 2.0
+"""How often packing reads its operand: once for the largest magnitude, once to write it."""
+LEAST_PASS = 4.5e-6
+WINDOW, WINDOW_INPUT, WINDOW_PHASE = 40e-12, 1e-12, 20e-12
+"""Seconds for each output position, for each input of it, and for each further phase, where all inputs of a
+position fit one tile."""
+TAPS = 4e12
+"""Multiplications per second of a stencil."""
+PHASED = 1.5
+"""Times longer where phases of a transposed convolution interleave their stores."""
+SHALLOW, SHALLOWEST = 1.8, 16
+"""Times longer with fewer input channels than that, whose taps are gathered one by one."""
+RESIDENT, MOST_RESIDENT = 2, 8
+"""Tiles that a multiprocessor has at the same time, large ones and small ones."""
+
+# -- the library ---------------------------------------------------------------------------------------
+
+TURNED = 3.5e12
+"""Bytes per second of the passes that change the order in memory."""
+LIBRARY_RATE, FULL_CHANNELS = 270e12, 64
+FEW_CHANNELS_3D, FEW_RATE_3D = 4, 18e12
+"""Three dimensions with few channels run on the ordinary units."""
+TRANSPOSED_3D = 90e12, 30e12
+"""With at least :data:`FULL_CHANNELS` on both sides, and with fewer."""
+STRIDED = {1: 0.85e12, 2: 1.2e12, 3: 0.68e12}
+"""Bytes per second of transposed convolutions with a stride, by dimensions."""
+STRIDED_FEW, STRIDED_EXACT, STRIDED_GROUPS = 0.27e12, 7e12, 0.06e12
+"""The same with few channels; operations per second where it takes fp32; bytes with groups."""
+STENCIL = 0.86e12
+"""Bytes per second of depthwise convolutions."""
+GROUPED = 4.0
+"""Times slower with groups."""
+LIBRARY_FP32 = 40e12
+LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
+"""Seconds of the smallest one with what it converts, and for every 32 channels and taps of a lone tile."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU, and how it compares with an H200."""
+
+    gpu: Gpu
+    memory: float
+    """Bytes per second that passes over large tensors get."""
+    bandwidth: float
+    """Times an H200's."""
+    products: float
+    """The same for tensor cores."""
+
+    @property
+    def sms(self) -> int:
+        return self.gpu.sms
+
+
+def own_seconds(
+    graph: Graph, group: Group, part: Part, grade: str | None, machine: Machine, moved: float
+) -> float:
+    """Packing and the kernel; ``grade`` where one was asked for, ``moved``: bytes read and written."""
+    form = _form(graph, group)
+    constants = {c.name.removeprefix(f"{group.name.upper()}_"): c.value for c in part.constants}
+    packed = any("pack" in name for name in part.kernels)
+    exact = _exact(form, grade, "BLOCK_K" not in constants, machine.gpu)
+    work = 3.0 if exact else 1.0
+    memory = moved / machine.memory
+    if "BLOCK_P" not in constants:
+        taps = float(form.result.elements.value) * form.taps
+        return max(memory, taps / (TAPS * machine.products))
+    rows = int(constants["BLOCK_P"])
+    columns = int(constants.get("BLOCK_O", power(form.outputs.value, 16, 256)))
+    blocks = ceil(form.outputs.value / columns) * form.groups.value
+    deep = form.inputs.value * form.most_taps
+    if "BLOCK_K" not in constants:
+        each = WINDOW + WINDOW_INPUT * power(form.inputs.value * form.most_taps, 16, 1024)
+        each += WINDOW_PHASE * (form.phases - 1)
+        wide = max(1.0, form.outputs.value / FULL_CHANNELS)
+        return max(memory, form.positions * each * wide / machine.products) + LEAST_PASS
+    tiles = ceil(form.positions / rows) * blocks * form.phases
+    waves = tiles / machine.sms
+    depth = int(constants["BLOCK_K"])
+    steps = ceil(deep / depth)
+    flops = 2.0 * rows * columns * depth * work
+    if packed:
+        rate = PACKED_RATE * min(1.0, columns / FULL_WIDTH) ** 0.8 * machine.products
+        least = PACKED_STEP if waves < 1 else PACKED_OVERLAPPED
+        each = steps * max(least, flops * machine.sms / rate) + TILE
+        kernel = each * (ceil(waves) if waves < RESIDENT else waves)
+        written = 0.5 * (2.0 if exact else 1.0)
+        passes = max(form.x.bytes * (PACKING + written) / machine.memory, 2 * LEAST_PASS)
+        slower = PHASED if form.phased else SHALLOW if form.inputs.value < SHALLOWEST else 1.0
+        return passes + max(memory, kernel * slower)
+    step, rate = (ROWS_STEP, ROWS_RATE) if form.pointwise else (GATHERED_STEP, GATHERED_RATE)
+    beside = max(RESIDENT, min(MOST_RESIDENT, 2 * FULL_WIDTH * FULL_WIDTH // (rows * columns)))
+    latency = steps * step * ceil(waves / beside)
+    return max(memory, latency, tiles * steps * flops / (rate * machine.products))
+
+
+def _form(graph: Graph, group: Group) -> Form:
+    """Of the convolution with what follows it, or by itself where that is written in some other way."""
+    try:
+        return Form.of(graph, group)
+    except Unfit:
+        nodes = tuple(node for node in group.nodes if node.op == "conv")
+        return Form.of(graph, Group(group.name, nodes, group.pattern))
+
+
+def _exact(form: Form, grade: str | None, windowed: bool, gpu: Gpu) -> bool:
+    """Whether fp32's accuracy is kept: as asked, as the reference, or where it costs nothing."""
+    if form.x.dtype != "float32":
+        return False
+    if grade is not None:
+        return grade != "tf32"
+    return windowed or reference_grade(form) == "fp32" or exactness_is_free(form, gpu)
+
+
+def library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine, moved: float) -> float:
+    """One call of PyTorch's."""
+    x, weight = graph.operands(node)[:2]
+    assert x is not None
+    assert weight is not None
+    made = graph.value(node.outputs[0])
+    groups, transposed = number(node["groups"]), bool(node["transposed"])
+    channels = x.shape[1].value // max(1, groups)
+    outputs = made.shape[1].value // max(1, groups)
+    dimensions = min(max(len(x.shape) - 2, 1), 3)
+    taps = prod(size.value for size in weight.shape[2:])
+    flops = 2.0 * (x if transposed else made).elements.value * weight.elements.value
+    flops /= max(1, weight.shape[0].value)
+    floor = max(
+        moved / machine.memory, LIBRARY_LEAST + LIBRARY_STEP * ceil(channels * taps / 32) / max(1, groups)
+    )
+    if groups > 1 and channels == 1:
+        return max(floor, moved / (STENCIL * machine.bandwidth))
+    if transposed and prod(number(step) for step in node["stride"]) > 1:
+        return max(floor, _strided(dimensions, taps, groups, channels, flops, moved, machine))
+    if taps == 1 and groups == 1:
+        return max(floor, flops / (LIBRARY_RATE * machine.products))
+    rate = LIBRARY_RATE * sqrt(min(1.0, channels / FULL_CHANNELS) * min(1.0, outputs / FULL_CHANNELS))
+    if dimensions == 3 and transposed:
+        rate = TRANSPOSED_3D[0 if min(channels, outputs) >= FULL_CHANNELS else 1]
+    elif dimensions == 3 and channels <= FEW_CHANNELS_3D:
+        rate = FEW_RATE_3D * sqrt(min(1.0, outputs / FULL_CHANNELS))
+    if x.dtype in ("float16", "bfloat16"):
+        rate *= 1.8
+    elif grade is not None and grade != "tf32":
+        rate = min(rate, LIBRARY_FP32)
+    rate /= GROUPED if groups > 1 else 1.0
+    turned = 2.0 * (x.bytes + made.bytes) / (TURNED * machine.bandwidth)
+    return max(floor, flops / (rate * machine.products) + turned)
+
+
+def _strided(
+    dimensions: int, taps: int, groups: int, channels: int, flops: float, moved: float, machine: Machine
+) -> float:
+    if taps > FULL_CHANNELS:
+        return flops / (STRIDED_EXACT * machine.products)
+    if groups > 1:
+        return moved / (STRIDED_GROUPS * machine.bandwidth)
+    few = dimensions == 3 and channels < 16
+    return moved / ((STRIDED_FEW if few else STRIDED[dimensions]) * machine.bandwidth)
+
+
+def number(value: object) -> int:
+    return int(getattr(value, "value", value))  # type: ignore[call-overload]

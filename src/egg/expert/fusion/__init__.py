@@ -1,0 +1,1 @@
+"""Which operators share a kernel, and which kernels share their text."""

@@ -1,0 +1,341 @@
+"""From a graph to groups: what is fused with what, and which pattern writes it.
+
+The rule of an expert, applied greedily: products and convolutions are where the time goes, so each is an
+anchor and takes along whatever can ride on its result for free; what is left is memory traffic, so as much
+of it as possible shares one pass. Whether something can ride along is not guessed here: the pattern is
+asked to write the larger group, and what it cannot write it says (:class:`~egg.expert.parts.Unfit`).
+
+Groups never wait for each other in a circle: a group takes a node only if nothing on a path between the
+two lies outside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from egg.expert.fusion.growing import continued
+from egg.expert.fusion.line import Line
+from egg.expert.fusion.local import local, own_names, signature
+from egg.expert.fusion.sharing import group_name, written
+from egg.expert.graph import Graph, Node, Origin
+from egg.expert.parts import Group, Part, Terms, Unfit
+from egg.expert.sizes import ONE
+from egg.expert.writing.heading import kind_of
+
+Writer = Callable[[Graph, Group, Terms], Part]
+
+ANCHORS: Mapping[str, tuple[str, ...]] = {
+    "matmul": ("product", "library"),
+    "conv": ("convolution", "library"),
+    "attention": ("attention", "library"),
+    "recurrent": ("recurrent", "library"),
+}
+"""Nodes that a group grows around, and the patterns that may write them, best first."""
+LOOPED = frozenset(
+    {"pointwise", "where", "view", "cat", "pad", "constant", "triangle", "reduce", "softmax", "norm", "pool",
+     "gather", "scan", "update"}
+)  # fmt: skip
+"""What passes over memory: any of them may share a loop."""
+FREE = frozenset({"view", "constant"})
+"""What costs nothing by itself: no group is made for it alone unless somebody needs it in memory."""
+ACTING = frozenset({"update", "random"})
+"""What is done even if nobody reads its result."""
+LARGEST_STEP = 12
+"""Nodes that are looked at for where a diamond closes."""
+MOST_COUNTERS = 24
+"""Numbers that one launch counts up, at most."""
+MOST_PIECES = 16
+"""Tensors that a group joins, at most: no pattern writes more, so none is asked."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A program as groups in an order that can be executed, each written."""
+
+    graph: Graph
+    groups: tuple[Group, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def kernels(self) -> int:
+        return len({name for part in self.parts for name in part.kernels})
+
+    @property
+    def left_to_pytorch(self) -> tuple[str, ...]:
+        """Operators that no kernel of ours computes."""
+        left = (node for group in self.groups if group.pattern == "library" for node in group.nodes)
+        return tuple(dict.fromkeys(kind_of(node) for node in left if node.op not in (*FREE, "update")))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is decided from outside: patterns to leave out, and settings per group name."""
+
+    without: frozenset[str] = frozenset()
+    """Patterns that are not to be used: ``convolution`` leaves convolutions to the library."""
+    alone: frozenset[str] = frozenset()
+    """Patterns whose groups take nothing along: for when a fused tail costs more than it saves."""
+    settings: Mapping[str, Mapping[str, int | str | bool]] = field(default_factory=dict)
+    """By group name."""
+    left: frozenset[tuple[str, str]] = frozenset()
+    """Pattern and value: the operator that makes the value is not to be written by the pattern."""
+    apart: frozenset[tuple[str, str]] = frozenset()
+    """Pattern and value: what makes the value takes nothing along, and joins nothing before it."""
+
+
+def structured(
+    graph: Graph, terms: Terms, writers: Mapping[str, Writer], choices: Choices | None = None
+) -> Structure:
+    """Partition ``graph`` and write every group."""
+    return _Partition(continued(_live(graph)), terms, writers, choices or Choices()).whole()
+
+
+def _live(graph: Graph) -> Graph:
+    """Without nodes that nothing depends on: no result, no buffer that is written, no random number drawn."""
+    needed = set(graph.results)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.op in ACTING or not node.outputs or not needed.isdisjoint(node.outputs):
+            kept.append(node)
+            needed.update(name for name in node.inputs if name is not None)
+    return graph if len(kept) == len(graph.nodes) else graph.rebuilt(tuple(reversed(kept)))
+
+
+def _made(node: Node) -> str:
+    """By what choices mean an operator: the first value that it makes."""
+    return node.outputs[0] if node.outputs else ""
+
+
+def _would_repeat(group: Sequence[Node], node: Node) -> bool:
+    """Windows that overlap would choose for each of their elements which of the joined tensors it is in."""
+    return node.op == "pool" and any(len(member.inputs) > 2 for member in group if member.op == "cat")
+
+
+class _Partition:
+    """The state of one partition: which group each node is in, so far."""
+
+    def __init__(self, graph: Graph, terms: Terms, writers: Mapping[str, Writer], choices: Choices) -> None:
+        self._graph = graph
+        self._terms = terms
+        self._writers = {name: writer for name, writer in writers.items() if name not in choices.without}
+        self._choices = choices
+        self._order = {id(node): at for at, node in enumerate(graph.nodes)}
+        self._line = Line(graph)
+        self._home: dict[int, list[Node]] = {}
+        """The group of each node that has one; groups are lists that grow."""
+        self._pattern: dict[int, str] = {}
+        """By the identity of a group's list."""
+        self._answers: dict[Any, bool] = {}
+        """What patterns said about groups like one."""
+
+    def whole(self) -> Structure:
+        for node in self._graph.nodes:
+            if node.op in ANCHORS:
+                self._grow_anchor(node)
+        for node in self._graph.nodes:
+            if id(node) not in self._home and node.op in LOOPED:
+                self._join_loop(node)
+        self._join_counters()
+        for node in self._graph.nodes:
+            if id(node) not in self._home:
+                self._settle([node], "library")
+        return self._finished()
+
+    # -- anchors -----------------------------------------------------------------------------------
+
+    def _grow_anchor(self, node: Node) -> None:
+        """The anchor alone first; then what comes before it and what follows, as far as it can be written."""
+        patterns = (p for p in ANCHORS[node.op] if (p, _made(node)) not in self._choices.left)
+        pattern = next(p for p in patterns if p == "library" or self._writes([node], p))
+        group = self._settle([node], pattern)
+        alone = pattern in self._choices.alone or (pattern, _made(node)) in self._choices.apart
+        if pattern == "library" or alone:
+            return
+        self._take_producers(group, node, pattern)
+        self._take_followers(group, node, pattern)
+
+    def _take_producers(self, group: list[Node], node: Node, pattern: str) -> None:
+        """Producers that only this group reads, nearest first."""
+        waiting = [name for name in node.inputs if name is not None]
+        while waiting:
+            producer = self._graph.producer(waiting.pop())
+            if producer is None or producer.op not in LOOPED or id(producer) in self._home:
+                continue
+            if not self._only_read_by(producer, group) or not self._writes([*group, producer], pattern):
+                continue
+            self._add(group, producer)
+            waiting += [name for name in producer.inputs if name is not None]
+
+    def _take_followers(self, group: list[Node], last: Node, pattern: str) -> None:
+        """Step by step, as long as all that a step reads besides is there before.
+
+        A norm behind a convolution waits for what follows it: it may fit only together with that.
+        """
+        waiting: list[Node] = []
+        while len(last.outputs) == 1 and (step := self._next_step(last)):
+            held = [*group, *waiting]
+            side = [node for reader in step for node in self._side_producers(reader, [*held, *step])]
+            side = list({id(node): node for node in side}.values())
+            grown = [*held, *side, *step]
+            if self._line.circular(grown):
+                return
+            if self._writes(grown, pattern):
+                self._add(group, *waiting, *side, *step)
+                waiting = []
+            elif pattern == "convolution" and any(node.op == "norm" for node in (*waiting, *step)):
+                waiting += [*side, *step]
+            else:
+                return
+            if len(waiting) > LARGEST_STEP:
+                return
+            last = step[-1]
+
+    def _next_step(self, last: Node) -> list[Node]:
+        """The fewest nodes behind ``last`` with one value going out: its only reader, or a diamond such as
+        ``x * sigmoid(x)`` up to where it closes. Empty where there are none."""
+        taken: list[Node] = []
+        while True:
+            inside = {id(node) for node in taken}
+            made = [last.output, *(node.output for node in taken)]
+            leaving = [
+                name
+                for name in made
+                if name in self._graph.results
+                or any(id(r) not in inside for r in self._graph.consumers[name])
+            ]
+            if taken and leaving == [taken[-1].output]:
+                return taken
+            if (
+                not leaving
+                or any(name in self._graph.results for name in leaving)
+                or len(taken) >= LARGEST_STEP
+            ):
+                return []
+            readers = (r for name in leaving for r in self._graph.consumers[name] if id(r) not in inside)
+            reader = min(readers, key=lambda node: self._order[id(node)])
+            if reader.op not in LOOPED or id(reader) in self._home or len(reader.outputs) != 1:
+                return []
+            if reader.op == "cat" and len(reader.inputs) > MOST_PIECES:
+                return []
+            taken = sorted([*taken, reader], key=lambda node: self._order[id(node)])
+
+    def _side_producers(self, reader: Node, group: list[Node]) -> list[Node]:
+        """Free producers of a reader's other operands (views of parameters, constants), which come along."""
+        found: list[Node] = []
+        waiting = [name for name in reader.inputs if name is not None]
+        while waiting:
+            producer = self._graph.producer(waiting.pop())
+            if producer is None or producer.op not in FREE or id(producer) in self._home or producer in group:
+                continue
+            found.append(producer)
+            waiting += [name for name in producer.inputs if name is not None]
+        return list(reversed(found))
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    def _join_loop(self, node: Node) -> None:
+        """With the groups of its producers where one pass can do it all; else with one, the latest first."""
+        if ("loops", _made(node)) in self._choices.left:
+            self._settle([node], "library")
+            return
+        apart = "loops" in self._choices.alone or ("loops", _made(node)) in self._choices.apart
+        producing = [] if apart else self._producing_groups(node)
+        together = [producing] if len(producing) > 1 else []
+        for groups in (*together, *([group] for group in producing)):
+            grown = [*(member for group in groups for member in group), node]
+            if not self._line.circular(grown) and self._writes(grown, "loops"):
+                self._add(groups[0], *(member for group in groups[1:] for member in group), node)
+                return
+        self._settle([node], "loops" if self._writes([node], "loops") else "library")
+
+    def _join_counters(self) -> None:
+        """Single numbers that follow from the module's own (batches that were counted) share a launch."""
+        found = {id(group): group for group in self._home.values() if self._is_counter(group)}
+        counters = list(found.values())
+        for start in range(0, len(counters), MOST_COUNTERS):
+            first, *others = counters[start : start + MOST_COUNTERS]
+            more = [node for group in others for node in group]
+            if more and not self._line.circular([*first, *more]) and self._writes([*first, *more], "loops"):
+                self._add(first, *more)
+
+    def _is_counter(self, group: list[Node]) -> bool:
+        made = {name for node in group for name in node.outputs}
+        read = {name for node in group for name in node.inputs if name is not None} - made
+        return (
+            self._pattern[id(group)] == "loops"
+            and any(node.op == "update" for node in group)
+            and all(self._graph.value(name).origin is Origin.PARAMETER for name in read)
+            and all(self._graph.value(name).elements == ONE for name in made | read)
+        )
+
+    def _producing_groups(self, node: Node) -> list[list[Node]]:
+        seen: list[list[Node]] = []
+        producers = [self._graph.producer(name) for name in node.inputs if name is not None]
+        for producer in sorted((p for p in producers if p is not None), key=lambda p: -self._order[id(p)]):
+            group = self._home.get(id(producer))
+            if (
+                group is not None
+                and self._pattern[id(group)] == "loops"
+                and not any(g is group for g in seen)
+                and not _would_repeat(group, node)
+            ):
+                seen.append(group)
+        return seen
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def _writes(self, nodes: list[Node], pattern: str) -> bool:
+        """Whether a pattern can write these nodes as one group; what it said of another like it counts."""
+        if pattern not in self._writers:
+            return False
+        group = self._group(nodes, pattern)
+        settings = self._choices.settings.get(group.name, {})
+        key = pattern, tuple(settings.items()), signature(self._graph, group.nodes, exact=False)
+        if key not in self._answers:
+            own = local(self._graph, group, own_names(self._graph, group.nodes))
+            try:
+                self._written(own.graph, own.group)
+            except Unfit:
+                self._answers[key] = False
+            else:
+                self._answers[key] = True
+        return self._answers[key]
+
+    def _written(self, graph: Graph, group: Group) -> Part:
+        settings = {**self._terms.settings, **self._choices.settings.get(group.name, {})}
+        return self._writers[group.pattern](graph, group, Terms(self._terms.gpu, settings))
+
+    def _only_read_by(self, node: Node, group: list[Node]) -> bool:
+        inside = {id(member) for member in group}
+        return all(
+            name not in self._graph.results and all(id(r) in inside for r in self._graph.consumers[name])
+            for name in node.outputs
+        )
+
+    # -- bookkeeping -------------------------------------------------------------------------------
+
+    def _settle(self, nodes: list[Node], pattern: str) -> list[Node]:
+        group = list(nodes)
+        self._pattern[id(group)] = pattern
+        for node in group:
+            self._home[id(node)] = group
+        return group
+
+    def _add(self, group: list[Node], *nodes: Node) -> None:
+        group += nodes
+        group.sort(key=lambda member: self._order[id(member)])
+        self._line.join(group)
+        for node in nodes:
+            self._home[id(node)] = group
+
+    def _group(self, nodes: Iterable[Node], pattern: str) -> Group:
+        ordered = tuple(sorted(nodes, key=lambda node: self._order[id(node)]))
+        return Group(group_name(ordered), ordered, pattern)
+
+    def _finished(self) -> Structure:
+        """Groups by first need, named and written."""
+        members = [(unit, self._pattern[id(self._home[id(unit[0])])]) for unit in self._line.ordered()]
+        groups, parts = written(self._graph, members, self._written)
+        return Structure(self._graph, groups, parts)

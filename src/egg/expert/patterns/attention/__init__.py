@@ -1,0 +1,1 @@
+"""Attention, as one pass or by wide products."""

@@ -1,0 +1,200 @@
+"""What an attention group asks for: operands, mask, scale, and where the result is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from egg.expert.graph import Graph, Node, Value
+from egg.expert.index import Expr, Index, Negative, loop_index, unflat
+from egg.expert.parts import Group, Unfit
+from egg.expert.patterns.product.text import Kernel, is_large, size_names
+from egg.expert.reader import Reader, address, beyond_view, pointer_stem, through_view
+from egg.expert.sizes import ONE, Size, product
+
+LOG2_E = 1.4426950408889634
+"""Exponentials are taken to base 2, which is one instruction; the scale brings the scores there."""
+OWN = frozenset({
+    "batch", "block", "blocks", "key_blocks", "pid", "query", "key", "column", "depth", "width", "start",
+    "scores", "part", "higher", "base", "weights", "weights_high", "weights_low", "shrink", "sums", "top",
+    "total", "seen", "clear", "reach", "score_scale", "q", "k", "v", "q_high", "q_low", "k_high", "k_low",
+    "v_high", "v_low", "q_scale", "k_scale", "v_scale", "q_at", "k_at", "result", "tile", "tiles", "tile_m",
+    "tile_n", "most", "norm", "row", "values", "columns", "row_blocks", "column_blocks", "k_start", "depths",
+    "BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_D", "BLOCK_V", "ROWS", "COLUMNS", "TILE_N", "low", "high",
+    "halves", "places", "rows", "step", "factor", "at", "whole", "maxima_ptr", "sums_ptr",
+     "high_ptr", "low_ptr", "scales_ptr", "bounds_ptr", "q_stride", "k_stride", "v_stride",
+})  # fmt: skip
+"""Names that these kernels write themselves."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One ``attention`` node with what its group takes along."""
+
+    graph: Graph
+    group: Group
+    node: Node
+    q: Value
+    k: Value
+    v: Value
+    mask: Value | None
+
+    @staticmethod
+    def of(graph: Graph, group: Group) -> Problem:
+        anchors = [node for node in group.nodes if node.op == "attention"]
+        if len(anchors) != 1:
+            raise Unfit("not exactly one attention")
+        node = anchors[0]
+        q, k, v = (graph.value(str(name)) for name in node.inputs[:3])
+        mask = graph.value(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else None
+        if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2] == graph.result(node).shape[:-2]:
+            raise Unfit("the heads of queries, keys and values are not the same")
+        if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+            raise Unfit("queries, keys and values do not fit each other")
+        if not q.dtype == k.dtype == v.dtype or q.dtype not in ("float32", "float16", "bfloat16"):
+            raise Unfit(f"attention of {q.dtype}, {k.dtype} and {v.dtype}")
+        if names := size_names(graph) & OWN:
+            raise Unfit(f"sizes are called {sorted(names)}, as the kernel's own variables are")
+        return Problem(graph, group, node, q, k, v, mask)
+
+    # -- sizes -------------------------------------------------------------------------------------
+
+    @property
+    def lead(self) -> tuple[Size, ...]:
+        return self.q.shape[:-2]
+
+    @property
+    def batch(self) -> Size:
+        return product(self.lead)
+
+    @property
+    def queries(self) -> Size:
+        return self.q.shape[-2]
+
+    @property
+    def keys(self) -> Size:
+        return self.k.shape[-2]
+
+    @property
+    def depth(self) -> Size:
+        return self.q.shape[-1]
+
+    @property
+    def width(self) -> Size:
+        return self.v.shape[-1]
+
+    @property
+    def causal(self) -> bool:
+        return bool(self.node["causal"])
+
+    @property
+    def lonely(self) -> bool:
+        """Whether rows that see nothing are not a number, as in a softmax that is written out."""
+        return self.node.get("empty") == "nan"
+
+    @property
+    def shared_mask(self) -> bool:
+        """One mask for all heads."""
+        return self.mask is not None and all(size == ONE for size in self.mask.shape[:-2])
+
+    def scale(self) -> str:
+        """As ``forward`` spells it, for exponentials to base 2."""
+        scale = self.node["scale"]
+        if scale is None:
+            text = f"{braced(self.depth)} ** -0.5"
+        else:
+            text = scale.code() if isinstance(scale, Size) else repr(float(scale))
+        return f"{text} * {LOG2_E}"
+
+    @cached_property
+    def wide_offsets(self) -> bool:
+        """Whether 32 bits do not reach all of some operand."""
+        return any(is_large(value) for value in (self.q, self.k, self.v, self.graph.result(self.node)))
+
+    # -- indices -----------------------------------------------------------------------------------
+
+    def index(self, row: str, rows: Size, column: str, columns: Size) -> Index:
+        batch = unflat(loop_index("batch", self.batch), self.lead)
+        return (*batch, loop_index(row, rows), loop_index(column, columns))
+
+    def stored(self, name: str, index: Index) -> tuple[Value, Index]:
+        """Where a value lies that is seen through this group's views."""
+        producers = {out: node for node in self.group.nodes for out in node.outputs}
+        while (node := producers.get(name)) is not None:
+            if node.op != "view":
+                raise Unfit(f"{name} is computed on the way, but is to be read as it lies")
+            name, index = str(node.inputs[0]), through_view(self.graph, node, index)
+        return self.graph.value(name), index
+
+    def places(self) -> dict[str, Index]:
+        """Where each value behind the attention is stored by the program that has its element."""
+        node = self.node
+        places = {node.output: self.index("query", self.queries, "width", self.width)}
+        for follower in self.group.nodes[self.group.nodes.index(node) + 1 :]:
+            known = [str(name) for name in follower.inputs if name in places]
+            if not known:
+                continue
+            place = places[known[0]]
+            if follower.op == "view":
+                try:
+                    places[follower.output] = beyond_view(self.graph, follower, place)
+                except Negative as reason:
+                    raise Unfit(str(reason)) from None
+            elif follower.op in ("pointwise", "where"):
+                shape = self.graph.result(follower).shape
+                if any(self.graph.value(name).shape != shape for name in known):
+                    raise Unfit("the result of the attention is broadcast")
+                places[follower.output] = place
+            else:
+                raise Unfit(f"{follower.op} behind an attention")
+        return places
+
+
+def braced(size: Size) -> str:
+    text = size.code()
+    return f"({text})" if " " in text else text
+
+
+def store_result(problem: Problem, kernel: Kernel, result: str) -> None:
+    """The tile in ``result`` [queries, width], and what follows it, where it belongs."""
+    graph, places = problem.graph, problem.places()
+    masks = {"query": f"(query < {problem.queries})", "width": f"(width < {problem.width})"}
+    reader = Reader(graph, problem.group.nodes, kernel.body, masks)
+    kernel.body.taken |= OWN
+    anchor = problem.node.output
+
+    def held(index: Index) -> str:
+        if index != places[anchor]:
+            raise Unfit("the attention is needed at another place than it is computed at")
+        return result
+
+    reader.bound[anchor] = held
+    writes = problem.group.writes(graph)
+    if lost := [name for name in writes if name not in places]:
+        raise Unfit(f"{lost} are needed elsewhere, but stand before the attention")
+    for name in writes:
+        value = graph.value(name)
+        if any(stride.number == 0 for stride in value.stride):
+            raise Unfit(f"{name} would be stored more than once")
+        text = reader.read(name, places[name])
+        pointer = kernel.body.name(f"{pointer_stem(value)}_ptr")
+        kernel.results[pointer] = name
+        at = address(value, places[name])
+        mask = " & ".join(masks.values())
+        kernel.body.line(f"tl.store({pointer} + {at}, {text}, mask={mask})")
+    kernel.add_pointers(reader.pointers)
+
+
+def read_mask(problem: Problem, reader: Reader) -> str:
+    """The mask at ``query`` and ``column``."""
+    mask = problem.mask
+    assert mask is not None
+    whole = problem.index("query", problem.queries, "column", problem.keys)[-max(mask.rank, 1) :]
+    index = tuple(Expr() if size == ONE else at for at, size in zip(whole, mask.shape, strict=True))
+    return reader.read(mask.name, index)
+
+
+def mask_reader(problem: Problem, kernel: Kernel) -> Reader:
+    kernel.body.taken |= OWN
+    masks = {"query": f"(query < {problem.queries})", "column": f"(column < {problem.keys})"}
+    return Reader(problem.graph, problem.group.nodes, kernel.body, masks)

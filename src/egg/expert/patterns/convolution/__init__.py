@@ -1,0 +1,1 @@
+"""Convolutions, transposed ones too, with what rides on their result."""

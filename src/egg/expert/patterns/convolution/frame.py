@@ -1,0 +1,412 @@
+"""What every convolution kernel begins and ends with: which tile a program owns, and what becomes of its
+sums.
+
+A tile is ``BLOCK_P`` output positions by ``BLOCK_O`` output channels of one group and one phase (of both,
+where the innermost axis has two). Phases are the fastest part of the program number, then blocks of channels
+(they read the same inputs), then groups, then positions (neighbours share rows of the input in L2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from egg.expert.graph import Node, Value
+from egg.expert.index import Expr, Index, flat, loop_index
+from egg.expert.parts import Part, Unfit, spelled
+from egg.expert.patterns.convolution.form import Form
+from egg.expert.patterns.convolution.phases import define_phases, define_steps, join_phases, leave_out
+from egg.expert.patterns.convolution.stages import MOST_CHANNELS, REDUCTIONS, staged
+from egg.expert.patterns.convolution.sums import TILE_MOMENTS, TILED, tile_left, tile_stores
+from egg.expert.patterns.convolution.tiles import Tile
+from egg.expert.patterns.product.host import Host
+from egg.expert.patterns.product.text import Kernel, Knobs, allocation, size_names
+from egg.expert.reader import Reader, address, beyond_view
+from egg.expert.scalar import imports_of, stored
+from egg.expert.sizes import ONE
+
+RESERVED = frozenset(
+    {
+        "pid", "group", "p", "o", "n", "c", "s", "k", "k0", "kk", "ci", "t", "e", "acc", "part",
+        "inside", "kept", "live", "summed", "scale", "row", "column", "at", "step", "first",
+        "plane", "top", "top_e", "start", "item", "item_q", "end", "u", "largest", "packed", "high",
+        "x_at", "w_at", "x_e", "w_e", "x_low", "w_low", "x_high",
+        "w_high", "x_scaled", "w_scaled", "padded_c", "tiles", "image", "v", "acc_0", "acc_1",
+        "larger",
+        *(f"{word}{level}" for word in ("v", "n", "s", "inside") for level in range(1, 7)),
+        *(f"{word}{axis}" for word in "qrjiu" for axis in "dhw"),
+        *(f"{word}_{axis}" for word in ("steps", "first", "origin", "taps", "padded") for axis in "dhw"),
+    }
+)  # fmt: skip
+"""Names the kernels use for their own purposes."""
+
+
+def new_kernel(form: Form, name: str, doc: str) -> Kernel:
+    """An empty kernel; every size but the batch is known when it is compiled, so that divisions are cheap."""
+    if clash := sorted(RESERVED & size_names(form.graph)):
+        raise Unfit(f"a size of the program is called {clash[0]}, as something in the kernel is")
+    batch = {symbol.name for symbol in form.batch.factors}
+    shapes = (*form.x.shape[1:], *form.weight.shape, *form.result.shape[1:])
+    sizes = {symbol.name for size in shapes for symbol in size.factors} - batch
+    kernel = Kernel(name, doc, form.graph, fixed=frozenset(sizes))
+    kernel.body.taken |= RESERVED
+    return kernel
+
+
+def open_tile(form: Form, kernel: Kernel) -> None:
+    """Lines that find the tile of a program and its indices."""
+    line = kernel.body.line
+    line("pid = tl.program_id(0)")
+    for axis in reversed(form.apart):
+        line(f"r{axis.letter} = pid % {axis.phases}")
+        line(f"pid = pid // {axis.phases}")
+    blocks = f"tl.cdiv({form.outputs}, BLOCK_O)"
+    line(f"o = pid % {blocks} * BLOCK_O + tl.arange(0, BLOCK_O)[None, :]")
+    line(f"pid = pid // {blocks}")
+    if form.groups.value != 1 or form.groups.factors:
+        line(f"group = pid % {_wrapped(form.groups.code())}")
+        line(f"pid = pid // {_wrapped(form.groups.code())}")
+    define_steps(form, kernel)
+    count_positions(form, kernel, "inside")
+    open_positions(form, kernel)
+    leave_out(form, kernel, form.apart)
+    if not form.phased:
+        line(f"s = {place(form)}")
+    define_phases(form, kernel)
+
+
+def close_tile(form: Form, kernel: Kernel) -> None:
+    """The sums turned around: positions along the lanes, so that channels-first stores are contiguous."""
+    line = kernel.body.line
+    if form.joined is None:
+        line("acc = tl.trans(acc)")
+    else:
+        join_phases(form, kernel, "tl.trans(acc_0)", "tl.trans(acc_1)")
+        open_joined(form, kernel)
+        line(f"inside = p < {counted(form)}")
+        leave_out(form, kernel, form.phased)
+    line("o = tl.trans(o)")
+    line(f"kept = o < {form.outputs}")
+    line(f"c = group * {_wrapped(form.outputs.code())} + o" if form.groups.code() != "1" else "c = o")
+
+
+def open_joined(form: Form, kernel: Kernel) -> None:
+    """The positions of a tile once more, now each as often as the innermost axis has phases: as in memory."""
+    line, axis = kernel.body.line, form.axes[-1]
+    line(f"v = tl.arange(0, {axis.phases} * BLOCK_P)[None, :]")
+    line(f"r{axis.letter} = v % {axis.phases}")
+    line(f"p = pid * BLOCK_P + v // {axis.phases}")
+    open_positions(form, kernel)
+
+
+def count_positions(form: Form, kernel: Kernel, mask: str) -> None:
+    """The numbers of a tile's positions, and which of them there are."""
+    line = kernel.body.line
+    if form.imaged:
+        line(f"tiles = tl.cdiv({counted(form)}, BLOCK_P)")
+        line("image = (pid // tiles).to(tl.int64)")
+        line("pid = pid % tiles")
+    line("p = pid * BLOCK_P + tl.arange(0, BLOCK_P)[None, :]")
+    line(f"{mask} = p < {counted(form)}")
+
+
+def counted(form: Form) -> str:
+    """How many output positions there are to count: per phase, and per image where tiles have but one."""
+    if form.windows is not None:
+        return form.windows.counted(0).code()
+    batch = [form.batch.code()] if form.batch != ONE and not form.imaged else []
+    return " * ".join([*batch, *(axis.count.code() for axis in form.axes)])
+
+
+def place(form: Form) -> str:
+    """Of an output position in its image."""
+    if form.windows is None and form.imaged:
+        return "p"
+    if form.windows is None:
+        return f"p % {_wrapped(form.plane.code())}"
+    steps = tuple(loop_index(f"q{axis.letter}", axis.out) for axis in form.axes)
+    return flat(steps, tuple(axis.out for axis in form.axes)).code()
+
+
+def open_positions(form: Form, kernel: Kernel) -> None:
+    """``p`` as image and steps along each axis."""
+    line = kernel.body.line
+    if form.windows is not None:
+        image, at = form.windows.places(0, "p")
+        for axis, step in zip(form.axes, at, strict=True):
+            line(f"q{axis.letter} = {step}")
+        if form.batch != ONE:
+            line("n = image + tl.zeros_like(p)" if form.imaged else f"n = {image}.to(tl.int64)")
+        return
+    inner: list[str] = []
+    for axis in reversed(form.axes):
+        text = f"p // {_wrapped(' * '.join(reversed(inner)))}" if inner else "p"
+        if axis is not form.axes[0] or (form.batch != ONE and not form.imaged):
+            text = f"{text} % {_wrapped(axis.count.code())}"
+        line(f"q{axis.letter} = {text}")
+        inner.append(axis.count.code())
+    if form.batch != ONE and form.imaged:
+        line("n = image + tl.zeros_like(p)")
+    elif form.batch != ONE:
+        line(f"n = (p // {_wrapped(' * '.join(reversed(inner)))}).to(tl.int64)")
+
+
+def grid(form: Form, block_p: str, block_o: str, phases: bool = True) -> str:
+    """How many programs there are; without ``phases`` each takes all of them."""
+    batch = [_wrapped(form.batch.code())] if form.batch != ONE else []
+    total = " * ".join([*batch, *(_wrapped(axis.count_text) for axis in form.axes)])
+    total = counted(form) if form.windows is not None or form.imaged else total
+    programs = batch if form.imaged else []
+    programs += [f"triton.cdiv({total}, {block_p})", f"triton.cdiv({form.outputs}, {block_o})"]
+    programs += [form.groups.code()] if form.groups.code() != "1" else []
+    turns = prod(axis.phases for axis in form.apart)
+    programs += [str(turns)] if phases and turns > 1 else []
+    return f"({' * '.join(programs)},)"
+
+
+@dataclass
+class Tail:
+    """What follows the convolution in its group, computed where the sums are."""
+
+    form: Form
+    index: Index
+    places: dict[str, Index] = field(default_factory=dict)
+    """For each value that depends on the sums: its index in terms of theirs."""
+    stages: list[Node] = field(default_factory=list)
+    """What is computed over all output channels of a position, and pools."""
+    levels: dict[str, int] = field(default_factory=dict)
+    """For each value: how many pools it is behind."""
+    narrow: set[str] = field(default_factory=set)
+    """Values with one number for all channels."""
+
+    @classmethod
+    def of(cls, form: Form, index: Index | None = None) -> Tail:
+        tail = cls(form, index or form.output_index())
+        tail.places[form.result.name] = tail.index
+        if index is not None and form.windows is not None:
+            raise Unfit("positions that are counted in an order of their own")
+        for node in form.group.nodes:
+            if node is form.node or not any(name in tail.places for name in node.inputs):
+                continue
+            if len(node.outputs) != 1:
+                raise Unfit(f"{node.op} with {len(node.outputs)} results after a convolution")
+            reached = [str(name) for name in node.inputs if name in tail.places]
+            tail.levels[node.output] = max(tail.levels.get(name, 0) for name in reached) + (node.op == "pool")
+            tail.places[node.output] = tail._beyond(node)
+            if (node in tail.stages and node.op == "reduce") or not tail.narrow.isdisjoint(reached):
+                tail.narrow.add(node.output)
+        if odd := [value.name for value in tail.writes if value.name not in tail.places]:
+            raise Unfit(f"{odd[0]} is needed outside, but is computed only in passing")
+        last = len(form.windows.pools) if form.windows is not None else 0
+        if any(tail.levels.get(value.name, 0) != last for value in tail.writes):
+            raise Unfit("what lies before a pool is needed outside, and only its windows are computed")
+        return tail
+
+    def _beyond(self, node: Node) -> Index:
+        graph, shape = self.form.graph, self.form.graph.result(node).shape
+        reached = [str(name) for name in node.inputs if name in self.places]
+        if node.op in ("reduce", "softmax"):
+            return self._over_channels(node, self.places[reached[0]])
+        if node.op == "pool":
+            return self._pooled(node, self.places[reached[0]])
+        if node.op in TILED:
+            return self._summed(node, self.places[reached[0]])
+        if node.op == "view":
+            return beyond_view(graph, node, self.places[reached[0]])
+        if node.op not in ("pointwise", "where"):
+            raise Unfit(f"{node.op} after a convolution needs more than one tile")
+        for name in reached:
+            if graph.value(name).shape != shape or self.places[name] != self.places[reached[0]]:
+                raise Unfit("a tail that combines different positions of the convolution")
+        return self.places[reached[0]]
+
+    def _pooled(self, node: Node, index: Index) -> Index:
+        """A pool, whose windows a tile holds side by side."""
+        windows, level = self.form.windows, self.levels[node.output]
+        if windows is None or windows.pools[level - 1] is not node:
+            raise Unfit("pools that do not follow each other")
+        self._check_space(index, level - 1)
+        self.stages.append(node)
+        return windows.index(level, index[1])
+
+    def _summed(self, node: Node, index: Index) -> Index:
+        """What a tile adds to a sum over space."""
+        if self.form.phased or not self.narrow.isdisjoint(node.inputs):
+            raise Unfit("sums over space in phases, or of one number for all channels")
+        self._check_space(index, self.levels[node.output])
+        self.stages.append(node)
+        return Expr(), index[1], Expr()
+
+    def _check_space(self, index: Index, level: int) -> None:
+        windows, channel = self.form.windows, loop_index("c", self.form.groups * self.form.outputs)
+        plain = windows.index(level, channel) if level and windows else self.index
+        if index not in (plain, (plain[0], Expr(), *plain[2:])):
+            raise Unfit("a reduction over something else than space")
+
+    def _over_channels(self, node: Node, index: Index) -> Index:
+        """A reduction or softmax over the output channels, all of which one tile then has."""
+        form = self.form
+        dims = (node["dim"],) if node.op == "softmax" else tuple(node["dims"])
+        at = dims[0] % len(index)
+        if node.op == "reduce" and node["fn"] not in REDUCTIONS:
+            raise Unfit(f"{node['fn']} after a convolution")
+        if len(dims) != 1 or index[at] != loop_index("c", form.outputs) or form.groups != ONE:
+            raise Unfit(f"{node.op} after a convolution needs more than one tile")
+        if form.outputs.value > MOST_CHANNELS or form.outputs == ONE:
+            raise Unfit(f"no tile has {form.outputs.value} output channels")
+        self.stages.append(node)
+        if node.op == "softmax":
+            return index
+        return (*index[:at], *((Expr(),) if node["keepdim"] else ()), *index[at + 1 :])
+
+    @property
+    def block_o(self) -> str:
+        """The width of a tile with all output channels, whatever their number; empty where none is needed."""
+        return Host(self.form.graph, self.form.group).local("block_o") if self.whole else ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether something is computed over all channels."""
+        return any(node.op in ("reduce", "softmax") for node in self.stages)
+
+    def warps(self, tile: Tile) -> int:
+        """Two reductions over a large tile that is stored as well need the registers of more threads."""
+        reduced = any(node.op == TILE_MOMENTS for node in self.stages)
+        return 8 if reduced and tile.rows * tile.columns >= 128 * 64 else tile.warps
+
+    def preparations(self) -> list[str]:
+        width = f"max(16, triton.next_power_of_2({self.form.outputs}))"
+        return [*([f"{self.block_o} = {width}"] if self.whole else []), *self.allocations()]
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return tuple(self.form.graph.value(name) for name in self.form.group.writes(self.form.graph))
+
+    def bind(self, reader: Reader, text: str) -> None:
+        """The sums, bias included, are what ``text`` says."""
+        name = self.form.result.name
+
+        def held(index: Index) -> str:
+            if index != self.index:
+                raise Unfit("a tail that reads other positions of the convolution")
+            return text
+
+        reader.bound[name] = held
+        for node in self.stages:
+            source = str(node.inputs[0])
+            x = reader.read(source, self.places[source])
+            if node.op == "pool" and self.form.windows is not None:
+                level, rows = self.levels[node.output], "1" if source in self.narrow else "BLOCK_O"
+                self.form.windows.define(reader.body, level)
+                text = self.form.windows.pooled(reader.body, level, x, rows)
+            elif node.op in TILED:
+                text = tile_left(reader.body, node, x, self._inside(node.output), counted(self.form))
+            else:
+                text = staged(reader.body, node, x, self.form.outputs.code())
+            self._hold(reader, node.output, text)
+
+    def _hold(self, reader: Reader, name: str, text: str) -> None:
+        def held(index: Index) -> str:
+            if index != self.places[name]:
+                raise Unfit(f"{name} is needed at another place than it is computed at")
+            return text
+
+        reader.bound[name] = held
+
+    def store(self, kernel: Kernel, reader: Reader, mask: str, tiled: bool = False) -> None:
+        texts = [(value, reader.read(value.name, self.places[value.name])) for value in self.writes]
+        kernel.add_pointers(reader.pointers)
+        for value, text in texts:
+            pointer = kernel.body.name(f"{value.name}_ptr")
+            kernel.operands[pointer] = value.name
+            left = [node for node in self.stages if node.op in TILED and node.output == value.name]
+            if left:
+                for line in tile_stores(left[0], value, pointer, text):
+                    kernel.body.line(line)
+                continue
+            inside = self._inside(value.name)
+            shown = (
+                inside if value.name in self.narrow else mask if inside == "inside" else f"{inside} & kept"
+            )
+            parts = [f"{self._address(value)}", stored(text, value.dtype), shown]
+            if tiled and self._scattered(value):
+                parts = [f"tl.reshape({part}, (BLOCK_O * {self._columns(value)},))" for part in parts]
+            kernel.body.line(f"tl.store({pointer} + {parts[0]}, {parts[1]}, mask={parts[2]})")
+
+    def _scattered(self, value: Value) -> bool:
+        """Whether the compiler sees no runs in the addresses of a tile of channels by positions.
+
+        Then Triton 3.6 puts lanes along the tile's first dimension, the channels, and each writes four bytes
+        of another row. In one dimension there is no such choice: lanes follow positions.
+        """
+        symbols = {symbol for place in self.places[value.name] for symbol in place.symbols()}
+        if value.name in self.narrow or "c" not in symbols or not any(s[0] in "qs" for s in symbols):
+            return False
+        if self.form.phased or self.levels.get(value.name, 0):
+            return True
+        return self.form.plane.value % 2 == 1
+
+    def _columns(self, value: Value) -> str:
+        """Of a tile, at the value's level."""
+        windows, level = self.form.windows, self.levels.get(value.name, 0)
+        if windows is not None and level:
+            return f"(BLOCK_P // {windows.positions(level)})"
+        return f"BLOCK_P * {self.form.width}" if self.form.width > 1 else "BLOCK_P"
+
+    def _inside(self, name: str) -> str:
+        """Which columns of a tile count, at the value's level."""
+        level = self.levels.get(name, 0)
+        return f"inside{level}" if level else "inside"
+
+    def _address(self, value: Value) -> Expr:
+        index = self.places[value.name]
+        if value.contiguous:
+            return flat(index, value.shape)
+        return address(value, index)
+
+    def allocations(self) -> list[str]:
+        device = f"{spelled(self.form.graph, self.source)}.device"
+        return [allocation(value, device) for value in self.writes]
+
+    @property
+    def source(self) -> str:
+        """A tensor that is there before the group."""
+        return self.form.group.reads(self.form.graph)[0]
+
+
+def finished(form: Form, kernels: Mapping[str, str], call: Sequence[str], knobs: Knobs, summary: str) -> Part:
+    """The part: kernels, and one function for the host, which ``forward`` calls in a line."""
+    kernels = {**form.windows.helpers(), **kernels} if form.windows is not None else kernels
+    host = Host(form.graph, form.group).function(call, f"{summary[0].upper()}{summary[1:]}.", {})
+    return Part(
+        kernels=kernels,
+        call=(host.call,),
+        constants=knobs.constants(),
+        helpers={host.name: host.text},
+        imports=imports_of("\n".join(kernels.values())),
+        sizes=host.sizes,
+        summary=summary,
+    )
+
+
+def tile_masks(form: Form) -> dict[str, str]:
+    """Which of a tile's indices may overshoot."""
+    masks = {"n": "inside", "s": "inside", "c": "kept"}
+    masks |= form.windows.masks() if form.windows is not None else {}
+    return masks | {f"q{axis.letter}": "inside" for axis in form.axes}
+
+
+def finish(form: Form, kernel: Kernel, tail: Tail, pointers: dict[str, str], sums: str) -> None:
+    """Bias, tail and stores."""
+    reader = Reader(form.graph, form.group.nodes, kernel.body, tile_masks(form), pointers=pointers)
+    if form.bias is not None:
+        channel = loop_index("c", form.groups * form.outputs)
+        bias = reader.read(form.bias.name, (channel,))
+        sums = kernel.body.let("sums", f"{sums} + {bias}")
+    tail.bind(reader, sums)
+    tail.store(kernel, reader, "inside & kept", tiled=True)
+
+
+def _wrapped(text: str) -> str:
+    return f"({text})" if " " in text else text

@@ -1,0 +1,1 @@
+"""What stays a PyTorch call."""

@@ -1,0 +1,1 @@
+"""Memory-bound work: pointwise, reductions, norms, scans, pools, losses."""

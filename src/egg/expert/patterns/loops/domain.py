@@ -1,0 +1,280 @@
+"""What a kernel of the loops pattern iterates over: kept positions and reduced positions, both flat.
+
+Every operator that needs a whole row at once (a reduction, a softmax, a norm, a scan: an *anchor*) splits
+the dimensions of its operand into those it keeps and those it runs over. All anchors of a group must agree
+on how many of each there are; then one tile [kept, reduced] serves them all, however their operands are
+shaped: the positions are flat, and the index arithmetic undoes views in between.
+
+Kept positions come in two loops. Where kept dimensions lie behind the reduced ones in memory (the mean over
+a middle dimension, or over the rows of a transposed matrix) those are contiguous and must lie along the
+lanes, so they become the tile's first axis and everything before them a scalar ``outer``: flattening both
+would put a division into each address and hide from the compiler that neighbours are neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from egg.expert.graph import Graph, Node
+from egg.expert.index import Expr, Index, flat, loop_index, unflat
+from egg.expert.parts import Unfit
+from egg.expert.reader import beyond_view, through_view
+from egg.expert.sizes import ONE, Size, Symbol, as_size, product
+
+ANCHORS = frozenset({"reduce", "softmax", "norm", "scan"})
+SAME_SHAPE = frozenset({"pointwise", "where", "triangle"})
+BIJECTIVE = frozenset({"reshape", "permute", "flip"})
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a shape falls into kept and reduced dimensions. A group norm's channels are two dimensions here."""
+
+    shape: tuple[Size, ...]
+    kept_dims: tuple[int, ...]
+    """In the order they are flattened in."""
+    reduced_dims: tuple[int, ...]
+    divided: tuple[int, Size, Size] | None = None
+    """A dimension of the operand that counts as two: which, and the sizes of both."""
+    behind: tuple[int, ...] = ()
+    """Kept dimensions, the last of them, whose elements lie nearer together than those of reduced ones."""
+
+    @property
+    def kept(self) -> tuple[Size, ...]:
+        return tuple(self.shape[dim] for dim in self.kept_dims)
+
+    @property
+    def reduced(self) -> tuple[Size, ...]:
+        return tuple(self.shape[dim] for dim in self.reduced_dims)
+
+    def index(self, kept: Index, reduced: Index) -> Index:
+        """Into the operand."""
+        found: dict[int, Expr] = {**dict(zip(self.kept_dims, kept, strict=True))}
+        found.update(zip(self.reduced_dims, reduced, strict=True))
+        places = [found[dim] for dim in range(len(self.shape))]
+        if self.divided is not None:
+            dim, _, part = self.divided
+            places[dim : dim + 2] = [places[dim] * part + places[dim + 1]]
+        return tuple(places)
+
+    def kept_of(self, index: Index) -> Index:
+        """The kept coordinates of an index into the operand."""
+        places = list(index)
+        if self.divided is not None:
+            dim, _, part = self.divided
+            places[dim : dim + 1] = [places[dim] // part, places[dim] % part]
+        return tuple(places[dim] for dim in self.kept_dims)
+
+
+def split_of(graph: Graph, node: Node) -> Split:
+    """What an anchor keeps and what it runs over, dimensions of size 1 on the kept side."""
+    value = graph.value(str(node.inputs[0]))
+    shape, stride, rank = value.shape, value.stride, value.rank
+    divided = None
+    if node.op == "norm" and node["kind"] == "group":
+        groups = as_size(node["groups"])
+        part = shape[1].over(groups) or _quotient(shape[1], groups)
+        divided = (1, groups, part)
+        shape, stride = (shape[0], groups, part, *shape[2:]), (stride[0], stride[1] * part, *stride[1:])
+        dims = tuple(range(2, len(shape)))
+    elif node.op == "norm" and node["kind"] in ("batch", "instance") and not node.get("dims"):
+        dims = tuple(d for d in range(rank) if d != 1 and (node["kind"] == "batch" or d > 1))
+    elif "dims" in node.attributes:
+        dims = tuple(sorted(d % rank for d in node["dims"])) or tuple(range(rank))
+    elif "dim" in node.attributes:
+        dims = (node["dim"] % rank,) if rank else ()
+    else:
+        raise Unfit(f"{node.op} does not say which dimensions it runs over")
+    kept = tuple(d for d in range(len(shape)) if d not in dims)
+    return Split(shape, kept, dims, divided, _behind(shape, stride, kept, dims))
+
+
+def _behind(
+    shape: tuple[Size, ...], stride: tuple[Size, ...], kept: tuple[int, ...], dims: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Looked for from the last kept dimension on; one that is repeated in memory lies where it stands."""
+    steps = [stride[dim].value for dim in dims if shape[dim] != ONE]
+    found: list[int] = []
+    for dim in reversed(kept):
+        step = stride[dim].value
+        near = all(dim > other for other in dims) if not step else all(step < other for other in steps)
+        if shape[dim] != ONE and not near:
+            break
+        found.append(dim)
+    return tuple(reversed(found))
+
+
+def _quotient(whole: Size, parts: Size) -> Size:
+    """Channels per group where the sizes have names that say nothing of each other."""
+    most = max(len(whole.values), len(parts.values))
+    pairs = zip(
+        whole.values * (most // len(whole.values)), parts.values * (most // len(parts.values)), strict=True
+    )
+    return Size(1, (Symbol(f"({whole.code()} // {parts.code()})", tuple(a // b for a, b in pairs)),))
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The loops of a group's kernels."""
+
+    main: Split
+    inner: int
+    """So many of the last kept dimensions run along the tile; those before them are the outer loop."""
+    names: tuple[str, str, str] = ("outer", "row", "col")
+    """Of the loop indices: the outer one, the kept one of the tile, the reduced one."""
+
+    @cached_property
+    def outer_size(self) -> Size:
+        return product(self.main.kept[: len(self.main.kept) - self.inner])
+
+    @cached_property
+    def kept_size(self) -> Size:
+        return product(self.main.kept[len(self.main.kept) - self.inner :])
+
+    @cached_property
+    def reduced_size(self) -> Size:
+        return product(self.main.reduced)
+
+    @property
+    def outer(self) -> Expr:
+        return loop_index(self.names[0], self.outer_size)
+
+    @property
+    def kept(self) -> Expr:
+        return loop_index(self.names[1], self.kept_size)
+
+    @property
+    def reduced(self) -> Expr:
+        return loop_index(self.names[2], self.reduced_size)
+
+    @cached_property
+    def kept_index(self) -> Index:
+        """Coordinates of the kept dimensions."""
+        cut = len(self.main.kept) - self.inner
+        return (*unflat(self.outer, self.main.kept[:cut]), *unflat(self.kept, self.main.kept[cut:]))
+
+    @cached_property
+    def kept_flat(self) -> Expr:
+        return flat(self.kept_index, self.main.kept)
+
+    def kept_in(self, split: Split) -> Index:
+        """The kept coordinates of another anchor."""
+        if split.kept == self.main.kept:
+            return self.kept_index
+        return unflat(self.kept_flat, split.kept)
+
+    def index(self, split: Split) -> Index:
+        """Where an anchor's operand is at the tile's positions."""
+        return split.index(self.kept_in(split), unflat(self.reduced, split.reduced))
+
+    def holds(self, split: Split, index: Index) -> bool:
+        """Whether an index into an anchor's operand lies in the row the program is at."""
+        own = split.kept_of(index)
+        return own == self.kept_in(split) or flat(own, split.kept) == self.kept_flat
+
+
+def agree(first: Split, second: Split) -> bool:
+    return product(first.kept) == product(second.kept) and product(first.reduced) == product(second.reduced)
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """A group's anchors, each with its split; the first decides the domain."""
+
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    """By the name of the anchor's (first) result."""
+
+    @property
+    def first(self) -> Split:
+        return next(iter(self.splits.values()))
+
+
+def anchored(graph: Graph, nodes: Iterable[Node]) -> Anchored:
+    """Find the anchors of a group; :class:`Unfit` where one tile cannot serve them all."""
+    splits: dict[str, Split] = {}
+    for node in nodes:
+        if not is_anchor(node):
+            continue
+        split = split_of(graph, node)
+        if splits and not agree(next(iter(splits.values())), split):
+            raise Unfit(f"{node.label or node.op} runs over other positions than the reductions before it")
+        splits[node.outputs[0]] = split
+    return Anchored(splits)
+
+
+def is_anchor(node: Node) -> bool:
+    """Whether an operator needs a whole row; a batch norm with running statistics does not."""
+    return node.op in ANCHORS and not (node.op == "norm" and node["kind"] == "batch" and not node["training"])
+
+
+def domain_of(split: Split) -> Domain:
+    """The loops of anchors that split like this: kept dimensions behind the reduced ones are the tile's."""
+    if product(split.shape[dim] for dim in split.behind) == ONE:
+        return Domain(split, len(split.kept_dims), ("outer", "row", "col"))
+    return Domain(split, len(split.behind), ("outer", "col", "row"))
+
+
+def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Anchored) -> dict[str, Index]:
+    """For each value that a tile (or a row's result) covers exactly: its index at the tile's positions.
+
+    Seeds are the anchors' operands and results; from there on along operators that keep shapes and views that
+    keep elements, in both directions, until nothing new is found.
+    """
+    found: dict[str, Index] = {}
+    for node in nodes:
+        split = anchors.splits.get(node.outputs[0]) if node.outputs else None
+        if split is None:
+            continue
+        found.setdefault(str(node.inputs[0]), domain.index(split))
+        if node.op == "reduce":
+            kept = domain.kept_in(split)
+            value = graph.result(node)
+            spread = tuple(Expr() for _ in split.shape)
+            if value.rank == len(split.shape):  # keepdim
+                full = dict(zip(split.kept_dims, kept, strict=True))
+                found[value.name] = tuple(full.get(dim, at) for dim, at in enumerate(spread))
+            else:
+                found[value.name] = kept
+        else:
+            found[node.outputs[0]] = domain.index(split)
+    while True:
+        before = len(found)
+        for node in nodes:
+            _spread(graph, node, found)
+        if len(found) == before:
+            return found
+
+
+def _spread(graph: Graph, node: Node, found: dict[str, Index]) -> None:
+    if node.op in SAME_SHAPE:
+        shape = graph.result(node).shape
+        alike = [n for n in (*node.inputs, node.output) if n is not None and graph.value(n).shape == shape]
+        known = [found[name] for name in alike if name in found]
+        for name in alike if known else ():
+            found.setdefault(name, known[0])
+    elif node.op == "view" and node["how"] in BIJECTIVE:
+        source = str(node.inputs[0])
+        if source in found and node.output not in found:
+            found[node.output] = beyond_view(graph, node, found[source])
+        elif node.output in found and source not in found:
+            found[source] = through_view(graph, node, found[node.output])
+
+
+def place(graph: Graph, name: str, domain: Domain, known: Mapping[str, Index]) -> Index:
+    """Where a result of the group is at the tile's positions, so that every element is met exactly once."""
+    if name in known:
+        return known[name]
+    value = graph.value(name)
+    if value.shape == domain.main.shape and domain.main.divided is None:
+        return domain.index(domain.main)
+    for other, index in known.items():
+        if graph.value(other).shape == value.shape:
+            return index
+    whole = domain.outer_size * domain.kept_size * domain.reduced_size
+    if value.elements == whole and domain.main.divided is None:
+        return unflat(flat(domain.index(domain.main), domain.main.shape), value.shape)
+    if value.elements == domain.outer_size * domain.kept_size:
+        return unflat(domain.kept_flat, value.shape)
+    raise Unfit(f"{name} has other positions than the loop over the group")

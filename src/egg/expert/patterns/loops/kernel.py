@@ -1,0 +1,320 @@
+"""One kernel of the loops pattern: where its programs are, the passes over its rows, and what it stores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from egg.expert.graph import Value
+from egg.expert.index import Index
+from egg.expert.patterns.loops.hooks import hook_of
+from egg.expert.patterns.loops.reader import RESERVED, LoopBody, LoopReader
+from egg.expert.patterns.loops.statistics import HELPERS, Statistic, Tile
+from egg.expert.patterns.loops.work import Plan, Work
+from egg.expert.reader import address, pointer_stem
+from egg.expert.scalar import stored
+from egg.expert.sizes import ONE
+
+
+@dataclass
+class Kernel:
+    """A kernel being written."""
+
+    work: Work
+    plan: Plan
+    name: str
+    form: str
+    """How it goes over a row: ``blocks`` (one per program), ``whole``, ``looped``, ``stretch``, ``none``;
+    ``strip`` is a walk down rows."""
+
+    def __post_init__(self) -> None:
+        work, domain = self.work, self.work.domain
+        taken = {*RESERVED, *work.size_names, *domain.names, *HELPERS, "BLOCK_X", "BLOCK_R", "SPLITS", "lane"}
+        self.body = LoopBody(taken=set(taken))
+        self.masks: dict[str, str] = {}
+        self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
+        self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
+        self.states: dict[str, tuple[str, ...]] = {}
+        self.results: dict[str, str] = {}
+        self.parts: dict[str, str] = {}
+        """Pointers of partial states, by the names of their tensors."""
+        for anchor in work.anchors.splits:
+            for which, name in enumerate(work.nodes[anchor].outputs):
+                self.reader.hooks[name] = hook_of(self, anchor, which)
+        self._position()
+
+    # -- where a program is ------------------------------------------------------------------------
+
+    @property
+    def tile(self) -> Tile:
+        mask = self.masks.get(self.work.domain.names[2], "")
+        return Tile(self.plan.rows, mask, folded=self.plan.folded, lanes=self.plan.lanes)
+
+    @property
+    def length(self) -> str:
+        text = self.work.domain.reduced_size.code()
+        return f"({text})" if " " in text else text
+
+    @property
+    def along(self) -> str:
+        """What stands behind a vector along the row so that it broadcasts."""
+        return "[None, :]" if self.plan.rows else ""
+
+    @cached_property
+    def factors(self) -> list[tuple[str, str]]:
+        """Coordinates of a program, slowest first, with how many there are; what is always 0 is left out."""
+        domain, (outer, kept, reduced) = self.work.domain, self.work.domain.names
+        found: list[tuple[str, str]] = []
+        if domain.outer_size != ONE:
+            found.append((outer, domain.outer_size.code()))
+        if domain.kept_size != ONE:
+            count = domain.kept_size.code()
+            blocks = self.plan.rows or self.form == "strip"
+            found.append((f"{kept}_block", f"tl.cdiv({count}, BLOCK_X)") if blocks else (kept, count))
+        if self.form in ("blocks", "strip"):
+            found.append((f"{reduced}_block", f"tl.cdiv({domain.reduced_size.code()}, BLOCK_R)"))
+        elif self.form == "stretch":
+            found.append(("split", "SPLITS"))
+        return found
+
+    def _position(self) -> None:
+        body, domain, wide = self.body, self.work.domain, ".to(tl.int64)" if self.work.far else ""
+        program = f"tl.program_id(0){wide}"
+        factors = self.factors
+        body.taken |= {name for name, _ in factors} | {"program"}
+        if len(factors) == 1:
+            body.line(f"{factors[0][0]} = {program}")
+        elif factors:
+            body.line(f"program = {program}")
+            for place_, (name, count) in enumerate(factors):
+                below = [_operand(c) for _, c in factors[place_ + 1 :]]
+                text = (
+                    "program"
+                    if not below
+                    else f"program // {below[0] if len(below) == 1 else '(' + ' * '.join(below) + ')'}"
+                )
+                body.line(f"{name} = {text}" + ("" if place_ == 0 else f" % {_operand(count)}"))
+        _, kept, _ = domain.names
+        if self.plan.rows:
+            body.line(f"{kept} = ({kept}_block * BLOCK_X + tl.arange(0, BLOCK_X))[:, None]")
+            if not self.plan.x_divides:
+                self._mask(kept, f"{kept} < {domain.kept_size.code()}")
+        self._columns()
+
+    def _columns(self) -> None:
+        body, domain, reduced = self.body, self.work.domain, self.work.domain.names[2]
+        size = domain.reduced_size.code()
+        lanes = "tl.arange(0, BLOCK_R)" + (".to(tl.int64)" if self.work.far_along else "")
+        match self.form:
+            case "blocks":
+                body.line(f"{reduced} = {self._vector(f'{reduced}_block * BLOCK_R + tl.arange(0, BLOCK_R)')}")
+            case "strip":
+                at = f"{reduced}_block * BLOCK_R + tl.arange(0, BLOCK_R)"
+                body.line(f"{reduced} = tl.minimum({at}, {size} - 1)")
+                if domain.kept_size != ONE:
+                    body.line(f"first = {domain.names[1]}_block * BLOCK_X")
+                self.reader.outside |= {reduced, "first"}
+            case "whole":
+                body.line(f"{reduced} = {self._vector(lanes)}")
+            case "looped" | "stretch":
+                body.line(f"lane = {self._vector(lanes)}")
+            case _:
+                return
+        if self.form in ("blocks", "whole"):
+            self.reader.outside |= {reduced}
+            if not self.plan.r_divides:
+                self._mask(reduced, f"{reduced} < {size}")
+
+    def _vector(self, text: str) -> str:
+        if not self.plan.rows:
+            return text
+        return f"({text})[None, :]" if "+" in text else f"{text}[None, :]"
+
+    def _mask(self, index: str, text: str) -> None:
+        self.masks[index] = self.body.let(f"{index}_mask", text)
+
+    # -- passes over a row -------------------------------------------------------------------------
+
+    def at_once(self, statistics: Iterable[Statistic]) -> None:
+        """Gather from registers."""
+        for statistic in statistics:
+            text = self._element(statistic)
+            position = self.work.domain.names[2]
+            self.states[statistic.name] = statistic.at_once(self.body, self.tile, text, position, self.length)
+
+    def looped(self, statistics: list[Statistic], stores: Iterable[str] = ()) -> None:
+        """One pass over the row, or over this program's share of it: gather, and store what can be.
+
+        Programs that share a row take its blocks in turn, so that at any time all of them read from one
+        region of memory, as a plain copy would. A pass over what was read before goes backwards: the cache
+        still holds the end of it.
+        """
+        reduced, size = self.work.domain.names[2], self.work.domain.reduced_size.code()
+        low, step = ("split * BLOCK_R", "SPLITS * BLOCK_R") if self.form == "stretch" else ("0", "BLOCK_R")
+        plain = Tile(self.plan.rows, folded=self.plan.folded, lanes=self.plan.lanes)
+        lanes = {s.name: s.start(self.body, plain, reduced) for s in statistics}
+        scans = [node for node in self.work.group.nodes if node.op == "scan"]
+        again = self.work.depth > 0 and not statistics  # what was read last is still in the cache
+        backwards = any(node.get("reverse") for node in scans) if scans else again
+        head = f"for start in range({low}, {size}, {step}):"
+        if backwards:
+            head = f"for block in range(tl.cdiv({size}, {step})):"
+        self.body.taken |= {"start", "block"}
+        with self.reader.loop(head):
+            if backwards:
+                moved = f" + {low}" if low != "0" else ""
+                self.body.line(f"start = (tl.cdiv({size}, {step}) - 1 - block) * {_operand(step)}{moved}")
+            self.body.line(f"{reduced} = start + lane")
+            if not self.plan.r_divides or (backwards and low != "0"):
+                self.body.line(f"{reduced}_mask = {reduced} < {size}")
+                self.body.taken.add(f"{reduced}_mask")
+                self.masks[reduced] = f"{reduced}_mask"
+            for statistic in statistics:
+                text = self._element(statistic)
+                turn = f"start // {_operand(step)}"
+                statistic.take(self.body, self.tile, lanes[statistic.name], text, reduced, turn)
+            for name in stores:
+                self.store(name)
+        self.masks.pop(reduced, None)
+        for statistic in statistics:
+            left = f"{_operand(size)} - lane" if low == "0" else f"{_operand(size)} - {low} - lane"
+            count = f"((tl.maximum({left}, 0) + {step} - 1) // {_operand(step)}).to(tl.float32)"
+            if statistic.kind == "moments":
+                count = self.body.let("count", f"tl.broadcast_to({count}, {plain.shape})")
+            self.states[statistic.name] = statistic.joined(self.body, plain, lanes[statistic.name], count)
+
+    def _element(self, statistic: Statistic) -> str:
+        split = self.work.anchors.splits[statistic.name]
+        text = self.reader.read(str(statistic.node.inputs[0]), self.work.domain.index(split))
+        return (
+            text
+            if text.isidentifier()
+            else self.body.let(
+                "v", text if "tl." in text else f"{text} + tl.zeros({self.tile.shape}, tl.float32)"
+            )
+        )
+
+    # -- partial states ----------------------------------------------------------------------------
+
+    def leave(self, statistics: Iterable[Statistic]) -> None:
+        """Store the joined states of this program's stretch."""
+        for statistic in statistics:
+            for part, text in zip(statistic.parts, self.states[statistic.name], strict=True):
+                at = f"{self._part(statistic, part)} + {self._place_of_part('split')}"
+                self.body.line(f"tl.store({at}, {text}{self._row_mask()})")
+
+    def fetch(self, statistics: Iterable[Statistic]) -> None:
+        """Join the partial states of a row."""
+        statistics = list(statistics)
+        if not statistics:
+            return
+        tile = Tile(self.plan.rows, "", "SPLITS")
+        split = self.body.let("splits", self._vector("tl.arange(0, SPLITS)"))
+        for statistic in statistics:
+            state = []
+            for part in statistic.parts:
+                at = f"{self._part(statistic, part)} + {self._place_of_part(split)}"
+                other = ", other=0" if self._row_mask() else ""
+                state.append(
+                    self.body.let(f"{statistic.stem}_{part}", f"tl.load({at}{self._row_mask()}{other})")
+                )
+            self.states[statistic.name] = statistic.joined(self.body, tile, tuple(state), state[0])
+
+    def _place_of_part(self, split: str) -> str:
+        """Neighbours in memory are neighbours on the lanes: the parts of a row, or the rows of a part."""
+        domain = self.work.domain
+        if not domain.kept_flat.terms:
+            return split
+        row = _operand(domain.kept_flat.code())
+        if domain.names[1] == "col":
+            return f"{split} * {_operand((domain.outer_size * domain.kept_size).code())} + {row}"
+        return f"{row} * SPLITS + {split}"
+
+    def _row_mask(self) -> str:
+        mask = self.masks.get(self.work.domain.names[1])
+        return f", mask={mask}" if mask else ""
+
+    def _part(self, statistic: Statistic, part: str) -> str:
+        tensor = part_name(statistic, part)
+        if tensor not in self.parts:
+            self.parts[tensor] = self.body.name(f"{tensor}_ptr")
+        return self.parts[tensor]
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def store(self, name: str) -> None:
+        """A result to its tensor, a new value to its buffer."""
+        index = self.work.writes[name]
+        text = self.reader.read(name, index)
+        if name in self.work.updates:
+            buffer = self.work.graph.value(self.work.updates[name])
+            self._store(buffer, index, text, self.reader.pointer(buffer))
+        if name in self.work.made:
+            value = self.work.graph.value(name)
+            self._store(value, index, text, self._out(value))
+
+    def _store(self, value: Value, index: Index, text: str, pointer: str) -> None:
+        at = address(value, index)
+        masks = [self.masks[s] for s in sorted(at.symbols()) if s in self.masks]
+        mask = f", mask={' & '.join(masks)}" if masks else ""
+        where = pointer if not at.terms else f"{pointer} + {at}"
+        self.body.line(f"tl.store({where}, {stored(text, value.dtype)}{mask})")
+
+    def _out(self, value: Value) -> str:
+        if value.name not in self.outs:
+            self.outs[value.name] = self.body.name(f"{pointer_stem(value)}_ptr")
+        return self.outs[value.name]
+
+    @cached_property
+    def outs(self) -> dict[str, str]:
+        return {}
+
+    # -- the text ----------------------------------------------------------------------------------
+
+    def sizes(self) -> tuple[str, ...]:
+        """Named sizes the lines mention, in the order of the program's."""
+        words = set(re.findall(r"[A-Za-z_]\w*", "\n".join(self.body.lines)))
+        ordered = [*self.work.graph.symbols, *sorted(self.work.size_names - set(self.work.graph.symbols))]
+        return tuple(name for name in ordered if name in words and name in self.work.size_names)
+
+    def constants(self) -> tuple[str, ...]:
+        words = set(re.findall(r"\w+", "\n".join(self.body.lines)))
+        return tuple(name for name in ("BLOCK_X", "BLOCK_R", "SPLITS") if name in words)
+
+    def text(self, docstring: str) -> str:
+        arguments = [*self.reader.pointers.values(), *self.outs.values(), *self.parts.values()]
+        arguments += [f"{name}: tl.constexpr" for name in (*self.sizes(), *self.constants())]
+        head = f"def {self.name}({', '.join(arguments)}):"
+        if len(head) > 110:
+            head = f"def {self.name}(\n    {', '.join(arguments)},\n):"
+            if max(len(line) for line in head.splitlines()) > 110:
+                head = f"def {self.name}(\n" + "".join(f"    {a},\n" for a in arguments) + "):"
+        return "\n".join(["@triton.jit", head, f'    """{docstring}"""', *self.body.lines]) + "\n"
+
+    def helpers(self) -> dict[str, str]:
+        text = "\n".join(self.body.lines)
+        return {name: source for name, source in HELPERS.items() if re.search(rf"\b{name}\b", text)}
+
+    def given(self, spelled: Mapping[str, str]) -> list[str]:
+        """What the launch passes, in the order of the arguments."""
+        return [*(spelled[name] for name in self.reader.pointers), *self.outs, *self.parts]
+
+    def grid(self, constants: Mapping[str, str]) -> str:
+        """How many programs, as ``forward`` says it."""
+        texts = []
+        for _, count in self.factors:
+            text = count.replace("tl.cdiv", "triton.cdiv")
+            for name, spelled in constants.items():
+                text = re.sub(rf"\b{name}\b", spelled, text)
+            texts.append(text if len(self.factors) == 1 else _operand(text))
+        return " * ".join(texts) or "1"
+
+
+def part_name(statistic: Statistic, part: str) -> str:
+    return f"{statistic.name}_{part}"
+
+
+def _operand(text: str) -> str:
+    return f"({text})" if " " in re.sub(r"\([^()]*\)", "", text) else text

@@ -1,0 +1,113 @@
+"""The loops of groups without reductions: flat, by rows, or tiled for a transpose.
+
+Where everything is laid out alike, one flat index is best: its addresses are the index itself. Where an
+operand has one value per channel, a program takes (a block of) one channel's run, and the operand is a
+scalar of it. Where an operand is contiguous along another dimension than the result, both get a side of a
+square tile, so that reads and writes each have their contiguous run along the lanes and the exchange
+happens in registers.
+"""
+
+from __future__ import annotations
+
+from egg.expert.graph import Graph, Value
+from egg.expert.index import Expr, loop_index
+from egg.expert.parts import Group, Unfit
+from egg.expert.patterns.loops.domain import Anchored, Domain, Split
+from egg.expert.patterns.loops.kernel import Kernel
+from egg.expert.patterns.loops.reader import LoopBody, LoopReader
+from egg.expert.patterns.loops.work import Plan, Work
+from egg.expert.reader import address
+from egg.expert.sizes import ONE, product
+
+SHORT = 128
+"""A run shorter than this is not worth a row of its own."""
+SIDE = 16
+"""A transposed dimension shorter than this is not worth a tile."""
+
+Loads = list[tuple[Value, Expr]]
+
+
+def pointwise_domain(graph: Graph, group: Group) -> Domain:
+    """Chosen by trying: the kernel is written for each candidate, and its addresses are looked at."""
+    names = (*group.writes(graph), *(str(n.inputs[1]) for n in group.nodes if n.op == "update"))
+    main = graph.value(names[0])
+    if any(graph.value(name).elements != main.elements for name in names):
+        raise Unfit("results of different sizes")
+    dims = _by_stride(main)
+    square = _transposing(graph, group, main, dims)
+    if square is not None:
+        return square
+    best = _domain(main, dims, 0)
+    cost = _cost(_loads(graph, group, best), best)
+    for cut in range(1, len(dims)):
+        run = product(main.shape[d] for d in dims[cut:])
+        if cost == 0 or run.value < SHORT:
+            break
+        domain = _domain(main, dims, cut)
+        found = _cost(_loads(graph, group, domain), domain)
+        if found < cost:
+            best, cost = domain, found
+    return best
+
+
+def only_views(graph: Graph, group: Group) -> bool:
+    """Whether every result lies in memory already: views alone, whose strides are those of what they view."""
+    if any(node.op != "view" for node in group.nodes):
+        return False
+    for name in group.writes(graph):
+        value = graph.value(name)
+        index = tuple(loop_index(f"d{dim}", size) for dim, size in enumerate(value.shape))
+        reader = LoopReader(graph, group.nodes, LoopBody(), {})
+        reader.read(name, index)
+        ((_, at),) = reader.loads
+        if not (at - address(value, index)).is_constant:
+            return False
+    return True
+
+
+def _by_stride(value: Value) -> list[int]:
+    """Dimensions as they lie in memory, the slowest first."""
+    return sorted(range(value.rank), key=lambda dim: (-value.stride[dim].value, dim))
+
+
+def _domain(main: Value, dims: list[int], cut: int) -> Domain:
+    split = Split(main.shape, tuple(dims[:cut]), tuple(dims[cut:]))
+    return Domain(split, cut, ("outer", "row", "col" if cut else "at"))
+
+
+def _loads(graph: Graph, group: Group, domain: Domain) -> Loads:
+    work = Work(graph, group, domain, Anchored())
+    kernel = Kernel(work, Plan("pointwise", 1, 1024, 4), "trial", "blocks")
+    for name in work.writes:
+        kernel.store(name)
+    return kernel.reader.loads
+
+
+def _cost(loads: Loads, domain: Domain) -> int:
+    """Loads whose address is neither fixed nor a plain step along the run."""
+    cost = 0
+    for _, at in loads:
+        stride = at.stride_of(domain.names[2])
+        cost += 2 if stride is None else int(stride.number != 0 and stride != ONE)
+    return cost
+
+
+def _transposing(graph: Graph, group: Group, main: Value, dims: list[int]) -> Domain | None:
+    """A square tile, where a large operand is contiguous along another dimension than the result."""
+    if len(dims) < 2 or main.shape[dims[-1]].value < SIDE:
+        return None
+    reader = LoopReader(graph, group.nodes, LoopBody(), {})
+    names = [f"d{dim}" for dim in range(main.rank)]
+    reader.read(main.name, tuple(loop_index(n, s) for n, s in zip(names, main.shape, strict=True)))
+    last = dims[-1]
+    for value, at in reader.loads:
+        if value.elements.value * 4 < main.elements.value:
+            continue
+        step = at.stride_of(names[last])
+        if step is None or step == ONE or step.number == 0:
+            continue
+        for dim in dims[:-1]:
+            if at.stride_of(names[dim]) == ONE and main.shape[dim].value >= SIDE:
+                rest = tuple(d for d in dims[:-1] if d != dim)
+                return Domain(Split(main.shape, (*rest, dim), (last,)), 1, ("outer", "row", "col"))
+    return None

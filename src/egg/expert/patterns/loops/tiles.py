@@ -1,0 +1,230 @@
+"""Which tile a group gets: by its sizes, the bytes a program keeps in flight, and the GPU's
+multiprocessors.
+
+Memory-bound kernels want three things: enough bytes on their way (each thread a few 16-byte accesses),
+enough programs to fill the GPU (about four per multiprocessor), and each element read once. Whole rows in
+registers give the third as long as they fit; beyond that a row passes by in blocks, twice if need be. Few
+rows with a lot in each would leave most of the GPU idle, so those are split among programs and finished by
+a second kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from egg.expert.graph import BYTES
+from egg.expert.parts import Constant, Terms
+from egg.expert.patterns.loops.statistics import FOLDED
+from egg.expert.patterns.loops.work import Plan, Work
+from egg.expert.sizes import ONE, Size
+
+RESIDENT = 16384
+"""Elements of a tile that still fit into registers; twice as many of a single row of a single operand."""
+PER_SM = 4
+"""Programs per multiprocessor that keep memory busy."""
+WAVES = 2
+"""With fewer programs per multiprocessor than this, rows are split where that gives more."""
+LEAST_SPLIT = 4096
+"""Elements of a row below which splitting it is not worth a second launch."""
+MOST_SPLITS = 1024
+SCANNED = 8192
+"""Elements that a program scans at once: loads, the scan and stores of several overlap."""
+LANES = 128
+"""Elements of fp32 that a warp loads at a time."""
+
+
+def power_of_two(number: int) -> int:
+    """The least one that is not smaller."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def _below(number: int) -> int:
+    """The largest power of two that is not larger."""
+    return 1 << (max(number, 1).bit_length() - 1)
+
+
+def plan_of(work: Work, terms: Terms) -> Plan:
+    """The rule's plan, with what the settings say in its place."""
+    plan = _ruled(work, terms)
+    settings = terms.settings
+    mode = str(settings.get("mode", plan.mode))
+    if work.anchors.splits and mode in ("resident", "looped", "split") and mode != plan.mode:
+        plan = _in_mode(work, terms, mode)
+    if work.domain.kept_size != ONE and work.domain.kept_size.value > 1:
+        plan = replace(plan, block_x=int(settings.get("BLOCK_X", plan.block_x)))
+    if plan.mode != "resident":
+        plan = replace(plan, block_r=int(settings.get("BLOCK_R", plan.block_r)))
+    plan = replace(plan, warps=int(settings.get("NUM_WARPS", plan.warps)))
+    if plan.mode == "split":
+        plan = replace(plan, splits=int(settings.get("SPLITS", plan.splits)))
+    if plan.block_x > 1 or plan.block_r % max(plan.lanes, 1):
+        plan = replace(plan, lanes=0)
+    return replace(
+        plan,
+        x_divides=_divides(work.domain.kept_size, plan.block_x),
+        r_divides=_divides(
+            work.domain.reduced_size,
+            plan.block_r if plan.mode != "resident" else power_of_two(work.domain.reduced_size.number),
+        )
+        and not (plan.mode == "resident" and bool(work.domain.reduced_size.factors)),
+    )
+
+
+def _divides(size: Size, block: int) -> bool:
+    """At every size: the plain number in it is a multiple."""
+    return size.number % block == 0
+
+
+def _ruled(work: Work, terms: Terms) -> Plan:
+    if not work.anchors.splits:
+        return _pointwise(work, terms)
+    domain, least = work.domain, WAVES * terms.gpu.sms
+    rows = domain.outer_size.value * domain.kept_size.value
+    length = domain.reduced_size.value
+    scans = any(node.op == "scan" for node in work.group.nodes)
+    plan = _in_mode(work, terms, "resident")
+    if plan.block_x * plan.block_r > (_held(work) if not scans else SCANNED) or (
+        _single_pass(work) and length > 4096
+    ):
+        plan = _in_mode(work, terms, "looped")
+    programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
+    enough = length >= LEAST_SPLIT or (length >= 256 and rows * length >= 2**20)
+    if programs < least and enough and not scans:
+        return _in_mode(work, terms, "split")
+    return plan
+
+
+def _held(work: Work) -> int:
+    """Elements that a program can keep."""
+    domain = work.domain
+    whole = domain.outer_size.value * domain.kept_size.value * domain.reduced_size.value
+    operands = [n for n in work.group.reads(work.graph) if work.graph.value(n).elements.value * 2 > whole]
+    return 2 * RESIDENT if len(operands) == 1 and domain.names[1] != "col" else RESIDENT
+
+
+def _single_pass(work: Work) -> bool:
+    """Nothing is read twice anyhow: a block-wise pass needs fewer registers and loses nothing."""
+    return work.depth == 1 and not any(work.is_full(name) and work.level(name) for name in work.writes)
+
+
+def _in_mode(work: Work, terms: Terms, mode: str) -> Plan:
+    domain = work.domain
+    inner = domain.names[1] == "col"
+    kept, length = domain.kept_size.value, domain.reduced_size.value
+    wanted = PER_SM * terms.gpu.sms
+    if mode == "resident":
+        block_r = power_of_two(length)
+        if inner:
+            block_x = min(power_of_two(kept), max(32, _below(4096 // block_r)) if block_r <= 512 else 16, 128)
+        else:
+            block_x = min(power_of_two(kept), max(1, 2048 // block_r))
+            while block_x > 1 and domain.outer_size.value * kept // block_x < wanted:
+                block_x //= 2
+        return Plan("resident", block_x, block_r, _warps(block_x * block_r))
+    if inner and (folded := _folded(work, mode, wanted)):
+        more = wanted * 8 // folded.warps  # as many threads in all as where a program has more
+        return replace(folded, splits=_splits(work, folded, more)) if mode == "split" else folded
+    if inner:
+        block_x = min(power_of_two(kept), 64)
+        block_r = min(power_of_two(length), max(2048 // block_x, 8))
+        if mode == "looped":
+            while block_x > 32 and domain.outer_size.value * kept // block_x < wanted:
+                block_x //= 2
+    else:
+        block_x, block_r = 1, min(power_of_two(length), 4096 if length >= 16384 else 1024)
+        light = work.depth and all(s.kind in (*FOLDED, "exponentials") for s in work.statistics.values())
+        if mode == "looped" and length >= 16384 and light and not _single_pass(work):
+            block_r = 8192  # fewer rows at once: more of each is still in the cache for the second pass
+    plan = Plan(mode, block_x, block_r, 16 if block_r == 8192 else _warps(block_x * block_r))
+    if not inner and block_r >= 2 * LANES * plan.warps:
+        plan = replace(plan, lanes=LANES * plan.warps)
+    return replace(plan, splits=_splits(work, plan, wanted)) if mode == "split" else plan
+
+
+def _splits(work: Work, plan: Plan, wanted: int) -> int:
+    """Programs per row, so that all of them run at once."""
+    domain = work.domain
+    programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
+    splits = power_of_two(max(1, wanted * 3 // 4 // max(programs, 1)))
+    most = power_of_two(max(1, domain.reduced_size.value // (2 * plan.block_r)))
+    return max(2, min(splits, most, MOST_SPLITS))
+
+
+def _folded(work: Work, mode: str, wanted: int) -> Plan | None:
+    """A tile of which every thread has whole columns, 128 bytes on their way, where that is of use.
+
+    The compiler deals out lanes along the kept positions first, 16 bytes each where rows are aligned to that
+    and one element each where they are not; so many threads as that makes, and no more, leave none to the
+    other side.
+    """
+    domain = work.domain
+    if not _single_pass(work) or any(s.kind not in FOLDED for s in work.statistics.values()):
+        return None
+    whole = domain.outer_size.value * domain.kept_size.value * domain.reduced_size.value
+    values = [work.graph.value(name) for name in work.group.reads(work.graph)]
+    width = min((BYTES.get(v.dtype, 4) for v in values if v.elements.value * 2 > whole), default=4)
+    vector = 16 // width if domain.kept_size.value % (16 // width) == 0 else 1
+    block_x, warps = 32 * vector * 4, 4
+    least = 2 * wanted if mode == "looped" else 1
+    while warps > 1 and (
+        block_x >= 2 * domain.kept_size.value
+        or domain.outer_size.value * domain.kept_size.value // block_x < least
+    ):
+        block_x, warps = block_x // 2, warps // 2
+    if block_x >= 2 * domain.kept_size.value:
+        return None
+    block_r = min(power_of_two(domain.reduced_size.value), 32 if vector == 1 else 8)
+    return Plan(mode, block_x, block_r, warps, folded=True)
+
+
+def _warps(elements: int) -> int:
+    """About 16 elements per thread, more where the tile is large."""
+    return min(max(_below(elements // 512), 1), 16 if elements > 8192 else 8)
+
+
+def _pointwise(work: Work, terms: Terms) -> Plan:
+    """Two 16-byte accesses per thread and operand."""
+    domain = work.domain
+    names = {*work.group.reads(work.graph), *work.writes}
+    large = [
+        n
+        for n in names
+        if work.graph.value(n).elements.value * 8
+        >= domain.outer_size.value * domain.kept_size.value * domain.reduced_size.value
+    ]
+    width = min((BYTES.get(work.graph.value(n).dtype, 4) for n in large), default=4)
+    target = 4096 // max(min(width, 4), 1)
+    length, kept = domain.reduced_size.value, domain.kept_size.value
+    if domain.outer_size != ONE or domain.names[1] == "col":  # a transposing tile
+        return Plan("pointwise", 32, 32, 4)
+    block_r = min(power_of_two(length), target)
+    block_x = 1 if kept == 1 else min(power_of_two(kept), max(1, target // block_r))
+    return Plan("pointwise", block_x, block_r, min(max(_below(block_x * block_r // 256), 1), 8))
+
+
+def constants_of(work: Work, plan: Plan, used: set[str]) -> tuple[Constant, ...]:
+    """The plan's numbers as constants of the file, with what a sweep may try instead."""
+    found: list[Constant] = []
+    prefix = work.group.name.upper()
+
+    def add(name: str, value: int, choices: tuple[int, ...], why: str) -> None:
+        found.append(Constant(f"{prefix}_{name}", value, tuple(dict.fromkeys(choices)), why))
+
+    if "BLOCK_X" in used:
+        choices = [b for b in (plan.block_x // 2, plan.block_x, plan.block_x * 2) if b >= 2]
+        choices = [b for b in choices if not plan.x_divides or _divides(work.domain.kept_size, b)]
+        add("BLOCK_X", plan.block_x, tuple(choices) if plan.mode != "pointwise" else (), "rows per program")
+    if "BLOCK_R" in used and plan.mode != "resident":
+        choices = [b for b in (plan.block_r // 2, plan.block_r, plan.block_r * 2) if b >= 16]
+        choices = [b for b in choices if not plan.r_divides or _divides(work.domain.reduced_size, b)]
+        why = "elements per program" if plan.mode == "pointwise" else "elements of a row at a time"
+        add("BLOCK_R", plan.block_r, tuple(choices), why)
+    if "FINISH_X" in used:
+        rows = max(2, min(plan.block_x, 2048 // plan.splits))
+        add("FINISH_X", rows, (), "rows per program that joins parts")
+    if "SPLITS" in used:
+        choices = [s for s in (plan.splits // 2, plan.splits, plan.splits * 2) if 2 <= s <= MOST_SPLITS]
+        add("SPLITS", plan.splits, tuple(choices), "programs that share a row")
+    warps = [w for w in (plan.warps // 2, plan.warps, plan.warps * 2) if 1 <= w <= 16]
+    add("NUM_WARPS", plan.warps, tuple(warps), "")
+    return tuple(found)

@@ -1,0 +1,141 @@
+"""A group as its kernels see it: what is stored and where, what is gathered, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from egg.expert.graph import Graph, Node
+from egg.expert.index import Index
+from egg.expert.parts import Group
+from egg.expert.patterns.loops.domain import Anchored, Domain, place, places
+from egg.expert.patterns.loops.statistics import Statistic, statistic_of
+from egg.expert.sizes import ONE, product
+
+FAR = 2**31 - 2**24
+"""From so many elements on, positions do not fit into 32 bits: neither do those that a loop looks at last,
+beyond the end by all programs' blocks."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a group is laid out: by rule or from outside, see :mod:`egg.expert.patterns.loops.tiles`."""
+
+    mode: str
+    """``pointwise`` (no row is needed as a whole), ``strips`` (of a pool), ``resident``, ``looped`` or
+    ``split``."""
+    block_x: int
+    """Rows per program; with one row the tile is a vector."""
+    block_r: int
+    """Elements of a row at a time; for ``resident`` the whole row, and the launch finds it from the size."""
+    warps: int
+    splits: int = 1
+    x_divides: bool = False
+    """Rows per program divide the rows at every size, so no mask is needed; likewise along the row."""
+    r_divides: bool = False
+    folded: bool = False
+    """Every thread has whole columns of a tile whose rows lie along the lanes: it joins what it loaded at
+    once and keeps one state per row, so that its registers are free for loads on their way."""
+    lanes: int = 0
+    """The same along a single row: so many states are kept, as many as threads load at a time."""
+
+    @property
+    def rows(self) -> bool:
+        return self.block_x > 1 and self.mode != "strips"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A group, analysed: what every kernel of it needs to know."""
+
+    graph: Graph
+    group: Group
+    domain: Domain
+    anchors: Anchored
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        return {name: node for node in self.group.nodes for name in node.outputs}
+
+    @cached_property
+    def statistics(self) -> dict[str, Statistic]:
+        return {
+            name: statistic_of(self.graph, self.nodes[name])
+            for name in self.anchors.splits
+            if self.nodes[name].op != "scan"
+        }
+
+    @cached_property
+    def places(self) -> dict[str, Index]:
+        if not self.anchors.splits:
+            return {}
+        return places(self.graph, self.group.nodes, self.domain, self.anchors)
+
+    @cached_property
+    def writes(self) -> dict[str, Index]:
+        """What is stored, and where it is at the tile's positions."""
+        names = dict.fromkeys((*self.group.writes(self.graph), *self.updates))
+        return {name: place(self.graph, name, self.domain, self.places) for name in names}
+
+    @cached_property
+    def updates(self) -> dict[str, str]:
+        """Buffers that are overwritten, by the value that is written into each."""
+        return {str(n.inputs[1]): str(n.inputs[0]) for n in self.group.nodes if n.op == "update"}
+
+    @cached_property
+    def made(self) -> list[str]:
+        """Results that the call makes a tensor for: those that are not only written into a buffer."""
+        return list(self.group.writes(self.graph))
+
+    def is_full(self, name: str) -> bool:
+        """Whether a result has an element for each position of the tile, not one per row."""
+        symbols = frozenset[str]().union(*(at.symbols() for at in self.writes[name]))
+        if self.domain.reduced_size == ONE:
+            return True
+        return self.domain.names[2] in symbols
+
+    @cached_property
+    def _levels(self) -> dict[str, int]:
+        levels: dict[str, int] = {}
+        for node in self.group.nodes:
+            below = max((levels.get(name, 0) for name in node.inputs if name is not None), default=0)
+            for name in node.outputs:
+                levels[name] = below + (1 if node.outputs[0] in self.statistics else 0)
+        return levels
+
+    def level(self, name: str) -> int:
+        """How many gatherings, one after the other, a value needs before it can be computed."""
+        return self._levels.get(name, 0)
+
+    def gathered(self, level: int) -> list[Statistic]:
+        return [s for name, s in self.statistics.items() if self.level(name) == level]
+
+    @cached_property
+    def depth(self) -> int:
+        return max((self.level(name) for name in self.statistics), default=0)
+
+    @cached_property
+    def size_names(self) -> frozenset[str]:
+        found: set[str] = set(self.graph.symbols)
+        for name in {*self.group.reads(self.graph), *self.nodes}:
+            value = self.graph.value(name)
+            for size in (*value.shape, *value.stride):
+                found |= {symbol.name for symbol in size.factors}
+        return frozenset(name for name in found if name.isidentifier())
+
+    @cached_property
+    def far(self) -> bool:
+        names = {*self.group.reads(self.graph), *self.writes}
+        return any(self.graph.value(name).elements.value >= FAR for name in names)
+
+    @cached_property
+    def far_along(self) -> bool:
+        """Whether steps along a row alone can lead that far: then lanes count in 64 bits, too."""
+        if not self.far:
+            return False
+        split = self.domain.main
+        first = min(split.reduced_dims, default=0)
+        together = split.reduced_dims == tuple(range(first, first + len(split.reduced_dims)))
+        names = (*self.group.reads(self.graph), *self.writes)
+        plain = together and all(self.graph.value(name).contiguous for name in names)
+        return not plain or product(split.shape[first:]).value >= FAR

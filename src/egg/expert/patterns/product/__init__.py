@@ -1,0 +1,1 @@
+"""Matrix products, with what goes before and after them."""

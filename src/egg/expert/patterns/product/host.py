@@ -1,0 +1,137 @@
+"""The host's side of a product: one function that allocates, packs, launches and returns the results.
+
+``forward`` then has one line per product. Inside the function tensors have the short names that kernels know
+them by, sizes are read off the shapes of its arguments where they are one of their dimensions, and whatever
+else the launches need is local to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from egg.expert.graph import Graph
+from egg.expert.parts import Group, spelled
+from egg.expert.patterns.product.text import docstring, size_names, words
+from egg.expert.reader import pointer_stem
+from egg.expert.sizes import Size
+from egg.expert.writing.keeping import KEEP
+
+
+@dataclass(frozen=True)
+class Function:
+    """The function's name and text, and the line that calls it."""
+
+    name: str
+    text: str
+    call: str
+    """Or the expression, where its result is handed to another function."""
+    sizes: tuple[str, ...]
+    """Named sizes that the call hands over."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Names of one group on the host."""
+
+    graph: Graph
+    group: Group
+
+    @property
+    def name(self) -> str:
+        """Of the function: a value of ``forward`` may be called like the group."""
+        own = self.group.name
+        return f"compute_{own}" if own in self.graph.values or own in size_names(self.graph) else own
+
+    def local(self, stem: str) -> str:
+        """A variable of the function, named so that it is no tensor and no size of the program."""
+        taken = {*self._tensors().values(), *size_names(self.graph), *self.group.writes(self.graph)}
+        while stem in taken:
+            stem += "_"
+        return stem
+
+    def _tensors(self) -> dict[str, str]:
+        """What the function calls the values that it is given, arguments of the program first."""
+        found: dict[str, str] = {}
+        taken = {*size_names(self.graph), *self.group.writes(self.graph)}
+        for name in sorted(self.group.reads(self.graph), key=self._rank):
+            value = self.graph.value(name)
+            local = pointer_stem(value) if spelled(self.graph, name) != value.name else value.name
+            while local in taken:
+                local += "_"
+            taken.add(local)
+            found[name] = local
+        return found
+
+    def _rank(self, name: str) -> tuple[bool, int]:
+        arguments = self.graph.arguments
+        place = arguments.index(name) if name in arguments else len(arguments)
+        return self.graph.value(name).origin == "parameter", place
+
+    def function(
+        self, lines: Sequence[str], doc: str, handed: Mapping[str, Function] = MappingProxyType({})
+    ) -> Function:
+        """The function with these lines, which spell tensors as ``forward`` does.
+
+        ``handed``: what other functions made beforehand, by the name it has here.
+        """
+        made = self._function(self.name, lines, doc, self.group.writes(self.graph), handed)
+        sizes = dict.fromkeys((*made.sizes, *(size for other in handed.values() for size in other.sizes)))
+        call = f"{', '.join(self.group.writes(self.graph))} = {made.call}"
+        return replace(made, call=call, sizes=tuple(sizes))
+
+    def keeping(self, side: str, lines: Sequence[str], doc: str, made: Sequence[str]) -> Function:
+        """A function that packs a weight, called through what keeps its result until the weight changes."""
+        packing = self._function(f"{self.group.name}_packed_{side}", lines, doc, made, {})
+        given = packing.call.removeprefix(f"{packing.name}(")
+        return replace(packing, call=f"{KEEP}({packing.name}, {given}")
+
+    def _function(
+        self, name: str, lines: Sequence[str], doc: str, made: Sequence[str], handed: Mapping[str, Function]
+    ) -> Function:
+        tensors = self._tensors()
+        own = {spelled(self.graph, value): local for value, local in tensors.items()}
+        body = [_respelled(line, own) for line in lines]
+        used = words("\n".join(body))
+        given = {value: local for value, local in tensors.items() if local in used}
+        needed = used & size_names(self.graph)
+        shapes, known = self._shapes(needed, given)
+        passed = tuple(sorted(needed - known))
+        text = [
+            f"def {name}({', '.join((*given.values(), *handed, *passed))}):",
+            *docstring(doc),
+            *(f"    {line}" for line in (*shapes, *body)),
+            f"    return {', '.join(made)}",
+        ]
+        others = (other.call for other in handed.values())
+        values = ", ".join((*(spelled(self.graph, value) for value in given), *others, *passed))
+        return Function(name, "\n".join(text), f"{name}({values})", passed)
+
+    def _shapes(self, needed: Iterable[str], tensors: dict[str, str]) -> tuple[list[str], set[str]]:
+        """Lines that read sizes off the shapes of tensors, and the sizes that are known then."""
+        missing, lines = set(needed), []
+        for name, local in tensors.items():
+            named = [_named(size) for size in self.graph.value(name).shape]
+            found = {size: at for at, size in reversed(list(enumerate(named))) if size in missing}
+            if not found:
+                continue
+            names, places = zip(*sorted(found.items(), key=lambda item: item[1]), strict=True)
+            missing -= set(names)
+            whole = len(names) == len(named) > 1
+            shape = f"{local}.shape" if whole else ", ".join(f"{local}.shape[{at}]" for at in places)
+            lines.append(f"{', '.join(names)} = {shape}")
+        return lines, set(needed) - missing
+
+
+def _named(size: Size) -> str | None:
+    """The name of a size that is nothing but a name."""
+    return size.factors[0].name if len(size.factors) == 1 and size.number == 1 else None
+
+
+def _respelled(line: str, names: dict[str, str]) -> str:
+    for old in sorted(names, key=len, reverse=True):
+        if old != names[old]:
+            line = re.sub(rf"(?<![\w.]){re.escape(old)}(?!\w)", names[old], line)
+    return line

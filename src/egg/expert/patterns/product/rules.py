@@ -1,0 +1,306 @@
+"""How a product is best computed on a GPU: which units, which tiles, how many parts of the summed dimension.
+
+Every way that meets the asked accuracy is priced with a rough model (units, memory, launches, how evenly the
+tiles fill the multiprocessors), and the cheapest one is taken. The rates are those seen on an H200 for Triton
+kernels, scaled by the data sheet to other GPUs; they order ways, they do not predict times to the percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from egg.expert.graph import Value
+from egg.expert.parts import Setting, Terms, Unfit
+from egg.expert.patterns.product.problem import Problem
+from egg.expert.sizes import ONE
+from egg.hardware.gpus import Gpu
+
+NARROW = 8
+"""Rows or columns up to which no tensor core is used: the product is one pass over the larger operand."""
+FULL_ROW = 512
+"""Columns of a whole row that one tile may hold; half of that where two accumulators live together."""
+MOST_WARPS = 8
+MOST_KEPT = 16
+"""Part of the GPU's memory that the packed form of one weight may take for good."""
+LAUNCH = 4e-6
+STEP = 0.3e-6
+"""Seconds that one step along the summed dimension takes at least, its loads running ahead."""
+HIDING_STEPS = 4
+"""Steps along the summed dimension from which on a tile's loads hide behind its arithmetic."""
+TRANSPOSING = 2.5
+"""How much longer TF32 takes where an operand's summed dimension is not the contiguous one in memory."""
+H200_TENSOR = {"fp16": 989e12, "tf32": 495e12}
+H200_VECTOR = 67e12
+RATES = {
+    "fp32": 215e12, "fp32 unpacked": 80e12, "tf32x3": 90e12, "ieee": 26e12, "half": 750e12,
+    "tf32": 720e12, "tf32 unpacked": 300e12,
+}  # fmt: skip
+"""Operations per second of the product itself with the best tile, on an H200."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+    split: int = 1
+
+    def room(self, per_element: int) -> int:
+        """Bytes of shared memory: operands of all stages, and the result on its way to memory."""
+        return (self.m + self.n) * self.k * per_element * self.stages + 4 * self.m * self.n
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a product, with its price."""
+
+    mode: str
+    """``packed``: operands are made ready by kernels of their own; ``direct``: read where they lie;
+    ``vector``: no tensor cores, one pass over the larger operand."""
+    grade: str
+    tiles: Tiles
+    seconds: float = 0.0
+    walks: bool = False
+    """Few programs walk over all tiles (where a tile is little work and much to store), if asked to."""
+
+
+PACKED = {
+    "fp32": ((128, 128, 64, 8, 3), (128, 64, 64, 4, 3), (64, 128, 64, 4, 3), (64, 64, 64, 4, 3)),
+    "tf32": ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 64, 64, 4, 4)),
+}
+"""Rows, columns, summed dimension, warps and stages of tiles worth trying, by grade."""
+DIRECT = {
+    "tf32x3": (
+        (128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 3),
+        (32, 64, 32, 4, 3), (16, 64, 32, 4, 4), (64, 32, 32, 4, 3), (64, 16, 32, 4, 4), (32, 32, 32, 4, 3),
+    ),
+    "fp32": ((128, 128, 64, 8, 3), (128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3)),
+    "ieee": ((64, 64, 16, 4, 3), (32, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 64, 32, 4, 3)),
+    "half": (
+        (128, 256, 64, 8, 3), (128, 128, 64, 4, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4),
+        (64, 64, 64, 4, 4), (32, 64, 64, 4, 4), (16, 64, 128, 4, 4),
+        (64, 32, 64, 4, 4), (64, 16, 128, 4, 4), (32, 32, 64, 4, 4),
+    ),
+}  # fmt: skip
+DIRECT["tf32"] = DIRECT["tf32x3"]
+SPLITS = (1, 2, 4, 8, 16, 32, 64)
+LEAST_STEPS = 8
+"""Along the summed dimension that a part must have left."""
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What the tail asks of a tile."""
+
+    whole_rows: bool = False
+    least_columns: int = 1
+    may_split: bool = True
+    may_walk: bool = False
+
+
+def kept(problem: Problem, terms: Terms, operand: Value) -> Value | None:
+    """The weight behind an operand whose packed form is kept between calls; ``None`` where none is."""
+    fits = 4 * operand.elements.value <= terms.gpu.memory_bytes / MOST_KEPT
+    return problem.held(operand) if fits and terms.settings.get("keep", True) else None
+
+
+def grade_of(problem: Problem, terms: Terms) -> str:
+    """The accuracy that is asked for: by setting, else that of the operands."""
+    asked = terms.settings.get("grade")
+    if problem.left.dtype in ("float16", "bfloat16"):
+        return "half"
+    return "fp32" if asked in (None, "half") else str(asked)
+
+
+def choose(problem: Problem, terms: Terms, wants: Wants) -> Way:
+    """The cheapest way at the asked grade, with what the settings fix."""
+    grade, settings = grade_of(problem, terms), terms.settings
+    narrow = min(problem.rows.value, problem.columns.value)
+    mode = settings.get("mode")
+    if mode == "vector" or (mode is None and narrow <= NARROW):
+        return Way("vector", grade, stream(problem, terms.gpu, False))
+    if min(problem.rows.values) < 2 or min(problem.columns.values) < 2:
+        raise Unfit("a product with a vector, by tiles")
+    ways = list(_ways(problem, terms, grade, wants))
+    packing = settings.get("packing")
+    if packing is not None:
+        ways = [way for way in ways if (way.mode == "packed") == bool(packing)]
+    if "walk" in settings:
+        ways = [way for way in ways if way.walks == bool(settings["walk"])] or ways
+    if "SPLIT_K" in settings:
+        ways = [way for way in ways if way.tiles.split == settings["SPLIT_K"]] or [
+            replace(way, tiles=replace(way.tiles, split=int(settings["SPLIT_K"])), walks=False)
+            for way in ways
+        ]
+    if not ways:
+        raise Unfit("no tile of the product holds what its tail needs")
+    best = min(ways, key=lambda way: way.seconds)
+    return replace(best, tiles=_as_set(best.tiles, settings))
+
+
+def _as_set(tiles: Tiles, settings: Mapping[str, Setting]) -> Tiles:
+    """With what the settings say of it."""
+    names = {"m": "BLOCK_M", "n": "BLOCK_N", "k": "BLOCK_K", "warps": "NUM_WARPS", "stages": "NUM_STAGES"}
+    return replace(tiles, **{field: int(settings[name]) for field, name in names.items() if name in settings})
+
+
+def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[Way]:
+    gpu = terms.gpu
+    packed = PACKED.get(grade, ()) if gpu.vendor == "nvidia" or grade == "fp32" else ()
+    if not by_warp_group(gpu):  # operands pass through registers, so fewer of them at a time
+        packed = tuple((m, n, 32, warps, stages) for m, n, _, warps, stages in packed)
+    halves = 2 if grade == "fp32" else 1
+    fresh = [operand for operand in (problem.left, problem.right) if kept(problem, terms, operand) is None]
+    for tiles in _fitting(packed, problem, wants, halves, gpu.shared_per_block // (2 * halves)):
+        if unrolled(problem, one := replace(tiles, stages=1)):
+            tiles = one  # room for two programs on a multiprocessor: one loads while the other stores
+        short = tiles.stages == 1
+        yield Way("packed", grade, tiles, _seconds(problem, gpu, grade, tiles, fresh, overlapped=short))
+        if tiles.split > 1 or problem.batch != ONE or not wants.may_walk:
+            continue
+        two = replace(tiles, stages=2)
+        if terms.settings.get("walk") and two.room(2 * halves) <= gpu.shared_per_block - 1024:
+            seconds = _seconds(problem, gpu, grade, two, fresh, overlapped=True)
+            yield Way("packed", grade, two, seconds, walks=True)
+    direct = {"fp32": ("tf32x3" if gpu.vendor == "nvidia" else "ieee")}.get(grade, grade)
+    if direct not in DIRECT:
+        raise Unfit(f"no product of grade {grade}")
+    if grade == "fp32" and by_warp_group(gpu):  # those take fp16 tiles in any order from shared memory
+        for tiles in _fitting(DIRECT["fp32"], problem, wants, 2, gpu.shared_per_block // 4):
+            yield Way("direct", "fp32", tiles, _seconds(problem, gpu, "fp32 unpacked", tiles, None))
+    width = 2 if direct == "half" else 4
+    held = 2 if direct == "tf32x3" else 1  # operands are split in registers, beside the accumulators
+    turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
+    for tiles in _fitting(DIRECT[direct], problem, wants, held, gpu.shared_per_block // width):
+        rate = "tf32 unpacked" if direct == "tf32" else direct
+        seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0)
+        yield Way("direct", direct, tiles, seconds)
+
+
+def unrolled(problem: Problem, tiles: Tiles) -> bool:
+    """Whether the summed dimension is a step or two, written one after the other: nothing to run ahead of."""
+    return tiles.stages == 1 and problem.depth.value <= tiles.k and max(problem.depth.values) <= 4 * tiles.k
+
+
+def by_warp_group(gpu: Gpu) -> bool:
+    """Whether tensor cores read operands from shared memory, and a copy engine brings them there."""
+    return gpu.arch.startswith("sm_") and int(gpu.arch.removeprefix("sm_").rstrip("a")) >= 90
+
+
+def _fitting(
+    base: Iterable[tuple[int, int, int, int, int]],
+    problem: Problem,
+    wants: Wants,
+    accumulators: int,
+    room: int,
+) -> Iterable[Tiles]:
+    """The tiles that the tail can live with, cut down to the problem, in every number of parts.
+
+    ``room``: elements of operands that shared memory holds, of all stages together.
+    """
+    rows, columns, depth = problem.rows.value, problem.columns.value, problem.depth.value
+    found: dict[Tiles, None] = {}
+    room = room * 3 // 4 if wants.whole_rows else room  # rows change their layout through shared memory, too
+    for tiles in (Tiles(*sizes) for sizes in base):
+        n = max(tiles.n, wants.least_columns)
+        m = tiles.m
+        if wants.whole_rows:
+            n = max(16, power_of_two(columns))
+            if n > FULL_ROW // accumulators:
+                continue
+        warps = tiles.warps
+        while m * n * accumulators > 128 * 32 * warps and m > 16:  # 128 registers of each thread
+            if m <= 64 and warps < MOST_WARPS:
+                warps *= 2
+            else:
+                m //= 2
+        k = max(16, min(tiles.k, power_of_two(depth)))
+        stages = tiles.stages
+        while stages > 2 and (m + n) * k * stages > room:
+            stages -= 1
+        while k > 16 and (m + n) * k * stages > room:
+            k //= 2
+        if (m + n) * k * stages > room:
+            continue
+        if m > 2 * power_of_two(rows) or (n > 2 * power_of_two(columns) and not wants.whole_rows):
+            continue
+        for split in SPLITS:
+            if split == 1 or (wants.may_split and depth >= split * k * LEAST_STEPS):
+                found[Tiles(m, n, k, warps, stages, split)] = None
+    return found
+
+
+def _seconds(
+    problem: Problem,
+    gpu: Gpu,
+    rate: str,
+    tiles: Tiles,
+    packed: Sequence[Value] | None,
+    slower: float = 1.0,
+    overlapped: bool = False,
+) -> float:
+    """A price. ``packed``: operands that are packed in every call; ``None`` where they are read as they lie.
+    ``slower``: how much longer each step takes than with operands as the units want them.
+    ``overlapped``: loads of a tile run while the one before is stored; else a short sum hides nothing."""
+    batch, m, n, k = (s.value for s in (problem.batch, problem.rows, problem.columns, problem.depth))
+    per_batch = ceil(m / tiles.m) * ceil(n / tiles.n)
+    programs = batch * per_batch * tiles.split
+    steps = ceil(k / tiles.k / tiles.split)
+    one = 2.0 * tiles.m * tiles.n * tiles.k * steps / (_rate(gpu, rate) / gpu.sms * _fill(tiles)) * slower
+    compute = ceil(programs / gpu.sms) * one
+    waiting = ceil(programs / (2 * gpu.sms)) * (steps + 3) * STEP
+    width = 2 if problem.left.dtype in ("float16", "bfloat16") else 4
+    elements = problem.left.elements.value + problem.right.elements.value
+    written = batch * m * n * width
+    memory = (elements * width + written) / gpu.bandwidth
+    extra = LAUNCH
+    if packed is not None:
+        each = 4 if rate == "fp32" else 2
+        memory = (elements * each + written) / gpu.bandwidth
+        fresh = sum(operand.elements.value for operand in packed)
+        extra += len(packed) * LAUNCH + fresh * (width + each) / (0.8 * gpu.bandwidth)
+    if tiles.split > 1:
+        extra += LAUNCH + 8.0 * tiles.split * batch * m * n / gpu.bandwidth
+    if steps < HIDING_STEPS and not overlapped:
+        return compute + waiting + memory / 0.85 + extra
+    return max(compute, waiting, memory / 0.85) + extra
+
+
+def _rate(gpu: Gpu, rate: str) -> float:
+    if rate == "ieee":
+        return RATES[rate] * gpu.vector.get("fp32", H200_VECTOR) / H200_VECTOR
+    unit = "tf32" if rate in ("tf32x3", "tf32 unpacked") else "fp16"
+    return RATES[rate] * gpu.tensor.get(unit, gpu.vector.get("fp32", H200_VECTOR)) / H200_TENSOR[unit]
+
+
+def _fill(tiles: Tiles) -> float:
+    """How well a tile feeds the tensor cores: operations per operand byte, and the instructions it allows."""
+    balance = tiles.m * tiles.n / (tiles.m + tiles.n)
+    by_warp = 0.4 if max(tiles.m, tiles.n) < 64 else 1.0
+    return min(1.0, 0.03 + balance / 66) * by_warp
+
+
+def stream(problem: Problem, gpu: Gpu, along: bool) -> Tiles:
+    """One pass over the larger operand: ``m`` of its rows and ``k`` of the summed dimension at a time.
+
+    ``along``: its rows, not the summed dimension, are what is contiguous; then a tile has many of them.
+    """
+    short = power_of_two(min(problem.rows.value, problem.columns.value))
+    long, depth = max(problem.rows.value, problem.columns.value), problem.depth.value
+    held = 4096 if short == 1 else 16384
+    k = min(32 if along else 1024 if short == 1 else 128, max(16, power_of_two(depth)))
+    rows = max(1, min(held // (k * short), power_of_two(long), 128))
+    programs = problem.batch.value * ceil(long / rows)
+    split = 1
+    while programs * split < 2 * gpu.sms and depth >= 2 * split * k * 4 and split < 64:
+        split *= 2
+    return Tiles(rows, short, k, 4 if short == 1 else 8, 3, split)
+
+
+def power_of_two(value: int) -> int:
+    """The next one from ``value`` on."""
+    return 1 << max(0, value - 1).bit_length()

@@ -1,0 +1,386 @@
+"""The kernels of a recurrent layer as text: the input's share of all steps, and the walk through time.
+
+``project`` multiplies every step's input with the input weights: that half of the work has no chain through
+time, so it is one product. The walk is what is left. A program owns some hidden units of one chain (a layer,
+or a direction of one) for some rows of the batch: it holds their weights on chip, and in each step reads the
+whole previous state, computes its own units of the next one, and stores them.
+
+Products keep fp32's accuracy on 16-bit tensor cores: operands are multiplied by powers of two, which is
+exact, and become two fp16 numbers each; three of the four products are added up. A unit's weights are scaled
+by their largest; a state by the largest it can ever become, one or what it began with, as gates and tanh
+never give more. (Only relu has no such bound; there each step looks for its largest.) The summed dimension is
+divided among the warps and added up once, since a few rows and a few units give one warp enough to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from egg.expert.patterns.convolution.grade import POWER, SCALE, Function
+from egg.expert.patterns.product.text import docstring
+
+GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
+"""Letters of a cell's gates in PyTorch's order."""
+
+PROJECT = Function(
+    "project_input",
+    '''@triton.jit
+def project_input(
+    x_ptr, w_ptr, b_ptr, gates_ptr, rows, columns, depth,
+    HAS_BIAS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):
+    """x w^T + b for every step at once: this half of the work has no chain through time."""
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, depth, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        inside = (k < depth)[None, :]
+        x = tl.load(x_ptr + m[:, None] * depth + k[None, :], mask=(m < rows)[:, None] & inside, other=0.0)
+        w = tl.load(w_ptr + n[:, None] * depth + k[None, :], mask=(n < columns)[:, None] & inside, other=0.0)
+        sums = tl.dot(x, w.T, sums, input_precision="tf32x3")
+    if HAS_BIAS:
+        sums += tl.load(b_ptr + n, mask=n < columns, other=0.0)[None, :]
+    at = m[:, None] * columns + n[None, :]
+    tl.store(gates_ptr + at, sums, mask=(m < rows)[:, None] & (n < columns)[None, :])''',
+)
+TILE = Function(
+    "weight_tile",
+    '''@triton.jit
+def weight_tile(w_ptr, u, k, hidden, wanted):
+    """Weights of the units u, transposed while loading: [part, k, unit]; zeros where none are wanted."""
+    inside = (k < hidden)[:, :, None] & (u < hidden)[None, None, :] & wanted
+    return tl.load(w_ptr + u[None, None, :] * hidden + k[:, :, None], mask=inside, other=0.0)''',
+)
+LARGEST = Function(
+    "largest_weight",
+    '''@triton.jit
+def largest_weight(w):
+    """Of each unit."""
+    return tl.max(tl.max(tl.abs(w), axis=1), axis=0)''',
+)
+HALVES = Function(
+    "halves",
+    '''@triton.jit
+def halves(x):
+    """A scaled number as two of 16 bits: 22 significant bits together."""
+    high = x.to(tl.float16)
+    return high, (x - high.to(tl.float32)).to(tl.float16)''',
+)
+ADD = Function(
+    "add_product",
+    '''@triton.jit
+def add_product(a_high, a_low, w_high, w_low, sums, EXACT: tl.constexpr):
+    """Three of the four products of halves; the first alone where 11 significant bits will do."""
+    if EXACT:
+        sums = tl.dot(a_high, w_low, sums)
+        sums = tl.dot(a_low, w_high, sums)
+    return tl.dot(a_high, w_high, sums)''',
+)
+SIGMOID = Function(
+    "cell_sigmoid",
+    """@triton.jit
+def cell_sigmoid(x):
+    return 1.0 / (1.0 + tl.exp(-x))""",
+)
+TANH = Function(
+    "cell_tanh",
+    '''@triton.jit
+def cell_tanh(x):
+    """From an exponential that cannot overflow, and from a series where that would cancel."""
+    e = tl.exp(-2.0 * tl.abs(x))
+    far = tl.where(x < 0, e - 1.0, 1.0 - e) / (1.0 + e)
+    square = x * x
+    near = x * (1.0 + square * (-1.0 / 3.0 + square * (2.0 / 15.0 - square * (17.0 / 315.0))))
+    return tl.where(square < 0.01, near, far)''',
+)
+WAIT = Function(
+    "wait_for",
+    '''@triton.jit
+def wait_for(counter_ptr, count):
+    """Until so many programs have published; what they stored before is then visible here."""
+    while tl.atomic_add(counter_ptr, 0, sem="acquire") < count:
+        pass''',
+)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Which walk through time is to be written."""
+
+    name: str
+    cell: str
+    bias: bool
+    stacked: bool
+    """Chains are layers, each one step behind the one below; otherwise they are directions of one layer."""
+    backward: bool
+    """The second chain goes from the last step to the first."""
+    last_state: bool
+    """Somebody reads the state behind the last step."""
+    mode: str
+    """``steps``: a launch is one step, so launches order them. ``alone``: a program has all units of its
+    rows, so nobody waits for anybody. ``cooperative``: programs wait for each other through counters."""
+
+    @property
+    def together(self) -> bool:
+        return self.mode == "cooperative"
+
+    @property
+    def gates(self) -> str:
+        return GATES[self.cell]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Pointers in order."""
+        found = ["gates", "w_hh"]
+        found += ["w_ih"] if self.stacked else []
+        found += ["b_hh"] if self.bias else []
+        found += ["b_ih"] if self.bias and self.stacked else []
+        found += ["h_first", "y"]
+        found += ["c"] if self.cell == "lstm" else []
+        found += ["h_last"] if self.last_state else []
+        found += ["published"] if self.together else []
+        return tuple(found)
+
+    def functions(self) -> dict[str, str]:
+        needed = [SCALE, POWER, TILE, LARGEST, HALVES, ADD]
+        needed += [SIGMOID] if self.cell in ("lstm", "gru") else []
+        needed += [TANH] if self.cell != "rnn_relu" else []
+        needed += [WAIT] if self.together else []
+        return {function.name: function.text for function in needed}
+
+    def text(self) -> str:
+        arguments = ", ".join(f"{name}_ptr" for name in self.operands)
+        lines = [
+            '@triton.jit(do_not_specialize=["first", "last"])',
+            f"def {self.name}(",
+            f"    {arguments},",
+            "    first, last, steps, batch, hidden, step_rows, batch_rows,",
+            "    ROWS: tl.constexpr, UNITS: tl.constexpr, DEPTH: tl.constexpr, PARTS: tl.constexpr,",
+            "    EXACT: tl.constexpr,",
+            "):",
+            *self._doc(),
+            *(f"    {line}" for line in (*self._place(), *self._weights(), *self._start())),
+            "    for t in range(start, end):",
+            *(f"        {line}" for line in (*self._sums(), *self._cell(), *self._publish())),
+            *(f"    {line}" for line in self._end()),
+        ]
+        return "\n".join(lines)
+
+    # -- before the first step -------------------------------------------------------------------------
+
+    def _doc(self) -> list[str]:
+        told = f"Steps first to last of a chain of {self.cell.split('_')[0]} cells: UNITS units of ROWS rows."
+        if self.stacked:
+            told += " A layer is one step behind the layer below."
+        if self.together:
+            told += " A step begins when all programs of the one before have counted themselves."
+        return docstring(told)
+
+    def _place(self) -> list[str]:
+        count = len(self.gates)
+        lines = [
+            "groups, tiles = tl.cdiv(hidden, UNITS), tl.cdiv(batch, ROWS)",
+            "pid = tl.program_id(0)",
+            "chain, tile = pid // (groups * tiles), pid // groups % tiles",
+            "u = pid % groups * UNITS + tl.arange(0, UNITS)",
+            "b = tile * ROWS + tl.arange(0, ROWS)",
+            "span: tl.constexpr = DEPTH // PARTS",
+            "k = tl.arange(0, PARTS)[:, None] * span + tl.arange(0, span)[None, :]",
+            "own = (b < batch)[:, None] & (u < hidden)[None, :]",
+            "whole = (b < batch)[None, :, None] & (k < hidden)[:, None, :]",
+        ]
+        if self.stacked:
+            lines += [
+                "start, end = tl.maximum(first - chain, 0), tl.minimum(last - chain, steps)",
+                "width = hidden",
+                "y_ptr += chain * steps * batch * hidden",
+                "below_ptr = y_ptr - steps * batch * hidden",
+                "fed = chain > 0",
+                f"w_ih_ptr += tl.maximum(chain - 1, 0) * {count} * hidden * hidden",
+            ]
+        else:
+            lines += [
+                "start, end = first, last",
+                f"width = {'2 * hidden' if self.backward else 'hidden'}",
+                "y_ptr += chain * hidden",
+                f"gates_ptr += chain * steps * batch * {count} * hidden",
+            ]
+        lines += [
+            f"w_hh_ptr += chain * {count} * hidden * hidden",
+            "h_at = (chain * batch + b)[:, None] * hidden + u[None, :]",
+            "h_whole = h_first_ptr + (chain * batch + b)[None, :, None] * hidden + k[:, None, :]",
+        ]
+        return lines
+
+    def _weights(self) -> list[str]:
+        lines: list[str] = []
+        for at, gate in enumerate(self.gates):
+            offset = _times(at, "hidden * hidden")
+            lines.append(f"w_{gate} = weight_tile(w_hh_ptr{offset}, u, k, hidden, True)")
+            top = f"largest_weight(w_{gate})"
+            if self.stacked:
+                lines.append(f"v_{gate} = weight_tile(w_ih_ptr{offset}, u, k, hidden, fed)")
+                top = f"tl.maximum({top}, largest_weight(v_{gate}))"
+            lines.append(f"e_{gate} = scale_exponent({top})")
+            scale = f"power_of_two(141 - e_{gate})[None, None, :]"
+            lines.append(f"w_{gate}_high, w_{gate}_low = halves(w_{gate} * {scale})")
+            if self.stacked:
+                lines.append(f"v_{gate}_high, v_{gate}_low = halves(v_{gate} * {scale})")
+            lines.append(f"back_{gate} = power_of_two(e_{gate} - 141)[None, :]")
+            if self.bias:
+                lines += self._bias(at, gate)
+        return lines
+
+    def _bias(self, at: int, gate: str) -> list[str]:
+        """What is added in every step; where a GRU's reset gate multiplies, its own share stays apart."""
+        count, offset = len(self.gates), _times(at, "hidden")
+        hidden = f"tl.load(b_hh_ptr + chain * {count} * hidden{offset} + u, mask=u < hidden, other=0.0)"
+        lines = [f"bias_{gate} = {hidden}[None, :]"]
+        if self.stacked:
+            place = f"b_ih_ptr + tl.maximum(chain - 1, 0) * {count} * hidden{offset} + u"
+            below = f"tl.load({place}, mask=(u < hidden) & fed, other=0.0)[None, :]"
+            apart = self.cell == "gru" and gate == "n"
+            lines.append(f"input_bias_{gate} = {below}" if apart else f"bias_{gate} += {below}")
+        return lines
+
+    def _start(self) -> list[str]:
+        lines: list[str] = []
+        if self.cell != "rnn_relu":
+            lines.append(
+                "bound = tl.maximum(tl.max(tl.abs(tl.load(h_whole, mask=whole, other=0.0)).reshape("
+                "PARTS * ROWS * span), axis=0), 1.0)"
+            )
+            if self.stacked:
+                lines += [
+                    "under = tl.load(h_whole - batch * hidden, mask=whole & fed, other=0.0)",
+                    "bound = tl.maximum(bound, tl.max(tl.abs(under).reshape(PARTS * ROWS * span), axis=0))",
+                ]
+            lines += ["e_h = scale_exponent(bound)", "to_half = power_of_two(141 - e_h)"]
+            lines.append("from_half = power_of_two(e_h - 141)")
+        lines.append("active = own & (start < end)")
+        if self.cell == "lstm":
+            lines.append("c = tl.load(c_ptr + h_at, mask=active, other=0.0)")
+        if self.cell == "gru":
+            before = self._row("start - 1")
+            lines += [
+                "h = tl.load(h_first_ptr + h_at, mask=active & (start == 0), other=0.0)",
+                f"row = {before}",
+                "h_before = y_ptr + row[:, None] * width + u[None, :]",
+                "h += tl.load(h_before, mask=active & (start > 0), other=0.0)",
+            ]
+        elif self.last_state:
+            lines.append("h = tl.zeros((ROWS, UNITS), tl.float32)")
+        return lines
+
+    def _row(self, step: str) -> str:
+        """Where rows of a step lie; the chain backwards counts from the end."""
+        place = f"({step})" if " " in step else step
+        if self.backward:
+            place = f"tl.where(chain == 0, {step}, steps - 1 - {place})"
+        return f"b * batch_rows + {place} * step_rows"
+
+    # -- one step --------------------------------------------------------------------------------------
+
+    def _sums(self) -> list[str]:
+        lines = [f"row = {self._row('t')}"]
+        given = "own & (chain == 0)" if self.stacked else "own"
+        lines.append(f"gates_at = gates_ptr + row[:, None] * ({len(self.gates)} * hidden) + u[None, :]")
+        for at, gate in enumerate(self.gates):
+            offset = _times(at, "hidden")
+            lines.append(f"x_{gate} = tl.load(gates_at{offset}, mask={given}, other=0.0)")
+        lines.append("none = tl.zeros((PARTS, ROWS, UNITS), tl.float32)")
+        if self.stacked:
+            if self.together:
+                lines += [
+                    "if chain > 0:",
+                    "    wait_for(published_ptr + ((chain - 1) * tiles + tile) * steps + t, groups)",
+                ]
+            lines += [
+                "below = tl.load(below_ptr + row[None, :, None] * width + k[:, None, :], mask=whole & fed, "
+                'other=0.0, cache_modifier=".cg")',
+            ]
+        if self.together:
+            lines += [
+                "if t > 0:",
+                "    wait_for(published_ptr + (chain * tiles + tile) * steps + t - 1, groups)",
+            ]
+        before = self._row("t - 1")
+        lines += [
+            f"before = {before}",
+            "state = tl.load(y_ptr + before[None, :, None] * width + k[:, None, :], mask=whole & (t > 0), "
+            'other=0.0, cache_modifier=".cg")',
+            "state += tl.load(h_whole, mask=whole & (t == 0), other=0.0)",
+        ]
+        if self.cell == "rnn_relu":
+            lines += self._relu_scale()
+        if self.stacked:
+            lines.append("below_high, below_low = halves(below * to_half)")
+        lines.append("state_high, state_low = halves(state * to_half)")
+        for gate in self.gates:
+            lines += self._products(gate)
+        return lines
+
+    def _relu_scale(self) -> list[str]:
+        lines = ["bound = tl.max(tl.abs(state).reshape(PARTS * ROWS * span), axis=0)"]
+        if self.stacked:
+            lines.append(
+                "bound = tl.maximum(bound, tl.max(tl.abs(below).reshape(PARTS * ROWS * span), axis=0))"
+            )
+        return [
+            *lines,
+            "e_h = scale_exponent(bound)",
+            "to_half, from_half = power_of_two(141 - e_h), power_of_two(e_h - 141)",
+        ]
+
+    def _products(self, gate: str) -> list[str]:
+        apart = self.cell == "gru" and gate == "n"
+        lines: list[str] = []
+        sums = "none"
+        if self.stacked:
+            lines.append(
+                f"sums = add_product(below_high, below_low, v_{gate}_high, v_{gate}_low, none, EXACT)"
+            )
+            sums = "sums"
+            if apart:
+                lines.append(f"x_{gate} += tl.sum(sums, axis=0) * back_{gate} * from_half")
+                if self.bias:
+                    lines.append(f"x_{gate} += input_bias_{gate}")
+                sums = "none"
+        lines.append(f"sums = add_product(state_high, state_low, w_{gate}_high, w_{gate}_low, {sums}, EXACT)")
+        total = f"tl.sum(sums, axis=0) * back_{gate} * from_half"
+        total += f" + bias_{gate}" if self.bias else ""
+        lines.append(f"{gate} = {total}" if apart else f"{gate} = x_{gate} + {total}")
+        return lines
+
+    def _cell(self) -> list[str]:
+        match self.cell:
+            case "lstm":
+                return [
+                    "c = cell_sigmoid(f) * c + cell_sigmoid(i) * cell_tanh(g)",
+                    "h = cell_sigmoid(o) * cell_tanh(c)",
+                ]
+            case "gru":
+                return ["n = cell_tanh(x_n + cell_sigmoid(r) * n)", "h = n + cell_sigmoid(z) * (h - n)"]
+            case "rnn_tanh":
+                return ["h = cell_tanh(h)"]
+        return ["h = tl.maximum(h, 0.0, propagate_nan=tl.PropagateNan.ALL)"]
+
+    def _publish(self) -> list[str]:
+        lines = ["tl.store(y_ptr + row[:, None] * width + u[None, :], h, mask=own)"]
+        if self.mode != "steps":
+            lines.append("tl.debug_barrier()")
+        if self.together:
+            lines += [
+                'tl.atomic_add(published_ptr + (chain * tiles + tile) * steps + t, 1, sem="release")',
+            ]
+        return lines
+
+    def _end(self) -> list[str]:
+        lines = ["tl.store(c_ptr + h_at, c, mask=active)"] if self.cell == "lstm" else []
+        return [*lines, "tl.store(h_last_ptr + h_at, h, mask=active)"] if self.last_state else lines
+
+
+def _times(count: int, what: str) -> str:
+    """An offset of so many."""
+    return "" if count == 0 else f" + {what}" if count == 1 else f" + {count} * {what}"

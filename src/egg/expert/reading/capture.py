@@ -1,0 +1,320 @@
+"""A task as a graph: traced without data, brought into normal form, its sizes named.
+
+``capture`` is the whole way; ``capture_once`` is one size only, with plain numbers for sizes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from egg.core.errors import TaskError
+from egg.core.policy import Precision
+from egg.core.source import Task
+from egg.evaluator.task.program import Program
+from egg.expert.graph import Graph, Node, Origin, Value
+from egg.expert.reading.generalise import generalised
+from egg.expert.reading.memory import Tensor, chain_between
+from egg.expert.reading.normal import RULES, Builder, Call, lower
+from egg.expert.reading.normal.builder import dtype_name, extents, plain
+from egg.expert.reading.trace import Trace, Uncaptured, trace
+from egg.expert.reading.variants import Capture
+
+_RESHAPING = frozenset(["unsqueeze_", "squeeze_", "t_", "transpose_", "detach_", "swapdims_", "swapaxes_"])
+"""In place, and yet of the shape alone."""
+_ANCHORS = frozenset({"matmul", "conv", "norm", "recurrent", "gather", "attention"})
+"""Nodes that bear the name of the layer they come from."""
+_LONGEST_LABEL = 28
+
+
+def capture(task: Task, precision: Precision = Precision.MATCH) -> Graph:
+    """``task`` as a graph with named sizes; :class:`TaskError` where it cannot be traced."""
+    return generalised(task, lambda variant: _captured(variant, precision))
+
+
+def capture_once(task: Task, precision: Precision = Precision.MATCH) -> Graph:
+    """``task`` at its own size, every size a plain number."""
+    return _captured(task, precision).graph
+
+
+def _captured(task: Task, precision: Precision) -> Capture:
+    with Program.load(task) as program:
+        try:
+            traced = trace(program, precision)
+            return Capture(_Translation(traced).graph(), traced.integers)
+        except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+            raise TaskError(
+                f"task {task.name!r} cannot be traced without data: {error}",
+                "its forward may not look at values",
+            ) from error
+
+
+class _Translation:
+    """One trace, operator by operator, into nodes."""
+
+    def __init__(self, traced: Trace) -> None:
+        self._traced = traced
+        self._builder = Builder()
+        self._made: dict[fx.Node, Any] = {}
+        """For each node of the trace its tensor, list of tensors, or plain value."""
+        self._leaves: dict[int, Tensor] = {}
+        self._arguments: list[str | None] = []
+        self._originals: list[tuple[Value, Tensor]] = []
+
+    def graph(self) -> Graph:
+        placeholders = iter([n for n in self._traced.graph.graph.nodes if n.op == "placeholder"])
+        for name, value in self._traced.arguments:
+            if isinstance(value, torch.Tensor):
+                leaf = self._leaf(name, name, value, Origin.INPUT)
+                self._made[next(placeholders)] = leaf
+                self._arguments.append(leaf.value.name)
+            else:
+                self._arguments.append(None)
+        output: Any = None
+        for node in self._traced.graph.graph.nodes:
+            if node.op == "get_attr":
+                self._made[node] = self._attribute(_fetched(self._traced.graph, node.target))
+            elif node.op == "call_function":
+                self._made[node] = self._called(node)
+            elif node.op == "output":
+                output = node.args[0]
+        results, rebound = output
+        for path, new in zip(self._traced.rebound, rebound, strict=True):
+            self._rebind(path, self._made[new])
+        return self._finished(results)
+
+    # -- leaves ------------------------------------------------------------------------------------
+
+    def _leaf(self, name: str, path: str, tensor: torch.Tensor, origin: Origin) -> Tensor:
+        value = Value(
+            name, plain(tensor.shape), dtype_name(tensor.dtype), plain(tensor.stride()), origin, path
+        )
+        made = Tensor.fresh(self._builder.leaf(value))
+        self._originals.append((made.value, made))
+        return made
+
+    def _attribute(self, tensor: torch.Tensor) -> Tensor:
+        if id(tensor) not in self._leaves:
+            origin, path = Origin.PARAMETER, self._traced.parameters.get(id(tensor))
+            if path is None:
+                origin, path = Origin.CONSTANT, self._traced.attributes.get(id(tensor))
+            if path is None:
+                raise Uncaptured("forward uses a tensor that belongs to no module")
+            self._leaves[id(tensor)] = self._leaf(path.replace(".", "_"), path, tensor, origin)
+        return self._leaves[id(tensor)]
+
+    def _rebind(self, path: str, new: Tensor) -> None:
+        """``self.hidden = ...`` in forward: the next call sees it, so it is a write."""
+        (before,) = [k for k, p in self._traced.attributes.items() if p == path]
+        if before not in self._leaves:
+            return
+        kept, value = self._leaves[before], new.read(self._builder)
+        original = next(leaf for leaf, tensor in self._originals if tensor is kept)
+        if value.shape != original.shape or value.dtype != original.dtype:
+            raise Uncaptured(f"forward gives self.{path} a tensor of another form")
+        self._originals = [(leaf, Tensor.fresh(value) if t is kept else t) for leaf, t in self._originals]
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def _called(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem:
+            return self._made[node.args[0]][node.args[1]]  # type: ignore[index]
+        target: Any = node.target
+        schema = getattr(target, "_schema", None)
+        if getattr(target, "__name__", "").endswith("set_grad_enabled"):
+            return None
+        if schema is None:
+            raise Uncaptured(f"forward calls {target}, which is no operator")
+        given = _bound(schema, node.args, node.kwargs)
+        held = {name: self._resolved(value) for name, value in given.items()}
+        name, in_place = _base_name(schema)
+        values = {key: self._read(value) for key, value in held.items()}
+        call = Call(name, values, _forms(node.meta.get("val")), target, self._label(values))
+        self._builder.label = ""
+        start = len(self._builder.nodes)
+        try:
+            lowered = lower(self._builder, call)
+        except (KeyError, IndexError, AttributeError, AssertionError, ZeroDivisionError) as error:
+            raise Uncaptured(f"{name} cannot be read: {type(error).__name__}: {error}") from error
+        self._name_anchor(start, call)
+        if in_place:
+            tensor = held["self"]
+            tensor.write(self._builder, self._checked(lowered, call, node))  # type: ignore[arg-type]
+            return tensor
+        if name == "batch_norm" and isinstance(lowered, list):
+            lowered, *running = lowered
+            for key, new in zip(("running_mean", "running_var"), running, strict=True):
+                held[key].write(self._builder, new)
+        checked = self._checked(lowered, call, node)
+        if isinstance(checked, list):
+            return [self._tensor(held, schema, value) for value in checked]
+        return self._tensor(held, schema, checked)
+
+    def _tensor(self, held: dict[str, Any], schema: Any, value: Value) -> Tensor:
+        """A view shares its operand's memory; everything else has its own."""
+        source = held.get("self")
+        aliases = any(r.alias_info is not None for r in schema.returns)
+        if isinstance(source, Tensor) and (aliases or value.name == source.value.name):
+            views = chain_between(self._builder, source.value, value)
+            if (
+                views is not None
+                and (views or _shares(schema, source.value))
+                and self._viewable(source, value, views)
+            ):
+                return source.viewed(value, views)
+            maker = self._builder.producers.get(value.name)
+            while maker is not None and maker.op == "view":
+                maker = self._builder.producers.get(str(maker.inputs[0]))
+            if views is None and aliases and maker is not None and _shows(maker):
+                return Tensor.aliasing(value, source, schema.name.split("::")[1])
+        return Tensor.fresh(value)
+
+    def _viewable(self, source: Tensor, value: Value, views: tuple[Node, ...]) -> bool:
+        """Whether PyTorch makes no copy: a reshape of what is not laid out for it does."""
+        if not any(view["how"] == "reshape" for view in views) or len(views) > 1:
+            return True
+        strides = [s.value for s in source.value.stride]
+        try:
+            torch.empty_strided(extents(source.value), strides, device="meta").view(extents(value))
+        except RuntimeError:
+            return False
+        return True
+
+    def _checked(self, lowered: Value | list[Value], call: Call, node: fx.Node) -> Value | list[Value]:
+        """What a rule made must look as PyTorch said; and PyTorch says how it lies in memory.
+
+        Not of attention, which lies otherwise on every device: as its query, as most of its kernels have it.
+        """
+        made = lowered if isinstance(lowered, list) else [lowered]
+        seen = _tensors(node.meta.get("val"))
+        for place, (value, (shape, dtype), tensor) in enumerate(zip(made, call.results, seen, strict=True)):
+            if extents(value) != shape or value.dtype != dtype:
+                seen_as = f"{extents(value)} {value.dtype} instead of {shape} {dtype}"
+                raise Uncaptured(f"{call.name} is not read rightly: {seen_as}")
+            if value.origin is Origin.NODE and call.name in RULES:
+                maker = self._builder.producers[value.name]
+                query = self._builder.values[str(maker.inputs[0])] if maker.op == "attention" else None
+                stride = tensor.stride() if query is None else _as_query(value, query)
+                made[place] = self._builder.restrided(value, stride)
+        return made if isinstance(lowered, list) else made[0]
+
+    def _resolved(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return self._made[value]
+        if isinstance(value, list | tuple):
+            return [self._resolved(item) for item in value]
+        return value
+
+    def _read(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.read(self._builder)
+        return [self._read(item) for item in value] if isinstance(value, list) else value
+
+    def _label(self, arguments: dict[str, Any]) -> str:
+        """The layer that a call belongs to: that of its first parameter."""
+        flat = [v for a in arguments.values() for v in (a if isinstance(a, list) else [a])]
+        for value in flat:
+            if isinstance(value, Value) and value.origin is Origin.PARAMETER and "." in value.path:
+                parts = value.path.split(".")[:-1]
+                while len("_".join(parts)) > _LONGEST_LABEL and len(parts) > 1:
+                    parts = parts[1:]
+                return "_".join(parts)
+        return ""
+
+    def _name_anchor(self, start: int, call: Call) -> None:
+        """Rename the node of a layer after it, unless another has the name."""
+        if not call.label:
+            return
+        builder = self._builder
+        for place in range(start, len(builder.nodes)):
+            node = builder.nodes[place]
+            if node.op in _ANCHORS:
+                builder.nodes[place] = Node(node.op, node.inputs, node.outputs, node.attributes, call.label)
+                return
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _finished(self, results: Any) -> Graph:
+        form = "tuple" if isinstance(results, tuple) else "list" if isinstance(results, list) else "tensor"
+        flat: Sequence[Any] = [results] if form == "tensor" else list(results)
+        if any(not isinstance(item, fx.Node) or isinstance(self._made[item], list) for item in flat):
+            raise Uncaptured("forward returns something else than tensors, alone or in one tuple or list")
+        names = tuple(self._made[item].read(self._builder).name for item in flat)
+        for leaf, tensor in self._originals:
+            new = tensor.room.current
+            if new.name != leaf.name:
+                self._builder.nodes.append(Node("update", (leaf.name, new.name), (), {}, leaf.path))
+        return Graph(
+            dict(self._builder.values), tuple(self._builder.nodes), tuple(self._arguments), names, form
+        )
+
+
+def _fetched(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _bound(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name, with the schema's defaults."""
+    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)}
+    given |= kwargs
+    return {
+        a.name: given[a.name] if a.name in given else a.default_value if a.has_default_value() else None
+        for a in schema.arguments
+    }
+
+
+def _base_name(schema: Any) -> tuple[str, bool]:
+    """The operator's name without the mark of writing in place, and whether it does."""
+    name = schema.name.split("::")[1]
+    if name in _RESHAPING:
+        return name.rstrip("_"), False
+    first = schema.arguments[0] if schema.arguments else None
+    writes = first is not None and first.alias_info is not None and first.alias_info.is_write
+    if not writes:
+        return name, False
+    if name.startswith("__i"):
+        return f"__{name[3:]}", True
+    return name.rstrip("_"), True
+
+
+def _shares(schema: Any, source: Value) -> bool:
+    """A call that returned its operand as it was: ``clone`` copies, ``contiguous`` only if it must."""
+    name = schema.name.split("::")[1]
+    if name in ("clone", "_to_copy", "lift_fresh_copy", "dropout"):
+        return name == "dropout"
+    return source.contiguous if name in ("contiguous", "reshape") else True
+
+
+def _shows(node: Node) -> bool:
+    """Whether a node stands for a call that shows another tensor's memory, and yet is no view of ours: a
+    diagonal, bits that are taken for other numbers."""
+    return node.op in ("library", "gather") or str(node.get("fn", "")).startswith("of_")
+
+
+def _as_query(value: Value, query: Value) -> tuple[int, ...]:
+    """Strides without gaps, dimensions in the order of the query's, the last one innermost."""
+    order = sorted(range(value.rank - 1), key=lambda dim: (-query.stride[dim].value, dim))
+    shape, stride, step = extents(value), [1] * value.rank, extents(value)[-1]
+    for dim in reversed(order):
+        stride[dim], step = step, step * shape[dim]
+    return tuple(stride)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return (
+        [item for item in value or () if isinstance(item, torch.Tensor)]
+        if isinstance(value, list | tuple)
+        else []
+    )
+
+
+def _forms(value: Any) -> tuple[tuple[tuple[int, ...], str], ...]:
+    return tuple((tuple(t.shape), dtype_name(t.dtype)) for t in _tensors(value))

@@ -1,0 +1,265 @@
+"""Names for the sizes of a program: several captures of it become one graph.
+
+Every number of the graph is a row, one value per capture. A row that never changes is that number. A row
+that equals a dimension of an argument or a parameter is that dimension, named after the integer of the
+source that it follows. A row that is a product of named sizes is that product. What is left is the output of
+something that computes sizes (a convolution, a pool, a concatenation) and gets a name of its own with the
+formula. Where a view shows a whole part of a named size (features per head), the part becomes the named size
+and the whole a multiple of it, because products can be reasoned about and quotients cannot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from egg.core.source import Task
+from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
+from egg.expert.reading.formulas import formula_of
+from egg.expert.reading.rows import (
+    Divisor,
+    Part,
+    Row,
+    Rows,
+    Unresolved,
+    dimension_name,
+    dimension_text,
+    over,
+    row_of,
+)
+from egg.expert.reading.variants import SIZED, Capturing, Variant, Variants
+from egg.expert.sizes import ONE, Size, as_size, product
+
+ATTEMPTS = 8
+"""Sets of knobs that are tried until everything that follows from them has a rule."""
+
+
+def generalised(task: Task, capture: Capturing) -> Graph:
+    """``task`` captured at several sizes and put together; with plain numbers where that fails."""
+    variants = Variants(task, capture)
+    base = variants.base()
+    turned: tuple[int, ...] = variants.turnable
+    waiting = [turned]
+    for _ in range(ATTEMPTS):
+        if not waiting or not waiting[0]:
+            break
+        turned = waiting.pop(0)
+        others, moved = variants.found(turned, base)
+        if not others:
+            break
+        graph = _resolved(variants, [base, *others])
+        if graph is not None:
+            return replace(graph, fixed=_values(variants, [i for i in variants.turnable if i not in moved]))
+        smaller = [tuple(i for i in moved if i != gone) for gone in moved]
+        waiting += [s for s in smaller if s not in waiting]
+        if len(moved) > 2:
+            waiting += [tuple(i for i in moved if variants.knobs[i].batch)]
+    return replace(base.graph, fixed=_values(variants, variants.turnable))
+
+
+def _values(variants: Variants, places: Sequence[int]) -> dict[str, int]:
+    return {variants.knobs[place].name: variants.knobs[place].value for place in places}
+
+
+def _resolved(variants: Variants, points: list[Variant]) -> Graph | None:
+    knobs = {
+        knob.name: tuple(point.sizes[place] for point in points) for place, knob in enumerate(variants.knobs)
+    }
+    integers = {
+        path: tuple(point.capture.integers[path] for point in points)
+        for path in points[0].capture.integers
+        if all(path in point.capture.integers for point in points)
+    }
+    return named_together([point.graph for point in points], knobs, integers)
+
+
+def named_together(
+    graphs: list[Graph], knobs: Mapping[str, Row], integers: Mapping[str, Row] | None = None
+) -> Graph | None:
+    """Graphs of one structure as one, with a name for every number that differs; ``None`` without a rule.
+
+    A size that follows a knob is named after it. Begins again whenever a part of a size turns out to be the
+    better size.
+    """
+    shares: dict[str, tuple[Divisor, ...]] = {}
+    for _ in range(24):
+        try:
+            return _Naming(Rows(graphs, knobs, integers or {}, shares)).graph()
+        except Part as found:
+            shares[found.name] = (*shares.get(found.name, ()), found.divisor)
+        except Unresolved:
+            return None
+    return None
+
+
+@dataclass
+class _Naming:
+    """One try at naming everything."""
+
+    rows: Rows
+    _values: dict[str, Value] = field(default_factory=dict)
+
+    def graph(self) -> Graph:
+        base = self.rows.graphs[0]
+        inputs = [v.name for v in base.values.values() if v.origin is Origin.INPUT]
+        self._leaves(inputs)
+        nodes = []
+        for place, node in enumerate(base.nodes):
+            self._leaves([n for n in node.inputs if n is not None and n not in self._values])
+            for number, name in enumerate(node.outputs):
+                self._output(node, number, name)
+            nodes.append(replace(node, attributes=self._attributes(place, node)))
+            self._grouped(nodes[-1])
+        self._leaves([name for name in base.values if name not in self._values])
+        values = {name: self._values[name] for name in base.values}
+        return replace(base, values=values, nodes=tuple(nodes), symbols=self._used(values, nodes))
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def _leaves(self, names: Sequence[str]) -> None:
+        """Small dimensions first: a larger one may be their product, not the other way round."""
+        waiting = [
+            (row, name, dim)
+            for name in names
+            for dim, row in enumerate(self.rows.of(name, lambda v: v.shape))
+        ]
+        for row, name, dim in sorted(waiting, key=lambda item: item[0][0]):
+            value = self.rows.graphs[0].values[name]
+            self.rows.size(row, lambda v=value, d=dim: (dimension_name(v, d), dimension_text(v, d)))
+        for name in names:
+            self._settle(name)
+
+    def _output(self, node: Node, number: int, name: str) -> None:
+        for dim, row in enumerate(self.rows.of(name, lambda v: v.shape)):
+            if node.op == "view" and not self.rows.has(row):
+                self._part_of_operand(node, row)
+            self.rows.size(row, lambda n=number, d=dim, r=row: self._computed(node, n, d, r))
+        self._settle(name)
+
+    def _part_of_operand(self, node: Node, row: Row) -> None:
+        """Views split dimensions: what they show may be a whole part of one."""
+        source = self._values[str(node.inputs[0])]
+        for symbol in dict.fromkeys(symbol for size in source.shape for symbol in size.factors):
+            if divisor := self.rows.divisor(symbol, row):
+                raise Part(symbol.name, divisor)
+
+    def _grouped(self, node: Node) -> None:
+        """Channels that are used in groups must be a multiple of their number in so many words."""
+        groups = as_size(node.get("groups") or 1)
+        channels = (
+            [self._values[str(n)].shape[1] for n in (node.inputs[0], node.outputs[0])]
+            if groups != ONE
+            else []
+        )
+        for size in channels:
+            if size.over(groups) is not None:
+                continue
+            row = row_of(groups, len(self.rows.graphs))
+            name = next((s.name for s in groups.factors), "")
+            for symbol in size.factors:
+                if all(over(a, b) for a, b in zip(symbol.values, row, strict=True)):
+                    raise Part(symbol.name, Divisor(row, name, self.rows.symbols.get(name, "")))
+
+    def _settle(self, name: str) -> None:
+        value = self.rows.graphs[0].values[name]
+        shape = tuple(self.rows.size(row) for row in self.rows.of(name, lambda v: v.shape))
+        self._values[name] = replace(value, shape=shape, stride=self._stride(name, shape))
+
+    def _stride(self, name: str, shape: tuple[Size, ...]) -> tuple[Size, ...]:
+        rows = self.rows.of(name, lambda v: v.stride)
+        dense = contiguous_stride(shape)
+        if all(graph.values[name].contiguous for graph in self.rows.graphs):
+            return dense
+        order = sorted(range(len(rows)), key=lambda d: (-rows[d][0], d))
+        packed = {d: product(shape[e] for e in order[place + 1 :]) for place, d in enumerate(order)}
+        if all(row_of(packed[d], len(self.rows.graphs)) == rows[d] for d in packed):
+            return tuple(packed[d] for d in range(len(rows)))
+        try:
+            return tuple(self.rows.size(row) for row in rows)
+        except Unresolved:
+            if self.rows.graphs[0].values[name].origin is not Origin.NODE:
+                raise
+            return dense
+
+    # -- numbers -----------------------------------------------------------------------------------
+
+    def _computed(self, node: Node, number: int, dim: int, row: Row) -> tuple[str, str] | None:
+        """A size that the node computes from those of its operands."""
+        operands = [None if name is None else self._values[name] for name in node.inputs]
+        text = formula_of(node, operands, number, dim, row)
+        if text is None:
+            return None
+        words = re.findall(r"[A-Za-z_]\w*", text)
+        stem = node.label or str(node.get("fn", node.op))
+        return f"{stem}_{self.rows.root(words[0]) if words else dim}", text
+
+    # -- attributes --------------------------------------------------------------------------------
+
+    def _attributes(self, place: int, node: Node) -> dict[str, Any]:
+        """A division by a number that changes with the size becomes a product: one rule serves both."""
+        found = dict(node.attributes)
+        for key in sorted(found.keys() & SIZED):
+            columns = [graph.nodes[place].attributes[key] for graph in self.rows.graphs]
+            if key == "scalars" and found.get("fn") == "div" and _varying_divisors(columns):
+                found["fn"], columns = "mul", [(None, 1.0 / number) for _, number in columns]
+            found[key] = self._unified(node, key, columns)
+        return found
+
+    def _unified(self, node: Node, key: str, columns: list[Any]) -> Any:
+        first = columns[0]
+        if all(type(c) is type(first) and c == first for c in columns):
+            return first
+        if isinstance(first, tuple) and all(isinstance(c, tuple) and len(c) == len(first) for c in columns):
+            return tuple(self._unified(node, key, list(items)) for items in zip(*columns, strict=True))
+        if isinstance(first, dict) and all(isinstance(c, dict) and c.keys() == first.keys() for c in columns):
+            return {k: self._unified(node, key, [c[k] for c in columns]) for k in first}
+        if not all(isinstance(c, int | float) and not isinstance(c, bool) for c in columns):
+            raise Unresolved(f"{key} of {node.op} changes with the size")
+        row = tuple(columns)
+        if all(isinstance(c, int) for c in columns) and all(c > 0 for c in columns):
+            return self.rows.size(row, lambda: self._offset(node, key, row))
+        stem = node.label or str(node.get("fn", node.op))
+        return self.rows.real(f"{stem}_{key.rstrip('s')}", row)
+
+    def _offset(self, node: Node, key: str, row: Row) -> tuple[str, str] | None:
+        """A number near a size: the place where the last element lies."""
+        shapes = [self._values[n].shape for n in (*node.inputs, *node.outputs) if n is not None]
+        for size in dict.fromkeys(size for shape in shapes for size in shape):
+            values = row_of(size, len(row))
+            gaps = {a - b for a, b in zip(row, values, strict=True)}
+            if len(gaps) == 1 and size.factors:
+                gap = gaps.pop()
+                return f"{node.label or node.op}_{key}", f"{size.code()} {'+' if gap > 0 else '-'} {abs(gap)}"
+        return None
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _used(self, values: Mapping[str, Value], nodes: Sequence[Node]) -> dict[str, str]:
+        """The symbols that something mentions, in the order in which they are found."""
+        sizes = [s for value in values.values() for s in (*value.shape, *value.stride)]
+        sizes += [s for node in nodes for a in node.attributes.values() for s in _within(a)]
+        needed = {symbol.name for size in sizes for symbol in size.factors}
+        for name in reversed(list(self.rows.symbols)):
+            if name in needed:
+                needed |= set(re.findall(r"[A-Za-z_]\w*", self.rows.symbols[name])) & self.rows.symbols.keys()
+        return {name: text for name, text in self.rows.symbols.items() if name in needed}
+
+
+def _varying_divisors(columns: list[Any]) -> bool:
+    """``x / sqrt(width)``: a fraction, another one at every size."""
+    return (
+        all(len(c) == 2 and c[0] is None and isinstance(c[1], float) for c in columns)
+        and len(set(columns)) > 1
+    )
+
+
+def _within(value: Any) -> Iterator[Size]:
+    if isinstance(value, Size):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _within(item)
+    elif isinstance(value, dict):
+        yield from _within(tuple(value.values()))

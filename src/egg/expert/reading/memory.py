@@ -1,0 +1,142 @@
+"""Writes in place made explicit: which tensors share memory, and what that memory holds now.
+
+A graph of values knows no writes. So every piece of memory is a *room* with a current value, and a tensor is
+a room and the chain of views that leads from the room to it. Reading a tensor after its room was written
+replays the chain on the new value. Writing into a view puts the new elements into the room's value: views
+that only move elements are undone, a slice is put back between its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from egg.expert.graph import Node, Value
+from egg.expert.reading.normal.builder import Builder, extents
+from egg.expert.reading.trace import Uncaptured
+
+
+@dataclass
+class Room:
+    """A piece of memory, by the value that it holds."""
+
+    current: Value
+    version: int = 0
+
+
+@dataclass
+class Tensor:
+    """A look at a room: its value when last looked, and the views in between."""
+
+    room: Room
+    value: Value
+    version: int
+    chain: tuple[Node, ...] = ()
+    beside: tuple[Room, int, str] | None = None
+    """A room that it shares memory with in a way that no view tells, when it was looked at, and by what."""
+
+    @classmethod
+    def fresh(cls, value: Value) -> Tensor:
+        return cls(Room(value), value, 0)
+
+    @classmethod
+    def aliasing(cls, value: Value, source: Tensor, name: str) -> Tensor:
+        """Of a call that shows the memory of ``source`` in another way than by views."""
+        return cls(Room(value), value, 0, (), (source.room, source.room.version, name))
+
+    def read(self, builder: Builder) -> Value:
+        if self.beside is not None and self.beside[0].version != self.beside[1]:
+            raise Uncaptured(f"forward writes into a tensor of which {self.beside[2]} was taken before")
+        if self.version != self.room.version:
+            value = self.room.current
+            for view in self.chain:
+                value = replayed(builder, view, value)
+            self.value, self.version = value, self.room.version
+        return self.value
+
+    def viewed(self, value: Value, views: tuple[Node, ...]) -> Tensor:
+        """A further look, through nodes that lead from this one's value to ``value``."""
+        return Tensor(self.room, value, self.version, (*self.chain, *views), self.beside)
+
+    def write(self, builder: Builder, new: Value) -> None:
+        """Everything that shares the memory sees it from now on."""
+        if self.beside is not None:
+            raise Uncaptured(f"forward writes into what {self.beside[2]} shows of another tensor")
+        sources = [self.room.current]
+        for view in self.chain:
+            sources.append(replayed(builder, view, sources[-1]))
+        value = new
+        for view, source in zip(reversed(self.chain), reversed(sources[:-1]), strict=True):
+            value = written_through(builder, view, source, value)
+        self.room.current = value
+        self.room.version += 1
+        self.value, self.version = new, self.room.version
+
+
+def chain_between(builder: Builder, source: Value, result: Value) -> tuple[Node, ...] | None:
+    """The view nodes that lead from one value to another; ``None`` where something else lies between."""
+    made = builder.producers
+    found: list[Node] = []
+    name = result.name
+    while name != source.name:
+        node = made.get(name)
+        if node is None or node.op != "view" or node.inputs[0] is None:
+            return None
+        found.append(node)
+        name = node.inputs[0]
+    return tuple(reversed(found))
+
+
+def replayed(builder: Builder, view: Node, source: Value) -> Value:
+    """The same view of another value."""
+    shape = extents(builder.values[view.output])
+    match view["how"]:
+        case "permute":
+            return builder.permute(source, view["dims"])
+        case "flip":
+            return builder.flip(source, view["dims"])
+        case "expand":
+            return builder.expand(source, shape)
+        case "slice":
+            for dim, (start, step) in enumerate(zip(view["starts"], view["steps"], strict=True)):
+                source = builder.slice(source, dim, start, shape[dim], step)
+            return source
+        case _:
+            return builder.reshape(source, shape)
+
+
+def written_through(builder: Builder, view: Node, source: Value, new: Value) -> Value:
+    """``source`` with the elements that ``view`` shows replaced by ``new``."""
+    match view["how"]:
+        case "permute":
+            back = [0] * len(view["dims"])
+            for place, dim in enumerate(view["dims"]):
+                back[dim] = place
+            return builder.permute(new, back)
+        case "flip":
+            return builder.flip(new, view["dims"])
+        case "reshape":
+            return builder.reshape(new, extents(source))
+        case "slice":
+            return _put_back(builder, view, source, new)
+        case how:
+            raise Uncaptured(f"a write into an {how}ed tensor")
+
+
+def _put_back(builder: Builder, view: Node, source: Value, new: Value) -> Value:
+    """Between what lies before and behind, one dimension after the other, the innermost slice first."""
+    if any(step != 1 for step in view["steps"]):
+        raise Uncaptured("a write into every so manieth element")
+    shape, starts = extents(source), view["starts"]
+    outer = [source]
+    cut = [d for d in range(source.rank) if (starts[d], extents(new)[d]) != (0, shape[d])]
+    for dim in cut:
+        outer.append(builder.slice(outer[-1], dim, starts[dim], extents(new)[dim]))
+    value = builder.cast(new, source.dtype)
+    for dim, whole in zip(reversed(cut), reversed(outer[:-1]), strict=True):
+        start, length, size = starts[dim], extents(value)[dim], shape[dim]
+        pieces = [builder.slice(whole, dim, 0, start)] if start else []
+        pieces.append(value)
+        end = start + length
+        pieces += [builder.slice(whole, dim, end, size - end)] if end < size else []
+        value = builder.cat(pieces, dim)
+    return value

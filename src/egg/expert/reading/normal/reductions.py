@@ -1,0 +1,224 @@
+"""Reductions, softmax, scans and gathers: everything that brings elements of one dimension together."""
+
+from __future__ import annotations
+
+import math
+
+from egg.expert.graph import Value
+from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, dimension, extents
+
+
+def _reduce(fn: str) -> Rule:
+    """``sum``, ``mean``, ``prod``, ``any``, ``all``; over everything where no dimension is named."""
+
+    def rule(b: Builder, call: Call) -> Lowered:
+        value = call["self"]
+        if call.get("dtype") is not None and fn not in ("any", "all"):
+            value = b.cast(value, call.dtype)
+        dims, keepdim = call.get("dim"), call.get("keepdim", False)
+        if not value.rank:
+            return b.cast(value, call.dtype)
+        return b.reduce(fn, value, dims, keepdim, dtype=call.dtype)
+
+    return rule
+
+
+def _extreme(fn: str) -> Rule:
+    """Of two tensors; of one; or along a dimension, where the place is wanted as well."""
+
+    def rule(b: Builder, call: Call) -> Lowered:
+        value, pair = call["self"], {"max": "maximum", "min": "minimum"}[fn]
+        if "other" in call.arguments:
+            return b.pointwise(pair, value, call["other"], dtype=call.dtype)
+        if not value.rank:
+            found: Lowered = value
+            return found if len(call.results) == 1 else [value, b.fill((), 0, "int64")]
+        dims, keepdim = call.get("dim"), call.get("keepdim", False)
+        best = b.reduce(fn, value, dims, keepdim)
+        if len(call.results) == 1:
+            return best
+        return [best, b.reduce(f"arg{fn}", value, dims, keepdim)]
+
+    return rule
+
+
+def _both_extremes(b: Builder, call: Call) -> Lowered:
+    value, dims, keepdim = call["self"], call.get("dim"), call.get("keepdim", False)
+    return [b.reduce(fn, value, dims, keepdim) for fn in ("min", "max")]
+
+
+def _place(fn: str) -> Rule:
+    """Where the extreme is; without a dimension the place in the flat order."""
+
+    def rule(b: Builder, call: Call) -> Lowered:
+        value, keepdim = call["self"], call.get("keepdim", False)
+        if call.get("dim") is None:
+            found = b.reduce(fn, b.reshape(value, (-1,)), 0, False)
+            return b.reshape(found, call.shape)
+        return b.reduce(fn, value, call["dim"], keepdim)
+
+    return rule
+
+
+def _variance(b: Builder, call: Call) -> Value:
+    value, unbiased = call["self"], call.arguments.get("unbiased")
+    correction = call.get("correction", 1) if unbiased is None else int(unbiased)
+    return b.reduce("var", value, call.get("dim"), call.get("keepdim", False), correction=correction)
+
+
+def _var(b: Builder, call: Call) -> Lowered:
+    return _variance(b, call)
+
+
+def _std(b: Builder, call: Call) -> Lowered:
+    return b.pointwise("sqrt", _variance(b, call))
+
+
+def _var_mean(b: Builder, call: Call) -> Lowered:
+    mean = b.reduce("mean", call["self"], call.get("dim"), call.get("keepdim", False))
+    spread = _variance(b, call)
+    return [spread if call.name == "var_mean" else b.pointwise("sqrt", spread), mean]
+
+
+def _norm(b: Builder, call: Call) -> Lowered | None:
+    """Vector norms of any order; a norm of everything where no dimension is named."""
+    value = call["self"] if "self" in call.arguments else call["A"]
+    order = call.arguments.get("p", call.arguments.get("ord", 2))
+    order = 2 if order is None or order == "fro" else order
+    if not isinstance(order, int | float):
+        return None
+    value = b.cast(value, call.dtype)
+    dims = call.get("dim")
+    if not value.rank:
+        return b.pointwise("abs", value)
+    return vector_norm(b, value, float(order), dims, call.get("keepdim", False))
+
+
+def _matrix_norm(b: Builder, call: Call) -> Lowered | None:
+    value, order = call["self"] if "self" in call.arguments else call["A"], call.get("ord", "fro")
+    rank = len(extents(value))
+    dims = call.get("dim", (-2, -1))
+    if order != "fro" and not (order is None or (order == 2 and rank == 1)):
+        return None
+    return vector_norm(b, value, 2.0, dims, call.get("keepdim", False))
+
+
+def vector_norm(b: Builder, value: Value, order: float, dims: object, keepdim: bool) -> Value:
+    if math.isinf(order):
+        return b.reduce("max" if order > 0 else "min", b.pointwise("abs", value), dims, keepdim)
+    if order == 0:
+        return b.reduce("sum", b.cast(b.pointwise("ne", value, 0), value.dtype), dims, keepdim)
+    if order == 1:
+        return b.reduce("sum", b.pointwise("abs", value), dims, keepdim)
+    return b.reduce("norm", value, dims, keepdim, order=order)
+
+
+def _logsumexp(b: Builder, call: Call) -> Lowered:
+    return b.reduce("logsumexp", call["self"], call.get("dim"), call.get("keepdim", False), dtype=call.dtype)
+
+
+def _softmax(log: bool) -> Rule:
+    return lambda b, call: b.softmax(b.cast(call["self"], call.dtype), call["dim"], log)
+
+
+def _softmin(b: Builder, call: Call) -> Lowered:
+    return b.softmax(b.pointwise("neg", call["self"]), call["dim"])
+
+
+def _scan(fn: str) -> Rule:
+    def rule(b: Builder, call: Call) -> Lowered | None:
+        value = b.cast(call["self"], call.dtype)
+        if not value.rank or len(call.results) > 1:
+            return None
+        dim = dimension(call["dim"], value.rank)
+        return b.one(
+            "scan",
+            [value],
+            extents(value),
+            value.dtype,
+            call.name,
+            fn=fn,
+            dim=dim,
+            reverse=False,
+            exclusive=False,
+        )
+
+    return rule
+
+
+def _count_nonzero(b: Builder, call: Call) -> Lowered:
+    there = b.cast(b.pointwise("ne", call["self"], 0), "int64")
+    return b.reduce("sum", there, call.get("dim"))
+
+
+# -- gathers ---------------------------------------------------------------------------------------------
+
+
+def _embedding(b: Builder, call: Call) -> Lowered | None:
+    table, places = call["weight"], call["indices"]
+    return b.one("gather", [table, places], call.shape, table.dtype, "embedding", how="embedding", dim=0)
+
+
+def _index_select(b: Builder, call: Call) -> Lowered:
+    value = call["self"]
+    dim = dimension(call["dim"], value.rank)
+    inputs = [value, call["index"]]
+    return b.one("gather", inputs, call.shape, value.dtype, "index_select", how="index_select", dim=dim)
+
+
+def _gather(b: Builder, call: Call) -> Lowered:
+    value = call["self"]
+    return gather(b, value, call["index"], call["dim"])
+
+
+def gather(b: Builder, value: Value, index: Value, dim: int) -> Value:
+    dim = dimension(dim, value.rank)
+    return b.one("gather", [value, index], extents(index), value.dtype, "gather", how="gather", dim=dim)
+
+
+def _index(b: Builder, call: Call) -> Lowered | None:
+    """``x[:, rows]``: one list of places is a selection; several have no normal form."""
+    value, places = call["self"], call["indices"]
+    given = [(dim, place) for dim, place in enumerate(places) if isinstance(place, Value)]
+    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32"):
+        return None
+    dim, place = given[0]
+    shape = extents(value)
+    if dim == 0 and value.rank == 2:
+        return b.one("gather", [value, place], call.shape, value.dtype, "embedding", how="embedding", dim=0)
+    flat = b.reshape(place, (-1,))
+    found = (*shape[:dim], *extents(flat), *shape[dim + 1 :])
+    made = b.one("gather", [value, flat], found, value.dtype, "index_select", how="index_select", dim=dim)
+    return b.reshape(made, call.shape)
+
+
+def _softmax_data(b: Builder, call: Call) -> Lowered:
+    return b.softmax(call["self"], call["dim"], call.name == "_log_softmax")
+
+
+RULES: dict[str, Rule] = {
+    **{fn: _reduce(fn) for fn in ("sum", "mean", "prod", "any", "all")},
+    **{fn: _extreme(fn) for fn in ("max", "min")},
+    "amax": _reduce("max"),
+    "amin": _reduce("min"),
+    "aminmax": _both_extremes,
+    **{fn: _place(fn) for fn in ("argmax", "argmin")},
+    "var": _var,
+    "std": _std,
+    **dict.fromkeys(["var_mean", "std_mean"], _var_mean),
+    **dict.fromkeys(["norm", "linalg_vector_norm", "linalg_norm"], _norm),
+    **dict.fromkeys(["frobenius_norm", "linalg_matrix_norm"], _matrix_norm),
+    **dict.fromkeys(["logsumexp", "special_logsumexp"], _logsumexp),
+    **dict.fromkeys(["softmax", "special_softmax"], _softmax(log=False)),
+    **dict.fromkeys(["log_softmax", "special_log_softmax"], _softmax(log=True)),
+    **dict.fromkeys(["_softmax", "_log_softmax"], _softmax_data),
+    "softmin": _softmin,
+    "cumsum": _scan("sum"),
+    "cumprod": _scan("prod"),
+    "logcumsumexp": _scan("logcumsumexp"),
+    "count_nonzero": _count_nonzero,
+    "embedding": _embedding,
+    "index_select": _index_select,
+    "gather": _gather,
+    "index": _index,
+}

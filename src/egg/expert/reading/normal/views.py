@@ -1,0 +1,304 @@
+"""Other looks at the same elements, and what puts elements together: reshape, permute, slice, cat, pad."""
+
+from __future__ import annotations
+
+import math
+
+from egg.expert.graph import Value
+from egg.expert.reading.normal.builder import Builder, Call, Lowered, Number, Rule, dimension, extents
+
+_BITS = {"float8_e4m3fn": "of_e4m3", "float8_e5m2": "of_e5m2"}
+"""Bytes that are taken for numbers of 8 bits."""
+
+
+def _to_shape(b: Builder, call: Call) -> Lowered | None:
+    """Whatever the call is, its result has the operand's elements in order; other ones for other bits."""
+    if call.dtype != call["self"].dtype:
+        fn = _BITS.get(call.dtype) if call["self"].dtype in ("uint8", "int8") else None
+        return None if fn is None else b.pointwise(fn, call["self"], dtype=call.dtype)
+    return b.reshape(call["self"], call.shape)
+
+
+def _permute(b: Builder, call: Call) -> Lowered:
+    return b.permute(call["self"], call["dims"])
+
+
+def _transpose(b: Builder, call: Call) -> Lowered:
+    return b.transpose(call["self"], call["dim0"], call["dim1"])
+
+
+def _turned(b: Builder, call: Call) -> Lowered:
+    value = call["self"]
+    return b.permute(value, range(value.rank)[::-1])
+
+
+def _swapped(b: Builder, call: Call) -> Lowered:
+    value = call["self"]
+    return b.transpose(value) if value.rank > 1 else value
+
+
+def _movedim(b: Builder, call: Call) -> Lowered:
+    value = call["self"]
+    listed = [[d] if isinstance(d, int) else d for d in (call["source"], call["destination"])]
+    source, destination = ([dimension(d, value.rank) for d in dims] for dims in listed)
+    rest = [d for d in range(value.rank) if d not in source]
+    for target, dim in sorted(zip(destination, source, strict=True)):
+        rest.insert(target, dim)
+    return b.permute(value, rest)
+
+
+def _slice(b: Builder, call: Call) -> Lowered:
+    value, dim = call["self"], dimension(call.get("dim", 0), call["self"].rank)
+    start, _, step = slice(call.get("start"), call.get("end"), call.get("step", 1)).indices(
+        extents(value)[dim]
+    )
+    return b.slice(value, dim, start, call.shape[dim], step)
+
+
+def _narrow(b: Builder, call: Call) -> Lowered | None:
+    value, start = call["self"], call["start"]
+    if isinstance(start, Value):
+        return None
+    dim = dimension(call["dim"], value.rank)
+    return b.slice(value, dim, start % max(extents(value)[dim], 1), call["length"])
+
+
+def _select(b: Builder, call: Call) -> Lowered:
+    value, dim = call["self"], dimension(call["dim"], call["self"].rank)
+    at = call["index"] % extents(value)[dim]
+    return b.reshape(b.slice(value, dim, at, 1), call.shape)
+
+
+def _pieces(b: Builder, call: Call) -> Lowered:
+    """``split``, ``chunk``, ``unbind``: the results' shapes say where each one lies."""
+    value, dim, start, made = call["self"], dimension(call.get("dim", 0), call["self"].rank), 0, []
+    for shape, _ in call.results:
+        length = shape[dim] if len(shape) == value.rank else 1
+        made.append(b.reshape(b.slice(value, dim, start, length), shape))
+        start += length
+    return made
+
+
+def _expand(b: Builder, call: Call) -> Lowered:
+    return b.expand(call["self"], call.shape)
+
+
+def _broadcast(b: Builder, call: Call) -> Lowered:
+    pairs = zip(call["tensors"], call.results, strict=True)
+    return [b.expand(value, shape) for value, (shape, _) in pairs]
+
+
+def _flip(b: Builder, call: Call) -> Lowered:
+    dims = call.get("dims")
+    return b.flip(call["self"], dims if dims is not None else (1 if call.name == "fliplr" else 0,))
+
+
+def _repeat(b: Builder, call: Call) -> Lowered:
+    """Each dimension gets one before it that is expanded, and joins it."""
+    value, repeats = call["self"], call.get("repeats", call.get("dims"))
+    repeats = (1,) * (value.rank - len(repeats)) + tuple(repeats)
+    shape = (1,) * (len(repeats) - value.rank) + extents(value)
+    pairs = list(zip(repeats, shape, strict=True))
+    split = b.reshape(value, [n for r, s in pairs for n in ((1, s) if r != 1 else (s,))])
+    grown = b.expand(split, [n for r, s in pairs for n in ((r, s) if r != 1 else (s,))])
+    return b.reshape(grown, [r * s for r, s in pairs])
+
+
+def _repeat_interleave(b: Builder, call: Call) -> Lowered | None:
+    if not isinstance(call.get("repeats"), int) or "self" not in call.arguments:
+        return None
+    value, times = call["self"], call["repeats"]
+    value = b.reshape(value, (-1,)) if call.get("dim") is None else value
+    dim = dimension(call.get("dim", 0), value.rank)
+    shape = extents(value)
+    split = b.reshape(value, (*shape[: dim + 1], 1, *shape[dim + 1 :]))
+    return b.reshape(b.expand(split, (*shape[: dim + 1], times, *shape[dim + 1 :])), call.shape)
+
+
+def _roll(b: Builder, call: Call) -> Lowered:
+    value, shifts, dims = call["self"], call["shifts"], call.get("dims", ())
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    dims = [dims] if isinstance(dims, int) else dims
+    if not dims:
+        return b.reshape(_rolled(b, b.reshape(value, (-1,)), shifts[0], 0), extents(value))
+    for shift, dim in zip(shifts, dims, strict=True):
+        value = _rolled(b, value, shift, dimension(dim, value.rank))
+    return value
+
+
+def _rolled(b: Builder, value: Value, shift: int, dim: int) -> Value:
+    size = extents(value)[dim]
+    shift = shift % size if size else 0
+    if not shift:
+        return value
+    return b.cat([b.slice(value, dim, size - shift, shift), b.slice(value, dim, 0, size - shift)], dim)
+
+
+def _cat(b: Builder, call: Call) -> Lowered:
+    return b.cast(b.cat(call["tensors"], call.get("dim", 0)), call.dtype)
+
+
+def _stack(b: Builder, call: Call) -> Lowered:
+    dim = dimension(call.get("dim", 0), len(call.shape))
+    return b.cat([b.unsqueeze(value, dim) for value in call["tensors"]], dim)
+
+
+def _pad(b: Builder, call: Call) -> Lowered | None:
+    """Constant padding is a node; the other modes join mirrored or repeated edges, dimension by dimension."""
+    value, pads, mode = call["self"], list(call["pad"]), call.get("mode", "constant")
+    before, after = [0] * value.rank, [0] * value.rank
+    for place in range(len(pads) // 2):
+        before[-1 - place], after[-1 - place] = pads[2 * place], pads[2 * place + 1]
+    if mode == "constant":
+        return b.pad(value, before, after, call.get("value", 0))
+    for dim, (low, high) in enumerate(zip(before, after, strict=True)):
+        if low < 0 or high < 0:
+            return None
+        value = _edged(b, value, dim, low, high, mode) if low or high else value
+    return value
+
+
+def _edged(b: Builder, value: Value, dim: int, low: int, high: int, mode: str) -> Value:
+    size = extents(value)[dim]
+    match mode:
+        case "reflect":
+            left, right = b.slice(value, dim, 1, low), b.slice(value, dim, size - 1 - high, high)
+            left, right = b.flip(left, [dim]), b.flip(right, [dim])
+        case "replicate":
+            shape = extents(value)
+            edges = [b.slice(value, dim, at, 1) for at in (0, size - 1)]
+            left, right = (
+                b.expand(edge, (*shape[:dim], n, *shape[dim + 1 :]))
+                for edge, n in zip(edges, (low, high), strict=True)
+            )
+        case _:
+            left, right = b.slice(value, dim, size - low, low), b.slice(value, dim, 0, high)
+    return b.cat([*([left] if low else []), value, *([right] if high else [])], dim)
+
+
+def _unfold(b: Builder, call: Call) -> Lowered | None:
+    """Windows that do not overlap are a reshape; the others have no normal form."""
+    value, size, step = call["self"], call["size"], call["step"]
+    dim = dimension(call["dimension"], value.rank)
+    shape, count = extents(value), call.shape[dim]
+    if size != step:
+        return None
+    cut = b.slice(value, dim, 0, count * size)
+    split = b.reshape(cut, (*shape[:dim], count, size, *shape[dim + 1 :]))
+    order = [d for d in range(value.rank + 1) if d != dim + 1]
+    return b.permute(split, [*order, dim + 1])
+
+
+def _pixel_shuffle(b: Builder, call: Call) -> Lowered:
+    value, r = call["self"], call["upscale_factor"]
+    *lead, channels, height, width = extents(value)
+    n = len(lead)
+    split = b.reshape(value, (*lead, channels // (r * r), r, r, height, width))
+    moved = b.permute(split, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
+    return b.reshape(moved, call.shape)
+
+
+def _pixel_unshuffle(b: Builder, call: Call) -> Lowered:
+    value, r = call["self"], call["downscale_factor"]
+    *lead, channels, height, width = extents(value)
+    n = len(lead)
+    split = b.reshape(value, (*lead, channels, height // r, r, width // r, r))
+    moved = b.permute(split, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
+    return b.reshape(moved, call.shape)
+
+
+def _channel_shuffle(b: Builder, call: Call) -> Lowered:
+    value, groups = call["self"], call["groups"]
+    batch, channels, *space = extents(value)
+    split = b.reshape(value, (batch, groups, channels // groups, *space))
+    return b.reshape(b.transpose(split, 1, 2), call.shape)
+
+
+def _upsample_nearest(b: Builder, call: Call) -> Lowered | None:
+    """By whole factors every element is repeated; other factors have no normal form."""
+    value = call.get("self", call.get("input"))
+    shape, grown = extents(value), call.shape
+    if any(new % old for old, new in zip(shape, grown, strict=True)):
+        return None
+    scales = [s for s in (call.get("scale_factors"),) if s]
+    factors = [new // old for old, new in zip(shape, grown, strict=True)]
+    if scales and any(not math.isclose(a, f) for a, f in zip(scales[0], factors[2:], strict=True)):
+        return None
+    split = b.reshape(
+        value, [m for n, f in zip(shape, factors, strict=True) for m in ((n, 1) if f != 1 else (n,))]
+    )
+    wide = b.expand(
+        split, [m for n, f in zip(shape, factors, strict=True) for m in ((n, f) if f != 1 else (n,))]
+    )
+    return b.reshape(wide, grown)
+
+
+def _diagonal(b: Builder, call: Call) -> Lowered | None:
+    """Of a matrix: from each row the element whose column is counted up with it."""
+    value = call["self"]
+    if value.rank != 2 or {dimension(call[d], 2) for d in ("dim1", "dim2")} != {0, 1}:
+        return None
+    offset, size = call.get("offset", 0) * (1 if dimension(call["dim1"], 2) == 0 else -1), call.shape[0]
+    value = b.slice(value, 0, max(-offset, 0), size)
+    column = b.reshape(b.range(size, "int64", max(offset, 0)), (size, 1))
+    found = b.one("gather", [value, column], (size, 1), value.dtype, "diagonal", how="gather", dim=1)
+    return b.reshape(found, (size,))
+
+
+def _diag(b: Builder, call: Call) -> Lowered | None:
+    """Of a vector: a matrix that is zero elsewhere."""
+    value = call["self"]
+    if value.rank != 1 or call.get("diagonal", 0):
+        return None
+    size = extents(value)[0]
+    row, column = b.reshape(b.range(size, "int64"), (size, 1)), b.range(size, "int64")
+    zero: Number = 0
+    return b.where(b.pointwise("eq", row, column), b.reshape(value, (size, 1)), b.fill((), zero, value.dtype))
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        [
+            "view",
+            "_unsafe_view",
+            "reshape",
+            "flatten",
+            "unflatten",
+            "squeeze",
+            "unsqueeze",
+            "view_as",
+            "reshape_as",
+            "ravel",
+            "_reshape_alias",
+        ],
+        _to_shape,
+    ),
+    "permute": _permute,
+    **dict.fromkeys(["transpose", "swapaxes", "swapdims"], _transpose),
+    "numpy_T": _turned,
+    **dict.fromkeys(["t", "mT", "matrix_H"], _swapped),
+    **dict.fromkeys(["movedim", "moveaxis"], _movedim),
+    "slice": _slice,
+    "narrow": _narrow,
+    "select": _select,
+    **dict.fromkeys(
+        ["split", "split_with_sizes", "chunk", "unbind", "unsafe_split", "unsafe_chunk", "tensor_split"],
+        _pieces,
+    ),
+    **dict.fromkeys(["expand", "expand_as", "broadcast_to"], _expand),
+    "broadcast_tensors": _broadcast,
+    **dict.fromkeys(["flip", "fliplr", "flipud"], _flip),
+    **dict.fromkeys(["repeat", "tile"], _repeat),
+    "repeat_interleave": _repeat_interleave,
+    "roll": _roll,
+    **dict.fromkeys(["cat", "concat", "concatenate"], _cat),
+    "stack": _stack,
+    **dict.fromkeys(["pad", "constant_pad_nd"], _pad),
+    "unfold": _unfold,
+    "pixel_shuffle": _pixel_shuffle,
+    "pixel_unshuffle": _pixel_unshuffle,
+    **dict.fromkeys(["channel_shuffle", "native_channel_shuffle"], _channel_shuffle),
+    **dict.fromkeys([f"upsample_nearest{n}d" for n in (1, 2, 3)], _upsample_nearest),
+    "diagonal": _diagonal,
+    "diag": _diag,
+}

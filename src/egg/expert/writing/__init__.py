@@ -1,0 +1,1 @@
+"""From parts to a file: constants, kernels, constructor, forward."""

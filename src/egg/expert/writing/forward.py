@@ -1,0 +1,190 @@
+"""``ModelNew.forward``: the sizes it needs, then group after group, then the results in their form.
+
+Groups come with their lines; here those that nobody needs are left out, and library calls that follow each
+other share one block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from egg.expert.graph import Graph, Origin
+from egg.expert.parts import Group, Part, spelled
+from egg.expert.reading.rows import dimension_text
+from egg.expert.reading.variants import SMALLEST
+from egg.expert.sizes import Size
+from egg.expert.writing.breaking import LIMIT
+from egg.expert.writing.heading import Parts, left_to_pytorch, wrapped
+from egg.expert.writing.layout import laid_out
+from egg.expert.writing.names import words
+from egg.expert.writing.tidy import double_quoted
+
+LONGEST_COMMENT = 90
+
+
+def forward_lines(graph: Graph, parts: Parts, header: str) -> list[str]:
+    """The method, indented as a member of its class; ``header`` is its ``def`` line."""
+    blocks = [_aliases(graph), _fixed(graph), _sizes(graph, parts)]
+    for comment, call in _live_blocks(graph, parts):
+        text = double_quoted("\n".join(call))
+        blocks.append(
+            [*(f"        # {line}" for line in wrapped(comment, LONGEST_COMMENT)), *laid_out(text, 8)]
+        )
+    lines = laid_out(header, 4)
+    for place, block in enumerate(block for block in blocks if block):
+        lines += block if place == 0 else ["", *block]
+    if sum(map(bool, blocks)) > 1:
+        lines.append("")
+    return [*lines, *laid_out(f"return {_returned(graph)}", 8)]
+
+
+def _aliases(graph: Graph) -> list[str]:
+    """Arguments that the graph knows by another name."""
+    values = (graph.value(name) for name in graph.arguments if name is not None)
+    return [f"        {v.name} = {v.path}" for v in values if v.path and v.path != v.name]
+
+
+def _fixed(graph: Graph) -> list[str]:
+    """An error at other sizes, where the kernels are right at one size of the program alone.
+
+    Asked is every size of an argument that has no name; and for a size that no argument shows, a parameter.
+    """
+    if not graph.fixed:
+        return []
+    asked = {
+        dimension_text(value, dim): size.number
+        for value in graph.values.values()
+        for dim, size in enumerate(value.shape if value.origin is Origin.INPUT else ())
+        if not size.factors and (size.number >= SMALLEST or size.number in graph.fixed.values())
+    }
+    for number in set(graph.fixed.values()) - set(asked.values()):
+        held = (v for v in graph.values.values() if v.origin in (Origin.PARAMETER, Origin.CONSTANT))
+        texts = (dimension_text(v, d) for v in held for d, size in enumerate(v.shape) if size == Size(number))
+        asked |= dict.fromkeys(list(texts)[:1], number)
+    if not asked:
+        return []
+    named = " and ".join(f"{n} = {v}" for n, v in graph.fixed.items() if not n.startswith("literal"))
+    named = named or " and ".join(f"{text} = {number}" for text, number in asked.items())
+    condition = " or ".join(f"{text} != {number}" for text, number in asked.items())
+    error = f'raise ValueError("these kernels are right for {named} alone")'
+    return laid_out(f"if {condition}:\n    {error}", 8)
+
+
+def _sizes(graph: Graph, parts: Parts) -> list[str]:
+    """Every named size that ``forward`` mentions, and those that these are computed from."""
+    needed = {name for _, part in parts for name in part.sizes}
+    needed |= {name for _, part in parts for line in part.call for name in words(line)}
+    for name in reversed(list(graph.symbols)):
+        if name in needed:
+            needed |= words(graph.symbols[name])
+    lines: list[str] = []
+    run: list[tuple[str, str]] = []
+    """Sizes of one tensor, which share a line."""
+    for name, text in graph.symbols.items():
+        if name not in needed:
+            continue
+        joined = [*run, (name, text)]
+        alike = _tensor(text) is not None and run and _tensor(text) == _tensor(run[0][1])
+        if run and not (alike and len(_shared(joined)) <= LIMIT):
+            lines.append(_shared(run))
+            joined = [(name, text)]
+        run = joined
+    return [*lines, _shared(run)] if run else lines
+
+
+def _tensor(text: str) -> str | None:
+    """``x`` of ``x.shape[0]``."""
+    found = re.fullmatch(r"([\w.\[\]]+)\.shape\[-?\d+\]", text)
+    return found.group(1) if found else None
+
+
+def _shared(run: Sequence[tuple[str, str]]) -> str:
+    return f"        {', '.join(name for name, _ in run)} = {', '.join(text for _, text in run)}"
+
+
+def _live_blocks(graph: Graph, parts: Parts) -> list[tuple[str, list[str]]]:
+    """Comment and lines for each group; library calls that follow each other share one block.
+
+    A library call whose result nobody mentions is left out: views that a later call folded into itself.
+    """
+    needed = set(_flat(graph.results))
+    idle = _self_copies([line for _, part in parts for line in part.call])
+    kept: list[tuple[list[tuple[Group, Part]], list[str]]] = []
+    """Groups of one block, and their lines; from the last to the first."""
+    for group, part in reversed(parts):
+        lines = [line for line in part.call if line not in idle]
+        if not part.kernels:
+            lines = _needed_lines(lines, needed)
+        needed |= {word for line in lines for word in words(line)}
+        if lines and kept and not part.kernels and not kept[-1][0][0][1].kernels:
+            before, after = kept.pop()
+            kept.append(([(group, part), *before], [*lines, *after]))
+        elif lines:
+            kept.append(([(group, part)], lines))
+    return [(_comment(block), lines) for block, lines in reversed(kept)]
+
+
+def _self_copies(lines: Iterable[str]) -> set[str]:
+    """Lines that copy a buffer onto itself: PyTorch's own call has written it already."""
+    held: dict[str, str] = {}
+    found: set[str] = set()
+    for line in lines:
+        if match := re.fullmatch(r"(\w+) = (self\.[\w.\[\]]+)", line):
+            held[match.group(1)] = match.group(2)
+        match = re.fullmatch(r"(self\.[\w.\[\]]+)\.copy_\((\w+)\)", line)
+        if match and held.get(match.group(2)) == match.group(1):
+            found.add(line)
+    return found
+
+
+def _needed_lines(lines: list[str], needed: set[str]) -> list[str]:
+    kept: list[str] = []
+    mentioned = set(needed)
+    for line in reversed(lines):
+        plain = re.match(r"(\w+) = (?!.*(batch_norm|dropout|randn?|_)\().*$", line)
+        if plain and plain.group(1) not in mentioned:
+            continue
+        mentioned |= words(line.split(" = ", 1)[-1] if plain else line)
+        kept.append(line)
+    return kept[::-1]
+
+
+def _comment(block: Parts) -> str:
+    """What a block does: of a kernel the first words of its summary, else which calls are PyTorch's."""
+    group, part = block[0]
+    if not part.kernels:
+        left = left_to_pytorch(block)
+        told = f"Left to PyTorch: {left}." if left else "Views of what is in memory."
+        return told if len(told) <= LONGEST_COMMENT else "Left to PyTorch."
+    told = re.split(r"[.:;](?:\s|$)", " ".join(part.summary.split()), maxsplit=1)[0]
+    return f"{told or group.name.replace('_', ' ')}."
+
+
+def _flat(results: Iterable[Any]) -> Iterable[str]:
+    for result in results:
+        if isinstance(result, str):
+            yield result
+        elif result is not None:
+            yield from _flat(result)
+
+
+def _returned(graph: Graph) -> str:
+    def text(result: Any) -> str:
+        if isinstance(result, str):
+            return spelled(graph, result)
+        inner = [text(item) for item in result]
+        return f"[{', '.join(inner)}]" if isinstance(result, list) else _tuple(inner)
+
+    texts = [text(result) for result in graph.results]
+    match graph.form:
+        case "tensor":
+            return texts[0]
+        case "list":
+            return f"[{', '.join(texts)}]"
+    return _tuple(texts).removeprefix("(").removesuffix(")") if len(texts) > 1 else _tuple(texts)
+
+
+def _tuple(texts: Sequence[str]) -> str:
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"

@@ -1,0 +1,210 @@
+"""Whether a file replays its launches as a CUDA graph: where making them takes longer than running them.
+
+A launch costs the host some 25 microseconds, and the host runs ahead of the GPU: launches cost nothing as
+long as the kernels take longer. A network of many small kernels is the other case. Recorded once as a CUDA
+graph, its launches cost about a microsecond each; the price is a copy of every input into the place that the
+graph reads, and a copy of every result out of it.
+
+A host that others use as well takes twice as long, and one that is only just ahead hides nothing at a
+program's beginning; so launches are replayed where making them takes a good part of running them, as long as
+the copies are a small thing. A move decides otherwise (``set file replay False``).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from egg.expert.deciding.estimate import cost
+from egg.expert.fusion.local import symbols_of
+from egg.expert.graph import Graph, Origin
+from egg.expert.parts import Setting, spelled
+from egg.expert.writing.heading import Parts
+from egg.hardware.gpus import Gpu
+
+SETTINGS = "file"
+"""What is decided about the whole file stands in a recipe's settings under this name."""
+LAUNCH, LIBRARY = 25e-6, 10e-6
+"""Seconds of the host for one launch of a Triton kernel, and for one call of PyTorch's."""
+SHORTEST = 3e-6
+"""Seconds on the GPU of any kernel at all."""
+REACHED = 0.8
+"""Share of the memory's bandwidth that a copy reaches."""
+NEAR = 0.4
+"""Of the GPU's time, from which on the host's is no longer hidden for certain."""
+DEAR = 0.1
+"""Of the host's time, what copies may take where the host is not the slower side."""
+FEWEST = 4
+"""Launches that are worth a graph."""
+UNKNOWN_TRIPS = 8
+"""Rounds of a loop whose number is not seen."""
+UNCAPTURABLE = re.compile(
+    r"\.(?:item|tolist|cpu|tensor|as_tensor|nonzero|masked_select|unique\w*|rand\w*|bernoulli\w*|multinomial"
+    r"|normal\w*|\w*dropout\w*|set_allocator|synchronize)\(|\._version\b|self\.training\b"
+)
+"""What waits for the GPU, draws numbers, or keeps something between calls cannot be recorded once."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of one call."""
+
+    launches: int
+    host: float
+    """To make every launch and library call."""
+    device: float
+    """To run them."""
+    copies: float
+    """Of inputs and results, in and out of what the graph reads and writes."""
+
+    @property
+    def worth_it(self) -> bool:
+        if self.launches < FEWEST or self.host < NEAR * self.device:
+            return False
+        return self.copies < DEAR * self.host or self.host > self.device + self.copies
+
+    def __str__(self) -> str:
+        host, device = _shown(self.host), _shown(self.device + self.copies)
+        return f"some {self.launches} launches take the host about {host} to make, and the GPU about {device}"
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.95e-4 else f"{seconds * 1e6:.0f} us"
+
+
+def reason(graph: Graph, parts: Parts, gpu: Gpu, wanted: Setting | None = None) -> str | None:
+    """Why launches are replayed, as half a sentence; ``None`` where they are not, or cannot be."""
+    if wanted is False or obstacle(graph, parts) is not None:
+        return None
+    estimate = estimated(graph, parts, gpu)
+    return str(estimate) if wanted or estimate.worth_it else None
+
+
+# -- whether it can be ---------------------------------------------------------------------------------
+
+
+def obstacle(graph: Graph, parts: Parts) -> str | None:
+    """What keeps a program from being recorded, as half a sentence."""
+    if not graph.arguments or None in graph.arguments:
+        return "not every argument is a tensor"
+    arguments = [graph.value(str(name)) for name in graph.arguments]
+    for value in arguments:
+        if value.path != value.name or not value.name.isidentifier():
+            return "an argument is a structure of tensors"
+        if any(
+            step.value == 0 and size.value > 1 for step, size in zip(value.stride, value.shape, strict=True)
+        ):
+            return "an argument repeats its elements in memory"
+    if any(graph.value(str(result)).origin is not Origin.NODE for result in graph.results):
+        return "a result is no tensor that the program computes"
+    read = {value.name for value in arguments}
+    for group, part in parts:
+        for node in group.nodes:
+            if node.op == "random" or (not part.kernels and node.op in ("library", "recurrent")):
+                return f"{node.op} operators cannot be recorded"
+            if node.op == "update" and node.inputs[0] in read:
+                return "an argument is written"
+        if found := UNCAPTURABLE.search("\n".join((*part.call, *part.helpers.values()))):
+            return f"{found[0].strip('.(')} cannot be recorded"
+    return None
+
+
+# -- what it costs -------------------------------------------------------------------------------------
+
+
+def estimated(graph: Graph, parts: Parts, gpu: Gpu) -> Estimate:
+    sizes = {name: symbol.values[0] for name, symbol in symbols_of(graph, graph.nodes).items()}
+    launches, calls, device = 0, 0, 0.0
+    for group, part in parts:
+        own = sum(count(part.call, part.helpers, sizes))
+        if not part.kernels:
+            own = sum(node.op not in ("view", "constant") for node in group.nodes)
+            calls += own
+        else:
+            launches += own
+        device += max(own * SHORTEST, cost(graph, group, part, gpu, {}).device)
+    handed = [graph.value(str(name)).bytes for name in (*graph.arguments, *graph.results)]
+    copies = sum(2 * size / (REACHED * gpu.bandwidth) + SHORTEST for size in handed)
+    return Estimate(launches + calls, launches * LAUNCH + calls * LIBRARY, device, copies)
+
+
+def count(lines: Sequence[str], helpers: Mapping[str, str], sizes: Mapping[str, int]) -> Iterator[int]:
+    """Launches that lines of ``forward`` make: themselves, in loops, and through functions of the file."""
+    per_helper = {name: sum(_launches(ast.parse(text).body, {}, {})) for name, text in helpers.items()}
+    yield from _launches(ast.parse("\n".join(lines)).body, per_helper, dict(sizes))
+
+
+def _launches(
+    statements: Sequence[ast.stmt], helpers: Mapping[str, int], known: dict[str, int]
+) -> Iterator[int]:
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if (number := _number(value, known)) is not None:
+                    known[name] = number
+                yield _calls(statement, helpers)
+            case ast.For(iter=over, body=body):
+                yield _trips(over, known) * sum(_launches(body, helpers, known))
+            case ast.FunctionDef(body=body):
+                yield from _launches(body, helpers, known)
+            case ast.If(body=body, orelse=other):
+                yield max(sum(_launches(body, helpers, known)), sum(_launches(other, helpers, known)))
+            case _:
+                yield _calls(statement, helpers)
+
+
+def _calls(statement: ast.stmt, helpers: Mapping[str, int]) -> int:
+    """``kernel[grid](...)`` counts once, a function of the file as often as it launches."""
+    found = 0
+    for node in ast.walk(statement):
+        match node:
+            case ast.Call(func=ast.Subscript(value=ast.Name())):
+                found += 1
+            case ast.Call(func=ast.Name(id=name)):
+                found += helpers.get(name, 0)
+    return found
+
+
+def _trips(over: ast.expr, known: Mapping[str, int]) -> int:
+    match over:
+        case ast.Call(func=ast.Name(id="range"), args=[end]):
+            return _number(end, known) or UNKNOWN_TRIPS
+        case ast.Call(func=ast.Name(id="range"), args=[start, end, *step]):
+            first, last = _number(start, known), _number(end, known)
+            each = _number(step[0], known) if step else 1
+            if first is not None and last is not None and each:
+                return max(0, -(-(last - first) // each))
+    return UNKNOWN_TRIPS
+
+
+def _number(node: ast.expr, known: Mapping[str, int]) -> int | None:
+    """The value of an expression in sizes, where it is seen at a glance."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.IfExp(body=body):
+            return _number(body, known)
+        case ast.BinOp(left=left, op=operator, right=right):
+            a, b = _number(left, known), _number(right, known)
+            if a is None or b is None:
+                return None
+            match operator:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv() if b:
+                    return a // b
+    return None
+
+
+def constants_of(graph: Graph) -> tuple[str, ...]:
+    """Tensors at ``self`` that are neither parameters nor buffers, as ``forward`` spells them."""
+    held = (name for name, value in graph.values.items() if value.origin is Origin.CONSTANT)
+    return tuple(spelled(graph, name) for name in held)

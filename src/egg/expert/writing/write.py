@@ -1,0 +1,183 @@
+"""The kernel file: parts put together into what a person would have written and would be glad to maintain.
+
+From top to bottom: what the program is and which kernel does what; imports; tile sizes and launch options,
+with the table of those that may be tuned; kernels; functions of the host; the constructors of the task;
+``ModelNew``, whose ``forward`` names the sizes it needs and then computes group after group. The file stands
+alone, and the same parts always give the same text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from egg.core.source import Task
+from egg.expert.fusion.sharing import renamed_part
+from egg.expert.graph import BYTES, Graph
+from egg.expert.parts import Constant, Group, Unfit
+from egg.expert.writing.breaking import LIMIT
+from egg.expert.writing.constructor import Constructor, constructor
+from egg.expert.writing.forward import forward_lines
+from egg.expert.writing.heading import Parts, module_docstring, wrapped
+from egg.expert.writing.imports import sorted_imports
+from egg.expert.writing.keeping import with_method
+from egg.expert.writing.layout import laid_out
+from egg.expert.writing.names import read_names
+from egg.expert.writing.replay_text import fits, replaying
+from egg.expert.writing.tidy import double_quoted
+
+FLOPS_PER_BYTE = 100
+"""Operations of a product that take as long as a byte of memory traffic, roughly: to rank groups by."""
+MOST_TUNABLES = 8
+"""More constants than that no sweep takes."""
+OWN = ("import torch", "import triton", "import triton.language as tl", "from torch import nn")
+
+
+def write_file(
+    task: Task, graph: Graph, parts: Parts, title: Sequence[str], replay: str | None = None
+) -> str:
+    """A standalone kernel file for ``task``; ``title`` are the first lines of its docstring.
+
+    With ``replay``, which says why, its launches are replayed as a CUDA graph.
+    """
+    built = constructor(task)
+    parts = _with_own_names(graph, parts, built)
+    forward = forward_lines(graph, parts, built.forward)
+    if replay is not None and fits(graph, built):
+        title = [*title, f"The launches are replayed as one CUDA graph: {replay}."]
+        forward = replaying(graph, forward[len(laid_out(built.forward, 4)) :], built.forward)
+    constants = _constants(parts, built)
+    sections = [
+        _constant_lines(constants, _tunables(graph, parts)),
+        *_definitions((part.kernels for _, part in parts), "kernel"),
+        *_definitions((part.helpers for _, part in parts), "helper"),
+        *(laid_out(text, only_long=True) for text in built.definitions),
+        [*laid_out(built.model, only_long=True), "", *with_method(built.model, forward)],
+    ]
+    body = "\n\n\n".join("\n".join(lines) for lines in sections if lines)
+    gap = "\n\n" if _starts_plain(body) else "\n\n\n"
+    return f"{module_docstring(parts, title)}\n\n{_imports(parts, built, body)}{gap}{body}\n"
+
+
+def _starts_plain(body: str) -> bool:
+    """After imports, a formatter wants two blank lines before a definition and one before anything else."""
+    return not body.startswith(("def ", "class ", "@"))
+
+
+# -- names --------------------------------------------------------------------------------------------
+
+
+def _with_own_names(graph: Graph, parts: Parts, built: Constructor) -> Parts:
+    """Functions that share their name with a value of ``forward`` or with the task's code get another."""
+    taken = {*graph.values, *graph.symbols, *built.names, "torch", "triton", "tl", "nn"}
+    kernels = {name for _, part in parts for name in part.kernels}
+    functions = kernels | {name for _, part in parts for name in part.helpers}
+    names: dict[str, str] = {}
+    for name in sorted(functions & taken):
+        new = f"{name}_kernel" if name in kernels else f"compute_{name}"
+        while new in taken | functions:
+            new += "_"
+        names[name] = new
+    if not names:
+        return parts
+    return [(group, renamed_part(part, names)) for group, part in parts]
+
+
+# -- head ---------------------------------------------------------------------------------------------
+
+
+def _imports(parts: Parts, built: Constructor, body: str) -> str:
+    """Those of PyTorch, Triton, the parts and the task that the file really uses."""
+    wanted = dict.fromkeys((*OWN, *built.imports, *(line for _, part in parts for line in part.imports)))
+    tree = ast.parse(body)
+    return "\n".join(sorted_imports(wanted, read_names(tree) | _quoted_names(tree)))
+
+
+def _quoted_names(tree: ast.AST) -> set[str]:
+    """Names inside texts, as annotations in quotes mention them."""
+    texts = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant))
+    return {text.split("[")[0].split(".")[0] for text in texts if isinstance(text, str) and len(text) < 60}
+
+
+# -- constants ----------------------------------------------------------------------------------------
+
+
+def _constants(parts: Parts, built: Constructor) -> list[Constant]:
+    found: dict[str, Constant] = {}
+    for _, part in parts:
+        for constant in part.constants:
+            if constant.name in built.names:
+                raise Unfit(f"the task has a constant {constant.name} of its own")
+            if found.setdefault(constant.name, constant).value != constant.value:
+                raise ValueError(f"two parts disagree on {constant.name}")
+    return list(found.values())
+
+
+def _constant_lines(constants: Sequence[Constant], tunables: Sequence[Constant]) -> list[str]:
+    lines = []
+    for constant in constants:
+        line = f"{constant.name} = {_literal(constant.value)}"
+        note = f"  # {' '.join(constant.why.split())}" if constant.why else ""
+        if len(line + note) > LIMIT:
+            lines += [f"# {part}" for part in wrapped(" ".join(constant.why.split()), LIMIT - 2)]
+            note = ""
+        lines.append(line + note)
+    if tunables:
+        rows = [f'    "{t.name}": ({", ".join(_literal(v) for v in _choices(t))}),' for t in tunables]
+        lines += ["", "TUNABLES = {", *rows, "}"]
+    return lines
+
+
+def _literal(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _choices(constant: Constant) -> tuple[Any, ...]:
+    """What a sweep may try: the current value among them, all of its type, each once."""
+    same = [v for v in constant.choices if type(v) is type(constant.value)]
+    distinct = list(dict.fromkeys([*same, constant.value]))
+    return tuple(sorted(distinct)) if all(type(v) is int for v in distinct) else tuple(distinct)
+
+
+def _tunables(graph: Graph, parts: Parts) -> list[Constant]:
+    """The few constants that are worth a sweep: those of groups that take long, of each its first ones."""
+    weights: dict[str, float] = {}
+    places: dict[str, tuple[int, Constant]] = {}
+    for place, (group, part) in enumerate(parts):
+        weight = _weight(graph, group)
+        for rank, constant in enumerate(c for c in part.constants if len(_choices(c)) > 1):
+            weights[constant.name] = weights.get(constant.name, 0.0) + weight / (1 + rank)
+            places.setdefault(constant.name, (place, constant))
+    ordered = sorted(weights, key=lambda name: (-weights[name], places[name][0]))
+    return [places[name][1] for name in ordered[:MOST_TUNABLES]]
+
+
+def _weight(graph: Graph, group: Group) -> float:
+    """Bytes that a group moves, and its products counted as bytes."""
+    total = 0.0
+    for name in dict.fromkeys((*group.reads(graph), *group.writes(graph))):
+        value = graph.value(name)
+        total += value.elements.value * BYTES.get(value.dtype, 4)
+    for node in group.nodes:
+        if node.op in ("matmul", "conv", "attention"):
+            made, second = graph.value(node.outputs[0]), graph.value(str(node.inputs[1]))
+            if node.op == "conv":
+                depth = second.elements.value / max(1, second.shape[0].value)
+            else:
+                depth = second.shape[-2].value
+            total += 2.0 * made.elements.value * depth / FLOPS_PER_BYTE
+    return total
+
+
+# -- definitions and forward --------------------------------------------------------------------------
+
+
+def _definitions(texts: Iterable[Mapping[str, str]], what: str) -> list[list[str]]:
+    found: dict[str, str] = {}
+    for named in texts:
+        for name, text in named.items():
+            text = text.strip("\n").rstrip()
+            if found.setdefault(name, text) != text:
+                raise ValueError(f"two parts mean different things by the {what} {name}")
+    return [laid_out(double_quoted(text)) for text in found.values()]

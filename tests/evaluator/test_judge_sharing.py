@@ -1,0 +1,260 @@
+"""What a judge does about others on its GPU: when it is alone, and what it makes of a want of memory."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from egg.core.errors import EggError, MachineError
+from egg.core.evaluation import Compiled, Gate, Rejected
+from egg.core.policy import Level, Precision
+from egg.core.source import Candidate, Task
+from egg.evaluator import judge, memory, venues
+from egg.evaluator.care import CARE
+from egg.evaluator.compare import Worst
+from egg.evaluator.judge import EVERYTHING, Judge
+from egg.evaluator.opponents import Opponents
+from egg.evaluator.oracle import Oracle
+from egg.evaluator.process.child import Fault
+from egg.evaluator.process.wire import Channel
+from egg.evaluator.question import Question
+from egg.evaluator.sharing import SLOTS, SharedGpu, Unshared
+from egg.evaluator.venues import GpuVenue, Stage
+from tests import samples
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_only_what_measures_is_done_alone_and_in_one_go() -> None:
+    course = GpuVenue.course(object.__new__(GpuVenue), CARE[Level.AUDIT])
+    alone = [index for index, stage in enumerate(course) if stage.alone]
+    assert [course[index].gate for index in alone] == [Gate.TIMING, Gate.CLOCK]
+    assert alone[1] == alone[0] + 1
+    assert [s.run.__name__ for s in course if s.gate is Gate.TIMING] == ["prepare", "run", "settle"]
+
+
+class Watched(Unshared):
+    """Notes what a judge asks for."""
+
+    def __init__(self, crowded: bool) -> None:
+        self._crowded = crowded
+        self.notes: list[Any] = []
+
+    def together(self) -> None:
+        self.notes.append("together")
+
+    def alone(self, *, undisturbed: bool = False) -> None:
+        self.notes.append("alone, undisturbed" if undisturbed else "alone")
+
+    def leave(self) -> None:
+        self.notes.append("leave")
+
+    @contextlib.contextmanager
+    def admitted(self, nbytes: int | None) -> Iterator[None]:
+        self.notes.append(nbytes)
+        yield
+
+    def crowded(self) -> bool:
+        return self._crowded
+
+
+class Stub:
+    """A venue without a device: its only gate does as it is told."""
+
+    device, gpu_name = torch.device("cpu"), ""
+
+    def __init__(self, run: Callable[[Any], Any], exam: Callable[[], Any] = lambda: None) -> None:
+        self._run, self._exam = run, exam
+        healthy = SimpleNamespace(request=lambda *_: {"healthy": True}, end=lambda: None)
+        self.nursery = SimpleNamespace(child=lambda: healthy)
+
+    def course(self, care: Any) -> list[Stage]:
+        return [Stage(Gate.BUILD, self._run), Stage(Gate.TIMING, self._run, alone=True)]
+
+    def need(self, question: Question) -> int:
+        return 7
+
+    def exam(self, question: Question) -> Any:
+        self._exam()
+        return SimpleNamespace(child=None, warnings=[], close=lambda: None, worst=Worst(), provenance={})
+
+    def performance(self, exam: Any) -> Any:
+        return Compiled("", (), None, "full")
+
+    def rest(self) -> None:
+        pass
+
+
+def judged(
+    monkeypatch: pytest.MonkeyPatch, venue: Stub, crowded: bool, level: Level = Level.QUICK
+) -> tuple[list[Any], Any]:
+    watched = Watched(crowded)
+    monkeypatch.setattr(judge, "place_on", lambda *_: watched)
+    monkeypatch.setattr(judge, "venue_on", lambda *_: venue)
+    task, candidate = Task("t", samples.WIDE.format(width=8, forward="x")), Candidate("class ModelNew: pass")
+    question = Question(task, candidate, skip=(Gate.STATIC,), care=replace(CARE[level], audit_task=False))
+    try:
+        return watched.notes, Judge(torch.device("cpu")).judge(question)
+    except EggError as error:
+        return watched.notes, error
+
+
+def without_memory(exam: Any) -> Any:
+    raise Fault("limits.memory", "CUDA out of memory")
+
+
+def wrong(exam: Any) -> Any:
+    raise Fault("candidate.error", "wrong")
+
+
+def test_a_candidate_without_memory_is_judged_once_more_with_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    once = [7, "together", "together", "together", "leave"]
+    notes, evaluation = judged(monkeypatch, Stub(without_memory), crowded=True)
+    assert notes == [*once, EVERYTHING, *once[1:]]
+    assert isinstance(evaluation.verdict, Rejected)
+    assert evaluation.verdict.refusal.reason == "limits.memory"
+    assert len(evaluation.gates) == 1
+    assert evaluation.warnings[-1] == judge.NOT_ALL, "those who are idle hold some of it still"
+    assert judged(monkeypatch, Stub(without_memory), crowded=False)[0] == once
+    assert judged(monkeypatch, Stub(wrong), crowded=True)[0] == once
+
+
+def test_a_task_without_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[Exception] = [MachineError("out of memory in Model.forward")]
+
+    def exam() -> None:
+        if faults:
+            raise faults.pop()
+
+    notes, evaluation = judged(monkeypatch, Stub(wrong, exam), crowded=True)
+    assert notes[0] == 7
+    assert EVERYTHING in notes
+    assert evaluation.verdict.refusal.reason == "candidate.error"
+    faults.append(MachineError("no such thing"))
+    notes, error = judged(monkeypatch, Stub(wrong, exam), crowded=True)
+    assert str(error).startswith("no such thing")
+    assert notes == [7, "together", "leave"], "it leaves, whatever happens"
+
+
+def test_one_who_left_since_may_have_had_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watched, "crowded", lambda watched: not watched.notes)
+    notes, evaluation = judged(monkeypatch, Stub(without_memory), crowded=True)
+    assert EVERYTHING in notes
+    assert judge.NOT_ALL not in evaluation.warnings
+
+
+def test_what_is_reported_is_measured_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, _ = judged(monkeypatch, Stub(lambda _: {}), crowded=True)
+    assert "alone" in notes
+    notes, _ = judged(monkeypatch, Stub(lambda _: {}), crowded=True, level=Level.FULL)
+    assert "alone, undisturbed" in notes
+
+
+def test_what_an_error_held_is_gone_when_others_may_have_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Any] = []
+    left: list[bool] = []
+
+    def exam() -> None:
+        tensor = torch.zeros(3)
+        held.append(weakref.ref(tensor))
+        try:
+            raise ValueError(len(tensor))
+        except ValueError as error:
+            raise MachineError("it does not work") from error
+
+    monkeypatch.setattr(Stub, "rest", lambda _: left.append(held[0]() is not None))
+    _, error = judged(monkeypatch, Stub(wrong, exam), crowded=True)
+    assert isinstance(error, MachineError)
+    assert left == [False]
+
+
+@pytest.mark.parametrize(
+    ("text", "lacking"),
+    [
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", True),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", True),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("FIND was unable to find an engine to execute this computation", True),
+        ("AssertionError: shapes differ", False),
+    ],
+)
+def test_the_words_for_want_of_memory(text: str, lacking: bool) -> None:
+    assert memory.was_lacking(text) is lacking
+
+
+def test_an_opponent_that_found_no_memory_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
+    venue = object.__new__(GpuVenue)
+    venue.device, venue._sharing = torch.device("cpu"), Unshared()
+    program: Any = SimpleNamespace(unload=lambda: None)
+    for reason, kept in (("OutOfMemoryError: CUDA out of memory", False), ("Unsupported: no such op", True)):
+        failed = {"compile": reason}
+        venue._opponents = Opponents(program, Precision.MATCH, venue.device, failed=failed)
+        venue.rest()
+        assert (venue._opponents is not None) is kept
+
+
+def test_an_audit_that_found_no_memory_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = ["no such file", "out of memory in Model.forward"]
+    made: list[str] = []
+
+    def audit(*_: Any, **__: Any) -> Any:
+        made.append(reasons.pop())
+        raise MachineError(made[-1])
+
+    monkeypatch.setattr(judge, "audit", audit)
+    monkeypatch.setattr(judge, "venue_on", lambda *_: Stub(wrong))
+    task = Task("t", samples.WIDE.format(width=8, forward="x"))
+    question = Question(task, Candidate(""), care=CARE[Level.FULL])
+    one = Judge(torch.device("cpu"))
+    said = [one._task_warnings(question) for _ in range(3)]
+    assert ["memory" in warning for (warning,) in said] == [True, False, False]
+    assert len(made) == 2
+
+
+def test_the_need_of_a_task_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1 << 30))
+    monkeypatch.setattr(venues, "bytes_needed", lambda task, *_: asked.append(task.name))
+    venue = object.__new__(GpuVenue)
+    venue.device, venue._need = torch.device("cpu"), None
+    for name in ("a", "a", "b"):
+        task = Task(name, f"{samples.WIDE.format(width=8, forward='x')}# {name}")
+        assert venue.need(Question(task, Candidate(""))) is None
+    assert asked == ["a", "b"]
+
+
+def test_a_judge_that_cannot_be_set_up_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    place = SharedGpu(tmp_path, SLOTS)
+    monkeypatch.setattr(judge, "place_on", lambda *_: SharedGpu(tmp_path, SLOTS))
+    monkeypatch.setattr(judge, "venue_on", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Judge(torch.device("cpu"))
+    assert not place.crowded()
+
+
+def test_waiting_for_others_is_not_taken_for_an_oracle_that_hangs() -> None:
+    oracle = Oracle("cpu")
+    oracle._channel, theirs = Channel.pair()
+
+    def answer() -> None:
+        for _ in range(4):
+            time.sleep(0.2)
+            theirs.send({"waited": 0.2})
+        theirs.send({"evaluation": samples.rejected().to_json()})
+
+    speaker = threading.Thread(target=answer)
+    speaker.start()
+    assert oracle._answer(lambda _: None, time.monotonic() + 0.4) == samples.rejected()
+    speaker.join()

@@ -1,0 +1,384 @@
+"""Launches replayed as a CUDA graph: when, in which text, and with which meaning.
+
+What the methods do is tried with a graph that only pretends (it repeats what was called while it was
+recorded); tests marked ``gpu`` hold whole files to PyTorch on a real one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from egg.core.policy import LibraryCalls
+from egg.core.source import Task
+from egg.evaluator import offline
+from egg.evaluator.static import findings
+from egg.expert.assemble import Written, graph_of, kernel_file
+from egg.expert.moves import Recipe, Set, parsed
+from egg.expert.writing.replay import Estimate, count, estimated, obstacle
+from egg.hardware.gpus import resolve
+from tests.expert.captured import program
+
+H200 = resolve("H200")
+
+CHAIN = program(
+    "y = torch.relu(self.a(x)); y = torch.relu(self.b(y)); y = torch.tanh(self.c(y)); return self.d(y), y",
+    "torch.randn(B, C)",
+    "self.a = nn.Linear(C, 2 * C); self.b = nn.Linear(2 * C, C); self.c = nn.Linear(C, C); "
+    "self.d = nn.Linear(C, 3)",
+    "B, C = 16, 64",
+)
+NORMS = program(
+    "y = F.relu(self.n1(self.c1(x))); y = F.relu(self.n2(self.c2(y)) + y); return self.fc(y.mean((2, 3)))",
+    "torch.randn(B, 3, H, H)",
+    "self.c1 = nn.Conv2d(3, 16, 3, padding=1); self.n1 = nn.BatchNorm2d(16); "
+    "self.c2 = nn.Conv2d(16, 16, 3, padding=1); self.n2 = nn.BatchNorm2d(16); self.fc = nn.Linear(16, 10)",
+    "B, H = 4, 24",
+)
+WALK = program(
+    "y, (h, c) = self.r(x, (h, c)); return y, h, c",
+    "torch.randn(B, T, I), torch.randn(2, B, H), torch.randn(2, B, H)",
+    "self.r = nn.LSTM(I, H, 2, batch_first=True)",
+    "B, T, I, H = 10, 64, 64, 256",
+    "x, h, c",
+)
+
+
+def written(task: Task, *moves: str) -> Written:
+    return kernel_file(task, graph_of(task), Recipe().after(*map(parsed, moves)), H200)
+
+
+def replays(text: str) -> bool:
+    return "torch.cuda.graph(" in text
+
+
+# -- when ----------------------------------------------------------------------------------------------
+
+
+def test_many_small_launches_are_replayed_and_a_move_decides_otherwise() -> None:
+    text = written(CHAIN).source
+    assert replays(text)
+    assert "The launches are replayed as one CUDA graph: some " in text
+    assert not list(findings(text, LibraryCalls.ALLOW))
+    assert not replays(written(CHAIN, "set file replay False").source)
+    large = program("torch.relu(x + 1)", "torch.randn(B, C)", knobs="B, C = 8192, 65536")
+    assert not replays(written(large).source)
+    assert replays(written(large, "set file replay True").source)
+    assert str(Set("file", "replay", True)) == "set file replay True"
+
+
+def test_what_cannot_be_recorded_is_not() -> None:
+    drawn = program(
+        "torch.relu(self.a(x)) + torch.rand_like(x)", "torch.randn(B, C)", "self.a = nn.Linear(C, C)"
+    )
+    made = written(drawn, "set file replay True")
+    assert not replays(made.source)
+    assert obstacle(made.structure.graph, list(zip(made.structure.groups, made.structure.parts, strict=True)))
+
+
+def test_launches_are_counted_through_loops_and_functions() -> None:
+    helper = "def pair(x):\n    first[(1,)](x)\n    second[(1,)](x)\n    return x\n"
+    lines = ("waves = steps + 2", "y = pair(x)", "for t in range(waves):\n    step[(4,)](y, t)", "z = y[0]")
+    assert sum(count(lines, {"pair": helper}, {"steps": 10})) == 14
+
+
+def test_a_walk_through_time_is_dominated_by_its_launches() -> None:
+    estimates = []
+    for mode in ("steps", "cooperative"):
+        made = written(WALK, f"set recurrent mode {mode}")
+        parts = list(zip(made.structure.groups, made.structure.parts, strict=True))
+        estimates.append(estimated(made.structure.graph, parts, H200))
+    assert estimates[0].launches >= 64
+    assert estimates[0].worth_it
+    assert estimates[1].launches < 8, "all steps in one launch"
+
+
+def test_a_host_that_is_near_hides_nothing_and_copies_are_kept_small() -> None:
+    near = Estimate(40, host=0.5e-3, device=1e-3, copies=0.02e-3)
+    assert near.worth_it
+    assert not replace(near, copies=0.1e-3).worth_it, "copies for nothing"
+    assert replace(near, device=0.3e-3, copies=0.1e-3).worth_it, "the host is the slower side"
+    assert not replace(near, device=2e-3).worth_it
+    assert not replace(near, launches=3).worth_it
+
+
+# -- what it means -------------------------------------------------------------------------------------
+
+
+class _Pretended:
+    """``torch`` as the methods see it: tensors are on a GPU, and a graph repeats calls."""
+
+    def __init__(self) -> None:
+        self.open: list[Any] | None = None
+        pretended = self
+
+        class CUDAGraph:
+            def __init__(self) -> None:
+                self.calls: list[Any] = []
+
+            def replay(self) -> None:
+                for call in self.calls:
+                    call()
+
+        class Recording:
+            def __init__(self, graph: CUDAGraph) -> None:
+                self.graph = graph
+
+            def __enter__(self) -> None:
+                pretended.open = self.graph.calls
+
+            def __exit__(self, *_: object) -> None:
+                pretended.open = None
+
+        self.cuda = SimpleNamespace(
+            CUDAGraph=CUDAGraph, graph=Recording, is_current_stream_capturing=lambda: self.open is not None
+        )
+        self.no_grad = torch.no_grad
+
+    @staticmethod
+    def empty_strided(shape: Any, stride: Any, dtype: Any, device: Any) -> Any:
+        return OnGpu(torch.empty_strided(shape, stride, dtype=dtype))
+
+
+class OnGpu:
+    """A tensor that says it is on a GPU."""
+
+    device = SimpleNamespace(type="cuda")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.shape, self.dtype = tensor.shape, tensor.dtype
+
+    def stride(self) -> Any:
+        return self.tensor.stride()
+
+    def copy_(self, other: OnGpu) -> None:
+        self.tensor.copy_(other.tensor)
+
+    def clone(self) -> OnGpu:
+        return OnGpu(self.tensor.clone())
+
+
+def pretended_model(task: Task) -> tuple[Any, list[str]]:
+    """A module with the methods of the file; its launches multiply by a weight and count in a buffer."""
+    text = written(task).source
+    start = text.index("    recorded_for = None")
+    body = text[start : text.index("    def launches(")]
+    space: dict[str, Any] = {"torch": _Pretended(), "nn": nn}
+    exec("class Methods:\n" + body, space)
+    torch_, told = space["torch"], []
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def launches(self, x: OnGpu) -> Any:
+            result = OnGpu(torch.full_like(x.tensor, torch.nan))
+
+            def run() -> None:
+                assert isinstance(self.calls, torch.Tensor)
+                self.calls += 1
+                result.tensor.copy_(x.tensor * weight[0, 0])
+
+            weight = self.layer.weight.data
+            told.append("recorded" if torch_.open is not None else "launched")
+            run() if torch_.open is None else torch_.open.append(run)
+            return result, result
+
+    methods = {name: thing for name, thing in vars(space["Methods"]).items() if not name.startswith("__")}
+    return type("ModelNew", (Model,), methods)(), told
+
+
+@torch.no_grad()
+def test_every_call_runs_every_kernel_once_on_what_it_was_given() -> None:
+    model, told = pretended_model(CHAIN)
+    kept = []
+
+    def right(x: torch.Tensor) -> None:
+        first, _ = model(OnGpu(x))
+        want = x * model.layer.weight[0, 0]
+        torch.testing.assert_close(first.tensor, want)
+        kept.append((first, want))
+
+    x = torch.randn(4, 5)
+    right(x)
+    right(x)
+    assert told == ["launched", "recorded"]
+    right(x.add_(1))  # in place
+    right(torch.randn(4, 5))  # a new tensor
+    model.layer.weight += 1  # in place
+    right(x)
+    assert told == ["launched", "recorded"]
+    model.layer.weight = nn.Parameter(torch.randn(3, 3))
+    right(x)
+    right(x)
+    assert told == ["launched", "recorded"] * 2
+    right(torch.randn(2, 3))  # another shape
+    right(torch.randn(2, 3))
+    right(torch.randn(5, 4).T)  # other strides
+    model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+    right(x)
+    assert told == [*["launched", "recorded"] * 3, "launched", "launched"]
+    assert float(model.calls) == len(kept)
+    for result, want in kept:  # handed over for good
+        torch.testing.assert_close(result.tensor, want)
+
+
+def test_the_second_call_makes_the_same_launches_on_a_pretended_gpu(tmp_path: Path) -> None:
+    source = written(CHAIN).source
+    seen = offline.capture(
+        lambda: loaded(source, tmp_path).ModelNew().cuda(),
+        lambda: [torch.randn(16, 64, device="cuda")],
+        "sm_90",
+        instructions=False,
+    )
+    assert len(seen.launches) >= 4
+    assert [launch.kernel for launch in seen.launches] == [again.kernel for again in seen.first_call_launches]
+
+
+def loaded(source: str, folder: Path) -> Any:
+    path = folder / "replayed.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location("replayed", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["replayed"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# -- on a GPU ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's own layers in fp32."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def models(task: Task, folder: Path, *moves: str) -> tuple[nn.Module, Any, Any]:
+    """PyTorch's module and ours with the same weights, and what makes inputs."""
+    space: dict[str, Any] = {}
+    exec(task.source, space)
+    source = written(task, *moves).source
+    torch.manual_seed(0)
+    theirs = space["Model"]().cuda()
+    ours = loaded(source, folder).ModelNew().cuda()
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours, lambda: [x.cuda() for x in space["get_inputs"]()]
+
+
+def leaves(result: Any) -> list[torch.Tensor]:
+    return [result] if isinstance(result, torch.Tensor) else [t for inner in result for t in leaves(inner)]
+
+
+def close(got: Any, want: Any) -> None:
+    assert len(leaves(got)) == len(leaves(want))
+    for a, b in zip(leaves(got), leaves(want), strict=True):
+        assert a.shape == b.shape
+        off = (a - b).abs().max() / b.square().mean().sqrt()
+        assert float(off) < 5e-3  # our convolutions may have the grade of TF32
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("task", [CHAIN, NORMS, WALK], ids=["chain", "norms", "walk"])
+@torch.no_grad()
+def test_on_a_gpu_it_does_what_pytorch_does(task: Task, tmp_path: Path) -> None:
+    theirs, ours, inputs = models(task, tmp_path, "set file replay True")
+    handed: list[tuple[Any, Any]] = []
+
+    def same(given: list[torch.Tensor]) -> None:
+        want, got = theirs(*given), ours(*given)
+        close(got, want)
+        for name, tensor in theirs.state_dict().items():
+            torch.testing.assert_close(ours.state_dict()[name], tensor, rtol=1e-3, atol=1e-3)
+        handed.append((got, [t.clone() for t in leaves(got)]))
+
+    given = inputs()
+    same(given)
+    assert ours.recorded is None
+    for _ in range(3):  # packed weights may take one call more
+        same(given)
+    assert ours.recorded is not None
+    first = ours.recorded
+    for tensor in given:
+        tensor.mul_(-0.5).add_(0.25)
+    same(given)
+    same(inputs())
+    assert ours.recorded is first
+    changed = {name: tensor * 0.9 for name, tensor in theirs.state_dict().items()}
+    for model in (theirs, ours):  # copies into the weights
+        model.load_state_dict({k: v.to(theirs.state_dict()[k].dtype) for k, v in changed.items()})
+    same(given)
+    for model in (theirs, ours):
+        model.load_state_dict({k: v.clone() for k, v in theirs.state_dict().items()}, assign=True)
+    for _ in range(4):
+        same(given)
+    small = [t[:2].clone() if t.shape[0] != 2 else t[:, :2].clone() for t in given]
+    for _ in range(4):
+        same(small)
+    for model in (theirs, ours):
+        model.cpu().cuda()
+    for _ in range(4):
+        same(given)
+    for got, before in handed:
+        for a, b in zip(leaves(got), before, strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact")
+@pytest.mark.timeout(240)
+@torch.no_grad()
+def test_on_a_gpu_it_can_be_recorded_by_somebody_else(tmp_path: Path) -> None:
+    theirs, ours, inputs = models(CHAIN, tmp_path, "set file replay True")
+    given = inputs()
+    ours(*given)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = ours(*given)
+    graph.replay()
+    close(got, theirs(*given))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mode", ["steps", "cooperative"])
+@torch.no_grad()
+def test_on_a_gpu_every_way_to_walk_through_time(mode: str, tmp_path: Path) -> None:
+    """Of a six-layer LSTM with 256 hidden units; ``-s`` shows how long a call takes."""
+    task = program(
+        "y, (h, c) = self.r(x, (h, c)); return y, h, c",
+        "torch.randn(B, T, I), torch.randn(6, B, H), torch.randn(6, B, H)",
+        "self.r = nn.LSTM(I, H, 6, batch_first=True)",
+        "B, T, I, H = 10, 512, 128, 256",
+        "x, h, c",
+    )
+    name = next(g.name for g in written(task).structure.groups if g.pattern == "recurrent")
+    theirs, ours, inputs = models(task, tmp_path, f"set {name} mode {mode}")
+    given = inputs()
+    want = theirs(*given)
+    for _ in range(4):
+        close(ours(*given), want)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(10):
+        ours(*given)
+    torch.cuda.synchronize()
+    print(f"{mode}: {(time.perf_counter() - start) * 100:.2f} ms a call")

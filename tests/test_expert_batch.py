@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from egg.api.benching.final import OPPONENTS
 from egg.core.errors import MachineError, UsageError
 from egg.core.evaluation import Accepted, Baseline, Evaluation, Gate, Interval, Measured, Refusal, Rejected
 from egg.core.policy import Level, LibraryCalls
@@ -145,7 +146,7 @@ def test_every_opponent_is_timed_and_a_winner_that_was_chosen_is_judged_once_mor
     judge = Faster()
     row = running.run_task(SECOND, terms(tmp_path), judge)
     assert (row["verdict"], row.get("trouble")) == ("accepted", None)
-    assert set(judge.asked) == {(Level.QUICK, running.OPPONENTS)}
+    assert set(judge.asked) == {(Level.QUICK, OPPONENTS)}
     assert len(judge.asked) == len(judge.times) + 1 > 2
     assert row["ms"][0] == pytest.approx(min(judge.times.values()), rel=1e-3)
     assert row["seconds"]["final"] > 0

@@ -7,12 +7,13 @@ whole lines and perhaps a torn one, which the next cuts off. Of several rows of 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tasks import Key
+
+from egg.core.lines import LineFile, whole_lines
 
 Row = dict[str, Any]
 
@@ -30,8 +31,7 @@ def key_of_row(row: Row) -> Key:
 
 def read_rows(path: Path) -> list[Row]:
     """The last row of every task, by level and number; a torn last line is passed over."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line.strip()]
+    rows = [json.loads(line) for _, line in whole_lines(path)]
     return sorted({key_of_row(row): row for row in rows}.values(), key=key_of_row)
 
 
@@ -39,18 +39,13 @@ class Rows:
     """A file of rows that is being added to."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        whole = path.read_bytes().rfind(b"\n") + 1
-        os.ftruncate(self._handle, whole)
+        self._lines = LineFile(path, "{")
 
     def add(self, row: Row) -> None:
-        os.write(self._handle, (json.dumps(row) + "\n").encode())
-        os.fsync(self._handle)
+        self._lines.add(json.dumps(row))
 
     def close(self) -> None:
-        os.close(self._handle)
+        self._lines.close()
 
 
 def to_retry(row: Row) -> bool:

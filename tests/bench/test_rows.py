@@ -303,8 +303,9 @@ def test_resuming_leaves_out_what_is_settled(tmp_path):
         file.add(failed(tasks[3], Unable("the worker died")))
         file.add(passed(task(5, body="x + x"), {"eager": 2.0}))
     with RowsFile(tmp_path / "rows.jsonl") as file:
-        assert file.pending(tasks, Policy()) == tasks[3:]
-        assert file.pending(tasks, Policy(level=Level.AUDIT)) == tasks[3:]
+        assert file.pending(tasks, Policy()) == tasks[4:]
+        assert file.pending(tasks, Policy(), retry=True) == tasks[3:]
+        assert file.pending(tasks, Policy(level=Level.AUDIT)) == tasks[4:]
         assert file.pending(tasks, TF32) == tasks
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from egg.bench.choosing import chosen
 from egg.bench.listing import Listed
-from egg.bench.suites import Suite, load
+from egg.bench.suites import Suite, load, thinned
 from egg.core.errors import TaskError, UsageError
 from egg.core.source import Task
 
@@ -320,3 +321,24 @@ def test_a_range_means_the_numbers_in_it_and_keeps_the_order(pairs, first, more,
 def test_any_id_means_some_tasks_or_is_refused(pairs, word):
     with contextlib.suppress(UsageError):
         assert chosen(entries(pairs), "s", ids=[word])
+
+
+# -- some of them ------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 40), st.integers(1, 60))
+def test_a_thinned_suite_is_spread_evenly_and_keeps_its_order(count: int, limit: int):
+    suite = Suite("many", tuple(Task(f"t{n}", code(n)) for n in range(count)), "here")
+    some = [int(task.name[1:]) for task in thinned(suite, limit).tasks]
+    assert len(some) == min(count, limit)
+    assert some == sorted(set(some))
+    gaps = {later - earlier for earlier, later in pairwise(some)}
+    assert not gaps or max(gaps) - min(gaps) <= 1
+    assert thinned(suite, limit).hash == thinned(suite, limit).hash
+
+
+def test_nothing_is_no_suite():
+    suite = Suite("one", (Task("t", code(1)),), "here")
+    for limit in (0, -3):
+        with pytest.raises(UsageError, match="no bench"):
+            thinned(suite, limit)

@@ -10,10 +10,13 @@ import pytest
 
 from egg.report.bench_page import bench_html
 from egg.report.bench_report import bench_report
+from egg.report.compare_page import compare_html
+from egg.report.compare_report import read_comparison
 from egg.report.reports import report, write
 from tests.report.browser import CONTRASTS, DESK, PHONE, chromium, opened
 from tests.report.made import SOFTMAX, hostile_run, many_rows
 from tests.report.test_bench_page import hostile
+from tests.report.test_compare_page import two_sided
 
 __all__ = ["chromium"]
 
@@ -45,6 +48,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(report(folder))
 
 
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two benches of the same tasks."""
+    folder = tmp_path_factory.mktemp("compared")
+    for seed, name in ((1, "a.jsonl"), (2, "b.jsonl")):
+        (folder / name).write_text("".join(row.to_line() + "\n" for row in two_sided(seed)))
+    page = folder / "compare.html"
+    page.write_text(compare_html(read_comparison(folder / "a.jsonl", folder / "b.jsonl")))
+    return page
+
+
 def test_a_bench_of_250_tasks_opens_within_two_seconds_and_is_below_5_mb(chromium: Any, bench: Path) -> None:
     assert bench.stat().st_size < 5_000_000
     with opened(chromium, bench) as seen:
@@ -53,7 +67,7 @@ def test_a_bench_of_250_tasks_opens_within_two_seconds_and_is_below_5_mb(chromiu
         assert seen.page.locator("#tasks-table tbody tr").count() == 250
 
 
-@pytest.mark.parametrize("name", ["run", "small"])
+@pytest.mark.parametrize("name", ["run", "small", "compared"])
 def test_nothing_is_asked_of_anybody_and_nothing_is_complained_of(
     chromium: Any, name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -64,7 +78,7 @@ def test_nothing_is_asked_of_anybody_and_nothing_is_complained_of(
         assert seen.complaints == []
 
 
-@pytest.mark.parametrize("name", ["run", "small"])
+@pytest.mark.parametrize("name", ["run", "small", "compared"])
 def test_both_schemes_have_enough_contrast_and_no_screen_is_too_narrow(
     chromium: Any, name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -166,7 +180,7 @@ def test_everything_is_reached_by_keyboard_and_seen_when_it_is(chromium: Any, ru
         assert {"A", "SUMMARY", "BUTTON", "PRE", "DIV"} <= set(met)
 
 
-@pytest.mark.parametrize("name", ["run", "small"])
+@pytest.mark.parametrize("name", ["run", "small", "compared"])
 def test_a_reader_who_does_not_see_is_told(chromium: Any, name: str, request: pytest.FixtureRequest) -> None:
     with opened(chromium, request.getfixturevalue(name)) as seen:
         page = seen.page

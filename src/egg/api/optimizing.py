@@ -27,7 +27,7 @@ from egg.engine.judges import LocalJudge, OfflineJudge
 from egg.engine.redaction import Redactor
 from egg.engine.state import RunState
 from egg.hardware.detect import present_gpus
-from egg.hardware.gpus import Gpu, resolve
+from egg.hardware.gpus import Gpu, find, resolve
 from egg.knowledge.catalogue import load
 from egg.llm.connect import secrets
 from egg.memory.standing import Standing
@@ -40,16 +40,8 @@ def begin(
     task: Task, settings: Settings, folder: Path, environ: Mapping[str, str], name: str | None = None
 ) -> Settings:
     """Check the settings, gather the facts and write the first event; returns the settings as recorded."""
-    if settings.team in ASKING and settings.model is None:
-        raise UsageError(
-            f"the {settings.team} team needs a model",
-            "give --model NAME (and --base-url for a server of your own)",
-        )
-    if settings.device == "auto" and not present_gpus():
-        settings = replace(settings, device="cpu")
-    gpu = target_for(settings)
-    model = settings.model and check_model(settings.model, settings.caps, environ)
-    settled = replace(settings, target=gpu.name, model=model)
+    settled = settle(settings, environ)
+    gpu = target_for(settled)
     if settings.device != OFFLINE:
         check_loads(task)
     facts = facts_of(task, gpu, settings.precision)
@@ -64,6 +56,20 @@ def begin(
         lessons=lessons,
     )
     return settled
+
+
+def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """The settings as runs under them record them; what could work for no task is told now."""
+    if settings.team in ASKING and settings.model is None:
+        raise UsageError(
+            f"the {settings.team} team needs a model",
+            "give --model NAME (and --base-url for a server of your own)",
+        )
+    if settings.device == "auto" and not present_gpus():
+        settings = replace(settings, device="cpu")
+    gpu = target_for(settings)
+    model = settings.model and check_model(settings.model, settings.caps, environ)
+    return replace(settings, target=gpu.name, model=model)
 
 
 def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing]]:
@@ -117,7 +123,7 @@ def target_for(settings: Settings) -> Gpu:
     A present GPU that the table does not know is described by what its driver says.
     """
     if settings.target is not None:
-        return resolve(settings.target)
+        return find(settings.target) or _described(settings.target) or resolve(settings.target)
     present = () if settings.device in (OFFLINE, "cpu") else present_gpus()
     if not present:
         return resolve(DEFAULT_TARGET)
@@ -133,6 +139,11 @@ def target_for(settings: Settings) -> Gpu:
             "name the nearest one with --target",
         )
     return found
+
+
+def _described(name: str) -> Gpu | None:
+    """A present GPU of that name, as its driver describes it."""
+    return next((found.best_row for found in present_gpus() if found.name == name), None)
 
 
 def check_loads(task: Task) -> None:

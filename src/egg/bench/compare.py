@@ -119,7 +119,7 @@ def compare(
     if hard and not unlike:
         raise UsageError(
             f"these benches are not alike: {'; '.join(hard)}",
-            "compare benches of the same policy on the same GPU, or ask to compare unlike ones",
+            "compare benches of the same policy on the same GPU, or compare unlike ones with --unlike",
         )
     shared = [key for key in first if key in second]
     changed = [key for key in shared if first[key].task != second[key].task]

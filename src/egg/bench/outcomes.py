@@ -97,7 +97,7 @@ def row_of_run(
     known: dict[str, Any] = {
         "family": family_of(state.started.facts),
         "spent": spent,
-        "settings": _settings(settings),
+        "settings": told_settings(settings),
         "run": run,
         "notes": notes,
     }
@@ -218,6 +218,7 @@ def _versions(machine: Machine) -> dict[str, str]:
     return {name: version for name, version in told.items() if version}
 
 
-def _settings(settings: Settings) -> dict[str, str]:
+def told_settings(settings: Settings) -> dict[str, str]:
+    """How a kernel was sought, as a row says it."""
     told = {"team": settings.team, "budget": settings.budget.name, "seed": str(settings.seed)}
     return told | ({"model": settings.model.name} if settings.model is not None else {})

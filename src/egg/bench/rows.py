@@ -22,17 +22,19 @@ from typing import Any, ClassVar
 
 from egg import __version__
 from egg.bench.families import WorkFamily
-from egg.bench.lines import LineFile, whole_lines
 from egg.bench.listing import key_of
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, UsageError
 from egg.core.evaluation import Gate, Interval
+from egg.core.lines import LineFile, whole_lines
 from egg.core.policy import Policy, Precision
 from egg.core.source import Task
 
 SCHEMA = "egg.bench-row/1"
 BEST = "best"
 """Stands for the fastest of all opponents, whichever that is for a task."""
+TROUBLE = "trouble"
+"""The note of a row whose search a fault of this program ended."""
 
 
 class Basis(StrEnum):
@@ -202,6 +204,11 @@ class Row:
         return isinstance(self.verdict, Passed)
 
     @property
+    def cut_short(self) -> bool:
+        """Whether another try may come to something else: the machine, or a fault, ended this one."""
+        return isinstance(self.verdict, Unable) or TROUBLE in self.notes
+
+    @property
     def timing(self) -> Timing | None:
         return self.verdict.timing if isinstance(self.verdict, Passed) else None
 
@@ -336,13 +343,13 @@ class RowsFile:
         self._lines.add(row.to_line())
         self._rows[row.key] = row
 
-    def pending(self, tasks: Iterable[Task], policy: Policy) -> list[Task]:
-        """Tasks without a row of the same source under the same terms, and those the machine failed."""
-        return [task for task in tasks if not self._settled(task, policy)]
+    def pending(self, tasks: Iterable[Task], policy: Policy, *, retry: bool = False) -> list[Task]:
+        """Tasks without a row of the same source under the same terms; with ``retry``, what was cut short."""
+        return [task for task in tasks if not self._settled(task, policy, retry)]
 
-    def _settled(self, task: Task, policy: Policy) -> bool:
+    def _settled(self, task: Task, policy: Policy, retry: bool) -> bool:
         row = self._rows.get(key_of(task))
-        if row is None or isinstance(row.verdict, Unable) or row.task != task.hash:
+        if row is None or row.task != task.hash or (retry and row.cut_short):
             return False
         terms = (row.policy.precision, row.policy.library_calls)
         return terms == (policy.precision, policy.library_calls)

@@ -88,6 +88,17 @@ def load(suite: str | Path, *, levels: Choice | None = None, ids: Choice | None 
     return Suite(name, tuple(map(_read, wanted)), "bundled" if bundled else str(path))
 
 
+def thinned(suite: Suite, limit: int) -> Suite:
+    """So many of a suite's tasks, spread evenly over it: suites put like beside like, and a sample should not
+    be all of one kind. The same ones every time."""
+    if limit < 1:
+        raise UsageError(f"{limit} tasks are no bench", "give a number larger than zero, or leave it out")
+    count = len(suite.tasks)
+    if limit >= count:
+        return suite
+    return Suite(suite.name, tuple(suite.tasks[i * count // limit] for i in range(limit)), suite.source)
+
+
 def _refuse_twins(found: list[Listed]) -> None:
     first: dict[str, Listed] = {}
     for item in found:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from egg import __version__
-from egg.cli import judging, lessons, outside, profiling, report, runs, skills
+from egg.cli import bench, judging, lessons, outside, profiling, report, runs, skills
 from egg.cli.door import Terminated, door
 from egg.cli.inputs import check_device, check_target, read_task
 from egg.cli.options import (
@@ -39,6 +39,7 @@ app = typer.Typer(
 JUDGE = "Judge kernels"
 runs.register(app)
 report.register(app)
+bench.register(app)
 profiling.register(app)
 outside.register(app)
 skills.register(app)

@@ -23,19 +23,23 @@ from egg.core.errors import MachineError, UsageError
 LOCK = "lock"
 
 
+class Locked(UsageError):
+    """Somebody else is at it."""
+
+
 @contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
-    """Be the only writer of the run in ``folder``, or be told who is."""
+def run_lock(folder: Path, what: str = "run") -> Iterator[None]:
+    """Be the only writer of the run (or of ``what`` it is) in ``folder``, or be told who is."""
     try:
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:
-        raise UsageError(f"no such folder: {folder}", "check the path of the run") from None
+        raise UsageError(f"no such folder: {folder}", f"check the path of the {what}") from None
     except OSError as error:
         raise UsageError(
-            f"cannot write in {folder}: {error.strerror}", "copy the run to a folder of your own"
+            f"cannot write in {folder}: {error.strerror}", f"copy the {what} to a folder of your own"
         ) from None
     try:
-        _take(handle, folder)
+        _take(handle, folder, what)
         try:
             _sign(handle)
             yield
@@ -45,13 +49,13 @@ def run_lock(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _take(handle: int, folder: Path) -> None:
+def _take(handle: int, folder: Path, what: str) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UsageError(
-            f"run {folder.resolve().name} is being written by {_holder(handle)}",
-            "wait until it ends or stop that process; reading the run needs no lock",
+        raise Locked(
+            f"{what} {folder.resolve().name} is being written by {_holder(handle)}",
+            f"wait until it ends or stop that process; reading the {what} needs no lock",
         ) from None
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):

@@ -12,11 +12,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from egg.core.codec import to_json
 from egg.core.errors import UsageError
 from egg.core.evaluation import Rejected
+from egg.core.lines import LineFile, whole_lines
 from egg.evaluator.pool import Answer, Job, devices, read_jobs, run_jobs
 
 OnAnswer = Callable[[Answer, int, int], None]
@@ -50,29 +51,24 @@ def exit_code(counts: Counter[str]) -> int:
     return 3 if counts["unable"] else 0
 
 
-_OPENING = b'{"job"'
+_OPENING = '{"job"'
 """How every line begins."""
 
 
 class ResultsFile:
-    """The append-only results file, opened for continuing."""
+    """The append-only results file, opened for continuing; one process at a time writes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._handle: IO[str] | None = None
+        self._lines: LineFile | None = None
 
     def __enter__(self) -> ResultsFile:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            _drop_torn_line(self._path)
-            self._handle = self._path.open("a", encoding="utf-8")
-        except OSError as reason:
-            raise UsageError(f"cannot write {self._path}: {reason}", "choose another --out") from None
+        self._lines = LineFile(self._path, _OPENING)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._handle:
-            self._handle.close()
+        if self._lines is not None:
+            self._lines.close()
 
     def pending(self, jobs: Sequence[Job]) -> list[Job]:
         """The jobs whose verdict is not in the file yet."""
@@ -85,10 +81,10 @@ class ResultsFile:
         return [job for job in jobs if _job_identity(job) not in judged]
 
     def add(self, answer: Answer) -> None:
-        if self._handle is None:
+        """When this returns, the answer is on the disk."""
+        if self._lines is None:
             raise RuntimeError("the results file is not open")
-        self._handle.write(answer.to_line() + "\n")
-        self._handle.flush()
+        self._lines.add(answer.to_line())
 
 
 def outcome(answer: Answer) -> str:
@@ -118,22 +114,8 @@ def _identity(job_id: str, evaluation: Mapping[str, Any]) -> tuple[str, ...]:
     return job_id, evaluation["task_hash"], evaluation["candidate_hash"], policy
 
 
-def _drop_torn_line(path: Path) -> None:
-    """Cut the file back to its last whole line, where what follows is the beginning of a result of ours."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    torn = content[whole:]
-    if torn and not torn.startswith(_OPENING[: len(torn)]):
-        raise UsageError(f"{path} does not end in a result", "choose another --out")
-    if torn:
-        with path.open("r+b") as handle:
-            handle.truncate(whole)
-
-
 def _rows(path: Path) -> Iterable[dict[str, Any]]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in whole_lines(path):
         try:
             row = json.loads(line)
             row["job"]

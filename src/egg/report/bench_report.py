@@ -13,6 +13,7 @@ from pathlib import Path
 from egg.bench.families import WorkFamily
 from egg.bench.rows import BEST, Basis, NoKernel, Passed, Refused, Row, Unable, complete, latest, read_rows
 from egg.bench.scores import Group, Scores, Speedups, score
+from egg.bench.suites import load
 from egg.core.bottleneck import MEANINGS, Limiter
 from egg.core.errors import UsageError
 from egg.core.evaluation import Interval
@@ -21,6 +22,8 @@ from egg.report.numbers import opponent, plural, share
 
 ROWS = "rows.jsonl"
 """The file that makes a folder a bench."""
+TASKS = "tasks.jsonl"
+"""Beside it, the tasks that were to be run: those without a row yet count as wrong."""
 Facts = tuple[tuple[str, str], ...]
 
 
@@ -246,10 +249,14 @@ def bench_report(
 def read_bench(path: Path) -> BenchReport:
     """A bench's folder, or its file of rows."""
     file = path / ROWS if path.is_dir() else path
+    if not path.exists():
+        raise UsageError(f"no bench at {path}", f"a bench is a folder with {ROWS}, or such a file")
+    listed = file.with_name(TASKS)
+    tasks = load(listed).tasks if file.name == ROWS and listed.is_file() else None
     name = (path if path.is_dir() else path.parent if path.name == ROWS else path).resolve()
     rows: Sequence[Row] = read_rows(file)
     digest = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
-    return bench_report(name.name if path.is_dir() or path.name == ROWS else name.stem, rows, digest)
+    return bench_report(name.name if path.is_dir() or path.name == ROWS else name.stem, rows, digest, tasks)
 
 
 def baseline_name(found: Speedups) -> str:

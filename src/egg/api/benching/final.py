@@ -1,0 +1,128 @@
+"""The evaluation that a row reports, by the level that was asked for.
+
+- ``quick``: one more evaluation of the winner at the level of the search, since the fastest of several was
+  lucky, too; where there was only one kernel to choose, its own. The run is left where it would be regraded,
+  so that the same run under another level goes on from there.
+- ``full``: the engine's own regrade.
+- ``audit``: the regrade, and the winner once more at level ``audit``.
+
+A search that broke off (its team has a fault) was not regraded; what it had accepted is judged here instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from egg.core.evaluation import Accepted, Evaluation
+from egg.core.policy import Level, Policy
+from egg.core.source import Candidate
+from egg.core.step import Kernel
+from egg.engine.journal import Judge
+from egg.engine.loop import FINALISTS
+from egg.engine.state import RunState
+from egg.engine.waiting import WaitingForEvaluations
+from egg.evaluator.care import CARE
+from egg.evaluator.pool import Job
+from egg.evaluator.question import Question
+
+OPPONENTS = ("eager", "compile", "reduce-overhead")
+SEARCHING = replace(CARE[Level.QUICK], opponents=OPPONENTS)
+
+
+class SearchJudge:
+    """A run's judge, for a row at ``level``: at ``quick`` the run waits instead of being regraded.
+
+    ``all_opponents`` has every kernel of the search timed against all of them, and not against those alone
+    that the engine compares by: needed where an evaluation of the search may become the row's.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        level: Level,
+        *,
+        all_opponents: bool,
+        on_jobs: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._judge = judge
+        self._level = level
+        self._all = all_opponents
+        self._on_jobs = on_jobs
+
+    def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
+        regraded = tuple(job for job in jobs if job.question.policy.level is not Level.QUICK)
+        if regraded and self._level is Level.QUICK:
+            raise WaitingForEvaluations(regraded)
+        self._on_jobs(len(jobs))
+        asked = [_against_all(job) if self._all and job not in regraded else job for job in jobs]
+        yield from self._judge.judge(asked)
+
+
+def _against_all(job: Job) -> Job:
+    return Job(job.id, replace(job.question, care=SEARCHING))
+
+
+def final_of(state: RunState, kept: Path, level: Level, judge: Judge) -> Evaluation | None:
+    """The evaluation a row reports: of the winner, or the refusal that left none; ``None`` where no kernel
+    was ever accepted.
+
+    One that is asked for here is kept in the file ``kept``, so that a bench that is killed before the row is
+    written asks only once.
+    """
+    regraded = [e for e in state.evaluations.values() if e.policy.level is not Level.QUICK]
+    if regraded and (level is Level.FULL or (level is Level.AUDIT and not state.kernels)):
+        return ([e for e in regraded if e.accepted] or regraded)[-1]
+    finalists = finalists_of(state)
+    if not finalists:
+        return None
+    if level is Level.QUICK and (len(state.kernels) == 1 or not finalists[0].score.measured):
+        return finalists[0].evaluation
+    verdict: Evaluation | None = None
+    for kernel in finalists:
+        verdict = _read(kept, kernel.candidate, level)
+        if verdict is None:
+            verdict = _asked(state, kernel, level, judge)
+            _write(kept, verdict)
+        if verdict.accepted:
+            break
+    return verdict
+
+
+def finalists_of(state: RunState) -> list[Kernel]:
+    """The best first, then the fastest of the others."""
+    stand = list(state.kernels.values())
+    stand.sort(key=lambda kernel: (kernel.candidate.hash != state.best, kernel.score.milliseconds.median))
+    return stand[:FINALISTS]
+
+
+def _asked(state: RunState, kernel: Kernel, level: Level, judge: Judge) -> Evaluation:
+    """With every opponent; and with the profiler where libraries share the work, which tells how much."""
+    settings = state.started.settings
+    policy = Policy(settings.precision, settings.library_calls, level)
+    verdict = kernel.evaluation.verdict
+    shared = isinstance(verdict, Accepted) and bool(verdict.provenance.library_ops)
+    care = replace(CARE[level], opponents=OPPONENTS, profile=CARE[level].profile or shared)
+    question = Question(state.started.task, kernel.candidate, policy, settings.target, care=care)
+    ((_, evaluation),) = list(judge.judge([Job(f"{state.started.run}/final", question)]))
+    return evaluation
+
+
+# -- kept ----------------------------------------------------------------------------------------------
+
+
+def _read(path: Path, candidate: Candidate, level: Level) -> Evaluation | None:
+    try:
+        kept = Evaluation.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # none yet, or not ours
+        return None
+    return kept if (kept.candidate_hash, kept.policy.level) == (candidate.hash, level) else None
+
+
+def _write(path: Path, verdict: Evaluation) -> None:
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(json.dumps(verdict.to_json()), encoding="utf-8")
+    os.replace(beside, path)

@@ -1,0 +1,173 @@
+"""Kernels that another system wrote, judged as ours are: a row for every task, and a bench like any other.
+
+Nothing is sought here. A task without a kernel has a row that says so, since missing counts as wrong; kernels
+of tasks that were not chosen are named. What is judged already, the same kernel for the same task under the
+same terms, is not judged again, so that the same call goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from egg.api.benching.folder import MANIFEST, ROWS, TASKS, kernel_file, write_whole
+from egg.api.benching.manifest import task_line
+from egg.api.benching.news import Ended, News, Opened
+from egg.bench.families import WorkFamily, family_of_task
+from egg.bench.kernelbench import Sample, paired, read_kernels
+from egg.bench.listing import key_of
+from egg.bench.outcomes import row_of_evaluation
+from egg.bench.rows import NoKernel, Row, RowsFile, Unable, complete, row_without
+from egg.bench.suites import Suite
+from egg.core.errors import EggError, UsageError
+from egg.core.policy import Policy
+from egg.core.source import Candidate, Task
+from egg.evaluator.pool import Answer, Job, Pool, devices
+from egg.evaluator.question import Question
+
+
+@dataclass(frozen=True)
+class JudgedKernels:
+    """What became of a folder of kernels."""
+
+    rows: tuple[Row, ...]
+    """One for every task, in the suite's order."""
+    without_task: tuple[str, ...]
+    """File names of kernels for other tasks."""
+
+    @property
+    def unable(self) -> tuple[str, ...]:
+        """Keys of the tasks that the machine could not judge; the same call tries them again."""
+        return tuple(row.key for row in self.rows if isinstance(row.verdict, Unable))
+
+
+def judge_kernels(
+    suite: Suite,
+    kernels: Path,
+    policy: Policy,
+    folder: Path,
+    *,
+    device: str = "auto",
+    target: str | None = None,
+    sample: int = 0,
+    seats: int = 1,
+    on_news: Callable[[News], None] = lambda news: None,
+) -> JudgedKernels:
+    """Judge the kernels in ``kernels``, of each problem the one that is numbered ``sample``.
+
+    Rows and accepted kernels go into ``folder``, which then is a bench; one with rows of another suite or
+    under another policy is refused. ``seats`` is how many are judged at a time on each device.
+    """
+    matched = paired([found for found in read_kernels(kernels) if found.sample == sample], suite.tasks)
+    offered = {key_of(task): found for task, found in matched.pairs}
+    if not offered:
+        raise UsageError(
+            f"no kernel in {kernels} is sample {sample} of a task of {suite.name!r}",
+            "name the suite, levels and ids that the kernels were written for",
+        )
+    if (folder / MANIFEST).exists():
+        raise UsageError(f"{folder} is a bench of runs", "give --out a folder of its own")
+    settings = {"kernels": kernels.resolve().name, "sample": str(sample)}
+    with closing(RowsFile(folder / ROWS)) as rows:
+        _check_policy(rows.rows, policy, folder)
+        _keep_tasks(folder / TASKS, suite)
+        done = {row.key: row for row in rows.rows}
+        left = [task for task in suite.tasks if not _settled(task, done, offered.get(key_of(task)))]
+        on_news(
+            Opened(tuple(row for row in rows.rows if row.key not in map(key_of, left)), tuple(left), seats)
+        )
+        for row in _judged(left, offered, policy, settings, folder, device, target, seats):
+            rows.add(row)
+            on_news(Ended(row))
+        found = complete(rows.rows, suite.tasks)
+    return JudgedKernels(tuple(found), tuple(sample.file_name for sample in matched.without_task))
+
+
+def _keep_tasks(path: Path, suite: Suite) -> None:
+    """With the rows, so that whoever scores them knows what is missing."""
+    text = "".join(map(task_line, suite.tasks))
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise UsageError(
+            f"{path.parent} has rows of another choice of tasks",
+            "judge the same tasks, or give --out another folder",
+        )
+    write_whole(path, text)
+
+
+def _check_policy(rows: list[Row], policy: Policy, folder: Path) -> None:
+    """A table of rows under two policies compares nothing with nothing."""
+    other = next((row for row in rows if row.policy != policy), None)
+    if other is None:
+        return
+    was = other.policy
+    told = f"level {was.level}, precision {was.precision}, library calls {was.library_calls}"
+    raise UsageError(
+        f"the rows in {folder} were judged under other terms: {told}",
+        "judge under the same terms, or give --out another folder",
+    )
+
+
+def _settled(task: Task, done: Mapping[str, Row], offered: Sample | None) -> bool:
+    row = done.get(key_of(task))
+    if row is None or isinstance(row.verdict, Unable) or row.task != task.hash:
+        return False
+    return row.kernel == (offered.candidate.hash if offered is not None else None)
+
+
+def _judged(
+    tasks: list[Task],
+    offered: Mapping[str, Sample],
+    policy: Policy,
+    settings: Mapping[str, str],
+    folder: Path,
+    device: str,
+    target: str | None,
+    seats: int,
+) -> Iterator[Row]:
+    """Rows as they come: first of the tasks that have no kernel, then of the kernels."""
+    known = {key_of(task): task for task in tasks}
+    for key, task in known.items():
+        if key not in offered:
+            yield row_without(task, NoKernel("no kernel was given"), policy, settings=settings)
+    jobs = [
+        Job(key, Question(task, offered[key].candidate, policy, target))
+        for key, task in known.items()
+        if key in offered
+    ]
+    if not jobs:
+        return
+    with closing(Pool(devices(device), seats)) as pool:
+        for answer in pool.answers(jobs):
+            task, candidate = known[answer.job], offered[answer.job].candidate
+            yield _row(task, candidate, answer, policy, settings, folder)
+
+
+def _row(
+    task: Task,
+    candidate: Candidate,
+    answer: Answer,
+    policy: Policy,
+    settings: Mapping[str, str],
+    folder: Path,
+) -> Row:
+    family = _family(task)
+    place = kernel_file(folder, task)
+    place.unlink(missing_ok=True)  # of an earlier kernel
+    if answer.evaluation is None:
+        assert answer.error is not None
+        why = (
+            NoKernel if isinstance(answer.error, UsageError) else Unable
+        )  # the task's fault, or the machine's
+        return row_without(task, why(answer.error.message), policy, family=family, settings=settings)
+    if answer.evaluation.accepted:
+        write_whole(place, candidate.source)
+    return row_of_evaluation(task, answer.evaluation, family=family, settings=settings)
+
+
+def _family(task: Task) -> WorkFamily:
+    try:
+        return family_of_task(task)
+    except EggError:  # a task that cannot be traced has no family, and a row all the same
+        return WorkFamily.UNKNOWN

@@ -1,0 +1,136 @@
+"""Kernels that are judged elsewhere: up the worker's own line, through the parent to a pool, and back.
+
+A worker knows nothing of the pool. Its judge sends jobs up and waits for the answers; the parent gives each
+a ticket, hands it to the pool and sends the answer down to whoever asked. So a run takes the same way
+wherever its kernels are judged, and a pool is used by one process and one thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from egg.api.benching.line import Asked, Line, Replied
+from egg.core.errors import MachineError
+from egg.core.evaluation import Evaluation
+from egg.engine.pools import JudgePool
+from egg.evaluator.oracle import ANSWER_SECONDS
+from egg.evaluator.pool import RETRIES, Answer, Job
+
+LOST_SECONDS = 2 * (1 + RETRIES) * ANSWER_SECONDS
+"""Longer than any job can take: a judge gives up before, tries again, and so does a pool whose machine
+died."""
+
+
+# -- in a worker -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RemoteJudges:
+    """A worker sends its kernels up to the parent, which hands them to a pool."""
+
+    def make(self, line: Line) -> RemoteJudge:
+        return RemoteJudge(line)
+
+
+class RemoteJudge:
+    """Somebody up the line judges. What they could not do is an exception, as with a judge at hand."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
+        for answer in self._line.ask(jobs):
+            if answer.error is not None:
+                raise answer.error
+            assert answer.evaluation is not None
+            yield answer.job, answer.evaluation
+
+    def close(self) -> None:
+        pass
+
+
+# -- in the parent ---------------------------------------------------------------------------------------
+
+Reply = Callable[[Replied], None]
+"""Sends an answer down to whoever asked."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A job that the pool has not answered yet."""
+
+    asker: int
+    reply: Reply
+    batch: int
+    place: int
+    job: Job
+    tries: int = 1
+
+    def answer(self, answer: Answer) -> None:
+        self.reply(Replied(self.batch, self.place, replace(answer, job=self.job.id)))
+
+
+class Relay:
+    """Tickets for jobs on their way to a pool, and the answers back to who asked.
+
+    A pool should lose nothing; one that does must not hang a bench. It begins jobs in the order in which they
+    came, so the oldest open one is being judged, however long the queue: where that has no answer for
+    ``patience`` seconds (:data:`LOST_SECONDS`) since it became the oldest, it is lost. It is submitted once
+    more, and then answered with a ``MachineError``. Answers to tickets that nobody waits for are dropped.
+    """
+
+    def __init__(
+        self, pool: JudgePool, patience: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pool = pool
+        self._patience = LOST_SECONDS if patience is None else patience
+        self._clock = clock
+        self._open: dict[str, _Open] = {}
+        self._names = (f"{number}" for number in itertools.count(1))
+        self._oldest: tuple[str, float] | None = None
+
+    def take(self, asker: int, asked: Asked, reply: Reply) -> None:
+        """Hand a worker's question to the pool; whatever it asked before, it waits for no longer."""
+        self.forget(asker)
+        for place, job in enumerate(asked.jobs):
+            self._submit(_Open(asker, reply, asked.batch, place, job))
+
+    def forget(self, asker: int) -> None:
+        """Nobody waits for this worker's answers any more."""
+        self._open = {ticket: found for ticket, found in self._open.items() if found.asker != asker}
+
+    def pass_on(self, timeout: float) -> None:
+        """Send down what the pool has answered, waiting for the first answer up to ``timeout`` seconds."""
+        if not self._open:
+            return
+        for ticket, answer in self._pool.answers(timeout):
+            found = self._open.pop(ticket, None)
+            if found is not None:
+                found.answer(answer)
+        self._look_for_lost()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._open)
+
+    def _submit(self, found: _Open) -> None:
+        ticket = next(self._names)
+        self._open[ticket] = found
+        self._pool.submit(ticket, found.job)
+
+    def _look_for_lost(self) -> None:
+        first, now = next(iter(self._open), None), self._clock()
+        if first is None or self._oldest is None or self._oldest[0] != first:
+            self._oldest = (first, now) if first is not None else None
+            return
+        if now - self._oldest[1] < self._patience:
+            return
+        lost = self._open.pop(first)
+        if lost.tries == 1:
+            self._submit(replace(lost, tries=2))
+        else:
+            hint = "look after the pool's machines, then run again with --retry"
+            lost.answer(Answer(lost.job.id, error=MachineError("the pool has lost a kernel twice", hint)))

@@ -1,0 +1,318 @@
+"""Tasks shared out to worker processes of this host: each takes the next one, and every task has a result.
+
+A worker holds a judge of its own, warm between tasks. Several judges on one GPU take turns while they
+measure; that is theirs to arrange. A process that dies is replaced and its task tried once more; a run goes
+on from its log. A process that cannot even start says nothing of its task, and ends the bench where it
+happens again and again. Workers end with the program that started them, however that ends.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from egg.api.benching.line import Asked, Done, Line, Ready, Replied, Told
+from egg.api.benching.news import Lost, News
+from egg.api.benching.remote import Relay
+from egg.bench.listing import key_of
+from egg.core.errors import MachineError
+from egg.core.source import Task
+from egg.evaluator.process import sandbox
+
+LIVES = 2
+"""Times a task may lose its process before it is given up."""
+STILLBORN = 3
+"""Processes in a row that end before they are ready."""
+END_SECONDS = 15.0
+TICK, BUSY_TICK = 1.0, 0.05
+"""Seconds between two looks at the clock; shorter where a pool may answer meanwhile."""
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Trade(Protocol[R_co]):
+    """What a worker does with tasks; picklable. It is made ready once in every process."""
+
+    def ready(self, line: Line) -> AbstractContextManager[Callable[[Task], R_co]]: ...
+
+
+# -- in a worker -----------------------------------------------------------------------------------------
+
+
+def serve(channel: Connection, trade: Trade[Any], parent: int, log: Path | None) -> None:
+    """Do every task that comes down the line, until there are no more."""
+    sandbox.die_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if os.getppid() != parent:
+        return
+    if log is not None:
+        _write_to(log)
+    line = Line(channel)
+    with trade.ready(line) as work:
+        for task in line.tasks():
+            line.done(work(task))
+
+
+def _write_to(log: Path) -> None:
+    """Whatever this process and its children print goes there: the terminal is somebody else's."""
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    for stream in (1, 2):
+        os.dup2(handle, stream)
+    os.close(handle)
+    faulthandler.enable()
+
+
+# -- in the parent ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process, and the task it is at."""
+
+    trade: Trade[Any]
+    log: Path | None = None
+    task: Task | None = None
+    started: float = 0.0
+    ready: bool = False
+    """Whether it has said so."""
+    process: SpawnProcess = field(init=False)
+    channel: Connection = field(init=False)
+
+    def __post_init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.channel, theirs = context.Pipe()
+        arguments = (theirs, self.trade, os.getpid(), self.log)
+        self.process = context.Process(target=serve, args=arguments)
+        with _no_interrupts():
+            self.process.start()
+        theirs.close()
+
+    @property
+    def number(self) -> int:
+        """Tells it from every other worker of its time."""
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def give(self, task: Task) -> None:
+        self.task, self.started = task, time.monotonic()
+        self.send(task)
+
+    def send(self, message: Task | Replied | None) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died: reading says so
+            self.channel.send(message)
+
+    def receive(self) -> Ready | Told | Asked | Done | None:
+        """The next message; ``None`` where the process is gone."""
+        try:
+            return self.channel.recv()
+        except (EOFError, ConnectionResetError):
+            return None
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """A Ctrl-C in a terminal reaches every process there: one that is starting must not end by it.
+
+    It inherits the mask, and lifts it once it knows what to do. Multiprocessing's own helper lifts it too
+    when it starts, and so has to start before.
+    """
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ended(workers: Sequence[Worker], *, kill: bool) -> None:
+    """Tell them to end, all at once, and see to it."""
+    for worker in workers:
+        if kill:
+            worker.process.terminate()
+        else:
+            worker.send(None)
+    deadline = time.monotonic() + END_SECONDS
+    for insist in ("terminate", "kill"):
+        for worker in workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                getattr(worker.process, insist)()
+        deadline += END_SECONDS / 3
+    for worker in workers:
+        worker.process.join()
+        worker.channel.close()
+
+
+def results_of(
+    tasks: Sequence[Task],
+    trades: Sequence[Trade[R]],
+    given_up: Callable[[Task, str], R],
+    *,
+    relay: Relay | None = None,
+    task_seconds: float | None = None,
+    begin_until: float | None = None,
+    log: Path | None = None,
+    on_news: Callable[[News], None] = lambda news: None,
+) -> Generator[R, None, None]:
+    """A result for every task, as they come, from one process for each of ``trades``.
+
+    ``given_up`` makes the result of a task that lost its process too often, or took more than
+    ``task_seconds``, of the reason why. None is begun after ``begin_until`` (of the monotonic clock). What
+    the processes print goes to the file ``log``. Leaving early ends them.
+    """
+    crew = _Crew(tasks, trades, given_up, relay, task_seconds, begin_until, log, on_news)
+    finished = False
+    try:
+        while crew.hand_out():
+            yield from crew.turn()
+        finished = True
+    finally:
+        ended(crew.workers, kill=not finished)
+
+
+class _Crew(Generic[R]):
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        trades: Sequence[Trade[R]],
+        given_up: Callable[[Task, str], R],
+        relay: Relay | None,
+        task_seconds: float | None,
+        begin_until: float | None,
+        log: Path | None,
+        on_news: Callable[[News], None],
+    ) -> None:
+        self._waiting = deque(tasks)
+        self._given_up = given_up
+        self._relay = relay
+        self._task_seconds = task_seconds
+        self._begin_until = begin_until
+        self._log = log
+        self._on_news = on_news
+        self._lost: Counter[str] = Counter()
+        self._stillborn = 0
+        self.workers: list[Worker] = []
+        self._vacant = deque(trades[: len(tasks)])
+
+    def hand_out(self) -> bool:
+        """Give every idle worker the next task, if there is one; whether anybody is at work."""
+        for worker in [idle for idle in self.workers if idle.task is None and not idle.process.is_alive()]:
+            self._dismiss(worker)
+        while self._vacant and self._may_begin() and len(self._idle) < len(self._waiting):
+            self.workers.append(Worker(self._vacant.popleft(), self._log))
+        for worker in self._idle:
+            if self._may_begin():
+                worker.give(self._waiting.popleft())
+        return any(worker.task is not None for worker in self.workers)
+
+    @property
+    def _idle(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.task is None]
+
+    def _may_begin(self) -> bool:
+        in_time = self._begin_until is None or time.monotonic() < self._begin_until
+        return bool(self._waiting) and in_time
+
+    def turn(self) -> Iterator[R]:
+        """Wait a moment, and see to whatever happened."""
+        busy = [worker for worker in self.workers if worker.task is not None]
+        asking = self._relay is not None and self._relay.waits
+        spoken = wait([worker.channel for worker in busy], timeout=BUSY_TICK if asking else TICK)
+        for worker in busy:
+            if worker.channel in spoken:
+                yield from self._hear(worker)
+            elif self._task_seconds is not None and self._late(worker):
+                yield from self._end_late(worker)
+        if self._relay is not None:
+            self._relay.pass_on(BUSY_TICK)
+
+    def _hear(self, worker: Worker) -> Iterator[R]:
+        """Everything a worker has said; a line that ends is a process that died."""
+        while worker.task is not None and worker.channel.poll():
+            match worker.receive():
+                case Ready():
+                    worker.ready, self._stillborn = True, 0
+                case Told(news=news):
+                    self._on_news(news)
+                case Asked() as asked if self._relay is not None:
+                    self._relay.take(worker.number, asked, worker.send)
+                case Done(result=result):
+                    worker.task = None
+                    self._forget(worker)
+                    yield result
+                case _:
+                    yield from self._bury(worker)
+                    return
+
+    def _bury(self, worker: Worker) -> Iterator[R]:
+        """Replace a process that died; its task is tried once more, and then given up."""
+        task = worker.task
+        assert task is not None
+        worker.process.join(1.0)  # by itself, so that the exit code is its own
+        self._dismiss(worker)
+        reason = f"its process ended with {_exit(worker.process.exitcode)}"
+        if not worker.ready:
+            self._waiting.appendleft(task)
+            self._stillborn += 1
+            if self._stillborn >= STILLBORN:
+                raise MachineError(
+                    f"worker processes end before they begin: {_exit(worker.process.exitcode)}",
+                    f"see {self._log}" if self._log is not None else "run `egg doctor`",
+                )
+            return
+        key = key_of(task)
+        self._lost[key] += 1
+        again = self._lost[key] < LIVES
+        self._on_news(Lost(key, reason, again))
+        if again:
+            self._waiting.appendleft(task)
+        else:
+            yield self._given_up(task, f"{reason}, {LIVES} times")
+
+    def _late(self, worker: Worker) -> bool:
+        assert self._task_seconds is not None
+        return time.monotonic() - worker.started > self._task_seconds
+
+    def _end_late(self, worker: Worker) -> Iterator[R]:
+        task = worker.task
+        assert task is not None
+        self._dismiss(worker)
+        reason = f"took more than {self._task_seconds:g} s"
+        self._on_news(Lost(key_of(task), reason, again=False))
+        yield self._given_up(task, reason)
+
+    def _dismiss(self, worker: Worker) -> None:
+        """Be rid of a process that is gone, or is to go; another takes its place when there is work."""
+        self._forget(worker)
+        ended([worker], kill=True)
+        self.workers.remove(worker)
+        self._vacant.append(worker.trade)
+
+    def _forget(self, worker: Worker) -> None:
+        if self._relay is not None:
+            self._relay.forget(worker.number)
+
+
+def _exit(code: int | None) -> str:
+    """An exit code in words: a negative one is the signal that ended the process."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"signal {-code}"

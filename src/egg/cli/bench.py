@@ -1,0 +1,323 @@
+"""Many tasks at once: ``egg bench``, and how its verbs share that name with a suite.
+
+``egg bench SUITE`` runs it, ``egg bench compare A B`` and its like do something else: the first word decides.
+What is no verb is a suite, so a suite that is called like a verb is written as a path, ``./compare``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+from typer.core import TyperGroup
+
+from egg.cli import bench_judging, benches, terms
+from egg.cli.bench_options import (
+    BENCHES,
+    HOW,
+    WORDS,
+    BenchLessonsOption,
+    BenchTeamOption,
+    CareOption,
+    IdsOption,
+    LevelsOption,
+    LimitOption,
+    OutOption,
+    SuiteArgument,
+    WorkersOption,
+    chosen_suite,
+    typed,
+)
+from egg.cli.door import INTERRUPTED, TERMINATED, Interrupted, door, kept
+from egg.cli.inputs import check_device, check_target
+from egg.cli.options import (
+    TERMS,
+    BaseUrlOption,
+    BudgetOption,
+    DebugOption,
+    JsonOption,
+    KeyVariableOption,
+    MaxCostOption,
+    MaxMinutesOption,
+    MaxStepsOption,
+    MaxTokensOption,
+    ModelOption,
+    NoSkillsOption,
+    ReplyTokensOption,
+    RunLibraryCallsOption,
+    RunPrecisionOption,
+    RunTargetOption,
+    SeedOption,
+    SkillsOption,
+    TemperatureOption,
+)
+from egg.cli.render import clean, console
+from egg.cli.tables import pairs
+from egg.cli.words import command, plural
+from egg.core.errors import UsageError
+from egg.core.policy import Level, LibraryCalls, Precision
+from egg.core.settings import Settings
+
+if TYPE_CHECKING:
+    from egg.api.benching.bench import BenchResult
+    from egg.bench.suites import Suite
+    from egg.engine.ray_pool import RayPool
+
+PANEL = "Optimize programs"
+RUN = "run"
+RESULT = "egg.bench-result/1"
+
+
+class SuiteOrVerb(TyperGroup):
+    """What is no verb is a suite to run; the help is of running one, with the verbs below."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = tuple(args)
+        if args and args[0] not in self.commands:
+            if any(word in ctx.help_option_names for word in args):
+                args = [ctx.help_option_names[0]]
+            else:
+                self._refuse_misspelt(ctx, args[0])
+                args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        running = self.commands[RUN]
+        shown = TyperGroup(
+            name=self.name,
+            help=running.help,
+            params=running.get_params(ctx),
+            commands={name: verb for name, verb in self.commands.items() if name != RUN},
+            rich_markup_mode=self.rich_markup_mode,
+            subcommand_metavar="",
+            add_help_option=False,
+        )
+        shown.format_help(ctx, formatter)
+
+    def _refuse_misspelt(self, ctx: Any, word: str) -> None:
+        verbs = [name for name in self.commands if name != RUN]
+        close = difflib.get_close_matches(word, verbs, n=1, cutoff=0.75)
+        if close and not Path(word).exists():
+            ctx.fail(f"no such suite: {word}; did you mean egg bench {close[0]}?")
+
+
+bench = typer.Typer(
+    name="bench",
+    cls=SuiteOrVerb,
+    help="Run a whole suite of tasks and score it; compare, export and judge benches.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(bench, rich_help_panel=PANEL)
+    benches.register(bench)
+    bench_judging.register(bench)
+
+
+@bench.command(RUN, hidden=True)
+def run(
+    ctx: typer.Context,
+    suite: SuiteArgument,
+    levels: LevelsOption = None,
+    ids: IdsOption = None,
+    limit: LimitOption = None,
+    out: OutOption = None,
+    workers: WorkersOption = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Judge on all GPUs of a Ray cluster: auto, HOST:PORT or ray://HOST:PORT.",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
+    retry: Annotated[
+        bool,
+        typer.Option("--retry", help="Also take up again what a fault cut short.", rich_help_panel=HOW),
+    ] = False,
+    task_minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MINUTES", help="Give a task up after so long, whatever it is at.", rich_help_panel=HOW
+        ),
+    ] = None,
+    team: BenchTeamOption = None,
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    key_variable: KeyVariableOption = None,
+    temperature: TemperatureOption = None,
+    target: RunTargetOption = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="Where kernels are judged: auto (all GPUs), cpu, cuda or cuda:N.",
+            rich_help_panel=TERMS,
+        ),
+    ] = "auto",
+    precision: RunPrecisionOption = Precision.MATCH,
+    library_calls: RunLibraryCallsOption = LibraryCalls.ALLOW,
+    level: CareOption = Level.FULL,
+    skills: SkillsOption = None,
+    no_skills: NoSkillsOption = False,
+    lessons: BenchLessonsOption = None,
+    seed: SeedOption = 0,
+    budget: BudgetOption = "standard",
+    reply_tokens: ReplyTokensOption = None,
+    max_cost: MaxCostOption = None,
+    max_tokens: MaxTokensOption = None,
+    max_steps: MaxStepsOption = None,
+    max_minutes: MaxMinutesOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run every task of a suite, and score what comes of it.
+
+    Each task is a run as egg optimize makes it, under limits of its own, and
+    ends in a row, whatever becomes of it. Ctrl-C is safe: the same command goes
+    on. A suite that is called like a command below is given as ./compare.
+
+    Exit 0 when every task has a row, 2 usage, 3 when the machine failed some,
+    130 interrupted.
+    """
+    with door(debug=debug, as_json=as_json):
+        team = terms.check_team(team, model)
+        settings = Settings(
+            team=team,
+            budget=terms.budget(budget, reply_tokens),
+            precision=precision,
+            library_calls=library_calls,
+            device=check_device(device),
+            target=check_target(target),
+            caps=terms.caps(max_cost, max_tokens, max_steps, max_minutes),
+            model=terms.model_choice(team, model, base_url, key_variable, temperature),
+            seed=terms.check_seed(seed),
+            skills=terms.skill_folders(skills or [], no_skills, os.environ),
+            lessons=terms.lesson_store(lessons, lessons is None, os.environ),
+        )
+        chosen = chosen_suite(suite, levels, ids, limit)
+        place = out or BENCHES / chosen.name
+        go_on = typed(ctx)
+        with kept(go_on):
+            result, stopped_by = _run(chosen, settings, level, place, workers, ray, retry, task_minutes)
+        show_bench(result, place, go_on, as_json, stopped_by)
+
+
+def _run(
+    suite: Suite,
+    settings: Settings,
+    level: Level,
+    place: Path,
+    workers: int | None,
+    ray: str | None,
+    retry: bool,
+    task_minutes: float | None,
+) -> tuple[BenchResult, int | None]:
+    """The bench as it ended, and the signal that stopped it, if one did."""
+    from egg.api.benching.bench import default_workers, run_bench
+    from egg.api.benching.terms import Terms
+    from egg.cli.bench_live import bench_shown, stops_told
+
+    if task_minutes is not None and not 0 < task_minutes < float("inf"):
+        raise UsageError(f"--task-minutes is {task_minutes:g}", "a number larger than zero")
+    title = f"{clean(suite.name)}: {plural(len(suite.tasks), 'task')}, {_players(settings)}"
+    with (
+        bench_shown(title, place) as view,
+        _pool(ray, settings.device, view.note) as pool,
+        stops_told(view) as signals,
+    ):
+        own = default_workers(settings.device) if pool is None else pool_workers(pool.judges)
+        result = run_bench(
+            suite,
+            Terms(settings, level),
+            place,
+            workers=workers or own,
+            environ=os.environ,
+            pool=pool,
+            retry=retry,
+            task_seconds=task_minutes and task_minutes * 60,
+            on_news=view,
+        )
+    return result, signals[0] if signals else None
+
+
+@contextmanager
+def _pool(address: str | None, device: str, on_note: Callable[[str], None]) -> Iterator[RayPool | None]:
+    """Who judges, if it is not this machine."""
+    if address is None:
+        yield None
+        return
+    from egg.engine.ray_pool import RayPool
+
+    with closing(RayPool(address, device, on_note=on_note)) as pool:
+        yield pool
+
+
+def pool_workers(judges: int) -> int:
+    """Tasks in flight for so many judges elsewhere: while one's kernel is judged, another's is written.
+
+    Kernels are written here, so there are no more than this machine has cores."""
+    return max(1, min(2 * judges, len(os.sched_getaffinity(0))))
+
+
+def _players(settings: Settings) -> str:
+    who = f"{settings.team} ({clean(settings.model.name)})" if settings.model is not None else settings.team
+    return f"team {clean(who)}, budget {settings.budget.name}, precision {settings.precision.value}"
+
+
+# -- the end of a bench ------------------------------------------------------------------------------
+
+
+def show_bench(result: BenchResult, place: Path, go_on: str, as_json: bool, stopped_by: int | None) -> None:
+    """The scores on standard output, where everything is, and the exit code that goes with it."""
+    if result.interrupted:
+        done = f"{len(result.rows) - len(result.missing):,} of {plural(len(result.rows), 'task')} have a row"
+        word, code = (
+            ("terminated", TERMINATED) if stopped_by == signal.SIGTERM else ("interrupted", INTERRUPTED)
+        )
+        hint = f"the scores so far: {command('bench score', place)}"
+        raise Interrupted(f"{word}, {done}; go on with: {go_on}", hint, code)
+    if as_json:
+        print(json.dumps(result_json(result), indent=2))
+    else:
+        from egg.cli.bench_view import bench_view
+        from egg.report.bench_report import bench_report
+
+        console().print(bench_view(bench_report(result.manifest.suite, result.rows)), "", _places(place))
+        if result.failed:
+            again = f"{plural(len(result.failed), 'task')} cut short by the machine or a fault; again with"
+            print(f"\n{again}:\n  {clean(go_on)}{'' if '--retry' in go_on else ' --retry'}")
+    raise typer.Exit(3 if result.failed or result.missing else 0)
+
+
+def result_json(result: BenchResult) -> dict[str, Any]:
+    from egg.bench.scores import score
+
+    return {
+        "schema": RESULT,
+        "folder": str(result.folder),
+        "suite": result.manifest.suite,
+        "suite_hash": result.manifest.hash,
+        "tasks": len(result.rows),
+        "missing": list(result.missing),
+        "cut_short": list(result.failed),
+        "scores": score(result.rows).to_json(),
+    }
+
+
+def _places(folder: Path) -> Any:
+    from egg.api.benching.folder import KERNELS, ROWS, RUNS
+
+    rows = [("rows", clean(str(folder / ROWS))), ("kernels", clean(str(folder / KERNELS)))]
+    rows += [("runs", clean(str(folder / RUNS)))]
+    return pairs([*rows, ("page", Text(command("report", folder), no_wrap=True, overflow="ignore"))])

@@ -1,0 +1,387 @@
+"""Which judges there are on a cluster, what each of them does, and what becomes of jobs whose judge is lost.
+
+Every node has so many *seats*: one per GPU, or one per few CPUs where kernels are judged on
+CPUs. A seat is filled with an actor that is bound to its node, and filled again when the actor
+dies. Seats come and go with their nodes: the cluster is looked over every few seconds.
+
+A job that was under way when its judge was lost is tried again, on another node if there is
+one. It is given up when it took its judge's process with it twice while the node lived on
+(then it is likely to blame), or when it was lost so often that nobody should wait any longer.
+
+All judges of a pool are of one kind (GPU, PyTorch, Triton), or a table would mix what cannot
+be compared: the kind that most of the first judges have. The others are left out, and that is
+told.
+
+Everything here runs in one thread. What Ray reports comes as calls through ``later``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from egg.core.codec import from_json, to_json
+from egg.core.errors import EggError, MachineError, UsageError
+from egg.engine.cluster.judge import Kind, package_fingerprint
+from egg.evaluator.oracle import ANSWER_SECONDS
+from egg.evaluator.pool import Answer
+
+CPUS_PER_JUDGE = 2
+KILLS = 2
+"""How often a job may end its judge's process before it is given up."""
+LOSSES = 6
+"""How often a job may be lost at all."""
+STARTS = 3
+"""How often a seat's judge may fail to start before the seat is given up."""
+REST_SECONDS = 2.0
+"""Before a judge that failed to start is started again."""
+SETTLE_SECONDS = 30.0
+"""After which those who have greeted decide what kind of judges there shall be."""
+START_SECONDS = 180.0
+"""For the first judge to greet."""
+JOB_SECONDS = 3 * ANSWER_SECONDS
+"""After which an answer will not come: the judge's own limits should have ended the job long before."""
+CLOSE_SECONDS = 5.0
+
+Say = Callable[[dict[str, Any]], None]
+
+
+class Status(Enum):
+    EMPTY = "empty"
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    CLOSED = "closed"
+    """For good: what is there cannot judge, or not comparably."""
+
+
+@dataclass(eq=False)
+class Work:
+    """A job on its way."""
+
+    ticket: str
+    job: str
+    line: str
+    kills: int = 0
+    """How often its judge's process ended under it while the node lived on."""
+    lost_on: list[str] = field(default_factory=list)
+    """Nodes, one for each time."""
+
+
+@dataclass(eq=False)
+class Seat:
+    """A place for a judge on a node."""
+
+    node: str
+    host: str
+    needs: dict[str, float]
+    """What Ray is to set aside for its judge."""
+    status: Status = Status.EMPTY
+    actor: Any = None
+    kind: Kind | None = None
+    work: Work | None = None
+    began: Future[Any] | None = None
+    """Done where the judge was alive when it came to its work; one that died in idleness blames nobody."""
+    failures: int = 0
+    """Starts that failed, one after the other."""
+    since: float = 0.0
+    """When it came to its status."""
+    reason: str = ""
+    """Why it is closed."""
+
+    def become(self, status: Status) -> None:
+        self.status, self.since = status, time.monotonic()
+
+
+class Cluster:
+    """The judges of a cluster, each an actor of the class ``judge``.
+
+    ``say`` tells the pool; ``later`` has something called in this thread.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        judge: type,
+        device: str,
+        kind: Kind | None,
+        patience: float,
+        say: Say,
+        later: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._ray, self._judge, self._say, self._later = ray, judge, say, later
+        self._seats: list[Seat] = []
+        self._waiting: deque[Work] = deque()
+        self._kind = kind
+        """Settled; ``None`` until then."""
+        self._patience = patience
+        self._began = self._alive = time.monotonic()
+        self._fingerprint = package_fingerprint()
+        self._noted: set[str] = set()
+        self._told = 0
+        self._gpus = self._judge_on_gpus(device) if kind is None else kind.gpu is not None
+
+    def _judge_on_gpus(self, device: str) -> bool:
+        """``auto`` is the GPUs, where there are any when the pool begins: never some of both."""
+        if device == "cpu":
+            return False
+        if any(_gpus_of(node) for node in self._nodes()):
+            return True
+        if device != "auto":
+            raise UsageError(
+                "no node of the cluster has a GPU", "see `ray status`; judge on CPUs with --device cpu"
+            )
+        return False
+
+    # -- seats ---------------------------------------------------------------------------------------
+
+    def look_round(self) -> None:
+        """Follow the cluster: drop seats of dead nodes, add those of new ones, fill the empty."""
+        nodes = {str(node["NodeID"]): node for node in self._nodes()}
+        for seat in [seat for seat in self._seats if seat.node not in nodes]:
+            self._seats.remove(seat)
+            seat.actor = None  # what is still reported of it comes too late
+            self._note(f"node {seat.host} is gone", occasion=seat.node)
+            self._give_back(seat, "its node died")
+        known = {seat.node for seat in self._seats}
+        for name, node in nodes.items():
+            if name not in known:
+                host = str(node.get("NodeManagerHostname") or node["NodeManagerAddress"])
+                self._seats.extend(Seat(name, host, needs) for needs in self._places_on(node))
+        for seat in self._seats:
+            self._care_for(seat)
+        self._settle()
+        self._check_patience()
+        self._assign()
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _places_on(self, node: dict[str, Any]) -> list[dict[str, float]]:
+        """What each judge of a node takes of it."""
+        if self._gpus:
+            return [{"num_gpus": 1, "num_cpus": 0}] * _gpus_of(node)
+        cpus = int(node["Resources"].get("CPU", 0))
+        each = min(CPUS_PER_JUDGE, cpus)
+        return [{"num_cpus": each}] * (cpus // each) if cpus else []
+
+    def _care_for(self, seat: Seat) -> None:
+        age = time.monotonic() - seat.since
+        if seat.status is Status.EMPTY and (not seat.failures or age > REST_SECONDS):
+            self._fill(seat)
+        elif seat.status is Status.BUSY and age > JOB_SECONDS:
+            self._lose(seat, f"no answer within {JOB_SECONDS / 60:.0f} minutes", blamed=True)
+
+    def _fill(self, seat: Seat) -> None:
+        strategies = self._ray.util.scheduling_strategies
+        bound = strategies.NodeAffinitySchedulingStrategy(node_id=seat.node, soft=False)
+        judge = self._ray.remote(self._judge).options(max_restarts=0, scheduling_strategy=bound, **seat.needs)
+        actor = seat.actor = judge.remote("cuda:0" if self._gpus else "cpu")
+        seat.become(Status.STARTING)
+        self._when_done(actor.greet.remote(self._fingerprint), seat, self._greeted)
+
+    def _when_done(self, reference: Any, seat: Seat, then: Callable[[Seat, Future[Any]], None]) -> None:
+        """Call ``then`` with what came of it, unless the seat has another actor by then."""
+        actor = seat.actor
+
+        def call(future: Future[Any]) -> None:
+            if seat.actor is actor:
+                then(seat, future)
+
+        reference.future().add_done_callback(lambda future: self._later(lambda: call(future)))
+
+    def _greeted(self, seat: Seat, future: Future[Any]) -> None:
+        error = future.exception()
+        if error is None:
+            seat.kind = from_json(Kind, future.result())
+            seat.failures = 0
+            seat.become(Status.IDLE)
+            self._alive = seat.since
+        elif isinstance(error, self._ray.exceptions.RayTaskError):  # it said itself why it cannot judge
+            self._close(seat, _told(error))
+        else:
+            seat.failures += 1
+            self._empty(seat)
+            if seat.failures >= STARTS:
+                self._close(seat, f"its judge does not start: {_told(error)}")
+        self._settle()
+        self._assign()
+
+    def _close(self, seat: Seat, reason: str) -> None:
+        self._empty(seat)
+        seat.reason = reason
+        seat.become(Status.CLOSED)
+        self._note(f"node {seat.host} is left out: {reason}")
+
+    def _empty(self, seat: Seat) -> None:
+        if seat.actor is not None:
+            self._ray.kill(seat.actor)
+        seat.actor = seat.work = None
+        seat.become(Status.EMPTY)
+
+    # -- one kind ------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Choose the kind as soon as all have greeted, or some have and the others let us wait."""
+        if self._kind is None:
+            kinds = Counter(seat.kind for seat in self._seats if seat.status is Status.IDLE and seat.kind)
+            hopeful = any(seat.status in (Status.EMPTY, Status.STARTING) for seat in self._seats)
+            waited = time.monotonic() - self._began
+            if not kinds:
+                self._despair(hopeful or not self._seats, waited)
+            if not kinds or (hopeful and waited < SETTLE_SECONDS):
+                return
+            self._kind = max(kinds, key=lambda kind: (kinds[kind], str(kind)))
+        for seat in [seat for seat in self._seats if seat.status is Status.IDLE]:
+            if seat.kind != self._kind:
+                self._close(seat, f"it has {seat.kind}, and the judges of this bench have {self._kind}")
+            else:
+                self._note(f"node {seat.host} judges: {seat.kind}", occasion=seat.node)
+        self._tell_judges()
+
+    def _despair(self, hopeful: bool, waited: float) -> None:
+        if not hopeful:
+            reasons = "; ".join(dict.fromkeys(f"{seat.host}: {seat.reason}" for seat in self._seats))
+            raise UsageError(
+                f"no node of the cluster can judge: {reasons}",
+                "every node needs Ray, PyTorch and Triton in the Python that Ray was started with",
+            )
+        if waited > START_SECONDS:
+            raise MachineError(
+                f"no judge became ready within {START_SECONDS:.0f} s",
+                "are the cluster's GPUs or CPUs taken by others? see `ray status`",
+            )
+
+    def _tell_judges(self) -> None:
+        """The pool hears when it can begin, and of every change in the number of judges."""
+        active = self._active()
+        if self._kind is not None and len(active) != self._told:
+            self._told = len(active)
+            self._say({"ready": to_json(self._kind), "judges": len(active)})
+
+    def _active(self) -> list[Seat]:
+        return [seat for seat in self._seats if seat.status in (Status.IDLE, Status.BUSY)]
+
+    def _check_patience(self) -> None:
+        now = time.monotonic()
+        if self._active():
+            self._alive = now
+        elif self._kind is not None and now - self._alive > self._patience:
+            minutes = self._patience / 60
+            raise MachineError(
+                f"the cluster has had no judge for {minutes:.0f} minutes", "see `ray status`, then go on"
+            )
+
+    # -- jobs ----------------------------------------------------------------------------------------
+
+    def take(self, work: Work) -> None:
+        self._waiting.append(work)
+        self._assign()
+
+    def _assign(self) -> None:
+        """Give every idle judge the first job that was not lost on its node, or cannot go elsewhere."""
+        if self._kind is None:
+            return
+        usable = {seat.node for seat in self._active()}
+        for seat in self._seats:
+            if seat.status is Status.IDLE:
+                work = next((w for w in self._waiting if _may_go(w, seat.node, usable)), None)
+                if work is not None:
+                    self._waiting.remove(work)
+                    self._send(work, seat)
+        self._tell_judges()
+
+    def _send(self, work: Work, seat: Seat) -> None:
+        seat.work = work
+        seat.become(Status.BUSY)
+        seat.began = seat.actor.here.remote().future()
+        self._when_done(seat.actor.judge.remote(work.line), seat, self._judged)
+
+    def _judged(self, seat: Seat, future: Future[Any]) -> None:
+        error = future.exception()
+        exceptions = self._ray.exceptions
+        if error is None:
+            assert seat.work is not None
+            self._say({"ticket": seat.work.ticket, "line": future.result()})
+            seat.work = None
+            seat.become(Status.IDLE)
+            self._assign()
+        elif isinstance(error, exceptions.RayTaskError):
+            assert seat.work is not None
+            self._refuse(seat.work, MachineError(f"internal error: {_told(error)}", "please report it"))
+            self._empty(seat)
+            self._care_for(seat)
+        else:
+            self.look_round()  # it may have been lost with its node, which is then settled here
+            if seat in self._seats and seat.status is Status.BUSY:
+                known = not isinstance(error, exceptions.ActorUnavailableError)
+                self._lose(seat, _told(error), blamed=known and _succeeded(seat.began))
+
+    def _lose(self, seat: Seat, reason: str, blamed: bool) -> None:
+        """The judge is lost, and its node is not."""
+        if seat.work is not None and blamed:
+            seat.work.kills += 1
+        self._say({"note": f"a judge on {seat.host} was lost and is replaced: {reason}"})
+        self._give_back(seat, reason)
+        self._empty(seat)
+        self._care_for(seat)
+        self._assign()
+
+    def _give_back(self, seat: Seat, reason: str) -> None:
+        """The seat's job, to be tried again or given up."""
+        work, seat.work = seat.work, None
+        if work is None:
+            return
+        work.lost_on.append(seat.node)
+        if work.kills >= KILLS:
+            self._refuse(
+                work,
+                MachineError(
+                    f"judging it ended the judge's process {KILLS} times, the last time: {reason}",
+                    "the task may need more memory than a node has; look into the logs of the cluster",
+                ),
+            )
+        elif len(work.lost_on) >= LOSSES:
+            self._refuse(work, MachineError(f"its judge was lost {LOSSES} times: {reason}", "try it again"))
+        else:
+            self._waiting.appendleft(work)
+
+    def _refuse(self, work: Work, error: EggError) -> None:
+        self._say({"ticket": work.ticket, "line": Answer(work.job, error=error).to_line()})
+
+    def _note(self, text: str, occasion: str = "") -> None:
+        """Tell something once, however many seats it is true of."""
+        if text + occasion not in self._noted:
+            self._noted.add(text + occasion)
+            self._say({"note": text})
+
+    def close(self) -> None:
+        """Let idle judges end their oracles; the others end with their actors."""
+        idle = [seat.actor.close.remote() for seat in self._seats if seat.status is Status.IDLE]
+        if idle:
+            self._ray.wait(idle, num_returns=len(idle), timeout=CLOSE_SECONDS)
+        for seat in self._seats:
+            self._empty(seat)
+
+
+def _gpus_of(node: dict[str, Any]) -> int:
+    return int(node["Resources"].get("GPU", 0))
+
+
+def _may_go(work: Work, node: str, usable: set[str]) -> bool:
+    return node not in work.lost_on or usable <= set(work.lost_on)
+
+
+def _succeeded(future: Future[Any] | None) -> bool:
+    return future is not None and future.done() and future.exception() is None
+
+
+def _told(error: BaseException) -> str:
+    """The line of Ray's long messages that says what happened, without its guesses about the cause."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
+    return (lines[-1] if lines else type(error).__name__).split(" Some common causes")[0][:300]

@@ -1,0 +1,67 @@
+"""A bench whose kernels are judged on a real Ray cluster of two nodes, one of them killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from egg.api.benching.bench import run_bench
+from egg.bench.rows import Passed
+from egg.core.policy import Level
+from egg.engine.ray_pool import RayPool
+from egg.evaluator.process.zygote import descendants
+from tests.api.benching.tasks import relu, suite, terms
+from tests.engine.ray_cluster import LocalCluster, local_cluster
+
+TASKS = tuple(relu(number) for number in range(1, 4))
+QUICK = replace(terms(), level=Level.QUICK)
+
+
+@pytest.mark.timeout(600)
+def test_every_task_has_its_row_and_none_has_two(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    notes: list[str] = []
+    with local_cluster() as cluster:
+        doomed = cluster.add_node()
+        with RayPool(cluster.address, on_note=notes.append) as pool:
+            assert pool.judges == 2
+            killer = Killer(cluster, doomed, rows)
+            result = run_bench(suite(*TASKS), QUICK, tmp_path, workers=2, environ={}, pool=pool)
+            killer.join()
+    assert 0 <= killer.rows < len(TASKS), "it was killed in the middle"
+    assert any("is gone" in note for note in notes)
+    assert not result.missing
+    assert Counter(json.loads(line)["key"] for line in rows.read_text().splitlines()) == {
+        "1/1": 1, "1/2": 1, "1/3": 1,
+    }  # fmt: skip
+    assert all(isinstance(row.verdict, Passed) for row in result.rows)
+
+
+class Killer(threading.Thread):
+    """Kills a node while it judges a kernel."""
+
+    def __init__(self, cluster: LocalCluster, raylet: int, rows: Path) -> None:
+        super().__init__(daemon=True)
+        self.rows = -1
+        """How many there were when the node was killed."""
+        self._cluster, self._raylet, self._rows = cluster, raylet, rows
+        self.start()
+
+    def run(self) -> None:
+        while not any(_is_oracle(pid) for pid in descendants(self._raylet)):
+            time.sleep(0.05)
+        self.rows = len(self._rows.read_text().splitlines())
+        self._cluster.kill_node(self._raylet)
+
+
+def _is_oracle(pid: int) -> bool:
+    try:
+        return b"egg.evaluator.oracle" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False

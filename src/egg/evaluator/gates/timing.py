@@ -35,7 +35,7 @@ from egg.evaluator.statistics import interval, noise_floor, speedup
 
 MAX_REPEATS, MIN_REPEATS = 40, 3
 SESSIONS = 3
-UNREST = 0.05
+UNREST = 0.15
 """Of a session that is held again where others may have disturbed it."""
 
 

@@ -40,7 +40,7 @@ format: $(STAMP)  ## mend what ruff can mend
 	$(BIN)/ruff format .
 
 test: check  ## check, then every test that needs no GPU
-	$(BIN)/python -m pytest -n $(TEST_JOBS) -m 'not gpu'
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu'
 
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time
 	$(BIN)/python -m pytest -m gpu

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
+import typer.testing
 from hypothesis import settings
 
 from egg.core.evaluation import Evaluation, Gate
@@ -32,6 +34,14 @@ def no_knowledge_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(place / "data"))
         patch.setenv("XDG_CONFIG_HOME", str(place / "config"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line() -> Iterator[None]:
+    """The tree of commands is built once: typer's runner would do so for every command that a test gives."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
         yield
 
 

@@ -24,7 +24,7 @@ from egg.core.evaluation import Accepted, Baseline, Evaluation, Gate, Interval, 
 from egg.core.policy import Level, LibraryCalls
 from egg.core.source import Candidate, Task
 from egg.engine.scripted import Act, ScriptedJudge
-from egg.evaluator.pool import Job
+from egg.evaluator.pool import Answer, Job
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERT = ROOT / "benchmarks" / "expert"
@@ -40,6 +40,7 @@ def sibling(name: str) -> ModuleType:
 
 
 rows, running, structure, page = (sibling(name) for name in ("rows", "running", "structure", "page"))
+auditing, kernelbench = (sibling(name) for name in ("auditing", "kernelbench"))
 
 TASK = """
 import torch
@@ -304,6 +305,76 @@ def test_the_page_has_totals_losses_with_a_diagnosis_and_every_task() -> None:
     assert "old" not in kept
     with pytest.raises(UsageError, match="no section 'forbid'"):
         page.filled(kept, "forbid", text)
+
+
+def test_an_audit_asks_for_the_kernels_of_the_rows_once_each_and_says_which_did_not_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The judge is a script that accepts every kernel but that of task 2, and cannot judge that of task 3."""
+
+    def kernel_of(task: Task) -> str:
+        return f"class ModelNew:\n    number = {task.problem_id}\n"
+
+    tasks = [Task.from_json_line(line) for line in tasks_file(tmp_path, 5).read_text().splitlines()]
+    policy = {"precision": "match", "library_calls": "allow", "level": "quick"}
+    for task in tasks:
+        kernel = tmp_path / "runs" / f"1_{task.problem_id}" / "kernel.py"
+        kernel.parent.mkdir(parents=True)
+        kernel.write_text(kernel_of(task))
+    made = [
+        canned(
+            task.problem_id or 0,
+            task=task.hash,
+            kernel=Candidate(kernel_of(task)).hash,
+            policy=policy,
+        )
+        for task in tasks
+    ]
+    made[4]["verdict"] = "refused at correctness"
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    asked: list[str] = []
+    able = False
+
+    def judged(jobs: Sequence[Job], devices: list[str], take: Any, seats: int) -> None:
+        for job in jobs:
+            asked.append(job.id)
+            assert job.question.policy.level is Level.AUDIT
+            assert job.question.carefully.sanitize
+            if job.id == "1/3" and not able:
+                take(Answer(job.id, error=MachineError("the GPU is gone", "look for it")))
+                continue
+            act = (
+                Act(refusal=Refusal(Gate.SANITIZER, "sanitizer.memcheck", "out of bounds", ""))
+                if job.id == "1/2"
+                else Act(0.3)
+            )
+            ((_, found),) = ScriptedJudge(lambda _, act=act: act).judge([job])
+            take(Answer(job.id, found))
+
+    monkeypatch.setattr(kernelbench, "run_jobs", judged)
+    command = [
+        "audit",
+        str(tmp_path / "tasks.jsonl"),
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "audit.jsonl"),
+    ]
+    command += ["--rows", str(tmp_path / "rows.jsonl"), "--runs", str(tmp_path / "runs")]
+    assert kernelbench.main(command) == 1
+    assert sorted(asked) == ["1/1", "1/2", "1/3", "1/4"], "what was refused is not audited"
+    able = True
+    assert kernelbench.main(command) == 1
+    assert asked[4:] == ["1/3"], "only what the machine failed is asked again"
+    assert "3 of 4 stood the audit" in capsys.readouterr().out
+    text = page.page(rows.read_rows(tmp_path / "audit.jsonl"))
+    assert "3 of 4 that had been accepted stood an audit" in text
+    assert "| refused at sanitizer" in text
+
+    (tmp_path / "runs" / "1_1" / "kernel.py").write_text(kernel_of(tasks[1]))
+    (tmp_path / "audit.jsonl").unlink()
+    assert kernelbench.main(command) == 2
+    assert "is not the kernel of its row" in capsys.readouterr().err
 
 
 def test_slim_rows_keep_the_figures_and_summaries_only() -> None:

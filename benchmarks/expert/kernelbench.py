@@ -2,9 +2,11 @@
 
     python benchmarks/expert/kernelbench.py run TASKS.jsonl... --out ROWS.jsonl --workers 4 --runs FOLDER
     python benchmarks/expert/kernelbench.py compile TASKS.jsonl... --out ROWS.jsonl --workers 2
+    python benchmarks/expert/kernelbench.py audit TASKS.jsonl... --rows ROWS.jsonl --runs FOLDER --out A.jsonl
     python benchmarks/expert/kernelbench.py table ROWS.jsonl --data SLIM.jsonl
 
-``run`` judges, on a GPU where there is one; ``compile`` needs none; ``table`` makes a page of rows. A task
+``run`` judges, on a GPU where there is one; ``compile`` needs none; ``audit`` judges a sample of what was
+accepted again, with all care; ``table`` makes a page of rows. A task
 that has a row is not run again, one that was cut off goes on from its log. Ends with 0 where every task asked
 for has a row, 1 where time ran out before, 130 where it was interrupted.
 """
@@ -31,6 +33,7 @@ from workers import CompileTasks, RunTasks, Trade, rows_of
 from egg.core.errors import EggError
 from egg.core.policy import Level, LibraryCalls
 from egg.engine.budgets import BUDGETS
+from egg.evaluator.pool import Answer, run_jobs
 
 FOREVER = float("inf")
 
@@ -130,6 +133,38 @@ def _line(row: Row, done: int, of: int, pace: float) -> str:
     return f"[{done}/{of}] {name}: {verdict}{told_ms}{speed}; {seconds:.1f} s; {left:.1f} min left"
 
 
+# -- the audit ---------------------------------------------------------------------------------------
+
+
+def audit(options: argparse.Namespace) -> int:
+    """The same command goes on: what has a row is asked again only where that blames the machine."""
+    from auditing import drawn, jobs_for, row_of
+
+    tasks = read_tasks(options.tasks)
+    names = {key_of(task): task.name for task in tasks}
+    wanted = {key_of(task) for task in chosen(tasks, parse_ids(options.ids))}
+    among = [row for row in read_rows(options.rows) if key_of_row(row) in wanted]
+    sample = drawn(among, options.count, options.seed)
+    settled = {key_of_row(row) for row in read_rows(options.out) if not to_retry(row)}
+    left = [row for row in sample if key_of_row(row) not in settled]
+    _share_cores(options.workers)
+    with closing(Rows(options.out)) as rows:
+
+        def take(answer: Answer) -> None:
+            row = row_of(answer, names)
+            rows.add(row)
+            print(
+                f"{told(key_of_row(row))} {row['name']}: {row['verdict']} {row.get('reason', '')}", flush=True
+            )
+
+        run_jobs(jobs_for(left, tasks, options.runs), _devices(options.device), take, options.workers)
+    drawn_keys = {key_of_row(row) for row in sample}
+    found = [row for row in read_rows(options.out) if key_of_row(row) in drawn_keys]
+    stood = sum(row["verdict"] == "accepted" for row in found)
+    print(f"{stood} of {len(sample)} stood the audit", flush=True)
+    return 0 if stood == len(sample) else 1
+
+
 # -- the table ---------------------------------------------------------------------------------------
 
 
@@ -157,7 +192,7 @@ def table(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    modes = parser.add_subparsers(required=True, metavar="run | compile | table")
+    modes = parser.add_subparsers(required=True, metavar="run | compile | audit | table")
 
     running = modes.add_parser("run", help="run the engine on every task")
     running.set_defaults(do=run)
@@ -173,6 +208,18 @@ def _parser() -> argparse.ArgumentParser:
     compiling.set_defaults(do=compile_only)
     _common(compiling)
     compiling.add_argument("--target", default="H200")
+
+    auditing = modes.add_parser("audit", help="judge a sample of the accepted again, with all care")
+    auditing.set_defaults(do=audit)
+    auditing.add_argument("tasks", type=Path, nargs="+", metavar="TASKS.jsonl")
+    auditing.add_argument("--rows", type=Path, required=True, metavar="ROWS.jsonl", help="of a batch")
+    auditing.add_argument("--runs", type=Path, required=True, metavar="FOLDER", help="of that batch")
+    auditing.add_argument("--out", type=Path, required=True, metavar="AUDIT.jsonl")
+    auditing.add_argument("--ids", default="", help="draw from these only, as in 1/3,2/7")
+    auditing.add_argument("--count", type=int, default=20)
+    auditing.add_argument("--seed", type=int, default=0, help="of the lot")
+    auditing.add_argument("--workers", type=int, default=1)
+    auditing.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
 
     tabling = modes.add_parser("table", help="rows as a page")
     tabling.set_defaults(do=table)

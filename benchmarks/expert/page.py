@@ -14,6 +14,7 @@ from egg.core.errors import UsageError
 
 BASELINES = ("eager", "compile", "reduce-overhead")
 COMPILED = "compiled"
+AUDITED = "audited"
 MOST_KINDS = 3
 """Kinds of kernels that a task's line names."""
 
@@ -21,8 +22,10 @@ Cells = Sequence[str]
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The Markdown of judged rows, or of compiled ones."""
-    if any(row["verdict"] == COMPILED for row in rows):
+    """The Markdown of judged rows, of audited or of compiled ones."""
+    if any(AUDITED in row for row in rows):
+        parts = [_audited(rows)]
+    elif any(row["verdict"] == COMPILED for row in rows):
         parts = [_compiled_totals(rows), "### Every task", _compiled_table(rows)]
     else:
         parts = [
@@ -246,6 +249,25 @@ def _compiled_cells(row: Row) -> Cells:
         ", ".join(row.get("library_ops", ())) or "-",
         f"{row['seconds']['all']:.1f}",
     )
+
+
+# -- audited rows ------------------------------------------------------------------------------------
+
+
+def _audited(rows: Sequence[Row]) -> str:
+    total = f"{len(accepted(rows))} of {len(rows)} that had been accepted stood an audit."
+    headings = ("task", "verdict", "answers checked", "gates passed", "s")
+    lines = (
+        (
+            _name(row),
+            " ".join(part for part in (row["verdict"], row.get("reason", "")) if part),
+            str(row.get("checks", "-")),
+            ", ".join(gate for gate, passed in row.get("gates", {}).items() if passed) or "-",
+            f"{row.get('seconds', {}).get('all', 0.0):.1f}",
+        )
+        for row in rows
+    )
+    return f"{total}\n\n{markdown(headings, lines)}"
 
 
 # -- cells -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egg.core.policy import Precision
-from egg.evaluator import compare as module
+from egg.evaluator import memory
 from egg.evaluator.compare import compare
 
 MATCH, TF32, BF16, FP16 = Precision.MATCH, Precision.TF32, Precision.BF16, Precision.FP16
@@ -286,7 +286,7 @@ def test_chunks_change_nothing(monkeypatch, chunk):
     golden[3, 4] = math.inf
     candidate[9, 9] += 1e-3
     whole = compare(candidate, reference, golden, MATCH)
-    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(memory, "CHUNK", chunk)
     parts = compare(candidate, reference, golden, MATCH)
     assert (parts.passed, parts.problem, parts.kernelbench) == (
         whole.passed,

@@ -16,14 +16,17 @@ from tests.conftest import BRIEF
 from tests.corpus.corpus import Case, load_corpus
 
 CASES = load_corpus()
-SHORT = replace(BRIEF, call_seconds=8.0, build_seconds=8.0)
+SHORT = replace(BRIEF, call_seconds=5.0, build_seconds=5.0)
 """For what may hang or crash as early as it is built: the sooner the better."""
+FILLING = replace(BRIEF, call_seconds=8.0, build_seconds=8.0)
+"""For what takes all memory: that ends it, where there is time for it."""
 ON_CPU = [case for case in CASES if case.needs == "cpu"]
 
 
 def question(case: Case) -> Question:
     skip = () if case.static else (Gate.STATIC,)
-    care = SHORT if Gate.BUILD in case.gates else BRIEF
+    hasty = FILLING if "out_of_memory" in case.name else SHORT
+    care = hasty if Gate.BUILD in case.gates else BRIEF
     return Question(
         Task.from_file(case.task_path), Candidate.from_file(case.path), case.policy, skip=skip, care=care
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.facts import LONGEST_LIST, gpu_facts, program_facts, task_facts
 from egg.evaluator.task.rescale import cost_of
-from egg.evaluator.task.workload import workload
+from egg.evaluator.task.workload import observed, workload
 from egg.hardware.gpus import resolve, table
 from egg.hardware.roofline import compute_peak, floor_seconds
 
@@ -194,7 +195,8 @@ def test_what_does_not_run_on_meta_tensors_has_no_facts(body: str, inputs: str) 
     assert program_facts(task_of(body, inputs)) is None
 
 
-def test_a_forward_that_takes_too_long_has_no_facts() -> None:
+def test_a_forward_that_takes_too_long_has_no_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("egg.evaluator.task.facts.observed", partial(observed, seconds=0.3))
     endless = """
 class Model(nn.Module):
     def forward(self, x):

@@ -198,6 +198,29 @@ def test_an_honest_candidate_is_timed_and_its_clock_agrees(exam_for) -> None:
     assert exam.measured["floor_milliseconds"] > 0
 
 
+@pytest.mark.parametrize(
+    ("disturbed", "yields", "held"), [(0, True, 1), (1, True, 2), (9, True, 3), (9, False, 1)]
+)
+def test_a_session_that_others_disturbed_is_held_again_and_the_calmest_counts(
+    exam_for, monkeypatch: pytest.MonkeyPatch, disturbed: int, yields: bool, held: int
+) -> None:
+    exam = exam_for(HONEST)
+    exam.care = dataclasses.replace(exam.care, yields=yields)
+    calm = [1.0, 1.001, 0.999, 1.0, 1.0, 1.001]
+    told = []
+
+    def rounds(*_: object) -> dict[str, list[float]]:
+        louder = 1.0 + len(told) / 10
+        eager = calm if len(told) >= disturbed else [1.0, 1.0, 2.0 * louder, 3.0 * louder, 2.0 * louder, 1.0]
+        told.append({"A": calm, "A'": calm, "eager": eager})
+        return told[-1]
+
+    monkeypatch.setattr(timing, "_rounds", rounds)
+    notes = timing.run(exam)
+    assert notes["sessions"] == len(told) == held
+    assert notes["times"] == (told[-1] if disturbed < held else told[0])
+
+
 def test_a_candidate_that_starts_to_remember_is_caught_while_it_is_timed(exam_for) -> None:
     exam = exam_for(REMEMBERS)
     with pytest.raises(Refused) as refused:

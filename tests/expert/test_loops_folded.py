@@ -63,3 +63,59 @@ def test_chunks_without_anything_finite() -> None:
     x[1], x[2, :2500], x[3, 17] = -math.inf, -math.inf, math.inf
     (want,) = evaluate(graph, [x], {})
     close(harness.run(graph, [part], [x])[0], want, "float32", 1e-5)
+
+
+@pytest.mark.parametrize("mode", [{"BLOCK_R": 16}, {"BLOCK_X": 2, "BLOCK_R": 16}])
+def test_states_of_shared_rows_are_joined_and_applied_by_kernels_of_their_own(mode: dict[str, Any]) -> None:
+    def softmax(p: Program) -> tuple[str, str]:
+        x = p.input("x", (p.size("rows", 3, 5), p.size("width", 700, 45)))
+        return p.softmax(x, 1), p.reduce("max", x, (1,))
+
+    def divided(p: Program) -> str:
+        x = p.input("x", (p.size("rows", 3, 5), p.size("width", 700, 45)))
+        return p.pointwise("div", x, p.reduce("norm", x, (0, 1), keepdim=True))
+
+    text = check(softmax, mode="split", SPLITS=4, apart=True, **mode)
+    assert "join_kernel" in text
+    assert "tl.num_programs(0) - 1 - tl.program_id(0)" in text
+    if "BLOCK_X" not in mode:
+        check(divided, mode="split", SPLITS=4, apart=True, **mode)
+
+
+def test_a_very_long_row_is_shared_by_waves_of_programs() -> None:
+    def divided(p: Program) -> str:
+        x = p.input("x", (p.size("rows", 2**14, 3), p.size("width", 2**16, 45)))
+        return p.pointwise("div", x, p.reduce("norm", x, (0, 1), keepdim=True))
+
+    _, part = written(divided)
+    assert {c.name: c.value for c in part.constants}["GROUP_SPLITS"] == 4096
+    assert [name.removeprefix("group_") for name in part.kernels] == [
+        "parts_kernel", "join_kernel", "apply_kernel",
+    ]  # fmt: skip
+
+
+def test_columns_of_rows_that_are_not_aligned_have_a_state_per_lane() -> None:
+    def sums(width: int) -> dict[str, Any]:
+        def build(p: Program) -> str:
+            x = p.input(
+                "x", (p.size("batch", 128, 2), p.size("length", 4096, 33), p.size("width", width, 41))
+            )
+            return p.reduce("sum", x, (1,))
+
+        return {c.name: c.value for c in written(build)[1].constants}
+
+    assert sums(4095) == {"GROUP_BLOCK_X": 64, "GROUP_BLOCK_R": 32, "GROUP_NUM_WARPS": 4}
+    assert sums(4096)["GROUP_NUM_WARPS"] == 2
+
+
+@pytest.mark.parametrize("mode", ["resident", "looped"])
+def test_sums_for_exponentials_are_carried_in_double(mode: str) -> None:
+    def program(p: Program) -> str:
+        x = p.input("x", (p.size("rows", 5, 3), p.size("width", 300, 45)))
+        sums = p.node("scan", (x,), p.shape(x), fn="sum", dim=1, exact=True)
+        return p.node("pointwise", (sums,), p.shape(x), fn="exp", scalars=(), exact=True)
+
+    more = {"BLOCK_R": 16} if mode == "looped" else {}
+    text = check(program, digits=2e-5, mode=mode, **more)
+    assert "tl.float64" in text
+    assert "libdevice.exp" in text

@@ -181,7 +181,7 @@ def test_evaluated_batch_norm_is_a_scale_and_a_shift() -> None:
 
 
 def pooled(p: Program, fn: str, **told: Any) -> str:
-    n, c, h, w = p.size("batch", 3, 2), Size(4), p.size("height", 15, 12), p.size("width", 19, 23)
+    n, c, h, w = p.size("batch", 3, 2), Size(2), p.size("height", 15, 12), p.size("width", 19, 23)
     rank = 2
     stride, padding = told.get("stride", told["kernel"]), told.get("padding", (0, 0))
     dilation, sizes = told.get("dilation", (1, 1)), []

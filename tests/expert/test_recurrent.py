@@ -135,6 +135,7 @@ def test_compiles_for_hopper_without_spills(tmp_path: Path) -> None:
         module_of(path, lambda: {"r": torch.nn.GRU(24, 256, 2)}),
         lambda: [tensor.to("cuda") for tensor in given],
         "sm_90",
+        instructions=False,
     )
     compiled = {kernel.name: kernel for kernel in offline.compile_all(found, "sm_90")}
     assert compiled.keys() == {"project_input", "walk"}

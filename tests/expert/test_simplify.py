@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egg.core.source import Task
-from egg.expert.algebra import RULES, convolutions, pointwise, reductions, views
+from egg.expert.algebra import RULES, amplified, convolutions, pointwise, reductions, views
 from egg.expert.algebra.rewrite import Rule
 from egg.expert.algebra.simplify import simplify, without_dead
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
@@ -41,6 +41,9 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "expanded operand": (pointwise.broadcast_operand, "x * x[:, :1].expand(B, C, H)", {"expand": 0}),
     "folded numbers": (pointwise.folded, "x + (torch.ones(H) * 3 - 1)", {"sub": 0}),
     "one branch": (pointwise.same_branches, "torch.where(x > 0, x, x).exp()", {"where": 0}),
+    "one and tanh": (pointwise.one_and_tanh, "0.5 * x * (1.0 + torch.tanh(0.8 * x))", {"tanh": 0, "sigmoid": 1}),
+    "exponential of a sum": (amplified.exact_exponential, "x.cumsum(1)[:, 1:].exp()", {"exp": 1, "scan": 1}),
+    "sum for an exponential": (amplified.exact_sum, "(x.cumsum(1) - x.cumsum(1)[:, :1]).exp()", {"exp": 1}),
     "reshapes": (views.merged, "x.view(B, -1).view(-1, H).view(B, C, H)", {"view": 0}),
     "permutes": (views.merged, "x.transpose(1, 2).transpose(1, 2) + x.permute(2, 0, 1).permute(1, 2, 0)", {"view": 0}),
     "slices": (views.merged, "x[:, 2:9][:, 1::2] * 2", {"view": 1}),

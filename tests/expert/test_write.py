@@ -15,7 +15,9 @@ from egg.core.policy import LibraryCalls
 from egg.core.source import Task
 from egg.engine.tunables import read_space
 from egg.evaluator.static import findings
+from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
+from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit
 from egg.expert.patterns.library import pattern as library
 from egg.expert.sizes import Size, named
@@ -228,3 +230,18 @@ def test_the_file_computes_what_the_task_does() -> None:
     new = ours["ModelNew"](24)
     x = torch.rand(5, 24)
     assert torch.allclose(model(x), new(x) * 2)
+
+
+def test_a_tensor_in_a_plain_attribute_follows_the_input_to_its_device() -> None:
+    """``Module.to`` leaves it behind: the task's forward moves it, and so does the file's."""
+    source = (
+        "import torch\nfrom torch import nn\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.state = torch.zeros(4, 8)\n\n    def forward(self, x):\n"
+        "        self.state = torch.tanh(self.state.to(x.device) + x)\n        return self.state * 2\n\n"
+        "def get_inputs():\n    return [torch.rand(4, 8)]\n\ndef get_init_inputs():\n    return []\n"
+    )
+    task = Task("stateful", source)
+    text = kernel_file(task, graph_of(task), Recipe(), resolve("H200")).source
+    forward = text[text.index("def forward") :]
+    assert "self.state = self.state.to(x.device)\n" in forward
+    assert forward.index(".to(x.device)") < forward.index("_kernel[")

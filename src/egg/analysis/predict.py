@@ -2,7 +2,8 @@
 
 The model an expert has in mind. A launch asks every part of the machine for something; each
 part has a rate; the slowest part decides, and the others hide behind it, though not perfectly:
-the parts are joined by a norm that lies a little above their maximum.
+the parts are joined by a norm that lies a little above their maximum. Where an SM has one program
+at a time, which loads all it needs, then computes, then stores, nothing hides: the parts nearly add up.
 
 - ``dram``: the distinct bytes, and what of the repeated ones no longer lies in L2, over the
   memory's bandwidth; an SM alone draws only so much, so few busy SMs get less of it.
@@ -89,6 +90,8 @@ class Constants:
     """Seconds a program takes for its first instruction, its arguments and its last store."""
     joined: float = 3.0
     """Exponent of the norm that joins the parts: 1 adds them up, infinity takes the largest."""
+    alone: float = 1.1
+    """The same where an SM has one program that loads, computes and stores in turn."""
 
 
 FITTED = Constants()
@@ -120,7 +123,8 @@ def predict(kernel: KernelResources, gpu: Gpu, constants: Constants = FITTED) ->
         return None
     launch = _Launch(kernel, kernel.work, gpu, constants)
     parts = launch.seconds()
-    at_work = sum(t**constants.joined for t in parts.values()) ** (1.0 / constants.joined)
+    joined = constants.alone if launch.in_turn() else constants.joined
+    at_work = sum(t**joined for t in parts.values()) ** (1.0 / joined)
     return Predicted(
         milliseconds=(constants.launch + at_work) * 1e3,
         floor_milliseconds=launch.floor() * 1e3,
@@ -145,6 +149,19 @@ class _Launch:
         """The busiest program against the time of all others: it matters where few programs share an SM."""
         rounds = max(1.0, self.programs / self.gpu.sms)
         return max(1.0, self.work.imbalance / rounds)
+
+    def in_turn(self) -> bool:
+        """Whether nothing hides behind anything: one program has an SM to itself, barriers keep its warps in
+        step, and its loop has fewer trips than stages, so that no load is under way while it computes."""
+        mix = self.kernel.instructions
+        return (
+            self.held == 1
+            and self.programs > self.gpu.sms
+            and mix is not None
+            and mix.barriers > 0
+            and mix.async_copies > 0
+            and self.work.iterations < self.kernel.num_stages
+        )
 
     def seconds(self) -> dict[str, float]:
         sm_seconds = self._sm_seconds()

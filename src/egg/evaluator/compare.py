@@ -24,9 +24,8 @@ from dataclasses import dataclass
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator import memory
+from egg.evaluator import memory, sums
 
-CHUNK = memory.CHUNK
 ROUNDOFF = {
     torch.float64: 2.0**-53,
     torch.float32: 2.0**-24,
@@ -96,13 +95,22 @@ def compare(
     if not (candidate.is_floating_point() or candidate.is_complex()):
         return _compare_exact(candidate, reference, golden)
     floor = floor_for(reference.dtype, precision)
-    sums = _Sums(floor)
     three = [_real(t) for t in (candidate, reference, golden)]
-    for c, r, g in memory.pieces(*three, size=CHUNK):
-        sums.first_pass(c, r, g.double())
-    for c, r, g in memory.pieces(*three, size=CHUNK):
-        sums.second_pass(c, r, g.double())
-    return sums.result()
+    norms = sums.norms(three)
+    rms = math.sqrt(norms.golden_sq / norms.count) if norms.count else 0.0
+    base = max(4.0 * norms.ref_max, floor.max_factor * floor.roundoff * rms, 1e-300)
+    tolerance = 1e-4 if three[1].dtype in (torch.float32, torch.float64) else 1e-2
+    errors = sums.errors(three, sums.Allowed(base, 8.0 * floor.roundoff, tolerance))
+
+    count = max(norms.count, 1)
+    cand, ref = math.sqrt(errors.cand_sq / count), math.sqrt(norms.ref_sq / count)
+    allowed = max(2.0 * ref, floor.rms_factor * floor.roundoff * rms, 1e-300)
+    lost = norms.nonfinite
+    problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
+    scale = rms or 1.0
+    return LeafError(
+        errors.max_ratio, cand / allowed, cand / scale, ref / scale, errors.close and not problem, problem
+    )
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
@@ -111,71 +119,9 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 def _compare_exact(candidate: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor) -> LeafError:
     count, equal = 0, True
-    for c, r, g in memory.pieces(candidate, reference, golden, size=CHUNK):
+    for c, r, g in memory.pieces(candidate, reference, golden):
         unequal = c != r
         equal &= not bool(unequal.any())
         count += int((unequal & (c != g.to(c.dtype))).sum())
     problem = f"{count} of {candidate.numel()} integer elements differ" if count else ""
     return LeafError(float(count > 0), float(count > 0), 0.0, 0.0, equal, problem)
-
-
-class _Sums:
-    """Two passes over the chunks: norms and the reference's own error first, then the candidate's."""
-
-    def __init__(self, floor: Floor) -> None:
-        self._floor = floor
-        self._count = 0
-        self._golden_sq = self._ref_sq = self._cand_sq = 0.0
-        self._ref_max = self._max_ratio = 0.0
-        self._nonfinite = 0
-        self._kernelbench = True
-
-    def first_pass(self, c: torch.Tensor, r: torch.Tensor, g: torch.Tensor) -> None:
-        valid = torch.isfinite(g) & torch.isfinite(r)
-        undefined = torch.isfinite(g) != torch.isfinite(r)
-        agrees = torch.where(
-            valid,
-            torch.isfinite(c),
-            undefined | (c.double() == r.double()) | (torch.isnan(c) & torch.isnan(r)),
-        )
-        self._nonfinite += int((~agrees).sum())
-        gv = torch.where(valid, g, 0.0)
-        error = torch.where(valid, r.double() - g, 0.0)
-        self._count += int(valid.sum())
-        self._golden_sq += float(gv.square().sum())
-        self._ref_sq += float(error.square().sum())
-        self._ref_max = max(self._ref_max, float(error.abs().amax()) if error.numel() else 0.0)
-
-    def second_pass(self, c: torch.Tensor, r: torch.Tensor, g: torch.Tensor) -> None:
-        valid = torch.isfinite(g) & torch.isfinite(r) & torch.isfinite(c)
-        error = torch.where(valid, c.double() - g, 0.0).abs()
-        base = max(4.0 * self._ref_max, self._floor.max_factor * self._floor.roundoff * self._rms)
-        allowed = (
-            torch.where(valid, g, 0.0).abs().mul_(8.0 * self._floor.roundoff).clamp_min_(max(base, 1e-300))
-        )
-        self._cand_sq += float(error.square().sum())
-        if error.numel():
-            self._max_ratio = max(self._max_ratio, float((error / allowed).amax()))
-        tolerance = 1e-4 if r.dtype in (torch.float32, torch.float64) else 1e-2
-        self._kernelbench &= torch.allclose(c, r, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-    @property
-    def _rms(self) -> float:
-        return math.sqrt(self._golden_sq / self._count) if self._count else 0.0
-
-    def result(self) -> LeafError:
-        count = max(self._count, 1)
-        cand, ref = math.sqrt(self._cand_sq / count), math.sqrt(self._ref_sq / count)
-        allowed = max(2.0 * ref, self._floor.rms_factor * self._floor.roundoff * self._rms, 1e-300)
-        scale = self._rms or 1.0
-        problem = (
-            f"{self._nonfinite} elements are NaN or Inf where they must not be" if self._nonfinite else ""
-        )
-        return LeafError(
-            self._max_ratio,
-            cand / allowed,
-            cand / scale,
-            ref / scale,
-            self._kernelbench and not problem,
-            problem,
-        )

@@ -85,7 +85,8 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     parts = [(group, _swept(group.name, part, recipe.open.get(group.name, {}))) for group, part in written]
     title = (f"{task.name}, rewritten as Triton kernels.",)
     replay = reason(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
-    return Written(write_file(task, graph, parts, title, replay), structure, replay is not None)
+    known = replace(graph, values={**graph.values, **structure.graph.values})
+    return Written(write_file(task, known, parts, title, replay), structure, replay is not None)
 
 
 def _graded(writer: Writer, grade: str | None) -> Writer:

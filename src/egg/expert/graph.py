@@ -13,6 +13,8 @@ Kinds of node (``op``) and their ``attributes``:
                 ``starts`` and ``steps`` (slice, one each per dimension; the shape of the result
                 says where it ends)
 ``cat``         ``dim``
+``joined``      ``dim``: a ``cat`` whose operands are stored in their parts of the result by whoever
+                makes them (they are ``lent``): it only makes the room, before any of them
 ``pad``         ``before`` per dimension (may be negative: a crop), ``value``; the result's shape says
                 the rest
 ``reduce``      ``fn``: ``sum | mean | max | min | prod | any | all | argmax | argmin | var |
@@ -94,6 +96,14 @@ class Value:
     origin: Origin = Origin.NODE
     path: str = ""
     """An argument's name (``x``), or a parameter's qualified name (``conv1.weight``)."""
+    room: str = ""
+    """The larger tensor that it is a part of, whose strides it has: whoever makes it finds a tensor of its
+    name and stores into that, instead of allocating one."""
+
+    @property
+    def lent(self) -> bool:
+        """Whether a part of a larger tensor is there for it."""
+        return bool(self.room)
 
     @property
     def elements(self) -> Size:

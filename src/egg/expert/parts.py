@@ -41,6 +41,10 @@ class Group:
             if name in graph.results or any(id(reader) not in inside for reader in graph.consumers[name])
         )
 
+    def allocates(self, graph: Graph) -> tuple[str, ...]:
+        """Those of its :meth:`writes` that it makes a tensor for; the others are lent one."""
+        return tuple(name for name in self.writes(graph) if not graph.value(name).lent)
+
 
 @dataclass(frozen=True)
 class Terms:

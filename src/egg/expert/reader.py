@@ -138,7 +138,8 @@ class Reader:
         shape = self.graph.result(node).shape
         texts = [self._operand(name, shape, index, guards) for name in node.inputs if name is not None]
         dtypes = [self.graph.value(name).dtype for name in node.inputs if name is not None]
-        text = expression(node["fn"], texts, node.get("scalars", ()), dtypes, self.graph.result(node).dtype)
+        fn = f"{node['fn']}_exact" if node.get("exact") else node["fn"]
+        text = expression(fn, texts, node.get("scalars", ()), dtypes, self.graph.result(node).dtype)
         return self.body.let(node.label or node["fn"], text)
 
     def _where(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:

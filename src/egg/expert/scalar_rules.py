@@ -317,9 +317,9 @@ def _bitwise_not(call: Call) -> str:
 _PLAIN = {
     "mul": "{0} * {1}", "square": "{0} * {0}", "neg": "-{0}", "reciprocal": "1.0 / {0}",
     "sqrt": "tl.sqrt_rn({0})", "rsqrt": "tl.rsqrt({0})", "exp": "tl.exp({0})", "exp2": "tl.exp2({0})",
-    "expm1": "libdevice.expm1({0})", "log": "tl.log({0})", "log2": "tl.log2({0})",
-    "log10": "libdevice.log10({0})", "log1p": "libdevice.log1p({0})", "sin": "tl.sin({0})",
-    "cos": "tl.cos({0})", "tan": "libdevice.tan({0})", "asin": "libdevice.asin({0})",
+    "exp_exact": "libdevice.exp({0})", "expm1": "libdevice.expm1({0})", "log": "tl.log({0})",
+    "log2": "tl.log2({0})", "log10": "libdevice.log10({0})", "log1p": "libdevice.log1p({0})",
+    "sin": "tl.sin({0})", "cos": "tl.cos({0})", "tan": "libdevice.tan({0})", "asin": "libdevice.asin({0})",
     "acos": "libdevice.acos({0})", "atan": "libdevice.atan({0})", "atan2": "libdevice.atan2({0}, {1})",
     "sinh": "libdevice.sinh({0})", "cosh": "libdevice.cosh({0})", "asinh": "libdevice.asinh({0})",
     "acosh": "libdevice.acosh({0})", "atanh": "libdevice.atanh({0})", "tanh": "libdevice.tanh({0})",

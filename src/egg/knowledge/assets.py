@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from egg.knowledge.frontmatter import Problem, content
@@ -17,23 +18,36 @@ def asset_problems(asset: Path) -> list[Problem]:
     """What keeps a pattern from being run: no Python, a part that is missing, an import of this package."""
     try:
         source = content(asset).decode("utf-8")
+    except (OSError, ValueError) as error:
+        return [Problem(asset, 1, f"cannot be read: {error}")]
+    return [Problem(asset, line, message) for line, message in _faults(source)]
+
+
+@lru_cache(maxsize=256)
+def _faults(source: str) -> tuple[tuple[int, str], ...]:
+    """Lines and what is wrong there. A run reads its skills again and again; their text stays the same."""
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except SyntaxError as error:
-        return [Problem(asset, error.lineno or 1, f"no Python: {error.msg}")]
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
-        return [Problem(asset, 1, f"cannot be read: {error}")]
+        return ((error.lineno or 1, f"no Python: {error.msg}"),)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return ((1, f"cannot be read: {error}"),)
     classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    problems = [Problem(asset, 1, f"class {name} is missing") for name in CLASSES if name not in classes]
-    problems += [Problem(asset, 1, f"{name}() is missing") for name in FUNCTIONS if name not in functions]
-    problems += [
-        Problem(asset, line, "imports egg: a pattern must run without it")
-        for line, module in _imports(tree)
-        if module.split(".")[0] == "egg"
-    ]
-    return problems
+    return (
+        *((1, f"class {name} is missing") for name in CLASSES if name not in classes),
+        *((1, f"{name}() is missing") for name in FUNCTIONS if name not in functions),
+        *((line, "imports egg: a pattern must run without it") for line in _imports_of_egg(source, tree)),
+    )
+
+
+def _imports_of_egg(source: str, tree: ast.Module) -> list[int]:
+    """Lines. Most files need no look: an import of it says its name, if perhaps in letters like its own."""
+    if source.isascii() and "egg" not in source:
+        return []
+    return [line for line, module in _imports(tree) if module.split(".")[0] == "egg"]
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -183,11 +183,13 @@ class _Reader:
         if needed:
             self._needed(self._document.metadata, key)
         known = [word.value for word in kind]
-        return tuple(
-            kind(part.text)
-            for part in self._parts(key, unless)
-            if self._is(part.text in known, part, f"{key}: unknown {part.text!r}{_near(part.text, known)}")
-        )
+        found = []
+        for part in self._parts(key, unless):
+            if part.text in known:
+                found.append(kind(part.text))
+            else:
+                self._fault(part.line, f"{key}: unknown {part.text!r}{_near(part.text, known)}")
+        return tuple(found)
 
     def categories(self, stages: Sequence[SkillStage]) -> tuple[Category, ...]:
         found = self.words("categories", Category)

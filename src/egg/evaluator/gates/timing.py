@@ -9,6 +9,9 @@ was chosen at random is delivered. Of every second turn, which ones nobody knows
 over, it is put aside with the inputs it belongs to and checked when the measuring is done
 (:func:`settle`). Opponents run on the oracle's private copies, which a candidate cannot touch.
 
+Where others compile beside this judge (:attr:`~egg.evaluator.care.Care.yields`) a session may be disturbed:
+it is then held again, and the calmest of up to three counts.
+
 Only the rounds need a GPU that nobody else uses: questions are drawn, opponents compiled and
 everybody warmed up before (:func:`prepare`).
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -25,11 +29,14 @@ from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
 from egg.evaluator import aside, freshen
 from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.opponents import DEFAULT
+from egg.evaluator.opponents import DEFAULT, Opponent
 from egg.evaluator.reference import FORWARD_SEED, Case
 from egg.evaluator.statistics import interval, noise_floor, speedup
 
 MAX_REPEATS, MIN_REPEATS = 40, 3
+SESSIONS = 3
+UNREST = 0.15
+"""Of a session that is held again where others may have disturbed it."""
 
 
 def prepare(exam: Exam) -> dict[str, Any]:
@@ -61,16 +68,10 @@ def run(exam: Exam) -> dict[str, Any]:
     repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(exam.care.round_milliseconds / max(probe, 1e-3))))
     _time_candidate(exam, cases, MIN_REPEATS)
 
-    times: dict[str, list[float]] = {name: [] for name in ("A", "A'", *(o.name for o in opponents))}
-    order = list(times)
-    for _ in range(exam.care.rounds):
-        random.shuffle(order)
-        for name in order:
-            if name in ("A", "A'"):
-                times[name].append(median(_time_candidate(exam, cases, repeats)))
-            else:
-                opponent = next(o for o in opponents if o.name == name)
-                times[name].append(median(opponent.time(sets, repeats, exam.device)))
+    sessions = [_rounds(exam, cases, opponents, repeats)]
+    while exam.care.yields and len(sessions) < SESSIONS and unrest(sessions[-1]) > UNREST:
+        sessions.append(_rounds(exam, cases, opponents, repeats))
+    times = min(sessions, key=unrest)
 
     candidate = times["A"]
     exam.measured = {
@@ -82,11 +83,20 @@ def run(exam: Exam) -> dict[str, Any]:
     }
     return {
         "rounds": exam.care.rounds,
+        "sessions": len(sessions),
         "calls_per_round": repeats,
         "input_sets": len(cases),
         "fresh_values": bool(freshen.draw(cases[0].tensors, random.Random(0))),
         "times": times,
     }
+
+
+def unrest(times: Mapping[str, Sequence[float]]) -> float:
+    """How wide the interval of a contestant's median is, beside that median: the widest of all.
+
+    It knows no direction and treats all alike, so whom it helps to be asked again nobody can say.
+    """
+    return max((found.high - found.low) / found.median for found in map(interval, times.values()))
 
 
 def settle(exam: Exam) -> dict[str, Any]:
@@ -100,6 +110,25 @@ def placed_questions(exam: Exam) -> list[Case]:
     for index, case in enumerate(cases):
         exam.place(case, index)
     return cases
+
+
+def _rounds(exam: Exam, cases: list[Case], opponents: list[Opponent], repeats: int) -> dict[str, list[float]]:
+    """Milliseconds of every contestant in each round; the candidate is two of them."""
+    sets = [case.inputs for case in cases]
+    clocked = {opponent.name: opponent for opponent in opponents}
+    times: dict[str, list[float]] = {name: [] for name in ("A", "A'", *clocked)}
+    order = list(times)
+    for _ in range(exam.care.rounds):
+        random.shuffle(order)
+        for name in order:
+            opponent = clocked.get(name)
+            turn = (
+                opponent.time(sets, repeats, exam.device)
+                if opponent
+                else _time_candidate(exam, cases, repeats)
+            )
+            times[name].append(median(turn))
+    return times
 
 
 def _contestants(exam: Exam) -> tuple[str, ...]:

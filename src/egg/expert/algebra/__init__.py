@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from egg.expert.algebra import attention, convolutions, pointwise, reductions, views
+from egg.expert.algebra import amplified, attention, convolutions, pointwise, reductions, views
 from egg.expert.algebra.rewrite import Rewrite, Rule
 
 RULES: tuple[Rule, ...] = (
@@ -11,6 +11,7 @@ RULES: tuple[Rule, ...] = (
     *reductions.RULES,
     *attention.RULES,
     *convolutions.RULES,
+    *amplified.RULES,
 )
 
 __all__ = ["RULES", "Rewrite", "Rule"]

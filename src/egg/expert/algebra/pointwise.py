@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from egg.expert.algebra.rewrite import Rewrite, Rule, instead, is_number, made_by, only_reader, same
+from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, instead, is_number, made_by, only_reader, same
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.sizes import ONE, Size
 
@@ -259,6 +259,24 @@ def same_branches(graph: Graph, node: Node) -> Rewrite | None:
     return same(chosen) if fits else None
 
 
+def one_and_tanh(graph: Graph, node: Node) -> Rewrite | None:
+    """``1 + tanh(x)`` is ``2 * sigmoid(2 * x)``: one exponential and one division, where a good ``tanh`` has
+    two formulas for small and large arguments; and nothing cancels where ``tanh`` is near -1."""
+    if _shift(node) != ("add", 1.0):
+        return None
+    inner = made_by(graph, node.inputs[0], "pointwise")
+    result = graph.result(node)
+    if inner is None or inner["fn"] != "tanh" or not only_reader(graph, inner.output):
+        return None
+    if {graph.value(str(inner.inputs[0])).dtype, graph.result(inner).dtype, result.dtype} != {"float32"}:
+        return None
+    draft = Draft(graph, node)
+    twice = draft.add("pointwise", inner.inputs, result.shape, "twice", fn="mul", scalars=(None, 2.0))
+    share = draft.add("pointwise", [twice], result.shape, "sigmoid", fn="sigmoid", scalars=())
+    draft.add("pointwise", [share], result.shape, "mul", fn="mul", scalars=(None, 2.0))
+    return draft.done()
+
+
 RULES: tuple[Rule, ...] = (
     neutral,
     doubled,
@@ -269,4 +287,5 @@ RULES: tuple[Rule, ...] = (
     broadcast_operand,
     folded,
     same_branches,
+    one_and_tanh,
 )

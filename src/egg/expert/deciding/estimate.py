@@ -95,7 +95,7 @@ def costs(structure: Structure, gpu: Gpu, grades: Mapping[str, str]) -> tuple[Co
 def cost(graph: Graph, group: Group, part: Part, gpu: Gpu, grades: Mapping[str, str]) -> Cost:
     anchor = next((node for node in group.nodes if node.op in MANY), None)
     if group.pattern == "library":
-        counted = [node for node in group.nodes if node.op not in FREE]
+        counted = [node for node in group.nodes if node.op not in (*FREE, "joined")]
         device = sum(_library(graph, node, gpu, grades) for node in counted)
         return Cost(device, len(counted) * HOST_CALL)
     launches = launched(part)

@@ -14,11 +14,12 @@ convolutions and small networks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod, sqrt
 
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Unfit
+from egg.expert.parts import Group, Part, Setting, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import reference_grade
 from egg.expert.patterns.convolution.tiles import exactness_is_free, power
@@ -35,6 +36,11 @@ TILE = 0.6e-6
 GATHERED_STEP, ROWS_STEP = 3.2e-6, 1.7e-6
 """The same for operands that are gathered where they lie, and for one tap."""
 GATHERED_RATE, ROWS_RATE = 40e12, 250e12
+TURNED_TILE, MANY_WAVES = 4.8e-6, 64
+"""Seconds more of a tile of one tap that is so large that its registers leave no room for another one:
+nothing runs while its sums are turned around and stored. Seen where an SM has that many in turn."""
+AS_IT_LIES, AS_IT_LIES_RESIDENT = 2.5e-6, 3
+"""Seconds of 64 positions of one tap that are taken as they lie, and such tiles that a multiprocessor has."""
 PACKING = 2.0
 """How often packing reads its operand: once for the largest magnitude, once to write it."""
 LEAST_PASS = 4.5e-6
@@ -106,6 +112,8 @@ def own_seconds(
     columns = int(constants.get("BLOCK_O", power(form.outputs.value, 16, 256)))
     blocks = ceil(form.outputs.value / columns) * form.groups.value
     deep = form.inputs.value * form.most_taps
+    if "BLOCK_K" not in constants and form.pointwise:
+        return max(memory, _as_it_lies(form, constants, machine)) + LEAST_PASS
     if "BLOCK_K" not in constants:
         each = WINDOW + WINDOW_INPUT * power(form.inputs.value * form.most_taps, 16, 1024)
         each += WINDOW_PHASE * (form.phases - 1)
@@ -128,7 +136,19 @@ def own_seconds(
     step, rate = (ROWS_STEP, ROWS_RATE) if form.pointwise else (GATHERED_STEP, GATHERED_RATE)
     beside = max(RESIDENT, min(MOST_RESIDENT, 2 * FULL_WIDTH * FULL_WIDTH // (rows * columns)))
     latency = steps * step * ceil(waves / beside)
+    if form.pointwise and rows * columns >= FULL_WIDTH * FULL_WIDTH and waves > MANY_WAVES:
+        latency = (steps * step + TURNED_TILE) * waves
     return max(memory, latency, tiles * steps * flops / (rate * machine.products))
+
+
+def _as_it_lies(form: Form, constants: Mapping[str, Setting], machine: Machine) -> float:
+    """One tap: sums on the ordinary units, or tiles of products one after the other."""
+    if "TILES" not in constants:
+        return form.flops / machine.gpu.vector["fp32"]
+    positions, channels = int(constants["BLOCK_P"]), int(constants["BLOCK_O"])
+    tiles = ceil(form.positions / positions) * ceil(form.outputs.value / channels)
+    each = AS_IT_LIES * positions / 64
+    return tiles * each / (machine.sms * AS_IT_LIES_RESIDENT)
 
 
 def _form(graph: Graph, group: Group) -> Form:

@@ -47,7 +47,7 @@ def alike(graph: Graph, nodes: Sequence[Node]) -> Any:
             if name is not None:
                 value = graph.value(name)
                 ones = tuple(all(v == 1 for v in size.values) for size in value.shape)
-                held.append((value.dtype, value.origin is Origin.NODE, ones, value.contiguous))
+                held.append((value.dtype, value.origin is Origin.NODE, ones, value.contiguous, value.lent))
         if node.op == "conv":
             held.append(tuple(size.values for size in graph.value(str(node.inputs[1])).shape[2:]))
     return tuple(held)

@@ -80,11 +80,13 @@ def _free(name: str, avoided: frozenset[str]) -> str:
 
 
 def touched(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Values of a group, in the order they are met: what it reads and what it makes."""
+    """Values of a group, in the order they are met: what it reads, what it makes, where that is a part of."""
     met: dict[str, None] = {}
     for node in nodes:
         met.update(dict.fromkeys(name for name in node.inputs if name is not None))
         met.update(dict.fromkeys(node.outputs))
+    rooms = (graph.value(name).room for node in nodes for name in node.outputs)
+    met.update(dict.fromkeys(room for room in rooms if room in graph.values))
     made = {name for node in nodes for name in node.outputs}
     if all(name in made or graph.value(name).origin in HELD for name in met):
         # nothing but an argument says which device the results are on
@@ -140,7 +142,8 @@ def signature(graph: Graph, nodes: Sequence[Node], *, exact: bool = True) -> tup
             name in graph.results or any(id(r) not in inside for r in graph.consumers[name])
         )
         kind = "made" if name in made else "held" if value.origin in HELD else "read"
-        told.append((kind, leaves, value.dtype, frozen.of(value.shape), frozen.of(value.stride)))
+        lent = kind == "made" and value.lent
+        told.append((kind, leaves, lent, value.dtype, frozen.of(value.shape), frozen.of(value.stride)))
     steps = tuple(
         (
             node.op,
@@ -293,10 +296,11 @@ def local(graph: Graph, group: Group, names: Names) -> Local:
     for name, own in names.values.items():
         value = graph.value(name)
         told = replace(value, name=own, shape=size(value.shape), stride=size(value.stride))
+        told = replace(told, room=names.values.get(value.room, ""))
         if name not in made:
             origin = value.origin if value.origin is not Origin.NODE else Origin.INPUT
             path = value.path if names.labels and origin in HELD else own
-            told = replace(told, origin=origin, path=path)
+            told = replace(told, origin=origin, path=path, room="")
         values[own] = told
         before = spelled(Graph({own: told}, (), (), ()), own)
         spelling[before] = spelled(graph, name)

@@ -18,6 +18,7 @@ from typing import Any
 from egg.expert.fusion.growing import continued
 from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
+from egg.expert.fusion.placing import STORING, makers, placed, rooms_first
 from egg.expert.fusion.sharing import group_name, written
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Terms, Unfit
@@ -40,12 +41,19 @@ LOOPED = frozenset(
 """What passes over memory: any of them may share a loop."""
 FREE = frozenset({"view", "constant"})
 """What costs nothing by itself: no group is made for it alone unless somebody needs it in memory."""
+SPREADING = frozenset({"pointwise", "where", "triangle"})
+SPREAD = 8
+"""How many times more elements such nodes make than they read, for a product to compute them by the way."""
 ACTING = frozenset({"update", "random"})
 """What is done even if nobody reads its result."""
 LARGEST_STEP = 12
 """Nodes that are looked at for where a diamond closes."""
 MOST_COUNTERS = 24
 """Numbers that one launch counts up, at most."""
+FILE, IN_PLACE = "file", "in_place"
+"""The setting that decides whether pieces of concatenations are stored in place."""
+MOST_TRIES = 3
+"""Partitions that are tried with fewer and fewer pieces in place."""
 MOST_PIECES = 16
 """Tensors that a group joins, at most: no pattern writes more, so none is asked."""
 
@@ -66,7 +74,8 @@ class Structure:
     def left_to_pytorch(self) -> tuple[str, ...]:
         """Operators that no kernel of ours computes."""
         left = (node for group in self.groups if group.pattern == "library" for node in group.nodes)
-        return tuple(dict.fromkeys(kind_of(node) for node in left if node.op not in (*FREE, "update")))
+        told = (node for node in left if node.op not in (*FREE, "update", "joined"))
+        return tuple(dict.fromkeys(map(kind_of, told)))
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,10 @@ def structured(
     graph: Graph, terms: Terms, writers: Mapping[str, Writer], choices: Choices | None = None
 ) -> Structure:
     """Partition ``graph`` and write every group."""
-    return _Partition(continued(_live(graph)), terms, writers, choices or Choices()).whole()
+    choices = choices or Choices()
+    plain = _Partition(continued(_live(graph)), terms, writers, choices)
+    plain.divide()
+    return (plain.with_rooms() or plain).finished()
 
 
 def _live(graph: Graph) -> Graph:
@@ -116,7 +128,14 @@ def _would_repeat(group: Sequence[Node], node: Node) -> bool:
 class _Partition:
     """The state of one partition: which group each node is in, so far."""
 
-    def __init__(self, graph: Graph, terms: Terms, writers: Mapping[str, Writer], choices: Choices) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        terms: Terms,
+        writers: Mapping[str, Writer],
+        choices: Choices,
+        answers: dict[Any, bool] | None = None,
+    ) -> None:
         self._graph = graph
         self._terms = terms
         self._writers = {name: writer for name, writer in writers.items() if name not in choices.without}
@@ -127,10 +146,11 @@ class _Partition:
         """The group of each node that has one; groups are lists that grow."""
         self._pattern: dict[int, str] = {}
         """By the identity of a group's list."""
-        self._answers: dict[Any, bool] = {}
+        self._answers: dict[Any, bool] = {} if answers is None else answers
         """What patterns said about groups like one."""
 
-    def whole(self) -> Structure:
+    def divide(self) -> None:
+        """Give every node a group."""
         for node in self._graph.nodes:
             if node.op in ANCHORS:
                 self._grow_anchor(node)
@@ -141,7 +161,28 @@ class _Partition:
         for node in self._graph.nodes:
             if id(node) not in self._home:
                 self._settle([node], "library")
-        return self._finished()
+
+    def with_rooms(self) -> _Partition | None:
+        """A partition with pieces of concatenations stored in place; ``None`` where there are none."""
+        if not self._choices.settings.get(FILE, {}).get(IN_PLACE, True):
+            return None
+        kept = {name for pattern, name in self._choices.left | self._choices.apart if pattern == "loops"}
+        refused: set[str] = set()
+        for _ in range(MOST_TRIES):
+            graph = placed(self._graph, self._home_of, self._terms.gpu, refused, kept)
+            if graph is self._graph:
+                return None
+            other = _Partition(graph, self._terms, self._writers, self._choices, self._answers)
+            other.divide()
+            odd = {name for name, node in makers(graph).items() if other._home_of(node)[0] not in STORING}
+            if not odd:
+                return other
+            refused |= odd
+        return None
+
+    def _home_of(self, node: Node) -> tuple[str, Sequence[Node]]:
+        group = self._home[id(node)]
+        return self._pattern[id(group)], group
 
     # -- anchors -----------------------------------------------------------------------------------
 
@@ -177,6 +218,8 @@ class _Partition:
         while len(last.outputs) == 1 and (step := self._next_step(last)):
             held = [*group, *waiting]
             side = [node for reader in step for node in self._side_producers(reader, [*held, *step])]
+            if pattern == "product":
+                side += [n for reader in step for n in self._spread_producers(reader, [*held, *step])]
             side = list({id(node): node for node in side}.values())
             grown = [*held, *side, *step]
             if self._line.circular(grown):
@@ -232,6 +275,34 @@ class _Partition:
             found.append(producer)
             waiting += [name for name in producer.inputs if name is not None]
         return list(reversed(found))
+
+    def _spread_producers(self, reader: Node, group: list[Node]) -> list[Node]:
+        """What computes another operand of a reader, and nothing else, from far fewer elements (differences
+        of all pairs, a mask from places): as cheap to compute where it is read, and it need not be stored.
+        """
+        found: list[Node] = []
+        for operand in reader.inputs:
+            taken, waiting, read = list[Node](), [operand], 0
+            while waiting:
+                name = waiting.pop()
+                node = self._graph.producer(name) if name is not None else None
+                inside = [*group, *found, *taken]
+                if node is not None and node in inside:
+                    continue
+                if (
+                    node is not None
+                    and id(node) not in self._home
+                    and (node.op in FREE or node.op in SPREADING)
+                    and self._only_read_by(node, inside)
+                ):
+                    taken.append(node)
+                    waiting += node.inputs
+                elif name is not None:
+                    read += self._graph.value(name).elements.value
+            made = self._graph.value(operand).elements.value if operand is not None else 0
+            if any(node.op in SPREADING for node in taken) and read * SPREAD <= made:
+                found += taken
+        return found
 
     # -- loops -------------------------------------------------------------------------------------
 
@@ -334,8 +405,9 @@ class _Partition:
         ordered = tuple(sorted(nodes, key=lambda node: self._order[id(node)]))
         return Group(group_name(ordered), ordered, pattern)
 
-    def _finished(self) -> Structure:
+    def finished(self) -> Structure:
         """Groups by first need, named and written."""
-        members = [(unit, self._pattern[id(self._home[id(unit[0])])]) for unit in self._line.ordered()]
+        members = [(unit, self._home_of(unit[0])[0]) for unit in self._line.ordered()]
         groups, parts = written(self._graph, members, self._written)
-        return Structure(self._graph, groups, parts)
+        order = rooms_first(self._graph, [unit for unit, _ in members])
+        return Structure(self._graph, tuple(groups[at] for at in order), tuple(parts[at] for at in order))

@@ -12,7 +12,7 @@ from typing import Any
 
 from egg.expert.graph import Graph, Origin
 from egg.expert.parts import Group, Part, spelled
-from egg.expert.reading.rows import dimension_text
+from egg.expert.reading.rows import attribute_text, dimension_text
 from egg.expert.reading.variants import SMALLEST
 from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
@@ -22,12 +22,14 @@ from egg.expert.writing.names import words
 from egg.expert.writing.tidy import double_quoted
 
 LONGEST_COMMENT = 90
+VIEWS = "Views of what is in memory."
 
 
 def forward_lines(graph: Graph, parts: Parts, header: str) -> list[str]:
     """The method, indented as a member of its class; ``header`` is its ``def`` line."""
-    blocks = [_aliases(graph), _fixed(graph), _sizes(graph, parts)]
-    for comment, call in _live_blocks(graph, parts):
+    live = _live_blocks(graph, parts)
+    blocks = [_aliases(graph), _fixed(graph), _moved(graph, live), _sizes(graph, parts)]
+    for comment, call in live:
         text = double_quoted("\n".join(call))
         blocks.append(
             [*(f"        # {line}" for line in wrapped(comment, LONGEST_COMMENT)), *laid_out(text, 8)]
@@ -70,6 +72,15 @@ def _fixed(graph: Graph) -> list[str]:
     condition = " or ".join(f"{text} != {number}" for text, number in asked.items())
     error = f'raise ValueError("these kernels are right for {named} alone")'
     return laid_out(f"if {condition}:\n    {error}", 8)
+
+
+def _moved(graph: Graph, blocks: Iterable[tuple[str, list[str]]]) -> list[str]:
+    """Tensors in plain attributes, which ``Module.to`` leaves where they were made: to where the input is."""
+    held = [v.path for v in graph.values.values() if v.origin is Origin.CONSTANT]
+    given = next((name for name in graph.arguments if name is not None), None)
+    text = "\n".join(line for _, lines in blocks for line in lines)
+    used = [path for path in map(attribute_text, held) if re.search(rf"{re.escape(path)}(?![\w.\[])", text)]
+    return [f"        {path} = {path}.to({given}.device)" for path in used if given is not None]
 
 
 def _sizes(graph: Graph, parts: Parts) -> list[str]:
@@ -156,7 +167,9 @@ def _comment(block: Parts) -> str:
     group, part = block[0]
     if not part.kernels:
         left = left_to_pytorch(block)
-        told = f"Left to PyTorch: {left}." if left else "Views of what is in memory."
+        rooms = any(node.op == "joined" for group, _ in block for node in group.nodes)
+        other = "Room for what is joined, each part stored in place." if rooms else VIEWS
+        told = f"Left to PyTorch: {left}." if left else other
         return told if len(told) <= LONGEST_COMMENT else "Left to PyTorch."
     told = re.split(r"[.:;](?:\s|$)", " ".join(part.summary.split()), maxsplit=1)[0]
     return f"{told or group.name.replace('_', ' ')}."

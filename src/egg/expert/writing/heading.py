@@ -11,7 +11,7 @@ from egg.expert.writing.breaking import LIMIT
 
 Parts = Sequence[tuple[Group, Part]]
 
-FREE = frozenset({"view", "constant", "update"})
+FREE = frozenset({"view", "constant", "update", "joined"})
 """Kinds of node that are not worth a mention."""
 
 

@@ -120,7 +120,7 @@ def estimated(graph: Graph, parts: Parts, gpu: Gpu) -> Estimate:
     for group, part in parts:
         own = sum(count(part.call, part.helpers, sizes))
         if not part.kernels:
-            own = sum(node.op not in ("view", "constant") for node in group.nodes)
+            own = sum(node.op not in ("view", "constant", "joined") for node in group.nodes)
             calls += own
         else:
             launches += own

@@ -48,6 +48,8 @@ def new_kernel(form: Form, name: str, doc: str) -> Kernel:
         raise Unfit(f"a size of the program is called {clash[0]}, as something in the kernel is")
     batch = {symbol.name for symbol in form.batch.factors}
     shapes = (*form.x.shape[1:], *form.weight.shape, *form.result.shape[1:])
+    parts = [form.graph.value(name) for name in form.group.writes(form.graph)]
+    shapes += tuple(stride for value in parts if value.lent for stride in value.stride)
     sizes = {symbol.name for size in shapes for symbol in size.factors} - batch
     kernel = Kernel(name, doc, form.graph, fixed=frozenset(sizes))
     kernel.body.taken |= RESERVED
@@ -367,7 +369,7 @@ class Tail:
 
     def allocations(self) -> list[str]:
         device = f"{spelled(self.form.graph, self.source)}.device"
-        return [allocation(value, device) for value in self.writes]
+        return [allocation(value, device) for value in self.writes if not value.lent]
 
     @property
     def source(self) -> str:

@@ -1,13 +1,15 @@
 """Convolutions, ordinary and transposed, in one to three dimensions, with what follows them in the
 epilogue.
 
-Four ways to write one, each with a file of its own:
+Five ways to write one, each with a file of its own:
 
 - ``packed``: operands brought into the order and the numbers that tensor cores want, then the inner loop of
   a good matrix product (:mod:`~egg.expert.patterns.convolution.packed`). What nearly every large
   convolution takes.
 - ``direct``: operands gathered where they lie (:mod:`~egg.expert.patterns.convolution.direct`): one tap, or
   so little work that packing would take longer than the convolution.
+- ``pointwise``: one tap of up to 128 channels and many positions: weights times positions as they lie
+  (:mod:`~egg.expert.patterns.convolution.pointwise`).
 - ``window``: few input channels, so that all inputs of a position fit one tile
   (:mod:`~egg.expert.patterns.convolution.window`).
 - ``depthwise``: one input channel per output channel (:mod:`~egg.expert.patterns.convolution.depthwise`).
@@ -28,8 +30,9 @@ from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.norms import write_norms
 from egg.expert.patterns.convolution.packed import write_packed
+from egg.expert.patterns.convolution.pointwise import write_pointwise
 from egg.expert.patterns.convolution.sums import write_sums
-from egg.expert.patterns.convolution.tiles import exactness_is_free, packing_pays
+from egg.expert.patterns.convolution.tiles import exactness_is_free, packing_pays, rows_pay
 from egg.expert.patterns.convolution.window import windowed, write_window
 from egg.expert.sizes import ONE
 
@@ -53,6 +56,8 @@ def _write(graph: Graph, group: Group, terms: Terms) -> Part:
             return write_packed(form, grade, terms)
         case "direct":
             return write_direct(form, grade, terms)
+        case "pointwise":
+            return write_pointwise(form, grade, terms)
         case "window":
             return write_window(form, grade, terms)
         case "depthwise":
@@ -76,4 +81,6 @@ def _mode(form: Form, grade: Grade, terms: Terms) -> str:
         return "depthwise"
     if windowed(form) and grade.name != "ieee":
         return "window"
+    if rows_pay(form, grade, terms.gpu):
+        return "pointwise"
     return "packed" if packing_pays(form, grade, terms.gpu) else "direct"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from egg.expert.graph import BYTES
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
+from egg.expert.sizes import ONE
 from egg.hardware.gpus import Gpu
 
 LAUNCH_S = 4e-6
@@ -27,6 +28,18 @@ RESIDENT = 2
 """Tiles that a multiprocessor has at the same time."""
 HIDDEN = 0.6
 """Of the time for memory, what arithmetic may take without being noticed."""
+FEW_CHANNELS, MOST_CHANNELS = 16, 128
+"""Input channels of one tap up to which sums are built up one by one, and up to which all are one step."""
+FEW_ROWS = 512
+"""Positions of a tile then: four for each thread of four warps, or a row's loads would be narrow ones."""
+FEWEST_OUTPUTS, MOST_OUTPUTS = 4, 256
+"""Output channels with which there is more to a tile than loading it, and up to which its inputs are loaded
+and scaled no more than twice."""
+WASTED = 1.25
+"""How many times the positions of an image its tiles may have."""
+ROWS_LEAST_S = 50e-6
+"""Seconds for memory from which on positions are taken as they lie: several tiles for every multiprocessor,
+or there is no next one to load while this one is stored."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,72 @@ def direct_tile(form: Form, grade: Grade, gpu: Gpu, whole: bool = False) -> Tile
         16 if grade.name == "ieee" or deep <= 16 else 64 if form.pointwise and grade.name == "half" else 32
     )
     return Tile(rows, columns, depth, 8 if rows * columns * form.width >= 128 * 64 else 4, 3)
+
+
+@dataclass(frozen=True)
+class RowsTile:
+    """Of a convolution of one tap, whose positions are taken as they lie."""
+
+    positions: int
+    channels: int
+    tiles: int
+    """Neighbours that a program takes one after the other."""
+    warps: int
+    stages: int
+    few: bool
+    """Summed channel by channel, without tensor cores."""
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        return tuple(sorted({self.positions // 2, self.positions, 2 * self.positions}))
+
+
+def rows_tile(form: Form, gpu: Gpu) -> RowsTile:
+    """Sums take 64 registers a thread, and so do the inputs of a tile at most: with 4 warps three programs or
+    more share a multiprocessor, and one loads while another multiplies and a third one stores."""
+    few = _few(form, gpu)
+    columns = power(form.outputs.value, 4, 16) if few else power(form.outputs.value, 16, 128)
+    rows = FEW_ROWS if few else 64 if columns == 128 or form.inputs.value > 64 else 128
+    tiles = form.batch.value * -(-form.plane.value // rows) * -(-form.outputs.value // columns)
+    each = 1
+    while not few and each < 16 and tiles // (2 * each) >= 32 * gpu.sms:
+        each *= 2
+    return RowsTile(rows, columns, each, 4, 1 if few else 2, few)
+
+
+def rows_pay(form: Form, grade: Grade, gpu: Gpu) -> bool:
+    """Whether one tap's positions are taken as they lie: where memory is the limit, and images are large."""
+    if not in_rows(form) or form.inputs.value > MOST_CHANNELS or form.plane.value % 4:
+        return False
+    moving, tile = _moving(form, gpu), rows_tile(form, gpu)
+    if form.outputs.value < FEWEST_OUTPUTS or form.outputs.value > MOST_OUTPUTS:
+        return False
+    if moving < ROWS_LEAST_S or not (form.x.contiguous or form.computed(form.x)):
+        return False
+    if not tile.few and (grade.name == "ieee" or _gathering(form, grade, gpu) > moving):
+        return False
+    return -(-form.plane.value // tile.positions) * tile.positions <= WASTED * form.plane.value
+
+
+def in_rows(form: Form) -> bool:
+    """One tap, one group, and nothing behind it that needs positions in another order or all channels."""
+    return (
+        form.pointwise
+        and form.groups == ONE
+        and form.windows is None
+        and not form.imaged
+        and all(node.op not in ("reduce", "softmax") for node in form.group.nodes)
+    )
+
+
+def _few(form: Form, gpu: Gpu) -> bool:
+    """Too few input channels for tensor cores, and so few products that ordinary units do them in passing."""
+    return form.inputs.value <= FEW_CHANNELS and _adding(form, gpu) < HIDDEN * _moving(form, gpu)
+
+
+def _adding(form: Form, gpu: Gpu) -> float:
+    """Seconds for the products on the ordinary units."""
+    return form.flops / gpu.vector["fp32"]
 
 
 def packing_pays(form: Form, grade: Grade, gpu: Gpu) -> bool:

@@ -19,7 +19,7 @@ from egg.expert.writing.names import words
 
 CHANGES = frozenset({"update", "random"})
 """What is done even if nobody reads its result: it writes into a buffer, or draws random numbers."""
-FREE = frozenset({"view", "constant"})
+FREE = frozenset({"view", "constant", "joined"})
 
 
 def write(graph: Graph, group: Group, terms: Terms) -> Part:
@@ -42,7 +42,7 @@ def write(graph: Graph, group: Group, terms: Terms) -> Part:
 
 def _summary(group: Group) -> str:
     calls = dict.fromkeys(node.label or node.op for node in group.nodes if node.op not in FREE)
-    return f"{', '.join(calls)}: left to PyTorch" if calls else "a view of what is in memory"
+    return f"{', '.join(calls)}: left to PyTorch" if calls else "what lies in memory, or is to lie there"
 
 
 def _statement(speller: Speller, node: Node) -> str:
@@ -50,7 +50,8 @@ def _statement(speller: Speller, node: Node) -> str:
     rule = _RULES.get(node.op)
     if rule is None:
         raise Unfit(f"there is no PyTorch call for a node {node.op!r}")
-    return laid_out(speller.graph, node, rule(speller, node))
+    line = rule(speller, node)
+    return line if node.op == "joined" else laid_out(speller.graph, node, line)
 
 
 def _assigned(spell: Callable[[Speller, Node], str]) -> Callable[[Speller, Node], str]:
@@ -147,6 +148,18 @@ def _slices(speller: Speller, source: Value, made: Value, node: Node) -> str:
 
 def _cat(speller: Speller, node: Node) -> str:
     return f"torch.cat([{speller.listed(node.inputs)}], dim={node['dim']})"
+
+
+def _joined(speller: Speller, node: Node) -> str:
+    """The room for the pieces, and a name for each part of it."""
+    made, pieces = speller.graph.result(node), [speller.graph.value(str(name)) for name in node.inputs]
+    sizes = ", ".join(speller.size(piece.shape[node["dim"]]) for piece in pieces)
+    names = ", ".join(piece.name for piece in pieces) + ("," if len(pieces) == 1 else "")
+    parts = f"{names} = {made.name}.split(({sizes}{',' if len(pieces) == 1 else ''}), dim={node['dim']})"
+    if made.lent:
+        return parts
+    kind = f"device={speller.device()}, dtype=torch.{made.dtype}"
+    return f"{made.name} = torch.empty({speller.shape(made.shape)}, {kind})\n{parts}"
 
 
 def _pad(speller: Speller, node: Node) -> str:
@@ -262,6 +275,7 @@ _RULES: dict[str, Callable[[Speller, Node], str]] = {
     "random": _assigned(_random),
     "view": _assigned(_view),
     "cat": _assigned(_cat),
+    "joined": _joined,
     "pad": _assigned(_pad),
     "gather": _assigned(_gather),
     "reduce": _assigned(_reduce),

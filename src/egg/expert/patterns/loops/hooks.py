@@ -158,7 +158,7 @@ def _scanned(kernel: Kernel, node: Node, split: Split, index: Index, guards: tup
         inside = (f"({moved} < {split.shape[dim]})",) if reverse else (f"({moved} >= 0)",)
         at = (*own[:dim], moved, *own[dim + 1 :])
     x = reader.read(source, at, (*guards, *inside))
-    x = f"{x}.to(tl.int64)" if whole else x
+    x = f"{x}.to(tl.int64)" if whole else f"{x}.to(tl.float64)" if node.get("exact") else x
     tile = kernel.tile
     within = " & ".join((*((tile.mask,) if tile.mask else ()), *inside))
     v = body.let(
@@ -171,16 +171,18 @@ def _carried(kernel: Kernel, node: Node, v: str, start: str, reverse: bool, whol
     body, tile = kernel.body, kernel.tile
     scan, join, total = SCANS[node["fn"]]
     text = scan.format(v=v, axis=tile.axis, reverse=", reverse=True" if reverse else "")
-    inside = body.let(node.label or f"running_{node['fn']}", text)
+    rounded = ".to(tl.float32)" if node.get("exact") else ""
     if not body.looping:
-        return inside
+        return body.let(node.label or f"running_{node['fn']}", f"{text}{rounded}")
+    inside = body.let(node.label or f"running_{node['fn']}", text)
     carry = body.name("carry")
     with body.in_front():
-        body.line(f"{carry} = tl.full({tile.row_shape}, {start}, tl.{'int64' if whole else 'float32'})")
+        kind = "int64" if whole else "float64" if rounded else "float32"
+        body.line(f"{carry} = tl.full({tile.row_shape}, {start}, tl.{kind})")
     after = body.let(node.label or f"running_{node['fn']}", join.format(a=carry, b=inside))
     if total == "sum":
         block = f"tl.sum({v}, axis={tile.axis}, keep_dims=True)"
     else:
         block = f"tl.reduce({v}, {tile.axis}, {total}, keep_dims=True)"
     body.line(f"{carry} = {join.format(a=carry, b=block)}")
-    return after
+    return f"{after}{rounded}"

@@ -27,7 +27,7 @@ class Kernel:
     name: str
     form: str
     """How it goes over a row: ``blocks`` (one per program), ``whole``, ``looped``, ``stretch``, ``none``;
-    ``strip`` is a walk down rows."""
+    ``strip`` is a walk down rows, ``apply`` is blocks, the last first: those are still in the cache."""
 
     def __post_init__(self) -> None:
         work, domain = self.work, self.work.domain
@@ -73,7 +73,7 @@ class Kernel:
             count = domain.kept_size.code()
             blocks = self.plan.rows or self.form == "strip"
             found.append((f"{kept}_block", f"tl.cdiv({count}, BLOCK_X)") if blocks else (kept, count))
-        if self.form in ("blocks", "strip"):
+        if self.form in ("blocks", "strip", "apply"):
             found.append((f"{reduced}_block", f"tl.cdiv({domain.reduced_size.code()}, BLOCK_R)"))
         elif self.form == "stretch":
             found.append(("split", "SPLITS"))
@@ -82,6 +82,8 @@ class Kernel:
     def _position(self) -> None:
         body, domain, wide = self.body, self.work.domain, ".to(tl.int64)" if self.work.far else ""
         program = f"tl.program_id(0){wide}"
+        if self.form == "apply":
+            program = f"tl.num_programs(0) - 1 - {program}"
         factors = self.factors
         body.taken |= {name for name, _ in factors} | {"program"}
         if len(factors) == 1:
@@ -108,7 +110,7 @@ class Kernel:
         size = domain.reduced_size.code()
         lanes = "tl.arange(0, BLOCK_R)" + (".to(tl.int64)" if self.work.far_along else "")
         match self.form:
-            case "blocks":
+            case "blocks" | "apply":
                 body.line(f"{reduced} = {self._vector(f'{reduced}_block * BLOCK_R + tl.arange(0, BLOCK_R)')}")
             case "strip":
                 at = f"{reduced}_block * BLOCK_R + tl.arange(0, BLOCK_R)"
@@ -122,7 +124,7 @@ class Kernel:
                 body.line(f"lane = {self._vector(lanes)}")
             case _:
                 return
-        if self.form in ("blocks", "whole"):
+        if self.form in ("blocks", "whole", "apply"):
             self.reader.outside |= {reduced}
             if not self.plan.r_divides:
                 self._mask(reduced, f"{reduced} < {size}")
@@ -199,11 +201,27 @@ class Kernel:
     # -- partial states ----------------------------------------------------------------------------
 
     def leave(self, statistics: Iterable[Statistic]) -> None:
-        """Store the joined states of this program's stretch."""
+        """Store the joined states of this program's stretch, or of its row where it has all of it."""
         for statistic in statistics:
+            whole = self.form != "stretch"
             for part, text in zip(statistic.parts, self.states[statistic.name], strict=True):
-                at = f"{self._part(statistic, part)} + {self._place_of_part('split')}"
+                if whole and part not in statistic.row_parts:
+                    continue
+                at = self._state_at(statistic, part, "" if whole else "split")
                 self.body.line(f"tl.store({at}, {text}{self._row_mask()})")
+
+    def recall(self, statistics: Iterable[Statistic]) -> None:
+        """The states of whole rows, as a kernel before this one left them."""
+        other = ", other=0" if self._row_mask() else ""
+        for statistic in statistics:
+            loaded = {
+                part: self.body.let(
+                    f"{statistic.stem}_{part}",
+                    f"tl.load({self._state_at(statistic, part, '')}{self._row_mask()}{other})",
+                )
+                for part in statistic.row_parts
+            }
+            self.states[statistic.name] = tuple(loaded.get(part, "") for part in statistic.parts)
 
     def fetch(self, statistics: Iterable[Statistic]) -> None:
         """Join the partial states of a row."""
@@ -215,12 +233,20 @@ class Kernel:
         for statistic in statistics:
             state = []
             for part in statistic.parts:
-                at = f"{self._part(statistic, part)} + {self._place_of_part(split)}"
+                at = self._state_at(statistic, part, split)
                 other = ", other=0" if self._row_mask() else ""
                 state.append(
                     self.body.let(f"{statistic.stem}_{part}", f"tl.load({at}{self._row_mask()}{other})")
                 )
             self.states[statistic.name] = statistic.joined(self.body, tile, tuple(state), state[0])
+
+    def _state_at(self, statistic: Statistic, part: str, split: str) -> str:
+        """Where a part of a row's state is: that of a stretch, or without ``split`` that of the row."""
+        tensor = part_name(statistic, part) if split else row_name(statistic, part)
+        pointer = self.parts.setdefault(tensor, "") or self.body.name(f"{tensor}_ptr")
+        self.parts[tensor] = pointer
+        place = self._place_of_part(split)
+        return f"{pointer} + {place}" if place else pointer
 
     def _place_of_part(self, split: str) -> str:
         """Neighbours in memory are neighbours on the lanes: the parts of a row, or the rows of a part."""
@@ -228,6 +254,8 @@ class Kernel:
         if not domain.kept_flat.terms:
             return split
         row = _operand(domain.kept_flat.code())
+        if not split:
+            return row
         if domain.names[1] == "col":
             return f"{split} * {_operand((domain.outer_size * domain.kept_size).code())} + {row}"
         return f"{row} * SPLITS + {split}"
@@ -235,12 +263,6 @@ class Kernel:
     def _row_mask(self) -> str:
         mask = self.masks.get(self.work.domain.names[1])
         return f", mask={mask}" if mask else ""
-
-    def _part(self, statistic: Statistic, part: str) -> str:
-        tensor = part_name(statistic, part)
-        if tensor not in self.parts:
-            self.parts[tensor] = self.body.name(f"{tensor}_ptr")
-        return self.parts[tensor]
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -314,6 +336,11 @@ class Kernel:
 
 def part_name(statistic: Statistic, part: str) -> str:
     return f"{statistic.name}_{part}"
+
+
+def row_name(statistic: Statistic, part: str) -> str:
+    """Of the tensor of whole rows' states."""
+    return f"{part_name(statistic, part)}_of_row"
 
 
 def _operand(text: str) -> str:

@@ -16,11 +16,11 @@ from dataclasses import replace
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled
 from egg.expert.patterns.loops.domain import anchored, domain_of
-from egg.expert.patterns.loops.kernel import Kernel, part_name
+from egg.expert.patterns.loops.kernel import Kernel, part_name, row_name
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
 from egg.expert.patterns.loops.reader import overlap, window_of
 from egg.expert.patterns.loops.strips import strips_of
-from egg.expert.patterns.loops.tiles import constants_of, plan_of
+from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.scalar import cheap, imports_of
 from egg.expert.sizes import ONE, Size
@@ -154,7 +154,12 @@ def _in_one(work: Work, plan: Plan) -> Kernel:
 
 
 def _split(work: Work, plan: Plan) -> list[Kernel]:
-    """A kernel of partial states per level, then one that finishes."""
+    """A kernel of partial states per level, then one that finishes.
+
+    Where a lot is left to apply the states to, joining them is a launch of its own: then applying is plain
+    pointwise work with a block per program, which runs at a copy's speed; programs that walk over their
+    share of a row wait for each block before they ask for the next.
+    """
     kernels: list[Kernel] = []
     stem = work.group.name
     for level in range(1, work.depth + 1):
@@ -166,9 +171,20 @@ def _split(work: Work, plan: Plan) -> list[Kernel]:
         kernel.leave(work.gathered(level))
         kernels.append(kernel)
     full = [name for name in work.writes if work.is_full(name)]
+    rows = [name for name in work.writes if name not in full]
+    if plan.apart and full:
+        join = Kernel(work, plan, f"{stem}_join_kernel", "none")
+        join.fetch(work.statistics.values())
+        join.leave(work.statistics.values())
+        for name in rows:
+            join.store(name)
+        apply = Kernel(work, plan, f"{stem}_apply_kernel", "apply")
+        apply.recall(work.statistics.values())
+        for name in full:
+            apply.store(name)
+        return [*kernels, join, apply]
     last = Kernel(work, plan, f"{stem}_finish_kernel", "stretch" if full else "none")
     last.fetch(work.statistics.values())
-    rows = [name for name in work.writes if name not in full]
     if full:  # each program joins the states once and applies them to its share of the row
         last.looped([], full)
     if full and rows:  # one program of each row writes what there is one of
@@ -197,20 +213,28 @@ def _needed(work: Work, names: list[str]) -> set[str]:
 
 
 def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
-    used = {name for kernel in kernels if kernel.form != "none" for name in kernel.constants()}
+    used = {name for kernel in kernels if kernel.form not in ("none", "apply") for name in kernel.constants()}
+    used |= {"APPLY_R" for kernel in kernels if kernel.form == "apply"}
     used |= {"FINISH_X" for kernel in kernels if kernel.form == "none" and "BLOCK_X" in kernel.constants()}
     constants = constants_of(work, plan, used)
     prefix = work.group.name.upper()
     names = {c: f"{prefix}_{c}" for c in ("BLOCK_X", "BLOCK_R", "SPLITS")}
     if plan.mode == "resident":
         names["BLOCK_R"] = f"triton.next_power_of_2({work.domain.reduced_size.code()})"
-    call = _allocations(work, kernels, names)
+    call: list[str] = []
+    if plan.splits > MOST_SPLITS:  # no more than there are blocks, at sizes that are not as long
+        blocks = f"triton.cdiv({work.domain.reduced_size.code()}, {names['BLOCK_R']})"
+        shares = f"{work.group.name}_splits"
+        call.append(f"{shares} = min({names['SPLITS']}, triton.next_power_of_2({blocks}))")
+        names["SPLITS"] = shares
+    call += _allocations(work, kernels, names)
     texts: dict[str, str] = {}
     for kernel in kernels:
         texts.update(kernel.helpers())
     for kernel in kernels:
         texts[kernel.name] = kernel.text(_docstring(work, plan, kernel))
         joining = {**names, "BLOCK_X": f"{prefix}_FINISH_X"} if kernel.form == "none" else names
+        joining = {**names, "BLOCK_R": f"{prefix}_APPLY_R"} if kernel.form == "apply" else joining
         call += _launch(work, kernel, joining, constants)
     code = "\n".join(texts.values())
     words = "\n".join(call)
@@ -229,7 +253,7 @@ def _mentions(text: str, name: str) -> bool:
 def _allocations(work: Work, kernels: list[Kernel], names: dict[str, str]) -> list[str]:
     device = _device(work)
     call: list[str] = []
-    for name in work.made:
+    for name in work.group.allocates(work.graph):
         value = work.graph.value(name)
         shape = _tuple(value.shape)
         if value.contiguous:
@@ -249,6 +273,11 @@ def _allocations(work: Work, kernels: list[Kernel], names: dict[str, str]) -> li
         shape = f"{names['SPLITS']}, {rows}"
     for tensor, dtype in parts.items():
         call.append(f"{tensor} = torch.empty(({shape}), device={device}, dtype=torch.{dtype})")
+    for statistic in work.statistics.values() if any(k.form == "apply" for k in kernels) else ():
+        for part, dtype in zip(statistic.parts, statistic.types, strict=True):
+            if part in statistic.row_parts:
+                made = f"torch.empty(({rows},), device={device}, dtype=torch.{dtype})"
+                call.append(f"{row_name(statistic, part)} = {made}")
     return call
 
 
@@ -308,6 +337,7 @@ def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
         "stretch": "each program gathers a share of a row, since there are few rows",
         "blocks": "one pass, nothing in between goes through memory",
         "none": "joins the states that programs gathered of a row",
+        "apply": "applies the states of rows, one block of a row per program",
         "strip": "programs walk down rows and keep those of their windows, so each is loaded once",
     }[kernel.form]
 

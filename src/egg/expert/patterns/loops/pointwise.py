@@ -80,11 +80,12 @@ def _loads(graph: Graph, group: Group, domain: Domain) -> Loads:
     kernel = Kernel(work, Plan("pointwise", 1, 1024, 4), "trial", "blocks")
     for name in work.writes:
         kernel.store(name)
-    return kernel.reader.loads
+    lent = [(graph.value(name), at) for name, at in work.writes.items() if graph.value(name).lent]
+    return [*kernel.reader.loads, *((value, address(value, at)) for value, at in lent)]
 
 
 def _cost(loads: Loads, domain: Domain) -> int:
-    """Loads whose address is neither fixed nor a plain step along the run."""
+    """Loads, and stores into parts of tensors, whose address is neither fixed nor a plain step."""
     cost = 0
     for _, at in loads:
         stride = at.stride_of(domain.names[2])

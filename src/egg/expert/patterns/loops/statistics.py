@@ -190,6 +190,11 @@ class Statistic:
         return KINDS[self.kind].parts
 
     @property
+    def row_parts(self) -> tuple[str, ...]:
+        """Those of a whole row's state: how many elements it has is known."""
+        return tuple(part for part in self.parts if part != "count")
+
+    @property
     def types(self) -> tuple[str, ...]:
         """Of the state's numbers, as in memory."""
         if self.kind in ("any", "all"):

@@ -46,7 +46,8 @@ def strips_of(graph: Graph, group: Group, terms: Terms) -> tuple[Work, Plan, Ker
     shape = graph.result(pool).shape
     fits = 2 < window.taps <= UNROLLED and pool["fn"] in ("max", "avg")
     gains = window.kernel[-2:] != window.stride[-2:] and shape[-1].value >= NARROWEST
-    plain = main.shape == shape and main.contiguous and graph.value(str(pool.inputs[0])).dtype in FLOATING
+    row_major = main.contiguous or main.lent
+    plain = main.shape == shape and row_major and graph.value(str(pool.inputs[0])).dtype in FLOATING
     if not (fits and gains and plain):
         return None
     dims = tuple(range(main.rank))

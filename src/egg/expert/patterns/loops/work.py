@@ -38,6 +38,8 @@ class Plan:
     once and keeps one state per row, so that its registers are free for loads on their way."""
     lanes: int = 0
     """The same along a single row: so many states are kept, as many as threads load at a time."""
+    apart: bool = False
+    """Of shared rows: joining their states is a kernel of its own, and so is applying them."""
 
     @property
     def rows(self) -> bool:

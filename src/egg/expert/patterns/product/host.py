@@ -63,7 +63,8 @@ class Host:
                 local += "_"
             taken.add(local)
             found[name] = local
-        return found
+        lent = (name for name in self.group.writes(self.graph) if self.graph.value(name).lent)
+        return {**found, **{name: name for name in lent}}
 
     def _rank(self, name: str) -> tuple[bool, int]:
         arguments = self.graph.arguments
@@ -77,9 +78,10 @@ class Host:
 
         ``handed``: what other functions made beforehand, by the name it has here.
         """
-        made = self._function(self.name, lines, doc, self.group.writes(self.graph), handed)
+        results = self.group.allocates(self.graph)
+        made = self._function(self.name, lines, doc, results, handed)
         sizes = dict.fromkeys((*made.sizes, *(size for other in handed.values() for size in other.sizes)))
-        call = f"{', '.join(self.group.writes(self.graph))} = {made.call}"
+        call = f"{', '.join(results)} = {made.call}" if results else made.call
         return replace(made, call=call, sizes=tuple(sizes))
 
     def keeping(self, side: str, lines: Sequence[str], doc: str, made: Sequence[str]) -> Function:
@@ -103,7 +105,7 @@ class Host:
             f"def {name}({', '.join((*given.values(), *handed, *passed))}):",
             *docstring(doc),
             *(f"    {line}" for line in (*shapes, *body)),
-            f"    return {', '.join(made)}",
+            *([f"    return {', '.join(made)}"] if made else []),
         ]
         others = (other.call for other in handed.values())
         values = ", ".join((*(spelled(self.graph, value) for value in given), *others, *passed))

@@ -51,6 +51,8 @@ def pack(problem: Problem, side: str, low_halves: bool, constants: dict[str, str
     whole = depth.value <= (WHOLE_COLUMN if along else WHOLE_ROW) and not writer.parts
     chunk = power_of_two(depth.value)
     block = 16 if along else max(1, min(8, 4096 // min(chunk, 2048)))
+    if writer.matrices != ONE and not along:  # many small matrices: programs must not be as small
+        block = max(block, 1024 // chunk)
     kernel.meta |= {"ROWS": str(block), **constants}
     writer.head()
     if whole:

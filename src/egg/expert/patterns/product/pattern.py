@@ -87,7 +87,8 @@ class _Writer:
             self._vector(way)
         else:
             self._tiles(way, spread)
-        outputs = [allocation(self.graph.value(name), self.device) for name in self.writes]
+        fresh = (self.graph.value(name) for name in self.group.allocates(self.graph))
+        outputs = [allocation(value, self.device) for value in fresh]
         lines = (*outputs, *self.call)
         host = self.problem.host.function(lines, f"The {self._summary(way)}.", self.handed)
         imports = (*self.imports, *imports_of("\n".join(self.kernels.values())))

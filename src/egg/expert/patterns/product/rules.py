@@ -138,7 +138,7 @@ def choose(problem: Problem, terms: Terms, wants: Wants) -> Way:
         ]
     if not ways:
         raise Unfit("no tile of the product holds what its tail needs")
-    best = min(ways, key=lambda way: way.seconds)
+    best = min(ways, key=lambda way: (way.seconds, _covered(problem, way.tiles)))
     return replace(best, tiles=_as_set(best.tiles, settings))
 
 
@@ -270,6 +270,13 @@ def _seconds(
     return max(compute, waiting, memory / 0.85) + extra
 
 
+def _covered(problem: Problem, tiles: Tiles) -> int:
+    """Elements of a result's tiles, with what lies beyond its rows and columns: between ways that memory
+    makes equal, the one that computes less of that."""
+    rows, columns = problem.rows.value, problem.columns.value
+    return ceil(rows / tiles.m) * tiles.m * ceil(columns / tiles.n) * tiles.n
+
+
 def _rate(gpu: Gpu, rate: str) -> float:
     if rate == "ieee":
         return RATES[rate] * gpu.vector.get("fp32", H200_VECTOR) / H200_VECTOR
@@ -292,7 +299,7 @@ def stream(problem: Problem, gpu: Gpu, along: bool) -> Tiles:
     short = power_of_two(min(problem.rows.value, problem.columns.value))
     long, depth = max(problem.rows.value, problem.columns.value), problem.depth.value
     held = 4096 if short == 1 else 16384
-    k = min(32 if along else 1024 if short == 1 else 128, max(16, power_of_two(depth)))
+    k = min(32 if along else 1024 if short == 1 else 128, max(4, power_of_two(depth)))
     rows = max(1, min(held // (k * short), power_of_two(long), 128))
     programs = problem.batch.value * ceil(long / rows)
     split = 1

@@ -1,0 +1,231 @@
+"""The sums that a comparison needs, over three tensors of one shape, in two passes.
+
+Two ways to the same numbers. By PyTorch's operations, a piece at a time: everywhere. By one kernel a pass,
+where all three lie in a GPU's memory one element after another: a task of gigabytes is compared dozens of
+times in an evaluation, and fifty operations in fp64 over each piece took longer than everything else.
+"""
+
+# pyright: reportArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from egg.evaluator import memory
+
+KINDS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+BLOCK = 1024
+PROGRAMS = 1056
+"""Eight for each multiprocessor of the largest GPUs; each goes over many blocks."""
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Of the exact result and of the reference's own error."""
+
+    count: int
+    """Elements that have a right answer."""
+    nonfinite: int
+    """Elements that are NaN or Inf, or finite, where they must not be."""
+    golden_sq: float
+    ref_sq: float
+    ref_max: float
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of the candidate."""
+
+    cand_sq: float
+    max_ratio: float
+    """The largest error of an element, as a multiple of what is allowed there."""
+    close: bool
+    """Whether it is as close to the reference as KernelBench asks."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What an element may be off: ``base`` everywhere, and ``relative`` of its own size."""
+
+    base: float
+    relative: float
+    tolerance: float
+    """KernelBench's, absolute and relative."""
+
+
+Three = Sequence[torch.Tensor]
+"""Candidate, reference, exact."""
+
+
+def fusible(three: Three) -> bool:
+    """Whether one kernel can go over all of it."""
+    return all(t.is_cuda and t.is_contiguous() and t.dtype in KINDS for t in three)
+
+
+def norms(three: Three) -> Norms:
+    return _fused_norms(three) if fusible(three) else _norms_by_pieces(three)
+
+
+def errors(three: Three, allowed: Allowed) -> Errors:
+    return _fused_errors(three, allowed) if fusible(three) else _errors_by_pieces(three, allowed)
+
+
+# -- by PyTorch's operations -------------------------------------------------------------------------
+
+
+def _norms_by_pieces(three: Three) -> Norms:
+    count = nonfinite = 0
+    golden_sq = ref_sq = ref_max = 0.0
+    for c, r, exact in memory.pieces(*three):
+        g = exact.double()
+        valid = torch.isfinite(g) & torch.isfinite(r)
+        undefined = torch.isfinite(g) != torch.isfinite(r)
+        agrees = torch.where(
+            valid,
+            torch.isfinite(c),
+            undefined | (c.double() == r.double()) | (torch.isnan(c) & torch.isnan(r)),
+        )
+        nonfinite += int((~agrees).sum())
+        error = torch.where(valid, r.double() - g, 0.0)
+        count += int(valid.sum())
+        golden_sq += float(torch.where(valid, g, 0.0).square().sum())
+        ref_sq += float(error.square().sum())
+        ref_max = max(ref_max, float(error.abs().amax()) if error.numel() else 0.0)
+    return Norms(count, nonfinite, golden_sq, ref_sq, ref_max)
+
+
+def _errors_by_pieces(three: Three, allowed: Allowed) -> Errors:
+    cand_sq = max_ratio = 0.0
+    close = True
+    for c, r, exact in memory.pieces(*three):
+        g = exact.double()
+        valid = torch.isfinite(g) & torch.isfinite(r) & torch.isfinite(c)
+        error = torch.where(valid, c.double() - g, 0.0).abs()
+        bound = torch.where(valid, g, 0.0).abs().mul_(allowed.relative).clamp_min_(allowed.base)
+        cand_sq += float(error.square().sum())
+        if error.numel():
+            max_ratio = max(max_ratio, float((error / bound).amax()))
+        close &= torch.allclose(c, r, rtol=allowed.tolerance, atol=allowed.tolerance, equal_nan=True)
+    return Errors(cand_sq, max_ratio, close)
+
+
+# -- by one kernel a pass ----------------------------------------------------------------------------
+
+
+@triton.jit
+def _finite(x):
+    return (x == x) & (tl.abs(x) != float("inf"))
+
+
+@triton.jit
+def _norms_kernel(
+    c_ptr, r_ptr, g_ptr, count_ptr, nonfinite_ptr, golden_ptr, ref_ptr, max_ptr, n, BLOCK: tl.constexpr
+):
+    """What :func:`_norms_by_pieces` says, of every block that is this program's."""
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.num_programs(0).to(tl.int64) * BLOCK
+    lanes = tl.arange(0, BLOCK)
+    count = tl.zeros((BLOCK,), tl.int64)
+    nonfinite = tl.zeros((BLOCK,), tl.int64)
+    golden_sq = tl.zeros((BLOCK,), tl.float64)
+    ref_sq = tl.zeros((BLOCK,), tl.float64)
+    ref_max = tl.zeros((BLOCK,), tl.float64)
+    for start in range(first, n, step):
+        at = start + lanes
+        inside = at < n
+        c = tl.load(c_ptr + at, mask=inside, other=0.0).to(tl.float64)
+        r = tl.load(r_ptr + at, mask=inside, other=0.0).to(tl.float64)
+        g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float64)
+        valid = _finite(g) & _finite(r)
+        undefined = _finite(g) != _finite(r)
+        same = (c == r) | ((c != c) & (r != r))
+        agrees = (valid & _finite(c)) | (~valid & (undefined | same))
+        counted = valid & inside
+        error = tl.where(counted, r - g, 0.0)
+        size = tl.where(counted, g, 0.0)
+        count += counted.to(tl.int64)
+        nonfinite += (inside & ~agrees).to(tl.int64)
+        golden_sq += size * size
+        ref_sq += error * error
+        ref_max = tl.maximum(ref_max, tl.abs(error))
+    program = tl.program_id(0)
+    tl.store(count_ptr + program, tl.sum(count))
+    tl.store(nonfinite_ptr + program, tl.sum(nonfinite))
+    tl.store(golden_ptr + program, tl.sum(golden_sq))
+    tl.store(ref_ptr + program, tl.sum(ref_sq))
+    tl.store(max_ptr + program, tl.max(ref_max))
+
+
+@triton.jit
+def _errors_kernel(c_ptr, r_ptr, g_ptr, allowed_ptr, cand_ptr, max_ptr, far_ptr, n, BLOCK: tl.constexpr):
+    """What :func:`_errors_by_pieces` says, of every block that is this program's."""
+    base, relative, tolerance = tl.load(allowed_ptr), tl.load(allowed_ptr + 1), tl.load(allowed_ptr + 2)
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.num_programs(0).to(tl.int64) * BLOCK
+    lanes = tl.arange(0, BLOCK)
+    cand_sq = tl.zeros((BLOCK,), tl.float64)
+    max_ratio = tl.zeros((BLOCK,), tl.float64)
+    far = tl.zeros((BLOCK,), tl.int64)
+    for start in range(first, n, step):
+        at = start + lanes
+        inside = at < n
+        c = tl.load(c_ptr + at, mask=inside, other=0.0).to(tl.float64)
+        r = tl.load(r_ptr + at, mask=inside, other=0.0).to(tl.float64)
+        g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float64)
+        valid = inside & _finite(g) & _finite(r) & _finite(c)
+        error = tl.where(valid, tl.abs(c - g), 0.0)
+        bound = tl.maximum(tl.where(valid, tl.abs(g), 0.0) * relative, base)
+        cand_sq += error * error
+        max_ratio = tl.maximum(max_ratio, error / bound)
+        apart = tl.abs(c - r)
+        near = (
+            (c == r) | ((c != c) & (r != r)) | (_finite(apart) & (apart <= tolerance + tolerance * tl.abs(r)))
+        )
+        far += (inside & ~near).to(tl.int64)
+    program = tl.program_id(0)
+    tl.store(cand_ptr + program, tl.sum(cand_sq))
+    tl.store(max_ptr + program, tl.max(max_ratio))
+    tl.store(far_ptr + program, tl.sum(far))
+
+
+def _fused_norms(three: Three) -> Norms:
+    c, r, g = three
+    programs, counted, summed = _partial(c)
+    count, nonfinite = counted(), counted()
+    golden_sq, ref_sq, ref_max = summed(), summed(), summed()
+    n = c.numel()
+    with torch.cuda.device_of(c):
+        _norms_kernel[(programs,)](c, r, g, count, nonfinite, golden_sq, ref_sq, ref_max, n, BLOCK=BLOCK)
+    sums = torch.stack([golden_sq.sum(), ref_sq.sum(), ref_max.max()]).tolist()
+    return Norms(int(count.sum()), int(nonfinite.sum()), *sums)
+
+
+def _fused_errors(three: Three, allowed: Allowed) -> Errors:
+    c, r, g = three
+    programs, counted, summed = _partial(c)
+    far, cand_sq, max_ratio = counted(), summed(), summed()
+    n = c.numel()
+    bounds = torch.tensor(
+        [allowed.base, allowed.relative, allowed.tolerance], dtype=torch.float64, device=c.device
+    )  # in memory: as an argument a float would be rounded to fp32
+    with torch.cuda.device_of(c):
+        _errors_kernel[(programs,)](c, r, g, bounds, cand_sq, max_ratio, far, n, BLOCK=BLOCK)
+    sums = torch.stack([cand_sq.sum(), max_ratio.max()]).tolist()
+    return Errors(sums[0], sums[1], not int(far.sum()))
+
+
+def _partial(of: torch.Tensor) -> tuple[int, Any, Any]:
+    """How many programs, and makers of a place for each of them to leave a count or a sum."""
+    programs = max(1, min(PROGRAMS, triton.cdiv(of.numel(), BLOCK)))
+    where = of.device
+    return (
+        programs,
+        lambda: torch.empty(programs, dtype=torch.int64, device=where),
+        lambda: torch.empty(programs, dtype=torch.float64, device=where),
+    )

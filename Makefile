@@ -45,8 +45,8 @@ test: check  ## check, then every test that needs no GPU
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time
 	$(BIN)/python -m pytest -m gpu
 
-browser:  ## install Chromium (Debian, Ubuntu), in which the tests open reports; they are skipped without it
-	command -v chromium || apt-get install -y chromium
+browser: $(STAMP)  ## install Chromium, in which the tests open reports; they are skipped without one
+	command -v chromium || { apt-get update && apt-get install -y chromium; } || $(BIN)/playwright install chromium
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -372,6 +372,12 @@ def test_an_audit_asks_for_the_kernels_of_the_rows_once_each_and_says_which_did_
     assert "| refused at sanitizer" in text
 
     (tmp_path / "runs" / "1_1" / "kernel.py").write_text(kernel_of(tasks[1]))
+    made[0]["kernel"] = Candidate(kernel_of(tasks[1])).hash
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+    assert kernelbench.main(command) == 1
+    assert asked[5:] == ["1/1"], "another kernel has not stood an audit yet"
+
+    (tmp_path / "runs" / "1_1" / "kernel.py").write_text(kernel_of(tasks[0]))
     (tmp_path / "audit.jsonl").unlink()
     assert kernelbench.main(command) == 2
     assert "is not the kernel of its row" in capsys.readouterr().err

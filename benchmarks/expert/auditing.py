@@ -35,6 +35,11 @@ def drawn(rows: Iterable[Row], count: int, seed: int) -> list[Row]:
     return random.Random(seed).sample(accepted, min(count, len(accepted)))
 
 
+def kernel_of(row: Row) -> tuple[Key, str | None]:
+    """What a row speaks of: another batch may have another kernel for the same task."""
+    return key_of_row(row), row.get("kernel")
+
+
 def jobs_for(sample: Sequence[Row], tasks: Sequence[Task], runs: Path) -> list[Job]:
     """The kernel that each row speaks of, and no other."""
     known = {key_of(task): task for task in tasks}
@@ -43,10 +48,10 @@ def jobs_for(sample: Sequence[Row], tasks: Sequence[Task], runs: Path) -> list[J
         task = known.get(key_of_row(row))
         if task is None or task.hash != row["task"]:
             raise UsageError(f"no task {told(key_of_row(row))} as its row knows it", "name the same files")
-        candidate = Candidate.from_file(_kernel_of(row, runs))
+        candidate = Candidate.from_file(_file_of(row, runs))
         if candidate.hash != row["kernel"]:
             raise UsageError(
-                f"{_kernel_of(row, runs)} is not the kernel of its row", "name the folder of the same batch"
+                f"{_file_of(row, runs)} is not the kernel of its row", "name the folder of the same batch"
             )
         terms = row["policy"]
         policy = Policy(Precision(terms["precision"]), LibraryCalls(terms["library_calls"]), Level.AUDIT)
@@ -54,7 +59,7 @@ def jobs_for(sample: Sequence[Row], tasks: Sequence[Task], runs: Path) -> list[J
     return jobs
 
 
-def _kernel_of(row: Row, runs: Path) -> Path:
+def _file_of(row: Row, runs: Path) -> Path:
     level, problem = key_of_row(row)
     return runs / f"{level}_{problem}" / "kernel.py"
 

@@ -6,9 +6,9 @@
     python benchmarks/expert/kernelbench.py table ROWS.jsonl --data SLIM.jsonl
 
 ``run`` judges, on a GPU where there is one; ``compile`` needs none; ``audit`` judges a sample of what was
-accepted again, with all care; ``table`` makes a page of rows. A task
-that has a row is not run again, one that was cut off goes on from its log. Ends with 0 where every task asked
-for has a row, 1 where time ran out before, 130 where it was interrupted.
+accepted again, with all care; ``table`` makes a page of rows. A task that has a row is not run again, one
+that was cut off goes on from its log. Ends with 0 where every task asked for has a row (and stood its audit),
+1 where time ran out before (or one did not stand), 130 where it was interrupted.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from running import Terms
 from tasks import chosen, key_of, parse_ids, read_tasks, told
 from workers import CompileTasks, RunTasks, Trade, rows_of
 
+from egg.api.benching.devices import alike
 from egg.core.errors import EggError
 from egg.core.policy import Level, LibraryCalls
 from egg.engine.budgets import BUDGETS
@@ -59,7 +60,7 @@ def _interrupted(*_: object) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    devices = _devices(options.device)
+    devices = alike(options.device)
     terms = Terms(
         devices[0],
         options.budget,
@@ -86,16 +87,6 @@ def _share_cores(workers: int) -> None:
 
 def _folder(options: argparse.Namespace) -> Path:
     return (options.runs or options.out.with_suffix("")).resolve()
-
-
-def _devices(name: str) -> list[str]:
-    """What ``auto`` and ``cuda`` stand for; workers are dealt out to several GPUs in turn."""
-    from egg.hardware.detect import present_gpus
-
-    if name not in ("auto", "cuda"):
-        return [name]
-    found = [f"cuda:{gpu.index}" for gpu in present_gpus()]
-    return found or (["cpu"] if name == "auto" else ["cuda:0"])
 
 
 def _batch(options: argparse.Namespace, trades: Sequence[Trade]) -> int:
@@ -137,16 +128,17 @@ def _line(row: Row, done: int, of: int, pace: float) -> str:
 
 
 def audit(options: argparse.Namespace) -> int:
-    """The same command goes on: what has a row is asked again only where that blames the machine."""
-    from auditing import drawn, jobs_for, row_of
+    """The same command goes on: a kernel that has a row is asked again only where that blames the machine."""
+    from auditing import drawn, jobs_for, kernel_of, row_of
+    from record import ACCEPTED
 
     tasks = read_tasks(options.tasks)
     names = {key_of(task): task.name for task in tasks}
     wanted = {key_of(task) for task in chosen(tasks, parse_ids(options.ids))}
     among = [row for row in read_rows(options.rows) if key_of_row(row) in wanted]
     sample = drawn(among, options.count, options.seed)
-    settled = {key_of_row(row) for row in read_rows(options.out) if not to_retry(row)}
-    left = [row for row in sample if key_of_row(row) not in settled]
+    settled = {kernel_of(row) for row in read_rows(options.out) if not to_retry(row)}
+    left = [row for row in sample if kernel_of(row) not in settled]
     _share_cores(options.workers)
     with closing(Rows(options.out)) as rows:
 
@@ -157,10 +149,10 @@ def audit(options: argparse.Namespace) -> int:
                 f"{told(key_of_row(row))} {row['name']}: {row['verdict']} {row.get('reason', '')}", flush=True
             )
 
-        run_jobs(jobs_for(left, tasks, options.runs), _devices(options.device), take, options.workers)
-    drawn_keys = {key_of_row(row) for row in sample}
-    found = [row for row in read_rows(options.out) if key_of_row(row) in drawn_keys]
-    stood = sum(row["verdict"] == "accepted" for row in found)
+        run_jobs(jobs_for(left, tasks, options.runs), alike(options.device), take, options.workers)
+    asked = {kernel_of(row) for row in sample}
+    found = [row for row in read_rows(options.out) if kernel_of(row) in asked]
+    stood = sum(row["verdict"] == ACCEPTED for row in found)
     print(f"{stood} of {len(sample)} stood the audit", flush=True)
     return 0 if stood == len(sample) else 1
 

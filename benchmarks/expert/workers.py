@@ -5,6 +5,7 @@ How tasks are shared out to processes, and what becomes of one that dies, is ``e
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -78,5 +79,5 @@ def rows_of(
         [Quiet(trade) for trade in trades],
         lambda task, reason: blank(task, f"{MACHINE}{reason}"),
         task_seconds=task_seconds,
-        begin_until=begin_until,
+        may_begin=lambda: time.monotonic() < begin_until,
     )

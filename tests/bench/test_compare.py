@@ -168,6 +168,14 @@ def test_the_best_of_each_is_no_common_measure():
         compare([speed(1.0)], [speed(1.0)], baseline=BEST)
 
 
+def test_a_baseline_that_nobody_knows_is_a_mistake():
+    with pytest.raises(UsageError, match="compiled") as refused:
+        compare([speed(1.0)], [speed(1.0)], baseline="compiled")
+    assert "reduce-overhead" in refused.value.hint
+    mine = passed(task(1), {"apex": 2.0})
+    assert one(mine, mine, baseline="apex") is Outcome.TIED
+
+
 def test_default_precision_can_be_compared():
     a, b = (
         passed(task(1), {"eager": 1.0}, default={"eager": value}, policy=TF32, spread=0.001)

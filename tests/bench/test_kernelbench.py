@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from egg.bench.kernelbench import kernel_file_name, paired, read_kernels, write
 from egg.bench.rows import Basis, NoKernel, Unable
-from egg.core.errors import UsageError
+from egg.core.errors import MachineError, UsageError
 from egg.core.evaluation import Gate
 from tests.bench.made import TF32, failed, kernel, passed, refused, task
 
@@ -141,10 +142,10 @@ def test_tasks_of_no_level_are_named(tmp_path):
 def test_nothing_is_written_over(written):
     root, _ = written
     before = read(root / "runs/mine_level1/eval_results.json")
-    with pytest.raises(UsageError, match="there already"):
-        write(root, "mine", [failed(task(1))], SOURCES)
-    with pytest.raises(UsageError, match="there already"):
-        write(root, "other", rows(), SOURCES)
+    for name, way_out in (("mine", "--name"), ("other", "--hardware")):
+        with pytest.raises(UsageError, match="there already") as refused:
+            write(root, name, rows(), SOURCES)
+        assert way_out in refused.value.hint
     assert not (root / "runs/other_level1").exists()
     write(root, "other", rows(), SOURCES, hardware="H200 again")
     assert (root / "results/timing/H200_again/baseline_time_torch.json").exists()
@@ -160,10 +161,17 @@ def test_what_cannot_be_written_is_said_before_anything_is(tmp_path):
         (rows(), "../run", SOURCES, "run's name"),
         (rows(), "", SOURCES, "run's name"),
         ([], "run", SOURCES, "level and a number"),
+        ([failed(task(1)), replace(failed(task(2)), name="1_op")], "run", SOURCES, "2 tasks called 1_op.py"),
     ):
         with pytest.raises(UsageError, match=said):
             write(tmp_path, name, given, sources)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_takes_nothing_is_no_mistake_of_the_user(tmp_path):
+    (tmp_path / "runs").write_text("a file, where a folder should be")
+    with pytest.raises(MachineError, match="cannot write"):
+        write(tmp_path, "run", rows(), SOURCES)
 
 
 # -- reading back ------------------------------------------------------------------------------------

@@ -369,6 +369,29 @@ def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
     assert [row.key for row in read_rows(path)] == ["1/1", "1/2"]
 
 
+def test_a_row_whose_writing_is_interrupted_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "rows.jsonl"
+    first, second = passed(task(1), {"eager": 1.0}), failed(task(2))
+    write = os.write
+
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    def torn(handle: int, data: bytes) -> None:
+        write(handle, data[:20])
+        raise KeyboardInterrupt
+
+    with RowsFile(path) as file:
+        for row, call, act in ((first, "fsync", interrupted), (second, "write", torn)):
+            with monkeypatch.context() as patch:
+                patch.setattr(os, call, act)
+                with pytest.raises(KeyboardInterrupt):
+                    file.add(row)
+        assert read_rows(path) == [first]
+        file.add(second)
+    assert read_rows(path) == [first, second]
+
+
 def test_missing_tasks_get_a_row_that_says_so():
     tasks = [task(1), task(2), task(3)]
     found = complete([passed(task(3), {"eager": 2.0}, policy=TF32)], tasks)

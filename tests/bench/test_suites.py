@@ -76,7 +76,8 @@ def test_a_bundled_name_is_no_folder_of_the_same_name(tmp_path, monkeypatch):
     written(tmp_path / "llm-ops" / "mine.py", code(1))
     monkeypatch.chdir(tmp_path)
     assert len(load("llm-ops").tasks) > 20
-    assert list(load("./llm-ops").by_key) == ["mine"]
+    for path in ("./llm-ops", Path("llm-ops")):
+        assert list(load(path).by_key) == ["mine"]
 
 
 # -- KernelBench -----------------------------------------------------------------------------------

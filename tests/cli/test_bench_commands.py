@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from egg.bench.rows import Row
+from egg.bench.rows import Row, Spent
 from egg.cli.app import app
+from egg.core.source import Task
 from tests.bench.made import failed, kernel, passed, task
 from tests.report.markup import parsed
 
@@ -95,6 +96,7 @@ def test_a_misspelt_verb_is_not_taken_for_a_suite(tmp_path):
         (("llm-ops", "--device", "offline"), "unknown device"),
         (("llm-ops", "--budget", "endless"), "unknown budget"),
         (("llm-ops", "--max-cost", "-1"), "--max-cost is -1"),
+        (("llm-ops", "--max-total-cost", "nan"), "--max-total-cost is nan"),
         (("llm-ops", "--task-minutes", "0"), "--task-minutes is 0"),
         (("llm-ops", "--team", "llm"), "needs a model"),
         (("llm-ops", "--ray", "not an address"), "Ray"),
@@ -111,6 +113,22 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, words, said):
 def test_mistakes_are_told_to_programs_too():
     told = json.loads(egg("nowhere", "--json").stdout)
     assert (told["schema"], told["error"]) == ("egg.error/1", "usage")
+
+
+def test_a_limit_on_the_whole_cost_leaves_tasks_out_and_says_so(tmp_path, monkeypatch):
+    def paid(tasks: Sequence[Task], *_: object, may_begin: Callable[[], bool], **__: object) -> Iterator[Row]:
+        for found in tasks:
+            if may_begin():
+                yield failed(found, spent=Spent(money=2.0))
+
+    monkeypatch.setattr("egg.api.benching.bench.rows_of", paid)
+    suite = kept(tmp_path / "suite", [], tasks=3) / "tasks.jsonl"
+    words = (suite, "--device", "cpu", "--out", "bench", "--max-total-cost")
+    done = egg(*words, "3")
+    assert done.exit_code == 1, done.output
+    assert "not every task was begun: $4.0000 of $3 are spent" in done.stdout
+    assert json.loads(egg(*words, "3", "--json").stdout)["over_cost"] == "$4.0000 of $3 are spent"
+    assert egg(*words, "5").exit_code == 0
 
 
 # -- score -------------------------------------------------------------------------------------------

@@ -237,3 +237,14 @@ def test_whoever_stops_a_bench_sees_at_once_that_it_was_understood(board, number
     assert STOPPING in drawn(view)
     view.stop()
     assert STOPPING not in drawn(view)
+
+
+def test_a_signal_in_the_middle_of_a_line_stops_all_the_same(board):
+    class Busy(io.StringIO):
+        def write(self, text: str) -> int:
+            raise RuntimeError("reentrant call")
+
+    lines = BenchLines(Console(file=Busy(), width=80), board)
+    with pytest.raises(KeyboardInterrupt), stops_told(lines) as came:
+        signal.raise_signal(signal.SIGINT)
+    assert came == [signal.SIGINT]

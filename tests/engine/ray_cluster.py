@@ -64,6 +64,7 @@ def local_cluster() -> Iterator[LocalCluster]:
         for name, value in {**SETTINGS, "TMPDIR": str(folder)}.items():
             patch.setenv(name, value)
         patch.delenv("RAY_ADDRESS", raising=False)
+        before = signal.getsignal(signal.SIGTERM)  # a node that is started here takes it for itself
         try:
             cluster = LocalCluster()
             try:
@@ -71,4 +72,5 @@ def local_cluster() -> Iterator[LocalCluster]:
             finally:
                 cluster.close()
         finally:
+            signal.signal(signal.SIGTERM, before)
             shutil.rmtree(folder, ignore_errors=True)

@@ -84,8 +84,8 @@ def test_every_job_is_answered_once_whatever_becomes_of_nodes_and_workers(
         a_node_dies(cluster, doomed, sent, tmp_path / "dies")
         a_job_ends_its_worker(sent)
         a_worker_is_killed(sent, tmp_path / "killed")
-        a_node_joins(cluster, sent, tmp_path / "joins")
         the_envoy_is_killed(sent, tmp_path / "envoy")
+        a_node_joins(cluster, sent, tmp_path / "joins")
         (envoy,) = envoys()
     assert not envoys()
     assert not os.path.exists(f"/proc/{envoy}")
@@ -140,18 +140,6 @@ def a_worker_is_killed(sent: Sent, folder: Path) -> None:
     assert len({began.worker for began in read(begun)}) == 3
 
 
-def a_node_joins(cluster: LocalCluster, sent: Sent, folder: Path) -> None:
-    begun, gate = places(folder)
-    sent.submit("1", "2", begun=begun, wait_for=gate)
-    newcomer = cluster.add_node()
-    sent.until(lambda: len(read(begun)) == 2)
-    assert newcomer in {began.raylet for began in read(begun)}
-    assert sent.pool.judges == 2
-    Path(gate).touch()
-    sent.until_answered("1", "2")
-    sent.take()
-
-
 def the_envoy_is_killed(sent: Sent, folder: Path) -> None:
     begun, gate = places(folder)
     sent.submit("1", begun=begun, wait_for=gate)
@@ -164,6 +152,18 @@ def the_envoy_is_killed(sent: Sent, folder: Path) -> None:
     Path(gate).touch()
     sent.until_answered("1", "2")
     assert all(answer.evaluation is not None for answer in sent.take().values())
+
+
+def a_node_joins(cluster: LocalCluster, sent: Sent, folder: Path) -> None:
+    begun, gate = places(folder)
+    sent.submit("1", "2", begun=begun, wait_for=gate)
+    newcomer = cluster.add_node()
+    sent.until(lambda: len(read(begun)) == 2)
+    assert newcomer in {began.raylet for began in read(begun)}
+    assert sent.pool.judges == 2
+    Path(gate).touch()
+    sent.until_answered("1", "2")
+    sent.take()
 
 
 class Began(NamedTuple):
@@ -232,7 +232,7 @@ def test_a_device_that_no_cluster_has_is_refused() -> None:
 
 
 def test_a_server_that_is_not_ray_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_pool, "CONNECT_SECONDS", 3.0)
+    monkeypatch.setattr(ray_pool, "CONNECT_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, and says nothing
         address = f"127.0.0.1:{server.getsockname()[1]}"
         before = time.monotonic()

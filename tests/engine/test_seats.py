@@ -219,7 +219,8 @@ def _play(ray: PlayedRay, step: str, choice: int, sent: list[str]) -> None:
             if step == "leave late":  # that is, Ray tells of the node before it tells of its actors
                 ray.turn()
             for actor in [a for a in ray.actors if a.node == gone and a.calls and not a.killed]:
-                ray.end(actor, '{"the last": "answer"}' if choice % 2 else Died("its node died"))
+                last = '{"the last": "answer"}' if actor.judging else to_json(KIND)
+                ray.end(actor, last if choice % 2 else Died("its node died"))
         case "look":
             ray.turn()
 
@@ -388,7 +389,9 @@ def test_nodes_that_say_why_they_cannot_judge_are_left_out_and_alone_are_refused
         ray.end(second, Raised("RuntimeError: torch is not installed"))
 
 
-def test_a_judge_that_does_not_start_is_given_up_after_some_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_does_not_start_is_given_up_after_some_tries_and_tried_again_much_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(seats, "REST_SECONDS", -1.0)
     ray = PlayedRay(a={"CPU": 1.0}, b={"CPU": 1.0})
     ray.turn()
@@ -400,6 +403,10 @@ def test_a_judge_that_does_not_start_is_given_up_after_some_tries(monkeypatch: p
     assert not ray.waiting("greet")
     assert "host-a is left out: its judge does not start: no memory" in ray.notes()
     assert ray.judges() == 1
+    monkeypatch.setattr(seats, "AGAIN_SECONDS", -1.0)
+    ray.turn()
+    ray.greet()
+    assert ray.judges() == 2
 
 
 def test_a_cluster_whose_resources_are_taken_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

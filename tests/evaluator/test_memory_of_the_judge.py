@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator import aside, compare, memory
+from egg.evaluator import aside, memory
 from egg.evaluator.care import CARE
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import build, clock, correctness, plausibility, provenance, state, timing
@@ -168,7 +168,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """A rehearsal in kilobytes: pieces as small in comparison, and the host's clock for the device's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(memory, "CHUNK", 1 << 13)
-    monkeypatch.setattr(compare, "CHUNK", 1 << 13)
     monkeypatch.setattr(aside, "ASIDE_BYTES", 0)
     monkeypatch.setattr(stopwatch, "_Event", WallEvent)
     monkeypatch.setattr(stopwatch, "_synchronize", lambda device: None)

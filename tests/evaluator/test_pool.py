@@ -252,6 +252,16 @@ def test_results_are_written_as_they_come_and_a_torn_line_is_dropped(monkeypatch
     assert oracle.asked == ["b", "c"]
 
 
+@pytest.mark.parametrize("line", ["[1]", "7", '{"name": "a"}', '{"job": "a", "evaluation": {}}'])
+def test_a_file_that_holds_something_else_is_named_and_left_alone(tmp_path, line):
+    jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
+    jobs.write_text(named("a")[0].to_line() + "\n")
+    results.write_text(line + "\n")
+    with pytest.raises(UsageError, match="line 1 is not a result"):
+        run_batch(jobs, results, "cpu", lambda *_: None)
+    assert results.read_text() == line + "\n"
+
+
 def test_a_job_without_a_verdict_is_tried_by_the_next_run(monkeypatch, tmp_path):
     jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
     jobs.write_text("".join(j.to_line() + "\n" for j in named("a", "b")))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from egg.core.source import Task
-from egg.expert.graph import Graph
+from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.reading.capture import capture
+from egg.expert.reading.generalise import named_together
+from egg.expert.sizes import Size
 from tests.expert.captured import check, program
 
 
@@ -120,3 +124,15 @@ def test_strides_of_arguments_are_named_too() -> None:
     graph = capture(task)
     assert [str(size) for size in graph.value("x").shape] == ["M", "N", "K"]
     assert [str(size) for size in graph.value("x").stride] == ["K", "K * M", "1"]
+
+
+@pytest.mark.parametrize("room", ["", "whole"])
+def test_what_is_lent_a_place_is_never_taken_for_dense(room: str) -> None:
+    def at(rows: int, step: int) -> Graph:
+        shape = (Size(rows), Size(8))
+        x = Value("x", shape, "float32", (Size(8), Size(1)), Origin.INPUT, "x")
+        y = Value("y", shape, "float32", (Size(step), Size(1)), room=room)
+        return Graph({"x": x, "y": y}, (Node("pointwise", ("x",), ("y",), {"fn": "exp"}),), ("x",), ("y",))
+
+    found = named_together([at(32, 23), at(64, 41)], {})
+    assert (found is None) if room else (found is not None and found.value("y").contiguous)

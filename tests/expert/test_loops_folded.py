@@ -119,3 +119,13 @@ def test_sums_for_exponentials_are_carried_in_double(mode: str) -> None:
     text = check(program, digits=2e-5, mode=mode, **more)
     assert "tl.float64" in text
     assert "libdevice.exp" in text
+
+
+def test_a_number_is_added_up_in_double_as_well() -> None:
+    def program(p: Program) -> str:
+        x = p.input("x", (p.size("rows", 5, 3), p.size("width", 300, 45)))
+        number = p.node("constant", (), p.shape(x), fill=0.25)
+        sums = p.node("scan", (number,), p.shape(x), fn="sum", dim=1, exact=True)
+        return p.pointwise("mul", x, p.node("pointwise", (sums,), p.shape(x), fn="exp", scalars=()))
+
+    check(program, digits=2e-5)

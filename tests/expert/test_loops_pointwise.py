@@ -105,7 +105,8 @@ def test_pieces_joined_padded_and_cut_to_a_triangle() -> None:
         a, b = p.size("a", 6, 4), p.size("b", 9, 5)
         wide, x = p.size("wide", 13, 9), p.input("x", (a, b))
         p.symbols["wide"] = "b + 4"
-        y = p.node("pad", (p.pointwise("exp", x),), (a, wide), before=(0, 1), value=value)
+        scaled = p.pointwise("mul", p.pointwise("exp", x), p.parameter("scale", (1,)))
+        y = p.node("pad", (scaled,), (a, wide), before=(0, 1), value=value)
         return p.pointwise("mul", y, scalars=(None, 3.0))
 
     check(padded)

@@ -45,7 +45,7 @@ def check(task: Task, file: Written) -> None:
     text = f"{file.source}\n\n{forward}\n    return {results}\n"
     got = harness.execute(text, [x.float() for x in inputs], single)
     for one, other in zip(got, wanted, strict=True):
-        assert one.shape == other.shape
+        assert (one.shape, one.stride()) == (other.shape, other.stride())
         assert float((one.double() - other).abs().max() / other.square().mean().sqrt()) < 2e-3
 
 
@@ -98,6 +98,26 @@ E = "self.e = nn.Conv2d(6, C, 3, padding=1)"
         ),
         # along another dimension, one of them a result, too
         ("y = self.a(x); return y, torch.cat([y, self.e(x)], 2)", f"{A}; {E}", 1),
+        # reductions, into a whole of two channels; behind it one channel alone
+        (
+            "y = torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1); return self.c(y), y",
+            "self.c = nn.Conv2d(2, 1, 3, padding=1)",
+            1,
+        ),
+        # views of a piece, returned or read by several: it stays a tensor without gaps, and is copied
+        (
+            "y = self.c(x); v = y.expand(-1, 6, -1, -1);"
+            "return torch.cat([y, self.b(x)], 1), y.flatten(1), self.a(v), self.b(v)",
+            f"{A}; {B}; self.c = nn.Conv2d(6, 1, 1)",
+            1,
+        ),
+        # numbers in pairs that PyTorch takes for complex ones
+        (
+            "x = x.view(B, 2 * H, W, 3); y = self.f(x);"
+            "return torch.cat([y, self.g(x)], 3), torch.view_as_complex(y).abs()",
+            "self.f = nn.Linear(3, 2); self.g = nn.Linear(3, 1)",
+            0,
+        ),
         # products, and what follows them
         (
             "y = x.mean((2, 3)); return torch.cat([self.f(y), F.gelu(self.g(y))], 1)",

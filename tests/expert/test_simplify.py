@@ -54,6 +54,7 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "scan without the last": (views.exclusive_scan, "torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", {"cat": 0, "scan": 1}),
     "there and back": (views.reshape_there_and_back, "x.view(B, -1).tanh().view(B, C, H)", {"view": 0}),
     "of one": (reductions.of_one, "x[:, :1].logsumexp(1).exp() + x[:, :1].norm(dim=1) + x[:, :1].mean(1)", {"logsumexp": 0, "norm": 0, "mean": 0}),
+    "outer products": (reductions.outer_product, "x[:, :, :1] @ x[:, :1, :] + F.linear(x[..., :1], x[0, :2, :1], x[0, 0, :2])[..., :1]", {"matmul": 0}),
     "sum of sum": (reductions.merged, "x.sum(2, keepdim=True).sum(1, keepdim=True)", {"sum": 1}),
     "mean of mean": (reductions.merged, "x.mean(2).mean(1) + x.mean(1, keepdim=True).mean(2)[:, 0]", {"mean": 2}),
     "most of most": (reductions.merged, "x.amax(1).amax(1) - x.logsumexp(1).logsumexp(1)", {"max": 1, "logsumexp": 1}),

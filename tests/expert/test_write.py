@@ -236,12 +236,14 @@ def test_a_tensor_in_a_plain_attribute_follows_the_input_to_its_device() -> None
     """``Module.to`` leaves it behind: the task's forward moves it, and so does the file's."""
     source = (
         "import torch\nfrom torch import nn\n\nclass Model(nn.Module):\n    def __init__(self):\n"
-        "        super().__init__()\n        self.state = torch.zeros(4, 8)\n\n    def forward(self, x):\n"
-        "        self.state = torch.tanh(self.state.to(x.device) + x)\n        return self.state * 2\n\n"
+        "        super().__init__()\n        self.state, self.held = torch.zeros(4, 8), (torch.ones(8),)\n\n"
+        "    def forward(self, x):\n        self.state = torch.tanh(self.state.to(x.device) + x)\n"
+        "        return self.state * self.held[0].to(x.device)\n\n"
         "def get_inputs():\n    return [torch.rand(4, 8)]\n\ndef get_init_inputs():\n    return []\n"
     )
     task = Task("stateful", source)
     text = kernel_file(task, graph_of(task), Recipe(), resolve("H200")).source
     forward = text[text.index("def forward") :]
     assert "self.state = self.state.to(x.device)\n" in forward
+    assert "self.held[0].data = self.held[0].data.to(x.device)\n" in forward
     assert forward.index(".to(x.device)") < forward.index("_kernel[")

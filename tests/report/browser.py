@@ -1,4 +1,4 @@
-"""A real browser for the pages: Debian's Chromium, driven by Playwright, cut off from every network."""
+"""A real browser for the pages: Chromium, driven by Playwright, cut off from every network."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -66,12 +67,13 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A running browser; tests that need one are skipped where there is none."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
+    """A running browser, the system's or Playwright's own; tests that need one are skipped without."""
     api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     with api.sync_playwright() as playwright:
+        places = (*map(shutil.which, NAMES), playwright.chromium.executable_path)
+        path = next((place for place in places if place and Path(place).exists()), None)
+        if path is None:
+            pytest.skip("Chromium is not installed: make browser")
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()

@@ -92,6 +92,14 @@ def test_a_bench_that_no_gpu_timed_says_so() -> None:
     assert "No GPU timed any of these kernels." in text
     assert "correct, not timed" in text
     assert "svg" not in parsed(bench_html(bench_report("tried", [few()[3]]))).tags
+    assert "timed in turns" not in text
+    assert "timed in turns" in page_of(few())
+
+
+def test_the_story_of_a_run_is_promised_where_there_was_one() -> None:
+    judged, run = few()[:1], [replace(few()[0], run="runs/1_1")]
+    assert "keeps the whole story" not in page_of(judged)
+    assert "keeps the whole story" in page_of(run)
 
 
 def test_a_bench_where_nothing_is_correct_has_a_page() -> None:

@@ -82,13 +82,20 @@ def check_model(choice: ModelChoice, caps: Caps, environ: Mapping[str, str]) -> 
             "the base URL holds a user name, a password or a query, which a run's log does not keep",
             "give the plain address; the key goes into an environment variable named with --key-variable",
         )
-    if caps.cost is not None and not price_known(choice.name, choice.provider, address):
-        raise UsageError(
-            f"the price of {choice.name} at {address} is not known, so --max-cost cannot be kept",
-            "use --max-tokens or --max-minutes instead",
-        )
+    if caps.cost is not None:
+        check_priced(choice, environ)
     connect(choice, environ)
     return replace(choice, base_url=address)
+
+
+def check_priced(choice: ModelChoice, environ: Mapping[str, str]) -> None:
+    """A limit on cost needs a price."""
+    address = address_of(choice, environ)
+    if not price_known(choice.name, choice.provider, address):
+        raise UsageError(
+            f"the price of {choice.name} at {address} is not known, so no limit on cost can be kept",
+            "use --max-tokens or --max-minutes instead",
+        )
 
 
 def team_maker(

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from egg.bench.rows import BEST, Basis, Row, latest
+from egg.bench.scores import BASELINES
 from egg.bench.statistics import SEED, Estimate, estimate, geomean, median, percentiles, resampled, sign_test
 from egg.core.codec import to_json
 from egg.core.errors import UsageError
@@ -109,12 +110,8 @@ def compare(
     unlike: bool = False,
 ) -> Comparison:
     """B against A. ``unlike`` compares benches of different policies or GPUs all the same, and says so."""
-    if baseline == BEST:
-        raise UsageError(
-            "two benches are compared over one baseline, not over the best of each",
-            "name one: eager, compile, reduce-overhead",
-        )
     first, second = latest(a), latest(b)
+    _check_baseline(baseline, [*first.values(), *second.values()])
     hard, soft = _differences(first.values(), second.values())
     if hard and not unlike:
         raise UsageError(
@@ -138,6 +135,17 @@ def compare(
         correct_sign_test=sign_test(counted[Outcome.GAINED], counted[Outcome.LOST]),
         differences=(*hard, *soft),
     )
+
+
+def _check_baseline(name: str, rows: Iterable[Row]) -> None:
+    """One that is misspelt would make every task look as if nobody had timed it."""
+    timed = (row.timing.opponents for row in rows if row.timing is not None)
+    known = dict.fromkeys((*BASELINES, *(opponent.name for opponents in timed for opponent in opponents)))
+    hint = f"name one: {', '.join(known)}"
+    if name == BEST:
+        raise UsageError("two benches are compared over one baseline, not over the best of each", hint)
+    if name not in known:
+        raise UsageError(f"no baseline is called {name!r}", hint)
 
 
 # -- one task ----------------------------------------------------------------------------------------

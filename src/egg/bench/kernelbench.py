@@ -36,7 +36,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from egg.bench.rows import Basis, Opponent, Passed, Refused, Row, latest
-from egg.core.errors import UsageError
+from egg.core.errors import MachineError, UsageError
 from egg.core.evaluation import Gate, Interval
 from egg.core.source import Candidate, Task, content_hash
 
@@ -116,9 +116,13 @@ def write(
     levels = {level: [row for row in numbered if row.level == level] for level in _levels(numbered)}
     runs = {level: folder / "runs" / f"{name}_level{level}" for level in levels}
     place = folder / "results" / "timing" / _hardware(numbered, hardware)
-    for taken in (*runs.values(), place):
+    for taken in runs.values():
         if taken.exists():
-            raise UsageError(f"{taken} is there already", "choose another name, or another folder")
+            raise UsageError(f"{taken} is there already", "give the run another name with --name")
+    if place.exists():
+        raise UsageError(
+            f"{place} is there already", "give the folder of baselines another name with --hardware"
+        )
     for level, run in runs.items():
         _write_run(run, levels[level], sources)
     timed = [
@@ -145,6 +149,12 @@ def _check(name: str, numbered: Sequence[Row]) -> None:
         )
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise UsageError(f"{name!r} cannot be a run's name", "letters, digits, dots and dashes")
+    for (level, named), count in Counter((row.level, _baseline_name(row)) for row in numbered).items():
+        if count > 1:
+            raise UsageError(
+                f"level {level} has {count} tasks called {named}",
+                "KernelBench's baselines go by file name: give each task its own, as in 7_relu",
+            )
 
 
 def _levels(rows: Sequence[Row]) -> list[int]:
@@ -218,12 +228,16 @@ def _metadata(row: Row) -> Json:
 def _baseline(levels: Mapping[int, Sequence[Row]], opponent: str, basis: Basis) -> Json:
     return {
         f"level{level}": {
-            f"{row.name.removesuffix('.py')}.py": entry
+            _baseline_name(row): entry
             for row in rows
             if (entry := _baseline_entry(row, row.opponent(opponent, basis))) is not None
         }
         for level, rows in levels.items()
     }
+
+
+def _baseline_name(row: Row) -> str:
+    return f"{row.name.removesuffix('.py')}.py"
 
 
 def _baseline_entry(row: Row, opponent: Opponent | None) -> Json | None:
@@ -252,7 +266,7 @@ def _write_text(path: Path, text: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as reason:
-        raise UsageError(f"cannot write {path}: {reason.strerror}", "choose another folder") from None
+        raise MachineError(f"cannot write {path}: {reason.strerror}", "choose another folder") from None
     return path
 
 

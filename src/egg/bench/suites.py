@@ -63,12 +63,13 @@ class Suite:
 
 def load(suite: str | Path, *, levels: Choice | None = None, ids: Choice | None = None) -> Suite:
     """The suite that ``suite`` names, or what ``levels`` and ``ids`` choose of it; order is the suite's own.
+    A path is never a bundled suite, whatever it is called.
 
     An id is a problem's number (``7``, in every chosen level), a range of them (``3-9``), either with its
     level (``2/7``, ``2/3-9``), a task's name, or a pattern for names (``attention_*``). Every level and every
     id must mean something: a name that was misspelt is a :class:`~egg.core.errors.UsageError`.
     """
-    bundled = BUNDLED.get(str(suite))
+    bundled = BUNDLED.get(suite) if isinstance(suite, str) else None
     path = Path(__file__).with_name(bundled) if bundled else Path(suite).expanduser()
     if not bundled and not path.exists():
         raise UsageError(

@@ -39,6 +39,7 @@ from egg.cli.bench_options import (
 from egg.cli.door import INTERRUPTED, TERMINATED, Interrupted, door, kept
 from egg.cli.inputs import check_device, check_target
 from egg.cli.options import (
+    LIMITS,
     TERMS,
     BaseUrlOption,
     BudgetOption,
@@ -62,7 +63,6 @@ from egg.cli.options import (
 from egg.cli.render import clean, console
 from egg.cli.tables import pairs
 from egg.cli.words import command, plural
-from egg.core.errors import UsageError
 from egg.core.policy import Level, LibraryCalls, Precision
 from egg.core.settings import Settings
 
@@ -174,6 +174,14 @@ def run(
     seed: SeedOption = 0,
     budget: BudgetOption = "standard",
     reply_tokens: ReplyTokensOption = None,
+    max_total_cost: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DOLLARS",
+            help="Of the whole bench: begin no other task once it has cost so much.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
     max_cost: MaxCostOption = None,
     max_tokens: MaxTokensOption = None,
     max_steps: MaxStepsOption = None,
@@ -187,8 +195,8 @@ def run(
     ends in a row, whatever becomes of it. Ctrl-C is safe: the same command goes
     on. A suite that is called like a command below is given as ./compare.
 
-    Exit 0 when every task has a row, 2 usage, 3 when the machine failed some,
-    130 interrupted.
+    Exit 0 when every task has a row, 1 when --max-total-cost left some out,
+    2 usage, 3 when the machine failed some, 130 interrupted.
     """
     with door(debug=debug, as_json=as_json):
         team = terms.check_team(team, model)
@@ -205,11 +213,15 @@ def run(
             skills=terms.skill_folders(skills or [], no_skills, os.environ),
             lessons=terms.lesson_store(lessons, lessons is None, os.environ),
         )
+        terms.check_limit("--task-minutes", task_minutes, "as in --task-minutes 30")
+        terms.check_limit("--max-total-cost", max_total_cost, "in US dollars, as in --max-total-cost 50")
         chosen = chosen_suite(suite, levels, ids, limit)
         place = out or BENCHES / chosen.name
         go_on = typed(ctx)
         with kept(go_on):
-            result, stopped_by = _run(chosen, settings, level, place, workers, ray, retry, task_minutes)
+            result, stopped_by = _run(
+                chosen, settings, level, place, workers, ray, retry, task_minutes, max_total_cost
+            )
         show_bench(result, place, go_on, as_json, stopped_by)
 
 
@@ -222,14 +234,13 @@ def _run(
     ray: str | None,
     retry: bool,
     task_minutes: float | None,
+    max_cost: float | None,
 ) -> tuple[BenchResult, int | None]:
     """The bench as it ended, and the signal that stopped it, if one did."""
     from egg.api.benching.bench import default_workers, run_bench
     from egg.api.benching.terms import Terms
     from egg.cli.bench_live import bench_shown, stops_told
 
-    if task_minutes is not None and not 0 < task_minutes < float("inf"):
-        raise UsageError(f"--task-minutes is {task_minutes:g}", "a number larger than zero")
     title = f"{clean(suite.name)}: {plural(len(suite.tasks), 'task')}, {_players(settings)}"
     with (
         bench_shown(title, place) as view,
@@ -246,6 +257,7 @@ def _run(
             pool=pool,
             retry=retry,
             task_seconds=task_minutes and task_minutes * 60,
+            max_cost=max_cost,
             on_news=view,
         )
     return result, signals[0] if signals else None
@@ -297,7 +309,10 @@ def show_bench(result: BenchResult, place: Path, go_on: str, as_json: bool, stop
         if result.failed:
             again = f"{plural(len(result.failed), 'task')} cut short by the machine or a fault; again with"
             print(f"\n{again}:\n  {clean(go_on)}{'' if '--retry' in go_on else ' --retry'}")
-    raise typer.Exit(3 if result.failed or result.missing else 0)
+        if result.over_cost:
+            why = f"not every task was begun: {result.over_cost}"
+            print(f"\n{why}; the same command with a higher --max-total-cost goes on")
+    raise typer.Exit(3 if result.failed else 1 if result.over_cost else 0)
 
 
 def result_json(result: BenchResult) -> dict[str, Any]:
@@ -311,6 +326,7 @@ def result_json(result: BenchResult) -> dict[str, Any]:
         "tasks": len(result.rows),
         "missing": list(result.missing),
         "cut_short": list(result.failed),
+        "over_cost": result.over_cost,
         "scores": score(result.rows).to_json(),
     }
 

@@ -22,12 +22,12 @@ from egg.cli.benches import show_scores
 from egg.cli.door import door, kept
 from egg.cli.inputs import check_device, check_target
 from egg.cli.options import (
+    TERMS,
     DebugOption,
     DeviceOption,
     JsonOption,
     RunLibraryCallsOption,
     RunPrecisionOption,
-    RunTargetOption,
 )
 from egg.cli.render import clean, console
 from egg.cli.words import plural
@@ -52,7 +52,9 @@ def judge(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FOLDER", help="Where rows go; egg-bench/<DIR> where left out. It goes on."
+            "--out",
+            metavar="FOLDER",
+            help="Where rows go; egg-bench/<DIR> where left out. One that is there goes on.",
         ),
     ] = None,
     sample: Annotated[int, typer.Option(metavar="NUMBER", min=0, help="Which sample of each problem.")] = 0,
@@ -62,7 +64,14 @@ def judge(
     level: CareOption = Level.FULL,
     precision: RunPrecisionOption = Precision.MATCH,
     library_calls: RunLibraryCallsOption = LibraryCalls.ALLOW,
-    target: RunTargetOption = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GPU",
+            help="Without a GPU: the one to compile for, by name or as sm_90.",
+            rich_help_panel=TERMS,
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     seats: Annotated[
         int, typer.Option(min=1, help="Kernels judged at a time on each device; only timing takes turns.")

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -51,7 +51,9 @@ class BenchLines:
         self._screen.print(one_line(text), soft_wrap=True)
 
     def stopping(self) -> None:
-        self._screen.print(STOPPING)
+        """Called by a signal, perhaps in the middle of another line: then that one is all that is seen."""
+        with suppress(RuntimeError):  # writing is not reentrant
+            self._screen.print(STOPPING)
 
     def _told(self, news: News) -> str:
         board = self._board

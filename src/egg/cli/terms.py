@@ -87,17 +87,18 @@ def budget(name: str, reply_tokens: int | None) -> Budget:
 
 
 def caps(cost: float | None, tokens: int | None, steps: int | None, minutes: float | None) -> Caps:
-    for option, value, example in (
-        ("--max-cost", cost, "in US dollars, as in --max-cost 2.50"),
-        ("--max-tokens", tokens, "as in --max-tokens 200000"),
-        ("--max-steps", steps, "as in --max-steps 10"),
-        ("--max-minutes", minutes, "as in --max-minutes 30"),
-    ):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise UsageError(
-                f"{option} is {value:g}", f"a number larger than zero, {example}; leave it out for no limit"
-            )
+    check_limit("--max-cost", cost, "in US dollars, as in --max-cost 2.50")
+    check_limit("--max-tokens", tokens, "as in --max-tokens 200000")
+    check_limit("--max-steps", steps, "as in --max-steps 10")
+    check_limit("--max-minutes", minutes, "as in --max-minutes 30")
     return Caps(cost, tokens, steps, minutes)
+
+
+def check_limit(option: str, value: float | None, example: str) -> None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise UsageError(
+            f"{option} is {value:g}", f"a number larger than zero, {example}; leave it out for no limit"
+        )
 
 
 def model_choice(

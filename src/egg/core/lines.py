@@ -13,7 +13,6 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from egg.core.errors import MachineError, UsageError
@@ -44,32 +43,37 @@ class LineFile:
         self._handle = self._open()
         try:
             self._take()
-            self._end = self._cut_torn_line()
+            self._cut_torn_line()
         except BaseException:
             self.close()
             raise
 
     def add(self, line: str) -> None:
-        """Append a line. When this returns, it is on the disk; where it fails, nothing of it is."""
+        """Append a line. When this returns, it is on the disk; where it fails, nothing of it is.
+
+        Interrupted by Ctrl-C, it is there whole or not at all.
+        """
         if self._handle is None:
             raise ValueError("the file is closed")
         data = line.encode("utf-8") + b"\n"
         if b"\n" in data[:-1] or not data.startswith(self._opening):
             raise ValueError(f"not a line of this file: {line[:60]!r}")
+        end = os.fstat(self._handle).st_size
         try:
             written = os.write(self._handle, data)
             if written != len(data):
                 raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes fitted")
             os.fsync(self._handle)
         except OSError as reason:
+            self._cut(end)
             raise MachineError(
                 f"cannot write {self.path}: {reason.strerror or reason}",
                 "make room on the disk; what was written before is kept",
             ) from reason
-        else:
-            self._end += len(data)
-        finally:
-            self._give_back()
+        except BaseException:
+            if os.fstat(self._handle).st_size != end + len(data):
+                self._cut(end)
+            raise
 
     def close(self) -> None:
         if self._handle is not None:
@@ -105,8 +109,8 @@ class LineFile:
                 f"the file system of {self.path} has no locks", "use a local disk, or mount it with locks"
             ) from None
 
-    def _cut_torn_line(self) -> int:
-        """The byte behind the last whole line, what follows it being cut off where it is ours."""
+    def _cut_torn_line(self) -> None:
+        """Cut off what follows the last whole line, where it is ours."""
         assert self._handle is not None
         data = self.path.read_bytes()
         whole = data.rfind(b"\n") + 1
@@ -115,13 +119,11 @@ class LineFile:
             raise UsageError(f"{self.path} does not end in a line of ours", "choose another place")
         if torn:
             os.ftruncate(self._handle, whole)
-        return whole
 
-    def _give_back(self) -> None:
+    def _cut(self, end: int) -> None:
         """Cut off what did not become a line; a torn end that stays closes the file, nothing follows it."""
-        if self._handle is None or os.fstat(self._handle).st_size <= self._end:
-            return
-        with suppress(OSError):
-            os.ftruncate(self._handle, self._end)
-            return
-        self.close()
+        assert self._handle is not None
+        try:
+            os.ftruncate(self._handle, end)
+        except OSError:
+            self.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,7 @@ class ResultsFile:
         repeated = [name for name, count in Counter(job.id for job in jobs).items() if count > 1]
         if repeated:
             raise UsageError(f"job ids are not unique: {', '.join(repeated[:5])}", "give each job its own id")
-        judged = {
-            _identity(row["job"], row["evaluation"]) for row in _rows(self._path) if "evaluation" in row
-        }
+        judged = set(_judged(self._path))
         return [job for job in jobs if _job_identity(job) not in judged]
 
     def add(self, answer: Answer) -> None:
@@ -114,13 +112,15 @@ def _identity(job_id: str, evaluation: Mapping[str, Any]) -> tuple[str, ...]:
     return job_id, evaluation["task_hash"], evaluation["candidate_hash"], policy
 
 
-def _rows(path: Path) -> Iterable[dict[str, Any]]:
+def _judged(path: Path) -> Iterator[tuple[str, ...]]:
+    """What the file holds an evaluation of."""
     for number, line in whole_lines(path):
         try:
             row = json.loads(line)
-            row["job"]
+            name = row["job"]
+            if "evaluation" in row:
+                yield _identity(name, row["evaluation"])
         except (json.JSONDecodeError, TypeError, KeyError):
             raise UsageError(
                 f"{path} line {number} is not a result", "choose another --out, or remove that line"
             ) from None
-        yield row

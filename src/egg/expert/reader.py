@@ -112,8 +112,10 @@ class Reader:
         return self._loaded(value, text)
 
     def _reached(self, value: Value, index: Index, guards: tuple[str, ...]) -> tuple[Expr, str]:
-        """The address, and the text that says it is one."""
+        """The address, and the text that says it is one; of a first element, which is always there, none."""
         at = address(value, index)
+        if at == Expr():  # a scalar: it takes no mask of a tile's shape either
+            return at, ""
         masked = [self.masks[s] for s in sorted(at.symbols()) if s in self.masks]
         return at, " & ".join((*dict.fromkeys(masked), *guards))
 

@@ -205,6 +205,11 @@ class BenchReport:
         return tuple(outcome for outcome in Outcome if outcome in found)
 
     @property
+    def runs(self) -> bool:
+        """Whether any row was made by a run: kernels of other systems were only judged."""
+        return any(row.run for row in self.rows)
+
+    @property
     def priced(self) -> bool:
         return any(row.spent.tokens or row.spent.money for row in self.rows)
 

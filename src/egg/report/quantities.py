@@ -33,7 +33,7 @@ def milliseconds(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """``62%``; what is not nothing is never shown as none, what is not all never as all."""
+    """``62%``; what is not nothing is never shown as none, and as all only what lacks next to nothing."""
     if 0 < share < 0.005:
         return "<1%"
     if 0.995 <= share < 1:

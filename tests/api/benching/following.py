@@ -1,8 +1,9 @@
 """A bench in a process of its own, which tells what goes on in it, and can be killed.
 
-    python -m tests.api.benching.following FOLDER JUDGE LAST_TASK
+    python -m tests.api.benching.following FOLDER JUDGE COUNT
 
-``JUDGE`` is ``cpu``, ``scripted`` or ``silent``. Every news is a line: its kind and its key.
+``JUDGE`` is ``cpu``, after a task that does not load, or ``silent``, who never answers. Every news is a line:
+its kind and its key.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from egg.api.benching.bench import run_bench
 from egg.api.benching.news import Began, Ended, Lost, Moved, News, Opened
+from egg.core.policy import Level
 from tests.api.benching.pools import ScriptedPool
-from tests.api.benching.tasks import ROOT, relu, suite, terms
+from tests.api.benching.tasks import BROKEN, ROOT, relu, suite, terms
 
 
 def told(news: News) -> str:
@@ -35,16 +38,15 @@ def told(news: News) -> str:
 
 
 def main() -> None:
-    folder, judge, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    tasks = [relu(number) for number in range(1, last + 1)]
-    pool = None if judge == "cpu" else ScriptedPool(lambda job, before: judge == "silent")
+    folder, judge, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    tasks = [relu(number) for number in range(1, count + 1)]
     result = run_bench(
-        suite(*tasks),
-        terms(),
+        suite(*([BROKEN] if judge == "cpu" else []), *tasks),
+        terms(Level.QUICK),
         folder,
         workers=1 if judge == "cpu" else 2,
         environ={},
-        pool=pool,
+        pool=None if judge == "cpu" else ScriptedPool(lambda job, before: True),
         on_news=lambda news: print(told(news), flush=True),
     )
     print("interrupted" if result.interrupted else "finished", *result.missing, flush=True)
@@ -53,8 +55,8 @@ def main() -> None:
 class Followed:
     """Such a process."""
 
-    def __init__(self, folder: Path, judge: str, last: int) -> None:
-        command = [sys.executable, "-m", "tests.api.benching.following", str(folder), judge, str(last)]
+    def __init__(self, folder: Path, judge: str, count: int) -> None:
+        command = [sys.executable, "-m", "tests.api.benching.following", str(folder), judge, str(count)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
         environment["CUDA_VISIBLE_DEVICES"] = ""
         self.process = subprocess.Popen(
@@ -65,6 +67,8 @@ class Followed:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.lines: list[str] = []
 
@@ -88,7 +92,8 @@ class Followed:
         while looked:
             pid = looked.pop()
             for children in Path(f"/proc/{pid}/task").glob("*/children"):
-                looked |= {int(child) for child in children.read_text().split()}
+                with suppress(OSError):  # it has just ended
+                    looked |= {int(child) for child in children.read_text().split()}
             found.add(pid)
         return found - {self.process.pid}
 

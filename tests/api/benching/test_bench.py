@@ -7,22 +7,27 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from egg.api.benching import bench as bench_module
 from egg.api.benching import remote
 from egg.api.benching.bench import BenchResult, load_bench, run_bench
+from egg.api.benching.cost import Meter
 from egg.api.benching.folder import run_folder
 from egg.api.benching.manifest import kernels_of, read_manifest, suite_of
-from egg.api.benching.news import Ended, News, Opened
-from egg.bench.rows import NoKernel, Passed, Unable, read_rows
+from egg.api.benching.news import Ended, Moved, News, Opened
+from egg.bench.listing import key_of
+from egg.bench.rows import NoKernel, Passed, Row, Spent, Unable, read_rows, row_without
 from egg.bench.suites import Suite
 from egg.core.errors import UsageError
 from egg.core.policy import Level
 from egg.core.settings import Caps, ModelChoice
+from egg.core.source import Task
 from egg.engine.budgets import find_budget
 from egg.engine.log import LOG
 from tests.api.benching.following import Followed, deaf_to_ctrl_c
@@ -68,29 +73,30 @@ def log_of(folder: Path, number: int) -> bytes:
 @pytest.mark.timeout(600)
 def test_killed_in_the_middle_of_a_task_it_goes_on_from_there(tmp_path: Path) -> None:
     """With the real judge: no row is lost or doubled, no run begun anew, no process left."""
-    first = Followed(tmp_path, "cpu", 2)
-    first.until("ended 1/1", "moved 1/2 judging")
-    family = first.family()
-    assert len(family) >= 3, "a worker, its oracle, and multiprocessing's own"
+    rows = tmp_path / "rows.jsonl"
+    first = Followed(tmp_path, "cpu", 1)
+    first.until("ended 1/9", "moved 1/1 judging")
+    while len(family := first.family()) < 3:  # a worker, its oracle, and multiprocessing's own
+        time.sleep(0.01)
     first.process.send_signal(signal.SIGKILL)
     first.end()
     assert gone(family)
-    assert keys_on_disk(tmp_path) == {"1/1": 1}
-    finished, cut_off = log_of(tmp_path, 1), log_of(tmp_path, 2)
+    assert keys_on_disk(tmp_path) == {"1/9": 1}
+    finished, cut_off = rows.read_bytes(), log_of(tmp_path, 1)
     assert len(cut_off.splitlines()) > 2
 
-    second = Followed(tmp_path, "cpu", 2)
+    second = Followed(tmp_path, "cpu", 1)
     assert second.end() == ""
     assert second.lines[0] == "opened 1 1"
     assert second.lines[-1] == "finished"
-    assert [line for line in second.lines if line.startswith("began")] == ["began 1/2 again"]
-    assert keys_on_disk(tmp_path) == {"1/1": 1, "1/2": 1}
-    assert log_of(tmp_path, 1) == finished
-    assert log_of(tmp_path, 2).startswith(cut_off)
-    rows = {row.key: row.verdict for row in read_rows(tmp_path / "rows.jsonl")}
-    assert isinstance(rows["1/1"], Passed)
-    assert isinstance(rows["1/2"], Passed)
-    assert set(kernels_of(tmp_path)) == {rows["1/1"].kernel, rows["1/2"].kernel}
+    assert [line for line in second.lines if line.startswith("began")] == ["began 1/1 again"]
+    assert keys_on_disk(tmp_path) == {"1/9": 1, "1/1": 1}
+    assert rows.read_bytes().startswith(finished)
+    assert log_of(tmp_path, 1).startswith(cut_off)
+    broken, accepted = (row.verdict for row in read_rows(rows))
+    assert isinstance(broken, NoKernel)
+    assert isinstance(accepted, Passed)
+    assert set(kernels_of(tmp_path)) == {accepted.kernel}
 
 
 def test_a_worker_that_is_killed_is_replaced_and_ctrl_c_ends_the_next_quietly(tmp_path: Path) -> None:
@@ -111,11 +117,10 @@ def test_a_worker_that_is_killed_is_replaced_and_ctrl_c_ends_the_next_quietly(tm
     assert load_bench(tmp_path).missing == ("1/1",)
 
 
-@pytest.mark.parametrize(("when", "how"), [("opened", "SIGINT"), ("moved 1/1 judging", "SIGTERM")])
+@pytest.mark.parametrize(("when", "how"), [("opened", "SIGINT"), ("began 1/1", "SIGTERM")])
 def test_a_signal_ends_everything_and_loses_nothing(tmp_path: Path, when: str, how: str) -> None:
     """Also while processes are starting, and with a process on each of two tasks."""
-    count = 1 if "judging" in when else 2
-    followed = Followed(tmp_path, "silent", count)
+    followed = Followed(tmp_path, "silent", 2)
     followed.until(when)
     while not followed.workers():
         time.sleep(0.01)
@@ -127,10 +132,9 @@ def test_a_signal_ends_everything_and_loses_nothing(tmp_path: Path, when: str, h
         followed.process.send_signal(signal.SIGTERM)
     assert followed.end() == ""
     assert followed.process.returncode == 0
-    missing = [f"1/{number}" for number in range(1, count + 1)]
-    assert followed.lines[-1].split() == ["interrupted", *missing]
+    assert followed.lines[-1] == "interrupted 1/1 1/2"
     assert gone(family)
-    assert load_bench(tmp_path).missing == tuple(missing)
+    assert load_bench(tmp_path).missing == ("1/1", "1/2")
     log = tmp_path / "workers.log"
     assert "Traceback" not in (log.read_text() if log.exists() else "")
 
@@ -174,6 +178,57 @@ def test_every_row_is_on_the_disk_before_it_is_told_and_the_folder_explains_itse
 
     assert bench(tasks, tmp_path) == result, "what was cut short is settled unless one asks for it"
     assert [task.name for task in interrupted_at_once(tasks, tmp_path, retry=True).pending] == ["2_Relu"]
+
+
+def played(tasks: Sequence[Task], *_: object, may_begin: Any, on_news: Any, **__: object) -> Iterator[Row]:
+    """In the workers' place: every task that may begin costs 40 cents, then 20 more."""
+    for task in tasks:
+        if may_begin():
+            on_news(Moved(key_of(task), None, "asking designer", money=0.4))
+            yield row_without(task, Unable("gone"), terms().policy, spent=Spent(money=0.6))
+
+
+def test_a_bench_that_has_cost_enough_begins_no_other_task_and_a_higher_limit_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "rows_of", played)
+    tasks = suite(*map(relu, range(1, 5)))
+    result = bench(tasks, tmp_path, max_cost=1.0)
+    assert result.missing == ("1/3", "1/4")
+    assert result.over_cost == "$1.2000 of $1 are spent"
+    assert bench(tasks, tmp_path, max_cost=1.2).missing == ("1/3", "1/4"), "what was paid before counts"
+    result = bench(tasks, tmp_path, max_cost=2.0)
+    assert (result.missing, result.over_cost) == ((), "")
+    assert bench(tasks, tmp_path, max_cost=2.0, retry=True).over_cost == "$2.4000 of $2 are spent"
+
+
+def test_what_tasks_in_flight_have_cost_counts_and_nothing_is_unpaid_by_a_fault() -> None:
+    meter = Meter([row_without(relu(1), NoKernel("none"), terms().policy, spent=Spent(money=0.5))], 2.0)
+    meter.hear(Moved("1/1", None, "", money=0.7))
+    meter.hear(Moved("1/2", None, "", money=1.0))
+    assert meter.leaves_room()
+    meter.hear(Moved("1/2", None, "", money=1.5))
+    assert meter.reached == "$2.2000 of $2 are spent"
+    meter.hear(Ended(row_without(relu(2), Unable("gone"), terms().policy)))
+    assert not meter.leaves_room()
+    assert Meter([]).leaves_room()
+
+
+def test_a_row_that_is_being_written_when_ctrl_c_comes_is_no_longer_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "rows_of", played)
+
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    def hear(news: News) -> None:
+        if isinstance(news, Moved):
+            monkeypatch.setattr(os, "fsync", interrupted)
+
+    result = bench(TWO, tmp_path, on_news=hear)
+    assert result.interrupted
+    assert result.missing == ("1/2",)
 
 
 # -- what does not belong ------------------------------------------------------------------------------
@@ -225,7 +280,10 @@ def test_what_can_work_for_no_task_is_told_before_anything_is_written(tmp_path: 
             bench(TWO, tmp_path / "bench", terms=replace(terms(), settings=settings))
     with pytest.raises(UsageError, match="0 workers"):
         bench(TWO, tmp_path / "bench", workers=0)
-    assert not list(tmp_path.rglob("*.json*"))
+    unpriced = replace(was, team="llm", model=ModelChoice("openai", "m", "http://localhost:1/v1"))
+    with pytest.raises(UsageError, match="no limit on cost can be kept"):
+        bench(TWO, tmp_path / "bench", terms=replace(terms(), settings=unpriced), max_cost=9.0)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation
 from egg.core.policy import Level, Policy, Precision
 from egg.evaluator.pool import Answer, Job
+from egg.hardware.detect import PresentGpu
 from tests.bench.made import task
 from tests.samples import measured, rejected
 
@@ -29,10 +30,12 @@ class Judge:
     """Stands in for the pool of oracles: accepts, unless told otherwise for a task."""
 
     def __init__(self) -> None:
+        self.devices: list[str] = []
         self.asked: list[str] = []
         self.says: dict[str, Callable[[Job], Answer]] = {}
 
     def __call__(self, devices: list[str], seats: int = 1) -> Judge:
+        self.devices = devices
         return self
 
     def answers(self, jobs: Iterable[Job]) -> Iterator[Answer]:
@@ -126,10 +129,21 @@ def test_nothing_is_judged_twice_until_it_changes(judge, look, theirs, tmp_path)
     assert names == {"1_2.py", "1_3.py"}, "a refused kernel does not stay behind as accepted"
 
 
-def test_a_kernel_that_was_taken_away_is_missing_again(judge, look, theirs):
+def test_a_kernel_that_was_taken_away_is_missing_again(judge, look, theirs, tmp_path):
     look()
     (theirs / "level_1_problem_2_sample_0_kernel.py").unlink()
     assert kinds(look().rows)["1/2"] == "no kernel"
+    assert [path.name for path in (tmp_path / "out" / "kernels").iterdir()] == ["1_1.py"]
+
+
+def test_all_gpus_of_one_kind_judge_and_no_others(judge, theirs, tmp_path, monkeypatch):
+    cards = [PresentGpu(n, name, "sm_90", 132, 0, 0, None) for n, name in enumerate(("H100", "L4", "H100"))]
+    monkeypatch.setattr("egg.api.benching.devices.present_gpus", lambda: cards)
+    news: list[News] = []
+    judge_kernels(SUITE, theirs, QUICK, tmp_path / "out", device="auto", seats=2, on_news=news.append)
+    assert judge.devices == ["cuda:0", "cuda:2"]
+    assert isinstance(news[0], Opened)
+    assert news[0].workers == 4
 
 
 def test_what_the_machine_failed_is_tried_again(judge, look):

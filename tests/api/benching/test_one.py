@@ -185,6 +185,9 @@ def test_a_fault_in_making_the_row_is_a_row(tmp_path: Path, monkeypatch: pytest.
     row = run(relu(1), Noting(), tmp_path)
     assert row.verdict == NoKernel("ArithmeticError: nothing adds up")
     assert row.cut_short
+    given_up = row_given_up(relu(1), GPU, tmp_path, "took more than 9 s")
+    assert given_up.verdict == Unable("took more than 9 s")
+    assert "nothing adds up" in given_up.notes["trace"]
     monkeypatch.undo()
     assert run(relu(1), Noting(), tmp_path).accepted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egg.api.benching.line import Asked, Replied
-from egg.api.benching.remote import Relay
+from egg.api.benching.line import Asked, Line, Replied
+from egg.api.benching.remote import Relay, RemoteJudge
 from egg.core.errors import MachineError
 from egg.core.evaluation import Gate, Refusal
 from egg.core.source import Candidate, Task
@@ -129,6 +130,19 @@ def test_nobody_hears_what_a_dead_worker_asked_nor_an_earlier_question() -> None
     assert at.told(2) == [(2, 0, "c")]
 
 
+def test_a_pool_that_served_another_bench_answers_this_one_alone() -> None:
+    before, now = Relayed(), Relayed()
+    before.relay = Relay(now.pool)
+    before.ask(1, 1, "theirs")
+    now.ask(1, 1, "ours")
+    now.answer(0)
+    now.turn()
+    assert now.told(1) == []
+    now.answer(1)
+    now.turn()
+    assert now.told(1) == [(1, 0, "ours")]
+
+
 @given(st.lists(st.sampled_from(["answer", "lose", "twice", "wait"]), max_size=40), st.integers(1, 6))
 def test_every_job_is_answered_once_whatever_the_pool_does(deeds: list[str], count: int) -> None:
     at = Relayed(patience=10)
@@ -145,6 +159,20 @@ def test_every_job_is_answered_once_whatever_the_pool_does(deeds: list[str], cou
             next_one += 1
         at.turn()
     assert Counter(place for _, place, _ in at.told(1)) == dict.fromkeys(range(count), 1)
+
+
+def test_what_one_kernel_met_is_raised_when_the_others_are_answered() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    jobs = [job(name) for name in "abc"]
+    for place, found in enumerate(
+        (verdict(jobs[0]), Answer("b", error=MachineError("no memory", "buy some")), verdict(jobs[2]))
+    ):
+        ours.send(Replied(1, place, found))
+    judged: list[str] = []
+    with pytest.raises(MachineError, match="no memory") as caught:
+        judged.extend(name for name, _ in RemoteJudge(Line(theirs)).judge(jobs))
+    assert caught.value.hint == "buy some"
+    assert judged == ["a", "c"]
 
 
 def test_a_pool_that_gives_up_ends_the_bench() -> None:

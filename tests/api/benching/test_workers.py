@@ -42,8 +42,8 @@ def test_every_task_has_one_result_and_no_process_stays(tmp_path: Path, capfd: p
 
 
 def test_a_task_whose_process_dies_is_tried_once_more_and_then_given_up(tmp_path: Path) -> None:
-    """Also where two tasks are the same program: each has its own lives."""
-    acts = ["die once", "die once", "raise", "answer"]
+    """Also where two tasks are the same program: each has its own lives. One dies while it speaks."""
+    acts = ["die once", "die once", "raise", "die speaking"]
     news: list[News] = []
     log = tmp_path / "log"
     tasks = [acting(n, act) for n, act in enumerate(acts, 1)]
@@ -58,9 +58,10 @@ def test_a_task_whose_process_dies_is_tried_once_more_and_then_given_up(tmp_path
         ("1/2", True, "SIGKILL"),
         ("1/3", False, "1"),
         ("1/3", True, "1"),
+        ("1/4", True, "SIGKILL"),
     ]
     began = [n.key for n in news if isinstance(n, Began)]
-    assert sorted(began) == ["1", "1", "2", "2", "3", "3", "4"]
+    assert sorted(began) == ["1", "1", "2", "2", "3", "3", "4", "4"]
 
 
 def test_a_task_that_takes_too_long_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
@@ -81,9 +82,8 @@ def test_processes_that_cannot_start_end_the_bench_and_blame_no_task(tmp_path: P
     assert log.read_text().count("there is no such device") == 3
 
 
-def test_no_task_is_begun_after_the_time_is_up(tmp_path: Path) -> None:
-    until = time.monotonic()
-    assert results([acting(1)], tmp_path, begin_until=until) == []
+def test_tasks_that_may_not_begin_have_no_result(tmp_path: Path) -> None:
+    assert results([acting(1)], tmp_path, may_begin=lambda: False) == []
 
 
 def test_leaving_early_ends_the_processes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +49,9 @@ class Acting:
             case "die":
                 os._exit(3)
             case "die once" if times == 0:
+                os.kill(os.getpid(), 9)
+            case "die speaking" if times == 0:
+                os.write(line._channel.fileno(), struct.pack("!i", 1000) + b"the first half of a message")
                 os.kill(os.getpid(), 9)
             case "sleep":
                 time.sleep(60)

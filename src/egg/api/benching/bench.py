@@ -13,15 +13,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from egg.api.benching.cost import Meter
 from egg.api.benching.crew import JudgeMaker, LocalJudges, rows_of
+from egg.api.benching.devices import alike
 from egg.api.benching.folder import ROWS
 from egg.api.benching.manifest import Manifest, enter, read_manifest, suite_of
 from egg.api.benching.news import Ended, News, Opened
 from egg.api.benching.remote import RemoteJudges
 from egg.api.benching.terms import Terms, settled
+from egg.api.teams import check_priced
 from egg.bench.listing import key_of
 from egg.bench.rows import Row, RowsFile, complete, latest, read_rows
 from egg.bench.suites import Suite
@@ -29,7 +32,6 @@ from egg.core.errors import UsageError
 from egg.core.source import Task
 from egg.engine.lock import run_lock
 from egg.engine.pools import JudgePool
-from egg.hardware.detect import present_gpus
 
 PER_GPU = 4
 """Workers on one GPU: while one measures, the others write and compile."""
@@ -47,6 +49,8 @@ class BenchResult:
     missing: tuple[str, ...] = ()
     """Keys of the tasks that have no row on the disk yet."""
     interrupted: bool = False
+    over_cost: str = ""
+    """What was spent of how much, where that is why tasks were not begun."""
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -64,63 +68,79 @@ def run_bench(
     pool: JudgePool | None = None,
     retry: bool = False,
     task_seconds: float | None = None,
+    max_cost: float | None = None,
     on_news: Callable[[News], None] = lambda news: None,
 ) -> BenchResult:
     """Begin the bench in ``folder``, or go on with it, until every task has its row.
 
     ``pool`` judges where one is given, and is left open; otherwise the devices that the settings name do.
-    ``retry`` also takes up tasks whose row says that they were cut short. ``on_news`` is called from this
-    thread. Ctrl-C, SIGTERM and SIGHUP end the bench early: the result says ``interrupted``, and the same call
-    goes on. Raises ``UsageError`` for terms that can work for no task, for another suite or other terms than
-    the folder's, and where another process is at it; ``MachineError`` where no worker can go on.
+    ``retry`` also takes up tasks whose row says that they were cut short. Once the bench has cost
+    ``max_cost`` US dollars, no other task is begun, and those in flight go on to their end. ``on_news`` is
+    called from this thread. Ctrl-C, SIGTERM and SIGHUP end the bench early: the result says ``interrupted``,
+    and the same call goes on. Raises ``UsageError`` for terms that can work for no task, for another suite or
+    other terms than the folder's, and where another process is at it; ``MachineError`` where no worker can go
+    on.
     """
     if workers < 1:
         raise UsageError(f"a bench cannot run with {workers} workers", "give at least one")
-    folder = _made(folder)
     pooled, gpu = pool is not None, pool.gpu() if pool is not None else None
     terms = settled(terms, environ, pooled=pooled, gpu=gpu)
+    if max_cost is not None and terms.settings.model is not None:
+        check_priced(terms.settings.model, environ)
     makers = _makers(terms.settings.device, workers, pooled=pooled)
+    folder = _made(folder)
     with run_lock(folder, "bench"):
         manifest = enter(folder, suite, terms)
-        with RowsFile(folder / ROWS) as rows, _ends_by_signal() as interrupted:
+        with RowsFile(folder / ROWS) as rows:
             pending = rows.pending(suite.tasks, terms.policy, retry=retry)
             waiting = {key_of(task) for task in pending}
             known = tuple(row for row in rows.rows if row.key not in waiting)
-            on_news(Opened(known, tuple(pending), min(workers, len(pending))))
-            coming = rows_of(
-                _longest_first(pending),
-                makers,
-                terms,
-                folder,
-                environ,
-                pool=pool,
-                task_seconds=task_seconds,
-                on_news=on_news,
-            )
-            with closing(coming):
-                for row in coming:
-                    rows.add(row)
-                    on_news(Ended(row))
-        return _as_it_stands(folder, manifest, suite, rows.rows, interrupted=interrupted.is_set())
+            meter = Meter(rows.rows, max_cost)
+
+            def hear(news: News) -> None:
+                meter.hear(news)
+                on_news(news)
+
+            with _ends_by_signal() as interrupted:
+                hear(Opened(known, tuple(pending), min(workers, len(pending))))
+                coming = rows_of(
+                    _longest_first(pending),
+                    makers,
+                    terms,
+                    folder,
+                    environ,
+                    pool=pool,
+                    task_seconds=task_seconds,
+                    may_begin=meter.leaves_room,
+                    on_news=hear,
+                )
+                with closing(coming):
+                    for row in coming:
+                        rows.add(row)
+                        waiting.remove(row.key)
+                        hear(Ended(row))
+        over_cost = meter.reached if waiting else ""
+        result = _as_it_stands(folder, manifest, suite)
+        return replace(result, interrupted=interrupted.is_set(), over_cost=over_cost)
 
 
 def load_bench(folder: Path) -> BenchResult:
     """The bench in ``folder`` as it stands, touching nothing; for scores, exports and comparisons."""
-    return _as_it_stands(folder, read_manifest(folder), suite_of(folder), read_rows(folder / ROWS))
+    return _as_it_stands(folder, read_manifest(folder), suite_of(folder))
 
 
 def default_workers(device: str) -> int:
     """How many tasks to have in flight where nobody says: enough to keep every judge busy."""
     cores = len(os.sched_getaffinity(0))
-    return max(1, min(PER_GPU * len(_devices(device)), cores // CORES_EACH))
+    return max(1, min(PER_GPU * len(alike(device)), cores // CORES_EACH))
 
 
-def _as_it_stands(
-    folder: Path, manifest: Manifest, suite: Suite, found: list[Row], *, interrupted: bool = False
-) -> BenchResult:
+def _as_it_stands(folder: Path, manifest: Manifest, suite: Suite) -> BenchResult:
+    """From the disk: Ctrl-C may come when a row has been written, and before anybody knows."""
+    found = read_rows(folder / ROWS)
     there = latest(found)
     missing = tuple(key for key in suite.by_key if key not in there)
-    return BenchResult(folder, manifest, tuple(complete(found, suite.tasks)), missing, interrupted)
+    return BenchResult(folder, manifest, tuple(complete(found, suite.tasks)), missing)
 
 
 def _made(folder: Path) -> Path:
@@ -142,18 +162,8 @@ def _makers(device: str, workers: int, *, pooled: bool) -> list[JudgeMaker]:
     """A judge for every worker; those at hand are dealt out to the devices in turn."""
     if pooled:
         return [RemoteJudges()] * workers
-    devices = _devices(device)
+    devices = alike(device)
     return [LocalJudges(devices[at % len(devices)]) for at in range(workers)]
-
-
-def _devices(device: str) -> list[str]:
-    """What a device's name stands for: ``auto`` and ``cuda`` are all GPUs of the first one's kind, since
-    times from different kinds cannot stand in one table."""
-    if device not in ("auto", "cuda"):
-        return [device]
-    present = present_gpus()
-    alike = [f"cuda:{gpu.index}" for gpu in present if gpu.name == present[0].name]
-    return alike or (["cpu"] if device == "auto" else ["cuda:0"])
 
 
 @contextmanager

@@ -77,22 +77,24 @@ def rows_of(
     *,
     pool: JudgePool | None = None,
     task_seconds: float | None = None,
+    may_begin: Callable[[], bool] = lambda: True,
     on_news: Callable[[News], None] = lambda news: None,
 ) -> Generator[Row, None, None]:
-    """A row for every task, as they come, from one worker for each of ``makers``.
+    """A row for every task that may begin, as they come, from one worker for each of ``makers``.
 
     ``pool`` answers for :class:`~egg.api.benching.remote.RemoteJudges`. A task whose process dies twice, or
-    that takes more than ``task_seconds``, has a row that says so. Leaving early ends the workers.
+    that takes more than ``task_seconds``, has a row that says so. ``may_begin`` is asked before every task.
+    Leaving early ends the workers.
     """
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, len(makers)))
     trades = [RunTasks(maker, terms, folder, dict(environ), threads) for maker in makers]
-
     return results_of(
         tasks,
         trades,
         lambda task, reason: row_given_up(task, terms, folder, reason),
         relay=Relay(pool) if pool is not None else None,
         task_seconds=task_seconds,
+        may_begin=may_begin,
         log=folder / WORKERS_LOG,
         on_news=on_news,
     )

@@ -12,11 +12,11 @@ A search that broke off (its team has a fault) was not regraded; what it had acc
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from egg.api.benching.folder import write_whole
 from egg.core.evaluation import Accepted, Evaluation
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate
@@ -86,7 +86,7 @@ def final_of(state: RunState, kept: Path, level: Level, judge: Judge) -> Evaluat
         verdict = _read(kept, kernel.candidate, level)
         if verdict is None:
             verdict = _asked(state, kernel, level, judge)
-            _write(kept, verdict)
+            write_whole(kept, json.dumps(verdict.to_json()))
         if verdict.accepted:
             break
     return verdict
@@ -111,18 +111,9 @@ def _asked(state: RunState, kernel: Kernel, level: Level, judge: Judge) -> Evalu
     return evaluation
 
 
-# -- kept ----------------------------------------------------------------------------------------------
-
-
 def _read(path: Path, candidate: Candidate, level: Level) -> Evaluation | None:
     try:
         kept = Evaluation.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, KeyError, TypeError):  # none yet, or not ours
         return None
     return kept if (kept.candidate_hash, kept.policy.level) == (candidate.hash, level) else None
-
-
-def _write(path: Path, verdict: Evaluation) -> None:
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(json.dumps(verdict.to_json()), encoding="utf-8")
-    os.replace(beside, path)

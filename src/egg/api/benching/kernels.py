@@ -7,11 +7,12 @@ same terms, is not judged again, so that the same call goes on where it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from egg.api.benching.devices import alike
 from egg.api.benching.folder import MANIFEST, ROWS, TASKS, kernel_file, write_whole
 from egg.api.benching.manifest import task_line
 from egg.api.benching.news import Ended, News, Opened
@@ -58,7 +59,8 @@ def judge_kernels(
     """Judge the kernels in ``kernels``, of each problem the one that is numbered ``sample``.
 
     Rows and accepted kernels go into ``folder``, which then is a bench; one with rows of another suite or
-    under another policy is refused. ``seats`` is how many are judged at a time on each device.
+    under another policy is refused. ``auto`` and ``cuda`` are all GPUs of one kind; ``seats`` is how many
+    kernels are judged at a time on each.
     """
     matched = paired([found for found in read_kernels(kernels) if found.sample == sample], suite.tasks)
     offered = {key_of(task): found for task, found in matched.pairs}
@@ -69,18 +71,19 @@ def judge_kernels(
         )
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} is a bench of runs", "give --out a folder of its own")
+    judges = alike(device)
     settings = {"kernels": kernels.resolve().name, "sample": str(sample)}
     with closing(RowsFile(folder / ROWS)) as rows:
         _check_policy(rows.rows, policy, folder)
         _keep_tasks(folder / TASKS, suite)
         done = {row.key: row for row in rows.rows}
-        left = [task for task in suite.tasks if not _settled(task, done, offered.get(key_of(task)))]
-        on_news(
-            Opened(tuple(row for row in rows.rows if row.key not in map(key_of, left)), tuple(left), seats)
-        )
-        for row in _judged(left, offered, policy, settings, folder, device, target, seats):
-            rows.add(row)
-            on_news(Ended(row))
+        left = {key: task for key, task in suite.by_key.items() if not _settled(task, done, offered.get(key))}
+        known = tuple(row for row in rows.rows if row.key not in left)
+        on_news(Opened(known, tuple(left.values()), seats * len(judges)))
+        with closing(_judged(left, offered, policy, settings, folder, judges, target, seats)) as coming:
+            for row in coming:
+                rows.add(row)
+                on_news(Ended(row))
         found = complete(rows.rows, suite.tasks)
     return JudgedKernels(tuple(found), tuple(sample.file_name for sample in matched.without_task))
 
@@ -117,30 +120,31 @@ def _settled(task: Task, done: Mapping[str, Row], offered: Sample | None) -> boo
 
 
 def _judged(
-    tasks: list[Task],
+    tasks: Mapping[str, Task],
     offered: Mapping[str, Sample],
     policy: Policy,
     settings: Mapping[str, str],
     folder: Path,
-    device: str,
+    judges: list[str],
     target: str | None,
     seats: int,
-) -> Iterator[Row]:
+) -> Generator[Row, None, None]:
     """Rows as they come: first of the tasks that have no kernel, then of the kernels."""
-    known = {key_of(task): task for task in tasks}
-    for key, task in known.items():
+    for key, task in tasks.items():
         if key not in offered:
+            kernel_file(folder, task).unlink(missing_ok=True)  # of a kernel that was taken away
             yield row_without(task, NoKernel("no kernel was given"), policy, settings=settings)
     jobs = [
         Job(key, Question(task, offered[key].candidate, policy, target))
-        for key, task in known.items()
+        for key, task in tasks.items()
         if key in offered
     ]
     if not jobs:
         return
-    with closing(Pool(devices(device), seats)) as pool:
+    there = [place for name in judges for place in devices(name)]
+    with closing(Pool(there, seats)) as pool:
         for answer in pool.answers(jobs):
-            task, candidate = known[answer.job], offered[answer.job].candidate
+            task, candidate = tasks[answer.job], offered[answer.job].candidate
             yield _row(task, candidate, answer, policy, settings, folder)
 
 
@@ -157,9 +161,8 @@ def _row(
     place.unlink(missing_ok=True)  # of an earlier kernel
     if answer.evaluation is None:
         assert answer.error is not None
-        why = (
-            NoKernel if isinstance(answer.error, UsageError) else Unable
-        )  # the task's fault, or the machine's
+        at_fault_is_the_task = isinstance(answer.error, UsageError)
+        why = NoKernel if at_fault_is_the_task else Unable
         return row_without(task, why(answer.error.message), policy, family=family, settings=settings)
     if answer.evaluation.accepted:
         write_whole(place, candidate.source)

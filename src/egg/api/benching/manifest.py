@@ -115,9 +115,9 @@ def suite_of(folder: Path) -> Suite:
 
 
 def kernels_of(folder: Path) -> dict[str, str]:
-    """The accepted kernel files by their hash, as :func:`egg.bench.kernelbench.export` takes them."""
+    """The accepted kernel files by their hash, as :func:`egg.bench.kernelbench.write` takes them."""
     found = sorted((folder / KERNELS).glob("*.py"))
-    sources = [path.read_text(encoding="utf-8") for path in found]
+    sources = [path.read_text(encoding="utf-8", errors="replace") for path in found]
     return {content_hash(source): source for source in sources}
 
 

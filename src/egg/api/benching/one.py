@@ -21,7 +21,7 @@ from egg.api.optimizing import begin, carry_on
 from egg.api.runs import state_of
 from egg.api.watching import Watcher
 from egg.bench.outcomes import row_of_run, told_settings
-from egg.bench.rows import TROUBLE, NoKernel, Row, Spent, Unable, row_without
+from egg.bench.rows import TROUBLE, NoKernel, Row, Unable, row_without
 from egg.core.codec import to_json
 from egg.core.errors import EggError, MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation
@@ -95,11 +95,7 @@ def run_task(
             _keep_kernel(kernel_file(folder, task), state, final)
     except Exception as error:
         trouble = Trouble.of(error, run)
-    place = str(run.relative_to(folder))
-    try:
-        row = _row(task, terms, place, state, final, trouble)
-    except Exception as error:
-        row = _row(task, terms, place, None, None, Trouble.of(error, run))
+    row = _row(task, terms, folder, state, final, trouble)
     wall = before + time.monotonic() - started
     return replace(row, spent=replace(row.spent, wall_seconds=round(wall, 3)))
 
@@ -160,9 +156,9 @@ def row_given_up(task: Task, terms: Terms, folder: Path, reason: str) -> Row:
     """The row of a task whose process is gone: what its run had spent by then is in its log."""
     run = run_folder(folder, task)
     state: RunState | None = None
-    with suppress(EggError):
+    with suppress(EggError, OSError):
         state = state_of(run)
-    return _row(task, terms, str(run.relative_to(folder)), state, None, Trouble(reason, machine=True))
+    return _row(task, terms, folder, state, None, Trouble(reason, machine=True))
 
 
 def _keep_kernel(path: Path, state: RunState, final: Evaluation | None) -> None:
@@ -176,6 +172,25 @@ def _keep_kernel(path: Path, state: RunState, final: Evaluation | None) -> None:
 def _row(
     task: Task,
     terms: Terms,
+    folder: Path,
+    state: RunState | None,
+    final: Evaluation | None,
+    trouble: Trouble | None,
+) -> Row:
+    """A row in any case: a run that none can be made of is a trouble, too."""
+    run = run_folder(folder, task)
+    place = str(run.relative_to(folder))
+    try:
+        return _row_of(task, terms, place, state, final, trouble)
+    except Exception as error:
+        fault = Trouble.of(error, run)
+        known = fault if trouble is None else replace(trouble, trace=fault.trace)
+        return _row_of(task, terms, place, None, None, known)
+
+
+def _row_of(
+    task: Task,
+    terms: Terms,
     run: str,
     state: RunState | None,
     final: Evaluation | None,
@@ -184,7 +199,7 @@ def _row(
     if state is None:
         assert trouble is not None
         settings = told_settings(terms.settings)
-        row = row_without(task, NoKernel(""), terms.policy, settings=settings, run=run, spent=Spent())
+        row = row_without(task, NoKernel(""), terms.policy, settings=settings, run=run)
     else:
         row = row_of_run(state, final=final, run=run)
     if final is None:

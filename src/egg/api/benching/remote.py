@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from egg.api.benching.line import Asked, Line, Replied
-from egg.core.errors import MachineError
+from egg.core.errors import EggError, MachineError
 from egg.core.evaluation import Evaluation
 from egg.engine.pools import JudgePool
 from egg.evaluator.oracle import ANSWER_SECONDS
@@ -36,17 +37,20 @@ class RemoteJudges:
 
 
 class RemoteJudge:
-    """Somebody up the line judges. What they could not do is an exception, as with a judge at hand."""
+    """Somebody up the line judges. What they could not do is an exception, as with a judge at hand, but after
+    all answers: the others' are worth having, and a line that nobody reads fills up."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
 
     def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
+        error: EggError | None = None
         for answer in self._line.ask(jobs):
-            if answer.error is not None:
-                raise answer.error
-            assert answer.evaluation is not None
-            yield answer.job, answer.evaluation
+            if answer.evaluation is not None:
+                yield answer.job, answer.evaluation
+            error = error or answer.error
+        if error is not None:
+            raise error
 
     def close(self) -> None:
         pass
@@ -89,7 +93,8 @@ class Relay:
         self._patience = LOST_SECONDS if patience is None else patience
         self._clock = clock
         self._open: dict[str, _Open] = {}
-        self._names = (f"{number}" for number in itertools.count(1))
+        mine = uuid.uuid4().hex[:12]  # a pool may serve another bench after this one
+        self._names = (f"{mine}-{number}" for number in itertools.count(1))
         self._oldest: tuple[str, float] | None = None
 
     def take(self, asker: int, asked: Asked, reply: Reply) -> None:

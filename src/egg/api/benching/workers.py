@@ -121,7 +121,7 @@ class Worker:
         """The next message; ``None`` where the process is gone."""
         try:
             return self.channel.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # before a message, or in the middle of one
             return None
 
 
@@ -166,17 +166,17 @@ def results_of(
     *,
     relay: Relay | None = None,
     task_seconds: float | None = None,
-    begin_until: float | None = None,
+    may_begin: Callable[[], bool] = lambda: True,
     log: Path | None = None,
     on_news: Callable[[News], None] = lambda news: None,
 ) -> Generator[R, None, None]:
-    """A result for every task, as they come, from one process for each of ``trades``.
+    """A result for every task that may begin, as they come, from one process for each of ``trades``.
 
     ``given_up`` makes the result of a task that lost its process too often, or took more than
-    ``task_seconds``, of the reason why. None is begun after ``begin_until`` (of the monotonic clock). What
-    the processes print goes to the file ``log``. Leaving early ends them.
+    ``task_seconds``, of the reason why. ``may_begin`` is asked before every task: those that it says no to
+    have no result. What the processes print goes to the file ``log``. Leaving early ends them.
     """
-    crew = _Crew(tasks, trades, given_up, relay, task_seconds, begin_until, log, on_news)
+    crew = _Crew(tasks, trades, given_up, relay, task_seconds, may_begin, log, on_news)
     finished = False
     try:
         while crew.hand_out():
@@ -194,7 +194,7 @@ class _Crew(Generic[R]):
         given_up: Callable[[Task, str], R],
         relay: Relay | None,
         task_seconds: float | None,
-        begin_until: float | None,
+        may_begin: Callable[[], bool],
         log: Path | None,
         on_news: Callable[[News], None],
     ) -> None:
@@ -202,7 +202,7 @@ class _Crew(Generic[R]):
         self._given_up = given_up
         self._relay = relay
         self._task_seconds = task_seconds
-        self._begin_until = begin_until
+        self._allowed = may_begin
         self._log = log
         self._on_news = on_news
         self._lost: Counter[str] = Counter()
@@ -226,8 +226,7 @@ class _Crew(Generic[R]):
         return [worker for worker in self.workers if worker.task is None]
 
     def _may_begin(self) -> bool:
-        in_time = self._begin_until is None or time.monotonic() < self._begin_until
-        return bool(self._waiting) and in_time
+        return bool(self._waiting) and self._allowed()
 
     def turn(self) -> Iterator[R]:
         """Wait a moment, and see to whatever happened."""

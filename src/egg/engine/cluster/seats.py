@@ -37,7 +37,9 @@ KILLS = 2
 LOSSES = 6
 """How often a job may be lost at all."""
 STARTS = 3
-"""How often a seat's judge may fail to start before the seat is given up."""
+"""How often a seat's judge may fail to start before the seat is given up for a while."""
+AGAIN_SECONDS = 600.0
+"""That while: what kept a judge from starting may have ended."""
 REST_SECONDS = 2.0
 """Before a judge that failed to start is started again."""
 SETTLE_SECONDS = 30.0
@@ -57,7 +59,7 @@ class Status(Enum):
     IDLE = "idle"
     BUSY = "busy"
     CLOSED = "closed"
-    """For good: what is there cannot judge, or not comparably."""
+    """What is there cannot judge, or not comparably."""
 
 
 @dataclass(eq=False)
@@ -172,7 +174,10 @@ class Cluster:
 
     def _care_for(self, seat: Seat) -> None:
         age = time.monotonic() - seat.since
-        if seat.status is Status.EMPTY and (not seat.failures or age > REST_SECONDS):
+        given_up = seat.failures >= STARTS
+        rest = AGAIN_SECONDS if given_up else REST_SECONDS if seat.failures else 0.0
+        vacant = seat.status is Status.EMPTY or (seat.status is Status.CLOSED and given_up)
+        if vacant and age >= rest:
             self._fill(seat)
         elif seat.status is Status.BUSY and age > JOB_SECONDS:
             self._lose(seat, f"no answer within {JOB_SECONDS / 60:.0f} minutes", blamed=True)

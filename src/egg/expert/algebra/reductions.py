@@ -32,6 +32,26 @@ def of_one(graph: Graph, node: Node) -> Rewrite | None:
     return None
 
 
+def outer_product(graph: Graph, node: Node) -> Rewrite | None:
+    """A product that adds up one element is a multiplication; with a bias only where nothing is rounded in
+    between."""
+    if node.op != "matmul":
+        return None
+    left, right, bias = (*graph.operands(node), None)[:3]
+    result = graph.result(node)
+    assert left is not None
+    assert right is not None
+    if min(left.rank, right.rank) < 2 or left.shape[-1] != ONE or right.shape[-2] != ONE:
+        return None
+    if {left.dtype, right.dtype} != {result.dtype} or (bias is not None and result.dtype != "float32"):
+        return None
+    draft = Draft(graph, node)
+    made = draft.add("pointwise", (left.name, right.name), result.shape, "mul", fn="mul", scalars=())
+    if bias is not None:
+        draft.add("pointwise", (made, bias.name), result.shape, "add", fn="add", scalars=())
+    return draft.done()
+
+
 def fewer_dims(graph: Graph, node: Node) -> Rewrite | None:
     """Dimensions of one element need not be reduced where they are kept anyway."""
     if node.op != "reduce" or not node["keepdim"] or node["fn"] not in _MERGING:
@@ -160,4 +180,4 @@ def _row_like(bias: Value, columns: Size) -> bool:
     return bias.rank >= 1 and bias.shape[-1] == columns
 
 
-RULES: tuple[Rule, ...] = (of_one, fewer_dims, merged, number_after, row_after, summed_product)
+RULES: tuple[Rule, ...] = (of_one, outer_product, fewer_dims, merged, number_after, row_after, summed_product)

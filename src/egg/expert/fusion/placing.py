@@ -26,6 +26,9 @@ STORING = frozenset({"convolution", "product", "loops"})
 """Patterns whose kernels store by strides."""
 FREE = frozenset({"view", "constant", "cat"})
 """What makes nothing by itself: in the group of a concatenation it is read from elsewhere."""
+SHOWING = frozenset({"view", "library"})
+"""What may show its operand as it lies, where it is left to PyTorch: whoever reads a view, a caller of the
+program included, expects the strides that it has of a tensor without gaps."""
 LAUNCH = 3e-6
 """Seconds that one more kernel takes."""
 WORTH = 5e-6
@@ -142,10 +145,16 @@ class _Placing:
             return False
         if value.dtype != whole.dtype or not value.contiguous or not value.elements.value:
             return False
+        if self._shown(name):
+            return False
         if name in self._joined:
             return True
         pattern, own = self.home(producer)
         return pattern in STORING and producer.op not in FREE and self._computes(own)
+
+    def _shown(self, name: str) -> bool:
+        readers = self.graph.consumers[name]
+        return any(reader.op in SHOWING and self.home(reader)[0] == "library" for reader in readers)
 
     def _computes(self, group: Iterable[Node]) -> bool:
         return any(node.op not in FREE for node in group)

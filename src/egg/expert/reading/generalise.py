@@ -179,7 +179,8 @@ class _Naming:
         try:
             return tuple(self.rows.size(row) for row in rows)
         except Unresolved:
-            if self.rows.graphs[0].values[name].origin is not Origin.NODE:
+            value = self.rows.graphs[0].values[name]
+            if value.origin is not Origin.NODE or value.lent:  # it lies as it does, whatever we would like
                 raise
             return dense
 

@@ -75,12 +75,16 @@ def _fixed(graph: Graph) -> list[str]:
 
 
 def _moved(graph: Graph, blocks: Iterable[tuple[str, list[str]]]) -> list[str]:
-    """Tensors in plain attributes, which ``Module.to`` leaves where they were made: to where the input is."""
+    """Tensors in plain attributes, which ``Module.to`` leaves where they were made: to where the input is.
+
+    One in a list or a tuple gets other memory: there is no assigning to a tuple.
+    """
     held = [v.path for v in graph.values.values() if v.origin is Origin.CONSTANT]
     given = next((name for name in graph.arguments if name is not None), None)
     text = "\n".join(line for _, lines in blocks for line in lines)
     used = [path for path in map(attribute_text, held) if re.search(rf"{re.escape(path)}(?![\w.\[])", text)]
-    return [f"        {path} = {path}.to({given}.device)" for path in used if given is not None]
+    tensors = [f"{path}.data" if path.endswith("]") else path for path in used]
+    return [f"        {tensor} = {tensor}.to({given}.device)" for tensor in tensors if given is not None]
 
 
 def _sizes(graph: Graph, parts: Parts) -> list[str]:

@@ -150,10 +150,16 @@ def _input(form: Form, body: Body, reader: Reader, inner: Expr, taps: Index, liv
     channel = loop_index("group", form.groups) * form.inputs + inner
     x = reader.read(form.x.name, (loop_index("n", form.batch), channel, *at), borders)
     guards = [*borders, *([live] if live else [])]
-    lonely = _depth(form) == ONE or form.batch * form.plane == ONE
+    lonely = _depth(form) == ONE or form.batch * form.plane == ONE or _repeated(form)
     if guards and (lonely or form.computed(form.x)):
         x = body.let("x", f"tl.where({' & '.join(guards)}, {x}, 0.0)")
     return body.let("x", f"tl.broadcast_to({x}, (BLOCK_K, BLOCK_P))") if lonely else x
+
+
+def _repeated(form: Form) -> bool:
+    """Whether input channels may be one and the same in memory: what is loaded does not follow ``k`` then."""
+    spread = any(node.op == "view" and node["how"] == "expand" for node in form.group.nodes)
+    return spread or any(stride.number == 0 for stride in form.x.stride)
 
 
 def _depth(form: Form) -> Size:

@@ -331,7 +331,10 @@ class Tail:
             shown = (
                 inside if value.name in self.narrow else mask if inside == "inside" else f"{inside} & kept"
             )
-            parts = [f"{self._address(value)}", stored(text, value.dtype), shown]
+            at = self._address(value)
+            # one channel in all: c is 0 where it counts, and gives the addresses a tile's shape
+            alone = tiled and value.name not in self.narrow and "c" not in at.symbols()
+            parts = [f"{at} + c" if alone else f"{at}", stored(text, value.dtype), shown]
             if tiled and self._scattered(value):
                 parts = [f"tl.reshape({part}, (BLOCK_O * {self._columns(value)},))" for part in parts]
             kernel.body.line(f"tl.store({pointer} + {parts[0]}, {parts[1]}, mask={parts[2]})")

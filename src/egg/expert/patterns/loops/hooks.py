@@ -158,12 +158,11 @@ def _scanned(kernel: Kernel, node: Node, split: Split, index: Index, guards: tup
         inside = (f"({moved} < {split.shape[dim]})",) if reverse else (f"({moved} >= 0)",)
         at = (*own[:dim], moved, *own[dim + 1 :])
     x = reader.read(source, at, (*guards, *inside))
-    x = f"{x}.to(tl.int64)" if whole else f"{x}.to(tl.float64)" if node.get("exact") else x
+    x = f"{x}.to(tl.int64)" if whole else x
     tile = kernel.tile
     within = " & ".join((*((tile.mask,) if tile.mask else ()), *inside))
-    v = body.let(
-        "v", f"tl.where({within}, {x}, {start})" if within else f"tl.broadcast_to({x}, {tile.shape})"
-    )
+    text = f"tl.where({within}, {x}, {start})" if within else f"tl.broadcast_to({x}, {tile.shape})"
+    v = body.let("v", f"{text}.to(tl.float64)" if node.get("exact") else text)
     return _carried(kernel, node, v, start, reverse, whole)
 
 

@@ -41,6 +41,8 @@ class Problem:
                 raise Unfit("a product of vectors that were not reshaped")
         if any(size.value == 0 for size in (*found.left.shape, *found.right.shape)):
             raise Unfit("an empty product")
+        if found.depth == ONE:
+            raise Unfit("a product that adds up one element: no tile of it would know where that ends")
         return found
 
     @cached_property

@@ -23,7 +23,7 @@ BRIEF = replace(CARE[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
 
 JudgeFunction = Callable[..., Evaluation]
 
-settings.register_profile("suite", max_examples=40)
+settings.register_profile("suite", max_examples=25)
 settings.load_profile("suite")  # the whole run has ten minutes; `--hypothesis-profile default` looks longer
 
 

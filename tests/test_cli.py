@@ -368,7 +368,12 @@ main()
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_real_process_through_its_clean_up(number, code):
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW, SOFTMAX, FUSED], stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+        [sys.executable, "-c", SLOW, SOFTMAX, FUSED],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+        # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     assert process.stderr.readline() == "judging\n"

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Extra arguments for pip, e.g. PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_ARGS ?=
 STAMP := $(VENV)/.installed
-TEST_JOBS ?= 2
+TEST_JOBS ?= 3
 
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1

@@ -25,6 +25,7 @@ from egg.core.policy import Level, LibraryCalls
 from egg.core.source import Candidate, Task
 from egg.engine.scripted import Act, ScriptedJudge
 from egg.evaluator.pool import Answer, Job
+from tests.api.benching.tasks import PRODUCT
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERT = ROOT / "benchmarks" / "expert"
@@ -60,24 +61,6 @@ def get_init_inputs():
     return []
 """
 FIRST = Task("1_Relu", TASK.format(factor=2.0), 1, 1)
-PRODUCT = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(512, 512)
-
-    def forward(self, x):
-        return torch.softmax(self.linear(x), -1)
-
-def get_inputs():
-    return [torch.randn(2048, 512)]
-
-def get_init_inputs():
-    return []
-"""
 SECOND = Task("2_Product", PRODUCT, 1, 2)
 """There are several ways to write it."""
 REFUSED = Refusal(Gate.CORRECTNESS, "correctness.values", "wrong from the first element on", "look at it")

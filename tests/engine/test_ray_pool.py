@@ -55,7 +55,7 @@ class Sent:
             self.pool.submit(ticket, job(**order))
 
     def until(self, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not ready():
             assert time.monotonic() < deadline, (self.got, self.notes)
             self.got += self.pool.answers(0.05)

@@ -87,8 +87,6 @@ class Seat:
     actor: Any = None
     kind: Kind | None = None
     work: Work | None = None
-    began: Future[Any] | None = None
-    """Done where the judge was alive when it came to its work; one that died in idleness blames nobody."""
     failures: int = 0
     """Starts that failed, one after the other."""
     since: float = 0.0
@@ -302,10 +300,18 @@ class Cluster:
         self._tell_judges()
 
     def _send(self, work: Work, seat: Seat) -> None:
+        """To a judge that is asked first whether it lives: one that died in idleness blames nobody."""
         seat.work = work
         seat.become(Status.BUSY)
-        seat.began = seat.actor.here.remote().future()
-        self._when_done(seat.actor.judge.remote(work.line), seat, self._judged)
+        self._when_done(seat.actor.here.remote(), seat, self._present)
+
+    def _present(self, seat: Seat, future: Future[Any]) -> None:
+        error = future.exception()
+        if error is None:
+            assert seat.work is not None
+            self._when_done(seat.actor.judge.remote(seat.work.line), seat, self._judged)
+        else:
+            self._missing(seat, error, blamed=False)
 
     def _judged(self, seat: Seat, future: Future[Any]) -> None:
         error = future.exception()
@@ -322,10 +328,12 @@ class Cluster:
             self._empty(seat)
             self._care_for(seat)
         else:
-            self.look_round()  # it may have been lost with its node, which is then settled here
-            if seat in self._seats and seat.status is Status.BUSY:
-                known = not isinstance(error, exceptions.ActorUnavailableError)
-                self._lose(seat, _told(error), blamed=known and _succeeded(seat.began))
+            self._missing(seat, error, blamed=not isinstance(error, exceptions.ActorUnavailableError))
+
+    def _missing(self, seat: Seat, error: BaseException, blamed: bool) -> None:
+        self.look_round()  # it may have been lost with its node, which is then settled here
+        if seat in self._seats and seat.status is Status.BUSY:
+            self._lose(seat, _told(error), blamed)
 
     def _lose(self, seat: Seat, reason: str, blamed: bool) -> None:
         """The judge is lost, and its node is not."""
@@ -380,10 +388,6 @@ def _gpus_of(node: dict[str, Any]) -> int:
 
 def _may_go(work: Work, node: str, usable: set[str]) -> bool:
     return node not in work.lost_on or usable <= set(work.lost_on)
-
-
-def _succeeded(future: Future[Any] | None) -> bool:
-    return future is not None and future.done() and future.exception() is None
 
 
 def _told(error: BaseException) -> str:

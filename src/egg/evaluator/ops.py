@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.memory import pieces
+from egg.evaluator.modes import LightMode
 
 ALLOCATIONS = frozenset(
     ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
@@ -71,7 +71,7 @@ def alike(a: Fingerprint, b: Fingerprint) -> bool:
     )
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(LightMode):
     """Counts compute operations while active.
 
     Optionally fills what ``torch.empty`` returns, and keeps the fingerprints of what the

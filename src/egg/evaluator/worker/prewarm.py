@@ -1,7 +1,7 @@
 """What the zygote does once so that no candidate has to wait for it.
 
 Triton's first compilation in a process hashes its whole installation, asks ptxas for its
-version and loads the pass pipeline: two seconds. PyTorch's first dispatch mode imports its
+version and loads the pass pipeline: two seconds. PyTorch's first fake tensor imports its
 compiler: as much again. Triton's first launch builds a helper library with the C compiler.
 The first two are inherited by fork as memory, the last as files, which every child gets a
 copy of. No CUDA context is made here: forked children could not use it.
@@ -26,7 +26,6 @@ def prewarm(kind: Kind, cache: str) -> None:
     """Import and compile ahead; what can be inherited as files goes to ``cache``."""
     from egg.evaluator import worker  # noqa: F401
 
-    _trace_once()
     if kind is Kind.INTERPRET:
         from egg.evaluator import interpreter  # noqa: F401
 
@@ -35,18 +34,18 @@ def prewarm(kind: Kind, cache: str) -> None:
 
     os.environ["TRITON_CACHE_DIR"] = cache
     _compile_once()
-    if kind is Kind.CUDA:
+    if kind is Kind.COMPILE:
+        _pretend_once()
+    else:
         _build_driver_library()
 
 
-def _trace_once() -> None:
-    """The first dispatch mode of a process imports most of ``torch._dynamo``."""
+def _pretend_once() -> None:
+    """The first fake tensor of a process imports most of ``torch._dynamo``."""
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from egg.evaluator.arena import poison
-    from egg.evaluator.ops import Recorder
-
-    with Recorder(fill_empties=poison, keep_fingerprints=True):
+    with FakeTensorMode():
         torch.empty(1).add(1)
 
 

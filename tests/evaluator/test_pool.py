@@ -355,16 +355,21 @@ def test_an_unusable_task_is_3_and_the_others_are_judged(tmp_path):
     assert finished(results) == {"cheat"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_batch_that_is_killed_leaves_no_process(tmp_path, sandbox: Sandbox, number):
     jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
     jobs.write_text(job("slow", "exploits/infinite_loop_host.py").to_line())
     command = [sys.executable, "-m", "egg.evaluator", str(jobs), str(results), "cpu"]
-    batch = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    batch = subprocess.Popen(
+        command,
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert sandbox.settles(lambda: _runs_candidate(sandbox), 120)
     batch.send_signal(number)
-    code = batch.wait(30)
-    assert code == {signal.SIGINT: 130}.get(number, code)
+    assert batch.wait(30) == {signal.SIGINT: 130, signal.SIGKILL: -9}[number]
     assert sandbox.settles(lambda: not sandbox.processes(), 20), sandbox.processes()
     assert sandbox.settles(lambda: not sandbox.folders()), sandbox.folders()
 

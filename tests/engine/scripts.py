@@ -67,7 +67,8 @@ class ModelNew(nn.Module):
 
 
 def act(candidate: Candidate) -> Act:
-    """``refuse GATE``, or ``T ms``: T may be an expression of BLOCK; ``twice`` is two launches."""
+    """``refuse GATE``, fast as what is wrong often is, or ``T ms``: T may be an expression of BLOCK;
+    ``twice`` is two launches."""
     says = re.search(r'SAYS = "(.*)"', candidate.source)
     block = re.search(r"^BLOCK = (\d+)", candidate.source, re.MULTILINE)
     launched = re.search(r"(\w+)\[\(triton", candidate.source)
@@ -76,7 +77,7 @@ def act(candidate: Candidate) -> Act:
     assert launched is not None
     if says[1].startswith("refuse"):
         gate = Gate(says[1].split()[1])
-        return Act(refusal=Refusal(gate, f"{gate.value}.wrong", "something was seen", "look at it"))
+        return Act(0.1, Refusal(gate, f"{gate.value}.wrong", "something was seen", "look at it"))
     slope = re.fullmatch(r"(?:(\S+) / BLOCK \+ )?(\S+) ms( twice)?", says[1])
     assert slope is not None
     milliseconds = float(slope[2]) + (float(slope[1]) / int(block[1]) if slope[1] else 0.0)

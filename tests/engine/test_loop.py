@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +10,15 @@ import pytest
 
 from egg.api.runs import look, replay, state_of
 from egg.core.errors import UsageError
+from egg.core.evaluation import Gate, Refusal, Rejected
 from egg.core.events import Objected, SentBack, StageSkipped
-from egg.core.plan import Draft, Pass, Unusable
+from egg.core.plan import Answer, Draft, Pass, Unusable
 from egg.core.settings import Caps
+from egg.core.source import Candidate
 from egg.core.stage import Category, Stage
-from egg.core.step import Decision, Origin
+from egg.core.step import Decision, Gain, Origin, Step
 from egg.engine.log import read_log
-from egg.engine.scripted import ScriptedJudge, ScriptedTeam
+from egg.engine.scripted import Act, ScriptedJudge, ScriptedTeam
 from egg.engine.state import RunState
 from tests.engine.scripts import (
     BUDGET,
@@ -101,11 +104,10 @@ def test_the_sweep_records_every_point_and_rewrites_the_file(tmp_path: Path) -> 
     ]
     assert step.candidate == step.sweep.winner
     assert "\nBLOCK = 256\n" in state.sources[step.sweep.winner]
-    assert step.attempts[0].candidate != step.candidate
 
 
 def test_a_gain_within_the_noise_moves_the_best_but_not_the_base(tmp_path: Path) -> None:
-    begin(tmp_path)
+    begin(tmp_path, settings(replace(BUDGET, heats=False)))
     state = go_on(tmp_path, FULL).state
     last = state.steps[-1]
     assert last.decision is Decision.NOT_BETTER
@@ -392,6 +394,145 @@ def test_a_point_of_a_sweep_that_breaks_the_contract_is_not_returned(tmp_path: P
     assert replay(tmp_path).state == state
 
 
+OPEN: dict[str, Answer] = {
+    **PASSING,
+    "coder.seed seed 1": draft("0.8 ms"),
+    "tuner tiling 1": plan(Category.TILE_SHAPE),
+    "coder.optimize tiling 1": draft(
+        "6.4 / BLOCK + 0.5 ms", extra='TUNABLES = {"BLOCK": (64, 128, 256, 512)}'
+    ),
+}
+"""A sweep of four points, the largest of which is the fastest."""
+
+
+def at_block(size: int, found: Act) -> Callable[[Candidate], Act]:
+    """As the file says, except at one point."""
+    return lambda candidate: found if f"\nBLOCK = {size}\n" in candidate.source else act(candidate)
+
+
+def tuned(folder: Path, judge: ScriptedJudge) -> tuple[RunState, Step]:
+    state = go_on(folder, OPEN, judge).state
+    assert replay(folder).state == state
+    return state, state.steps_in(Stage.TILING)[0]
+
+
+def told_at(step: Step) -> dict[object, str]:
+    assert step.sweep is not None
+    return {point.values["BLOCK"]: point.told for point in step.sweep.points}
+
+
+def test_a_file_and_its_points_run_a_heat_beside_the_base_and_the_winner_is_judged(tmp_path: Path) -> None:
+    begin(tmp_path)
+    judge = ScriptedJudge(act)
+    state, step = tuned(tmp_path, judge)
+    assert told_at(step) == dict.fromkeys((64, 128, 256, 512), "measured")
+    assert step.sweep is not None
+    assert step.decision is Decision.PROMOTED
+    assert step.candidate == step.sweep.winner == step.attempts[0].candidate
+    assert "\nBLOCK = 512\n" in state.sources[step.sweep.winner]
+    jobs = [job.split("/")[1].split(".") for job in judge.judged]
+    assert [(name, kind.split("-")[0]) for name, kind in jobs[:3]] == [
+        (state.steps[0].candidate, "quick"),
+        (state.steps[0].candidate, "heat"),
+        (step.candidate, "quick"),
+    ]
+    assert state.kernels.keys() == {state.steps[0].candidate, step.candidate}
+
+
+def test_what_is_no_faster_beside_the_base_is_not_judged(tmp_path: Path) -> None:
+    begin(tmp_path)
+    script = {**OPEN, "coder.seed seed 1": draft("0.51 ms")}
+    judge = ScriptedJudge(act)
+    state = go_on(tmp_path, script, judge).state
+    step = state.steps_in(Stage.TILING)[0]
+    assert (step.decision, step.candidate) == (Decision.NOT_BETTER, None)
+    assert step.reason == "0.995x the base, timed beside it: no gain beyond the noise"
+    assert step.gain == Gain(pytest.approx(0.51 / 0.5125), beyond_noise=False, measured=True)
+    assert [job for job in judge.judged if job.endswith(".quick")] == judge.judged[:1]
+    assert replay(tmp_path).state == state
+
+
+def test_a_file_that_leaves_nothing_open_runs_beside_the_base_alone(tmp_path: Path) -> None:
+    begin(tmp_path)
+    script = {**OPEN, "coder.optimize tiling 1": draft("0.6 ms", block=256)}
+    judge = ScriptedJudge(act)
+    step = go_on(tmp_path, script, judge).state.steps_in(Stage.TILING)[0]
+    assert (step.decision, step.sweep) == (Decision.PROMOTED, None)
+    assert sum("heat" in job for job in judge.judged) == 1
+
+
+def test_a_run_begun_without_heats_judges_every_point(tmp_path: Path) -> None:
+    begin(tmp_path, settings(replace(BUDGET, heats=False)))
+    judge = ScriptedJudge(act)
+    state, step = tuned(tmp_path, judge)
+    assert not any("heat" in job for job in judge.judged)
+    assert step.sweep is not None
+    assert {point.candidate for point in step.sweep.points} <= state.kernels.keys()
+
+
+def test_a_point_that_wins_a_heat_and_is_wrong_gives_way_to_the_next(tmp_path: Path) -> None:
+    begin(tmp_path)
+    wrong = Act(0.1, Refusal(Gate.CORRECTNESS, "correctness.error", "it is off", "mask it"))
+    state, step = tuned(tmp_path, ScriptedJudge(at_block(512, wrong)))
+    assert "\nBLOCK = 256\n" in state.sources[str(step.candidate)]
+    assert told_at(step)[512] == "correctness: correctness.error"
+
+
+def test_where_all_that_are_faster_are_wrong_the_last_of_them_is_mended(tmp_path: Path) -> None:
+    begin(tmp_path)
+    refusal = Refusal(Gate.CORRECTNESS, "correctness.error", "it is off", "mask it")
+
+    def wrong(candidate: Candidate) -> Act:
+        return replace(act(candidate), refusal=refusal) if "TUNABLES" in candidate.source else act(candidate)
+
+    script = {
+        **OPEN,
+        "debugger tiling 1.1": DIAGNOSIS,
+        "coder.repair tiling 1.1": draft("0.55 ms", block=1024),
+    }
+    state = go_on(tmp_path, script, ScriptedJudge(wrong)).state
+    step = state.steps_in(Stage.TILING)[0]
+    assert [attempt.refusal for attempt in step.attempts] == [refusal, None]
+    assert (step.decision, step.candidate) == (Decision.PROMOTED, step.attempts[1].candidate)
+    assert replay(tmp_path).state == state
+
+
+def test_a_point_that_does_not_run_has_no_time(tmp_path: Path) -> None:
+    begin(tmp_path)
+    large = Act(refusal=Refusal(Gate.BUILD, "build.compile", "out of shared memory", "make it smaller"))
+    state, step = tuned(tmp_path, ScriptedJudge(at_block(512, large)))
+    assert told_at(step)[512] == "out of shared memory"
+    assert "\nBLOCK = 256\n" in state.sources[str(step.candidate)]
+
+
+def test_a_file_that_does_not_run_is_judged_to_learn_why(tmp_path: Path) -> None:
+    begin(tmp_path)
+    script = {
+        **OPEN,
+        "coder.optimize tiling 1": draft("refuse build", block=256),
+        "debugger tiling 1.1": DIAGNOSIS,
+        "coder.repair tiling 1.1": draft("0.6 ms", block=512),
+    }
+    step = go_on(tmp_path, script).state.steps_in(Stage.TILING)[0]
+    assert [attempt.signature for attempt in step.attempts] == ["build: build.wrong", ""]
+    assert step.decision is Decision.PROMOTED
+
+
+def test_where_a_heat_comes_to_nothing_the_points_are_judged_one_by_one(tmp_path: Path) -> None:
+    begin(tmp_path)
+
+    class NoHeats(ScriptedJudge):
+        def _evaluation(self, job):
+            found = super()._evaluation(job)
+            died = Refusal(Gate.TIMING, "limits.died", "the process ended", "look at it")
+            return replace(found, verdict=Rejected(died)) if found.rivals else found
+
+    state, step = tuned(tmp_path, NoHeats(act))
+    assert step.sweep is not None
+    assert "\nBLOCK = 512\n" in state.sources[step.sweep.winner]
+    assert {point.candidate for point in step.sweep.points} <= state.kernels.keys()
+
+
 def test_points_of_one_sweep_do_not_take_every_place_in_the_regrade(tmp_path: Path) -> None:
     begin(tmp_path)
 
@@ -404,14 +545,7 @@ def test_points_of_one_sweep_do_not_take_every_place_in_the_regrade(tmp_path: Pa
                 return refused
             return super()._evaluation(job)
 
-    table = 'TUNABLES = {"BLOCK": (64, 128, 256, 512)}'
-    script = {
-        **PASSING,
-        "coder.seed seed 1": draft("0.8 ms"),
-        "tuner tiling 1": plan(Category.TILE_SHAPE),
-        "coder.optimize tiling 1": draft("6.4 / BLOCK + 0.5 ms", extra=table),
-    }
-    state = go_on(tmp_path, script, Strict(act)).state
+    state = go_on(tmp_path, OPEN, Strict(act)).state
     assert state.closed is not None
     assert (state.closed.verdict, state.closed.candidate) == ("faster", state.steps[0].candidate)
 
@@ -421,7 +555,7 @@ def test_a_cap_within_a_sweep_keeps_what_was_swept(tmp_path: Path) -> None:
     extra = (
         f'WARPS = 4\nDEPTH = 2\nTUNABLES = {{"BLOCK": ({values}), "WARPS": (1, 2, 4, 8), "DEPTH": (1, 2, 3)}}'
     )
-    begin(tmp_path, settings(replace(BUDGET, sweep_points=20), Caps(minutes=7.5 / 60)))
+    begin(tmp_path, settings(replace(BUDGET, sweep_points=20), Caps(minutes=2.5 / 60)))
     script = {
         **PASSING,
         "coder.seed seed 1": draft("0.9 ms"),

@@ -16,11 +16,12 @@ import torch
 
 from egg.core.errors import EggError, MachineError
 from egg.core.evaluation import Compiled, Gate, Rejected
-from egg.core.policy import Level, Precision
+from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator import judge, memory, venues
 from egg.evaluator.care import CARE
 from egg.evaluator.compare import Worst
+from egg.evaluator.exam import Heat
 from egg.evaluator.judge import EVERYTHING, Judge
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.oracle import Oracle
@@ -35,7 +36,9 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def test_only_what_measures_is_done_alone_and_in_one_go() -> None:
-    course = GpuVenue.course(object.__new__(GpuVenue), CARE[Level.AUDIT])
+    task = Task("t", samples.WIDE.format(width=8, forward="x"))
+    question = Question(task, Candidate(""), Policy(level=Level.AUDIT))
+    course = GpuVenue.course(object.__new__(GpuVenue), question)
     alone = [index for index, stage in enumerate(course) if stage.alone]
     assert [course[index].gate for index in alone] == [Gate.TIMING, Gate.CLOCK]
     assert alone[1] == alone[0] + 1
@@ -77,7 +80,7 @@ class Stub:
         healthy = SimpleNamespace(request=lambda *_: {"healthy": True}, end=lambda: None)
         self.nursery = SimpleNamespace(child=lambda: healthy)
 
-    def course(self, care: Any) -> list[Stage]:
+    def course(self, question: Question) -> list[Stage]:
         return [Stage(Gate.BUILD, self._run), Stage(Gate.TIMING, self._run, alone=True)]
 
     def need(self, question: Question) -> int:
@@ -85,7 +88,9 @@ class Stub:
 
     def exam(self, question: Question) -> Any:
         self._exam()
-        return SimpleNamespace(child=None, warnings=[], close=lambda: None, worst=Worst(), provenance={})
+        return SimpleNamespace(
+            child=None, warnings=[], close=lambda: None, worst=Worst(), provenance={}, heat=Heat()
+        )
 
     def performance(self, exam: Any) -> Any:
         return Compiled("", (), None, "full")

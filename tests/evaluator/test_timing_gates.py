@@ -22,9 +22,10 @@ from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator import aside, freshen
 from egg.evaluator.care import CARE
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.gates import build, clock, plausibility, timing
+from egg.evaluator.exam import Exam, Heat, Refused
+from egg.evaluator.gates import build, clock, heat, plausibility, timing
 from egg.evaluator.opponents import Opponents
+from egg.evaluator.process.child import Fault
 from egg.evaluator.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.worker import stopwatch
@@ -123,7 +124,8 @@ class LocalChild:
     ) -> dict[str, Any]:
         message = json.loads(json.dumps({"command": command, **arguments}))
         reply = json.loads(json.dumps(self._session.serve(message, list(fds))))
-        assert "fault" not in reply, reply
+        if "fault" in reply:
+            raise Fault(**reply["fault"])
         if command == "time":
             reply["milliseconds"] = [t * self._forge for t in reply["milliseconds"]]
         return reply
@@ -157,7 +159,9 @@ def exam_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setattr(clock, "MILLISECONDS", 20.0)
     made: list[Exam] = []
 
-    def make(source: str, forge: float = 1.0, precision: Precision = Precision.MATCH) -> Exam:
+    def make(
+        source: str, forge: float = 1.0, precision: Precision = Precision.MATCH, rivals: tuple[str, ...] = ()
+    ) -> Exam:
         program = Program.load(Task("scale", TASK))
         cpu = torch.device("cpu")
         care = dataclasses.replace(CARE[Level.QUICK], opponents=("eager",), rounds=6, round_milliseconds=0.5)
@@ -169,6 +173,7 @@ def exam_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
             LocalNursery(forge),  # pyright: ignore[reportArgumentType]
             gpu=resolve("H200"),
             opponents=Opponents(program, precision, cpu),
+            heat=Heat(tuple(map(Candidate, rivals))),
         )
         made.append(exam)
         build.run(exam)
@@ -215,7 +220,7 @@ def test_a_session_that_others_disturbed_is_held_again_and_the_calmest_counts(
         told.append({"A": calm, "A'": calm, "eager": eager})
         return told[-1]
 
-    monkeypatch.setattr(timing, "_rounds", rounds)
+    monkeypatch.setattr(timing, "rounds", rounds)
     notes = timing.run(exam)
     assert notes["sessions"] == len(told) == held
     assert notes["times"] == (told[-1] if disturbed < held else told[0])
@@ -368,3 +373,76 @@ def test_both_sides_make_the_same_moves_and_the_values_stay_of_their_kind(
 def test_integers_and_strided_inputs_are_left_alone() -> None:
     tensors = [torch.arange(500), torch.randn(32, 32).t(), torch.randn(4, 4)[:, ::2]]
     assert freshen.draw(tensors, random.Random(0)) == []
+
+
+# -- heats ---------------------------------------------------------------------------------------------
+
+KERNEL = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr):
+    pass
+"""
+"""What every file must hold to be looked at; nothing launches it here."""
+
+
+def slower(times: int) -> str:
+    work = f"        for _ in range({50 * times}):\n            torch.sort(x)\n"
+    return KERNEL + HONEST.replace("        return x", f"{work}        return x")
+
+
+def test_files_that_run_beside_the_candidate_are_ranked_and_nothing_is_checked(exam_for) -> None:
+    fails = slower(0).replace("return x * self.weight", "raise RuntimeError('no such tile')")
+    later = slower(0).replace(
+        "        return x",
+        "        self.calls = getattr(self, 'calls', 0) + 1\n        assert self.calls < 2, 'only once'\n"
+        "        return x",
+    )
+    wrong = slower(0).replace("x * self.weight", "x + self.weight")
+    rivals = (slower(1), slower(8), fails, later, wrong, HONEST, "no Python")
+    exam = exam_for(slower(3), rivals=rivals)
+    assert heat.prepare(exam) == {"rivals": 7, "unfit": 3}
+    notes = heat.run(exam)
+    assert set(notes["times"]) == {"A", "A'", "0", "1", "4"}
+    ranked = exam.heat.ranked
+    assert [rival.candidate_hash for rival in ranked] == [Candidate(source).hash for source in rivals]
+    faster, slow, failing, once, other, unwritten, unread = ranked
+    gains = [rival.gain.median if rival.gain else 0.0 for rival in (slow, faster, other)]
+    assert 0 < gains[0] < 1 < 1.5 < gains[1] < gains[2], "nor does a heat see that the last one is wrong"
+    assert "no such tile" in failing.reason
+    assert "only once" in once.reason
+    assert "static.no_kernel" in unwritten.reason
+    assert "static" in unread.reason
+    assert exam.worst.checks == 0
+    assert exam.aside == []
+
+
+def test_rivals_run_on_the_weights_of_the_candidate(exam_for) -> None:
+    tells = slower(0).replace(
+        "return x * self.weight", "raise RuntimeError(f'weights {float(self.weight.double().sum()):.6f}')"
+    )
+    exam = exam_for(slower(0), rivals=(tells,))
+    heat.prepare(exam)
+    total = float(exam.reference.module.state_dict()["weight"].double().sum())
+    assert exam.heat.unfit == [f"line 22 in forward: RuntimeError: weights {total:.6f}"]
+
+
+def test_a_rival_that_keeps_a_tensor_of_its_own_is_built_in_full(exam_for) -> None:
+    table = (
+        slower(0)
+        .replace("self.weight = nn", "self.table = [torch.arange(3.0)]\n        self.weight = nn")
+        .replace("return x *", "return (x + self.table[0].sum()) *")
+    )
+    exam = exam_for(slower(0), rivals=(table,))
+    assert heat.prepare(exam) == {"rivals": 1, "unfit": 0}
+
+
+def test_a_reply_about_other_files_is_a_forgery(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:
+    exam = exam_for(slower(0), rivals=(slower(1),))
+    monkeypatch.setattr(Session, "on_rivals", lambda self, **_: {"unfit": []})
+    with pytest.raises(Refused) as refused:
+        heat.prepare(exam)
+    assert refused.value.reason == "timing.forged"

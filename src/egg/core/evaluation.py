@@ -159,6 +159,23 @@ class Rejected:
 
 
 @dataclass(frozen=True)
+class Rival:
+    """Another file, timed beside the candidate in the same process and unchecked: a rank, not a verdict."""
+
+    candidate_hash: str
+    milliseconds: Interval | None
+    """``None`` where it did not run."""
+    gain: Interval | None
+    """How many times faster than the candidate, round by round."""
+    reason: str = ""
+    """Why it has no time."""
+
+    def __post_init__(self) -> None:
+        if (self.milliseconds is None) != (self.gain is None) or (self.gain is None) != bool(self.reason):
+            raise ValueError("a rival has a time and a gain, or the reason why it has none")
+
+
+@dataclass(frozen=True)
 class Machine:
     """Where the evaluation ran."""
 
@@ -188,6 +205,8 @@ class Evaluation:
     gates: tuple[GateRecord, ...]
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    rivals: tuple[Rival, ...] = ()
+    """The files that were to be timed beside the candidate, in their order, where any were."""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:

@@ -30,6 +30,9 @@ class Budget:
     prompt_tokens: int
     """Room for what is remembered in one prompt."""
     reply_tokens: int
+    heats: bool = False
+    """Whether the points of a sweep are timed side by side, and only its winner is judged. Runs that were
+    begun without stay without: a log is read as it was written."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from egg.core.events import ContractMade, StageClosed, StageOpened, StageSkipped
 from egg.core.plan import Answer, Exhausted
 from egg.core.policy import Level, Policy
 from egg.core.roles import Advisor, Brief, Skill, Team
-from egg.core.source import Candidate
+from egg.core.source import Candidate, content_hash
 from egg.core.stage import Stage
 from egg.core.step import Attempt, Decision, Handoff, Trajectory
 from egg.engine.contract import make_contract
@@ -120,6 +120,16 @@ class Desk:
         of their being right."""
         policy = self.policy(Level.QUICK)
         return self._judged([self._job(c, policy, "compile", skip=BEHIND_COMPILING) for c in candidates])
+
+    @property
+    def heats(self) -> bool:
+        return self.state.started.settings.budget.heats
+
+    def heat(self, file: Candidate, rivals: Sequence[Candidate]) -> Evaluation:
+        """The times of ``rivals`` beside that of ``file``, for ranking them: nothing is checked."""
+        name = f"heat-{content_hash(' '.join(rival.hash for rival in rivals))}"
+        job = self._job(file, self.policy(Level.QUICK), name)
+        return self._judged([replace(job, question=replace(job.question, rivals=tuple(rivals)))])[0]
 
     def _judged(self, jobs: list[Job]) -> list[Evaluation]:
         verdicts = self.journal.evaluate(jobs, self._judge)

@@ -15,19 +15,23 @@ from egg.core.errors import UsageError
 from egg.core.evaluation import (
     Accepted,
     Baseline,
+    Compiled,
     Correctness,
     Evaluation,
+    Gate,
     Interval,
     Machine,
     Measured,
     Provenance,
     Refusal,
     Rejected,
+    Rival,
 )
 from egg.core.plan import Answer, Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.roles import Brief, Failure
 from egg.core.source import Candidate
 from egg.evaluator.pool import Job
+from egg.evaluator.question import Question
 
 _A = TypeVar("_A")
 
@@ -146,12 +150,25 @@ class ScriptedJudge:
             candidate_hash=asked.candidate.hash,
             policy=asked.policy,
             machine=Machine("cuda", self.GPU, "3.12", "2.11", "3.6"),
-            verdict=Rejected(act.refusal) if act.refusal is not None else self._accepted(act),
+            verdict=Rejected(act.refusal) if act.refusal is not None else self._accepted(act, asked),
             gates=(),
             seconds=1.0,
+            rivals=tuple(self._rival(act, rival) for rival in asked.rivals),
         )
 
-    def _accepted(self, act: Act) -> Accepted:
+    def _rival(self, own: Act, file: Candidate) -> Rival:
+        """A heat does not check: only what cannot be built or run has no time."""
+        act = self._act(file)
+        if act.refusal is not None and act.refusal.gate is Gate.BUILD:
+            return Rival(file.hash, None, None, act.refusal.evidence)
+        return Rival(file.hash, _narrow(act.milliseconds), _narrow(own.milliseconds / act.milliseconds))
+
+    def _accepted(self, act: Act, asked: Question) -> Accepted:
+        provenance = Provenance(act.kernels or {"kernel": 1}, {}, 1.0)
+        if asked.rivals:
+            return Accepted(
+                Correctness(0, 0, 0, 0, 0, True), provenance, Compiled(self.GPU, (), None, "full")
+            )
         time, speedup = act.milliseconds, self.EAGER / act.milliseconds
         performance = Measured(
             gpu=self.GPU,
@@ -163,11 +180,7 @@ class ScriptedJudge:
             floor_milliseconds=self._floor,
             faster=speedup > 1 + self.NOISE,
         )
-        return Accepted(
-            Correctness(4, 0.1, 0.1, 1e-7, 1e-7, True),
-            Provenance(act.kernels or {"kernel": 1}, {}, 1.0),
-            performance,
-        )
+        return Accepted(Correctness(4, 0.1, 0.1, 1e-7, 1e-7, True), provenance, performance)
 
 
 def _narrow(value: float) -> Interval:

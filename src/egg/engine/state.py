@@ -142,7 +142,10 @@ def _after_exchange(ledger: Ledger, event: Exchanged) -> Ledger:
 
 
 def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
-    """An accepted kernel joins the others and may be the best; one that full care refuses leaves them."""
+    """An accepted kernel joins the others and may be the best; one that full care refuses leaves them.
+
+    Neither a heat nor a look at what the compiler makes of a file is a verdict on it.
+    """
     evaluation = event.evaluation
     name = evaluation.candidate_hash
     ledger = replace(
@@ -150,7 +153,7 @@ def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
         evaluations=state.ledger.evaluations + 1,
         seconds=state.ledger.seconds + evaluation.seconds,
     )
-    if evaluation.accepted and not evaluation.checked:
+    if evaluation.rivals or (evaluation.accepted and not evaluation.checked):
         return replace(state, ledger=ledger, evaluations={**state.evaluations, event.job: evaluation})
     kernels = {key: kernel for key, kernel in state.kernels.items() if key != name}
     found = score(evaluation, state.gpu)
@@ -178,6 +181,8 @@ def check_comparable(state: RunState, evaluation: Evaluation) -> None:
 
 def _timed_by(evaluation: Evaluation) -> str:
     """How a kernel's time is known; empty for one that was refused."""
+    if evaluation.accepted and evaluation.rivals:
+        return f"measured on {evaluation.machine.gpu}"
     match evaluation.verdict:
         case Accepted(performance=Measured(gpu=gpu)):
             return f"measured on {gpu}"

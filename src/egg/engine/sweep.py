@@ -38,11 +38,12 @@ class Sweeper:
     very first, and no point is proposed twice.
     """
 
-    def __init__(self, space: Space, limit: int, seed: int) -> None:
+    def __init__(self, space: Space, limit: int, seed: int, batch: int = BATCH) -> None:
         if limit < 1:
             raise ValueError(f"a sweep tries at least one point, not {limit}")
         self._space = space
         self._limit = limit
+        self._batch = batch
         self._sampler = None if space.size <= limit else _sampler(space, limit, seed)
         self._proposed: dict[_Key, None] = {}
         self._open: dict[_Key, None] = {}
@@ -74,7 +75,7 @@ class Sweeper:
         current = self._key(self._space.current)
         if self._sampler is not None:
             first = [] if self._proposed else [current]
-            count = min(BATCH, self._limit - len(self._proposed))
+            count = min(self._batch, self._limit - len(self._proposed))
             return self._sampler.suggest(first, count, self._proposed)
         if self._proposed:
             return []

@@ -1,114 +1,209 @@
-"""A sweep as part of a step: every point is proposed, judged and recorded; no tokens are spent."""
+"""Sweeps: a file and the values it leaves open are timed, ranked and recorded; no tokens are spent.
+
+On a GPU timing is far cheaper than judging, so it comes first: a file of the tuning stages and all its points
+run *heats* beside the base, in one process and unchecked (:func:`race`). What is not faster there need not be
+judged; what is, is judged before it counts.
+
+Without a GPU the file is judged first, and its points are only compiled and ranked by the predicted time
+(:func:`sweep_file`). It is also judged first where a heat came to nothing, and then each point by itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from egg.core.evaluation import Evaluation, Rejected
+from egg.core.evaluation import Evaluation, Refusal, Rejected, Rival
 from egg.core.events import Objected, Proposed, Swept
 from egg.core.source import Candidate
-from egg.core.space import Point, Sweep, SweepPoint
-from egg.core.step import Origin
+from egg.core.space import Point, Space, Sweep, SweepPoint
+from egg.core.step import Gain, Kernel, Origin
 from egg.engine.desk import Desk
-from egg.engine.scoring import score
-from egg.engine.sweep import Sweeper, winner
+from egg.engine.scoring import LEAST_GAIN, score
+from egg.engine.sweep import BATCH, Sweeper, winner
 from egg.engine.tunables import read_space, with_point
-
-Files = Mapping[str, Candidate]
-"""By hash."""
 
 Breach = Callable[[Evaluation], str]
 """Why a point so judged breaks what was agreed; empty when it does not. All points share one structure."""
 
 CONFIRMATIONS = 3
-"""How many predicted winners may turn out wrong before the sweep is given up."""
+"""How many winners may turn out wrong before the sweep is given up."""
+HEAT = 8
+"""Points of one heat where a sampler chooses them: every heat starts a process."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A winner that turned out not to be one, by the judge's refusal or the engine's own objection."""
+
+    candidate: Candidate
+    refusal: Refusal | None
+    objection: str
+
+
+@dataclass(frozen=True)
+class Race:
+    """What came of timing a file and its points beside the base."""
+
+    gain: Gain
+    """Of the fastest, as the heats saw it."""
+    sweep: Sweep | None
+    """``None`` where the file leaves nothing open."""
+    winner: Candidate | None
+    """Faster than the base and accepted."""
+    wrong: Wrong | None
+    """The last that was faster and not accepted, where there is no winner."""
+
+
+def race(desk: Desk, step: int, file: Candidate, breach: Breach) -> Race | None:
+    """Time ``file`` and its points beside the base; judge the fastest, where it is faster beyond the noise.
+
+    ``None`` where that cannot be done: the run has no heats, nothing measured to run beside, or nobody ran.
+    """
+    base, space = desk.state.base_kernel, _open_in(file)
+    if not desk.heats or base is None or not base.score.measured:
+        return None
+    sweeping = _Sweeping(desk, step, file, breach, base, racing=True)
+    tried = sweeping.look(space)
+    costs = [seen.cost for seen in tried if seen.cost is not None]
+    if not costs:
+        return None
+    best = sweeping.confirmed(tried)
+    sweep = sweeping.recorded(space, tried, best or file) if space is not None else None
+    gain = Gain(sweeping.own_cost / min(costs), best is not None, measured=True)
+    return Race(gain, sweep, best, sweeping.wrong if best is None else None)
 
 
 def sweep_file(desk: Desk, step: int, file: Candidate, breach: Breach) -> tuple[Sweep, Candidate] | None:
-    """Sweep the tunables of an accepted ``file``: the record, and the file at the winning point.
-
-    On a GPU every point is judged, which measures it. Without one the points are only compiled
-    and ranked by the predicted time; the winner is judged before it counts.
-    """
-    space = read_space(file.source)
-    if space is None or space.size < 2:
+    """Sweep the tunables of an accepted ``file``: the record, and the file at the winning point."""
+    space = _open_in(file)
+    if space is None:
         return None
-    settings = desk.state.started.settings
-    sweeper = Sweeper(space, settings.budget.sweep_points, settings.seed)
-    tried: list[SweepPoint] = []
-    files = {file.hash: file}
-    while batch := sweeper.next_batch():
-        if desk.cap_reached():
-            break
-        candidates = [Candidate(with_point(file.source, point), file.name) for point in batch]
-        _propose(desk, step, candidates)
-        verdicts = _look(desk, file, candidates)
-        for point, candidate, evaluation in zip(batch, candidates, verdicts, strict=True):
-            seen = _seen(desk, step, point, candidate, evaluation, breach)
-            sweeper.tell(point, _cost(desk, seen))
-            tried.append(seen)
-            files[candidate.hash] = candidate
-    best = _confirmed(desk, step, file, tried, files, breach)
-    sweep = Sweep(space.size, tuple(tried), best)
-    desk.journal.decide(Swept(step, sweep))
-    return sweep, files[best]
+    sweeping = _Sweeping(desk, step, file, breach, desk.state.kernels[file.hash], racing=False)
+    tried = sweeping.look(space)
+    best = sweeping.confirmed(tried) or file
+    return sweeping.recorded(space, tried, best), best
 
 
-def _look(desk: Desk, file: Candidate, candidates: list[Candidate]) -> list[Evaluation]:
-    """A verdict on each point, by measurement where there is a GPU."""
-    known = desk.state.kernels[file.hash]
-    if known.score.measured:
-        return desk.evaluate(candidates)
-    others = [candidate for candidate in candidates if candidate.hash != file.hash]
-    verdicts = dict(zip((c.hash for c in others), desk.compile(others), strict=True))
-    return [verdicts.get(candidate.hash, known.evaluation) for candidate in candidates]
+def _open_in(file: Candidate) -> Space | None:
+    space = read_space(file.source)
+    return space if space is not None and space.size > 1 else None
 
 
-def _confirmed(
-    desk: Desk, step: int, file: Candidate, tried: list[SweepPoint], files: Files, breach: Breach
-) -> str:
-    """The fastest point that is right. One that turns out wrong is marked, and the next one is asked."""
-    noise = desk.state.kernels[file.hash].score.noise
-    for _ in range(CONFIRMATIONS):
-        best = winner([replace(point, milliseconds=_cost(desk, point)) for point in tried], file.hash, noise)
-        if best == file.hash:
-            break
-        (evaluation,) = desk.evaluate([files[best]])
-        at = next(n for n, point in enumerate(tried) if point.candidate == best)
-        seen = _seen(desk, step, tried[at].values, files[best], evaluation, breach)
-        if seen.milliseconds is not None:
-            return best
-        tried[at] = seen
-    return file.hash
+@dataclass(frozen=True)
+class _Tried:
+    """A point, and what it is ranked by: its share of eager's time where measured, else predicted time."""
+
+    point: SweepPoint
+    cost: float | None
 
 
-def _cost(desk: Desk, point: SweepPoint) -> float | None:
-    """What points are ranked by: the time, or its share of eager's in the same session where measured."""
-    kernel = desk.state.kernels.get(point.candidate)
-    if point.milliseconds is None or kernel is None or kernel.score.speedup is None:
-        return point.milliseconds
-    return 1.0 / kernel.score.speedup.median
+class _Sweeping:
+    """The points of one file, looked at ``beside`` a kernel: the base in a race, else the file itself."""
 
+    def __init__(
+        self, desk: Desk, step: int, file: Candidate, breach: Breach, beside: Kernel, *, racing: bool
+    ) -> None:
+        self._desk, self._step, self._file, self._breach = desk, step, file, breach
+        self._beside, self._racing = beside, racing
+        self._files = {file.hash: file}
+        own = beside.score
+        self.own_cost = own.milliseconds.median if own.speedup is None else 1.0 / own.speedup.median
+        self.wrong: Wrong | None = None
 
-def _propose(desk: Desk, step: int, candidates: list[Candidate]) -> None:
-    for candidate in candidates:
-        if candidate.hash not in desk.state.sources:
-            desk.journal.decide(Proposed(step, Origin.SWEEP, candidate.hash, candidate.source))
+    def look(self, space: Space | None) -> list[_Tried]:
+        """What is known of every point that is tried; of the file alone, where it leaves nothing open."""
+        if space is None:
+            return self._look({self._file.hash: {}})
+        settings = self._desk.state.started.settings
+        batches = HEAT if self._racing else BATCH
+        sweeper = Sweeper(space, settings.budget.sweep_points, settings.seed, batches)
+        tried: list[_Tried] = []
+        while batch := sweeper.next_batch():
+            looked = [] if self._desk.cap_reached() else self._look(self._proposed(batch))
+            if not looked:
+                break
+            for point, seen in zip(batch, looked, strict=True):
+                sweeper.tell(point, seen.cost)
+            tried += looked
+        return tried
 
+    def confirmed(self, tried: list[_Tried]) -> Candidate | None:
+        """The fastest point that is right. One that turns out wrong is marked, and the next one is asked."""
+        beside = SweepPoint({}, self._beside.candidate.hash, self.own_cost, "measured")
+        noise = self._beside.score.noise
+        for _ in range(CONFIRMATIONS):
+            ranked = [replace(seen.point, milliseconds=seen.cost) for seen in tried]
+            best = (
+                winner([*ranked, beside], beside.candidate, max(noise, LEAST_GAIN))
+                if self._racing
+                else winner(ranked, beside.candidate, noise)
+            )
+            if best == beside.candidate:
+                break
+            (evaluation,) = self._desk.evaluate([self._files[best]])
+            at = next(n for n, seen in enumerate(tried) if seen.point.candidate == best)
+            judged = self._seen(tried[at].point.values, best, evaluation)
+            if judged.cost is not None:
+                return self._files[best]
+            tried[at] = judged
+            refusal = evaluation.verdict.refusal if isinstance(evaluation.verdict, Rejected) else None
+            self.wrong = Wrong(self._files[best], refusal, "" if refusal else judged.point.told)
+        return None
 
-def _seen(
-    desk: Desk, step: int, point: Point, candidate: Candidate, evaluation: Evaluation, breach: Breach
-) -> SweepPoint:
-    """What the judge's verdict makes of one point: a time, or the reason why it has none."""
-    if isinstance(evaluation.verdict, Rejected):
-        refusal = evaluation.verdict.refusal
-        return SweepPoint(point, candidate.hash, None, f"{refusal.gate.value}: {refusal.reason}")
-    if broken := breach(evaluation):
-        if candidate.hash in desk.state.kernels:
-            desk.journal.decide(Objected(step, candidate.hash, broken, judged=True))
-        return SweepPoint(point, candidate.hash, None, broken)
-    found = score(evaluation, desk.state.gpu)
-    assert found is not None
-    told = "measured" if found.measured else "predicted"
-    return SweepPoint(point, candidate.hash, found.milliseconds.median, told)
+    def recorded(self, space: Space, tried: Sequence[_Tried], best: Candidate) -> Sweep:
+        sweep = Sweep(space.size, tuple(seen.point for seen in tried), best.hash)
+        self._desk.journal.decide(Swept(self._step, sweep))
+        return sweep
+
+    def _proposed(self, batch: Sequence[Point]) -> dict[str, Point]:
+        """The points by the hashes of their files."""
+        points: dict[str, Point] = {}
+        for point in batch:
+            candidate = Candidate(with_point(self._file.source, point), self._file.name)
+            points[candidate.hash] = point
+            self._files[candidate.hash] = candidate
+            if candidate.hash not in self._desk.state.sources:
+                self._desk.journal.decide(
+                    Proposed(self._step, Origin.SWEEP, candidate.hash, candidate.source)
+                )
+        return points
+
+    def _look(self, points: Mapping[str, Point]) -> list[_Tried]:
+        """What is known of each point; nothing where a heat came to nothing: one ended the process of all."""
+        others = [self._files[name] for name in points if name != self._beside.candidate.hash]
+        if self._racing:
+            heat = self._desk.heat(self._beside.candidate, others) if others else None
+            if heat is not None and not heat.accepted:
+                return []
+            times = {rival.candidate_hash: rival for rival in heat.rivals} if heat is not None else {}
+            return [self._timed(point, name, times.get(name)) for name, point in points.items()]
+        judge = self._desk.evaluate if self._beside.score.measured else self._desk.compile
+        verdicts = {c.hash: found for c, found in zip(others, judge(others), strict=True)}
+        known = self._beside.evaluation
+        return [self._seen(point, name, verdicts.get(name, known)) for name, point in points.items()]
+
+    def _timed(self, point: Point, name: str, rival: Rival | None) -> _Tried:
+        """A point by its heat; one that is the base again took part as that."""
+        if rival is None:
+            median = self._beside.score.milliseconds.median
+            return _Tried(SweepPoint(point, name, median, "measured"), self.own_cost)
+        if rival.milliseconds is None or rival.gain is None:
+            return _Tried(SweepPoint(point, name, None, rival.reason), None)
+        measured = SweepPoint(point, name, rival.milliseconds.median, "measured")
+        return _Tried(measured, self.own_cost / rival.gain.median)
+
+    def _seen(self, point: Point, name: str, evaluation: Evaluation) -> _Tried:
+        """What the judge's verdict makes of one point: a time, or the reason why it has none."""
+        if isinstance(evaluation.verdict, Rejected):
+            refusal = evaluation.verdict.refusal
+            return _Tried(SweepPoint(point, name, None, f"{refusal.gate.value}: {refusal.reason}"), None)
+        if broken := self._breach(evaluation):
+            if name in self._desk.state.kernels:
+                self._desk.journal.decide(Objected(self._step, name, broken, judged=True))
+            return _Tried(SweepPoint(point, name, None, broken), None)
+        found = score(evaluation, self._desk.state.gpu)
+        assert found is not None
+        told = "measured" if found.measured else "predicted"
+        cost = found.milliseconds.median if found.speedup is None else 1.0 / found.speedup.median
+        return _Tried(SweepPoint(point, name, found.milliseconds.median, told), cost)

@@ -14,7 +14,7 @@ from egg.engine.desk import Desk
 from egg.engine.likeness import compiled_key, program_key, repeats
 from egg.engine.scoring import gain
 from egg.engine.stages import StageRow
-from egg.engine.sweeping import sweep_file
+from egg.engine.sweeping import Breach, Race, race, sweep_file
 from egg.engine.tunables import BadTunables, read_space
 
 
@@ -32,6 +32,8 @@ class StepInProgress:
         self._file: Candidate | None = None
         """The latest one written."""
         self._sweep: Sweep | None = None
+        self._gain: Gain | None = None
+        """Over the base, of a file that was timed and not judged."""
         self._ending: tuple[Decision, str] | None = None
         """How it ends, where that is settled before anything is accepted."""
 
@@ -41,7 +43,7 @@ class StepInProgress:
 
     @property
     def accepted(self) -> bool:
-        return bool(self._attempts) and not self._attempts[-1].failed
+        return bool(self._attempts) and not self._attempts[-1].failed and self._ending is None
 
     @property
     def may_repair(self) -> bool:
@@ -141,11 +143,31 @@ class StepInProgress:
             self._object(candidate, objection)
             self._attempts.append(Attempt(candidate.hash, origin, diagnosis, objection=objection))
             return
+        breached = self._breached(candidate)
+        if self._row.sweeps and (found := race(self._desk, self._number, candidate, breached)):
+            self._raced(found, origin, diagnosis)
+            return
         (evaluation,) = self._desk.evaluate([candidate])
         refusal = evaluation.verdict.refusal if isinstance(evaluation.verdict, Rejected) else None
         if refusal is None and (objection := self._breach(candidate.source, evaluation)):
             self._object(candidate, objection, judged=True)
         self._attempts.append(Attempt(candidate.hash, origin, diagnosis, refusal, objection))
+
+    def _raced(self, found: Race, origin: Origin, diagnosis: Diagnosis | None) -> None:
+        """The file is the winner, or the one that was faster and wrong; or it ends here, within the noise."""
+        assert self._file is not None
+        self._sweep = found.sweep
+        wrong = found.wrong
+        if found.winner is not None:
+            self._file = found.winner
+        elif wrong is not None:
+            self._file = wrong.candidate
+        else:
+            self._gain = found.gain
+            said = f"{found.gain.ratio:.3f}x the base, timed beside it: no gain beyond the noise"
+            self._ending = (Decision.NOT_BETTER, said)
+        refusal, objection = (wrong.refusal, wrong.objection) if wrong is not None else (None, "")
+        self._attempts.append(Attempt(self._file.hash, origin, diagnosis, refusal, objection))
 
     def _object(self, candidate: Candidate, objection: str, *, judged: bool = False) -> None:
         self._desk.journal.decide(Objected(self._number, candidate.hash, objection, judged))
@@ -170,11 +192,15 @@ class StepInProgress:
             return ""
         return _told(breaches(contract, source, evaluation))
 
+    def _breached(self, file: Candidate) -> Breach:
+        return lambda found: self._breach(file.source, found)
+
     def sweep(self) -> None:
-        """Try the values the accepted file leaves open; the best point becomes the file."""
+        """Try the values the accepted file leaves open, unless they were raced; the best becomes the file."""
         assert self._file is not None
-        source = self._file.source
-        swept = sweep_file(self._desk, self._number, self._file, lambda found: self._breach(source, found))
+        if self._sweep is not None:
+            return
+        swept = sweep_file(self._desk, self._number, self._file, self._breached(self._file))
         if swept is not None:
             self._sweep, self._file = swept
 
@@ -183,7 +209,7 @@ class StepInProgress:
         kernel = self._desk.state.kernels.get(self._file.hash) if self.accepted and self._file else None
         if kernel is None:
             decision, reason = self._ending or self._failure()
-            step = self._step(decision, reason)
+            step = self._step(decision, reason, gained=self._gain)
         else:
             step = self._judged(kernel)
         self._desk.journal.decide(StepClosed(step))

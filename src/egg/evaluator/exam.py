@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.core.evaluation import Gate, Refusal
+from egg.core.evaluation import Gate, Refusal, Rival
 from egg.core.policy import Policy
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate
@@ -81,6 +81,16 @@ class Offline:
 
 
 @dataclass
+class Heat:
+    """Files to be timed beside the candidate, and what came of it."""
+
+    files: tuple[Candidate, ...] = ()
+    unfit: list[str] = field(default_factory=list)
+    """For each file why it cannot run, empty where it can."""
+    ranked: tuple[Rival, ...] = ()
+
+
+@dataclass
 class Exam:
     """Both sides of one evaluation, and the memory between them."""
 
@@ -109,6 +119,8 @@ class Exam:
     """The questions that lie in the input sets while the candidate is timed, from one gate to the next."""
     aside: list[tuple[Case, list[torch.Tensor | None]]] = field(default_factory=list)
     """Copies of timed questions and of what was delivered, to be checked later."""
+    heat: Heat = field(default_factory=Heat)
+    """Other files that run beside the candidate, where they are to be ranked."""
 
     def __post_init__(self) -> None:
         self._arena = self._plan(self.reference.sample)

@@ -24,6 +24,7 @@ from egg.core.evaluation import (
     Provenance,
     Refusal,
     Rejected,
+    Rival,
 )
 from egg.evaluator import memory, static
 from egg.evaluator.exam import Exam, Refused
@@ -139,10 +140,11 @@ class Judge:
             gates=tuple(records),
             warnings=self._warnings(exam, question),
             seconds=self._now() - started,
+            rivals=_ranked(question, exam, verdict),
         )
 
     def _through_gates(self, exam: Exam, question: Question, records: list[GateRecord]) -> Refusal | None:
-        for stage in self._venue.course(question.carefully):
+        for stage in self._venue.course(question):
             gate = stage.gate
             if gate in question.skip:
                 continue
@@ -245,6 +247,14 @@ class Judge:
     def close(self) -> None:
         self._venue.close()
         self._sharing.close()
+
+
+def _ranked(question: Question, exam: Exam | None, verdict: Accepted | Rejected) -> tuple[Rival, ...]:
+    """Where the candidate itself was refused nobody has a time."""
+    if exam is not None and exam.heat.ranked:
+        return exam.heat.ranked
+    why = verdict.refusal.reason if isinstance(verdict, Rejected) else "it was not timed"
+    return tuple(Rival(file.hash, None, None, why) for file in question.rivals)
 
 
 def _lacks_memory(evaluation: Evaluation) -> bool:

@@ -23,6 +23,9 @@ class Question:
     """Gates left out, for testing the ones behind them; the result says so."""
     care: Care | None = None
     """Overrides what the policy's level would spend."""
+    rivals: tuple[Candidate, ...] = ()
+    """Other files to be timed beside the candidate. It is then neither checked nor held against the
+    reference: the answer only ranks, which takes a fraction of the time that judging each of them takes."""
 
     @property
     def carefully(self) -> Care:

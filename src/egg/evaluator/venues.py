@@ -14,18 +14,18 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_leaves
 
-from egg.core.errors import MachineError, TaskError
+from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.evaluation import Compiled, Gate, Measured
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator import memory
-from egg.evaluator.care import Care
-from egg.evaluator.exam import Exam, Offline
+from egg.evaluator.exam import Exam, Heat, Offline
 from egg.evaluator.gates import (
     build,
     clock,
     compile,
     correctness,
+    heat,
     plausibility,
     provenance,
     regrade,
@@ -74,7 +74,7 @@ class Venue(Protocol):
 
     @property
     def gpu_name(self) -> str: ...
-    def course(self, care: Care) -> Course: ...
+    def course(self, question: Question) -> Course: ...
     def need(self, question: Question) -> int | None:
         """Bytes of the device's memory that judging will take; ``None`` where nobody knows."""
         ...
@@ -105,7 +105,14 @@ class GpuVenue:
         warm = {"device": str(device), "memory_fraction": MEMORY_FRACTION, "watch": True}
         self.nursery = Nursery("cuda", limits_for(device), warm)
 
-    def course(self, care: Care) -> Course:
+    def course(self, question: Question) -> Course:
+        if question.rivals:
+            return [
+                Stage(Gate.BUILD, build.run),
+                Stage(Gate.TIMING, heat.prepare),
+                Stage(Gate.TIMING, heat.run, alone=True),
+            ]
+        care = question.carefully
         return [
             Stage(Gate.BUILD, build.run),
             Stage(Gate.PROVENANCE, provenance.run),
@@ -139,6 +146,7 @@ class GpuVenue:
             gpu=find(self.gpu_name),
             opponents=opponents,
             sharing=self._sharing,
+            heat=Heat(question.rivals),
         )
 
     def _opponents_for(self, question: Question) -> Opponents:
@@ -192,7 +200,10 @@ class CpuVenue:
         self.nursery = Nursery("interpret", limits, {"device": "cpu", "watch": True})
         self._compilers = Nursery("compile", limits, {"device": "cpu", "watch": False})
 
-    def course(self, care: Care) -> Course:
+    def course(self, question: Question) -> Course:
+        if question.rivals:
+            raise UsageError("rivals are timed, and there is no GPU here", "judge them one by one")
+        care = question.carefully
         return [
             Stage(Gate.BUILD, compile.run),
             Stage(Gate.BUILD, build.run),

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -29,7 +30,7 @@ from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
 from egg.evaluator import aside, freshen
 from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.opponents import DEFAULT, Opponent
+from egg.evaluator.opponents import DEFAULT
 from egg.evaluator.reference import FORWARD_SEED, Case
 from egg.evaluator.statistics import interval, noise_floor, speedup
 
@@ -52,7 +53,7 @@ def prepare(exam: Exam) -> dict[str, Any]:
         )
     for name, reason in exam.opponents.failed.items():
         exam.warnings.append(f"no baseline '{name}': {reason}")
-    _time_candidate(exam, cases, MIN_REPEATS)
+    turn(exam, cases, MIN_REPEATS)
     return {"opponents": [opponent.name for opponent in opponents], "input_sets": len(cases)}
 
 
@@ -65,12 +66,15 @@ def run(exam: Exam) -> dict[str, Any]:
     assert exam.opponents is not None
     opponents = exam.opponents.get(_contestants(exam), sets[0])
     probe = median(opponents[0].time(sets, 5, exam.device))
-    repeats = max(MIN_REPEATS, min(MAX_REPEATS, int(exam.care.round_milliseconds / max(probe, 1e-3))))
-    _time_candidate(exam, cases, MIN_REPEATS)
+    repeats = calls_in(exam.care.round_milliseconds, probe)
+    turn(exam, cases, MIN_REPEATS)
 
-    sessions = [_rounds(exam, cases, opponents, repeats)]
+    own_turn = partial(turn, exam, cases, repeats)
+    turns = {"A": own_turn, "A'": own_turn}
+    turns |= {o.name: partial(o.time, sets, repeats, exam.device) for o in opponents}
+    sessions = [rounds(turns, exam.care.rounds)]
     while exam.care.yields and len(sessions) < SESSIONS and unrest(sessions[-1]) > UNREST:
-        sessions.append(_rounds(exam, cases, opponents, repeats))
+        sessions.append(rounds(turns, exam.care.rounds))
     times = min(sessions, key=unrest)
 
     candidate = times["A"]
@@ -89,6 +93,11 @@ def run(exam: Exam) -> dict[str, Any]:
         "fresh_values": bool(freshen.draw(cases[0].tensors, random.Random(0))),
         "times": times,
     }
+
+
+def calls_in(milliseconds: float, each: float) -> int:
+    """How many calls a turn has, where one takes so long."""
+    return max(MIN_REPEATS, min(MAX_REPEATS, int(milliseconds / max(each, 1e-3))))
 
 
 def unrest(times: Mapping[str, Sequence[float]]) -> float:
@@ -112,22 +121,14 @@ def placed_questions(exam: Exam) -> list[Case]:
     return cases
 
 
-def _rounds(exam: Exam, cases: list[Case], opponents: list[Opponent], repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of every contestant in each round; the candidate is two of them."""
-    sets = [case.inputs for case in cases]
-    clocked = {opponent.name: opponent for opponent in opponents}
-    times: dict[str, list[float]] = {name: [] for name in ("A", "A'", *clocked)}
-    order = list(times)
-    for _ in range(exam.care.rounds):
+def rounds(turns: Mapping[str, Callable[[], list[float]]], count: int) -> dict[str, list[float]]:
+    """Milliseconds of every contestant in each round, one turn each in random order."""
+    times: dict[str, list[float]] = {name: [] for name in turns}
+    order = list(turns)
+    for _ in range(count):
         random.shuffle(order)
         for name in order:
-            opponent = clocked.get(name)
-            turn = (
-                opponent.time(sets, repeats, exam.device)
-                if opponent
-                else _time_candidate(exam, cases, repeats)
-            )
-            times[name].append(median(turn))
+            times[name].append(median(turns[name]()))
     return times
 
 
@@ -138,8 +139,11 @@ def _contestants(exam: Exam) -> tuple[str, ...]:
     return (*names, f"eager {DEFAULT}", f"compile {DEFAULT}")
 
 
-def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
-    """One turn of the candidate on inputs that change with every call; half the turns will be checked."""
+def turn(exam: Exam, cases: list[Case], repeats: int, rival: int | None = None) -> list[float]:
+    """One turn of the candidate on inputs that change with every call; half the turns will be checked.
+
+    None of a ``rival``'s is, by its number, nor of a candidate's that is only ranked.
+    """
     generator = random.Random(secrets.randbits(64))
     moves = [freshen.draw(cases[call % len(cases)].tensors, generator) for call in range(repeats)]
     chosen = generator.randrange(repeats)
@@ -154,8 +158,10 @@ def _time_candidate(exam: Exam, cases: list[Case], repeats: int) -> list[float]:
         seed=FORWARD_SEED,
         reseed=exam.reference.stochastic,
         keep_cache=exam.roomy(),
+        rival=rival,
     )
-    _follow(exam, cases, moves, chosen if generator.random() < 0.5 else None)
+    checked = not exam.heat.files and generator.random() < 0.5
+    _follow(exam, cases, moves, chosen if checked else None)
     milliseconds = [float(t) for t in reply["milliseconds"]]
     if len(milliseconds) != repeats or min(milliseconds) <= 0:
         raise Refused("timing.forged", "the reported times cannot be times", "the timer was tampered with")

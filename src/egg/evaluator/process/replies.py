@@ -71,6 +71,7 @@ REPLIES: dict[str, Any] = {
         outputs=[OUTPUT], ops={str: int}, launches={str: int}, threads=int, fingerprints=[FINGERPRINT]
     ),
     "recheck": fields(outputs=[OUTPUT]),
+    "rivals": fields(unfit=[str]),
     "time": fields(milliseconds=[float]),
     "kernels": fields(kernels=[RESOURCES], unread=int),
     "profile": fields(microseconds={str: float}, streams=[int]),

@@ -39,8 +39,8 @@ from egg.evaluator.profiling.times import Garbled
 from egg.evaluator.reference import BUILD_SEED, FORWARD_SEED
 from egg.evaluator.task.program import HALF_DTYPES, Program, precision_scope
 from egg.evaluator.worker import faults, stopwatch
+from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.launches import MOST_DESCRIBED, JitLaunches, Watched
-from egg.evaluator.worker.session import import_candidate
 
 TRACE = "trace.json"
 WARM_CALLS = 10

@@ -11,7 +11,7 @@ import torch
 from egg.core.policy import Precision
 from egg.evaluator import exchange
 from egg.evaluator.task.program import HALF_DTYPES, map_tensors
-from egg.evaluator.worker.session import import_candidate
+from egg.evaluator.worker.importing import import_candidate
 
 
 def main(folder: Path) -> None:

@@ -2,22 +2,21 @@
 
 ``warm`` readies the device before there is a candidate, ``canary`` proves that it works;
 ``attach`` opens the oracle's memory; ``load`` imports the candidate and builds ``ModelNew``;
-``weights`` loads parameters and ``state`` copies them out; ``forward``, ``recheck``, ``calls``
-and ``time`` run it; ``fresh`` starts over with a new instance; ``capture`` compiles it for a
-GPU that is not there; ``watch`` notes what it launches and ``kernels`` describes that; ``profile``
-asks PyTorch's profiler.
+``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
+``forward``, ``recheck``, ``calls`` and ``time`` run it; ``fresh`` starts over with a new instance;
+``capture`` compiles it for a GPU that is not there; ``watch`` notes what it launches and ``kernels``
+describes that; ``profile`` asks PyTorch's profiler.
 ``pattern`` and ``compile_pattern`` try a file that holds a whole pattern, program and kernels, instead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import linecache
 import math
 import os
-import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +29,8 @@ from egg.evaluator.arena import Arena, Slot
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
 from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
-from egg.evaluator.worker import faults, pretend, stopwatch
+from egg.evaluator.worker import faults, pretend, rivals, stopwatch
+from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import (
     InterpretedLaunches,
@@ -39,6 +39,7 @@ from egg.evaluator.worker.launches import (
     Watched,
     described_launches,
 )
+from egg.evaluator.worker.outputs import copy_out, describe
 from egg.evaluator.worker.threads import ThreadWatch
 
 
@@ -52,11 +53,14 @@ class Session:
         self._arena: Arena | None = None
         self._inputs: Inputs | None = None
         self._make: Callable[[], nn.Module] | None = None
+        self._construct: Callable[[Any], nn.Module] | None = None
         self._module: nn.Module | None = None
+        self._rivals: list[nn.Module | None] = []
         self._kept: list[tuple[str, Any]] = []
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
         self._watched: list[Watched] = []
+        self._dtype: torch.dtype | None = None
 
     def serve(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Obey one command; what the candidate raises is answered as a fault.
@@ -117,18 +121,43 @@ class Session:
         args, kwargs = exchange.unwhole(init)
         policy = Precision(precision)
         precision_scope(policy).__enter__()  # for the rest of this process's life
+        self._dtype = HALF_DTYPES.get(policy)
         imported: list[Any] = []
+
+        def construct(candidate: Any) -> nn.Module:
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                return candidate.ModelNew(*args, **kwargs)
 
         def make() -> nn.Module:
             if not imported:
                 imported.append(import_candidate(source))
-            torch.manual_seed(seed)
-            with torch.no_grad():
-                module = imported[0].ModelNew(*args, **kwargs)
-            return module.to(device=self._device, dtype=HALF_DTYPES.get(policy))
+            return self._settled(construct(imported[0]))
 
-        self._make = make
+        self._make, self._construct = make, construct
         return self.on_fresh() if build else {"state": {}, "parameters": []}
+
+    def on_rivals(
+        self, sources: list[str | None], inputs: str, slots: list[Any], seed: int
+    ) -> dict[str, Any]:
+        """Load other files beside the candidate, with its weights, and let each run once."""
+        assert self._module is not None
+        weights = self._module.state_dict()
+        arguments = self._arguments(inputs, slots)
+        torch.manual_seed(seed)
+        builders = [
+            partial(self._rival, source, number, weights) if source is not None else None
+            for number, source in enumerate(sources)
+        ]
+        self._rivals, unfit = rivals.loaded(builders, lambda module: self._call(arguments, module))
+        self._synchronize()
+        self._give_back(slots)
+        return {"unfit": unfit}
+
+    def _rival(self, source: str, number: int, weights: dict[str, Any]) -> nn.Module:
+        assert self._construct is not None
+        module = import_candidate(source, f"rival_{number}")
+        return rivals.sharing(weights, partial(self._construct, module), self._settled)
 
     def on_fresh(self) -> dict[str, Any]:
         """A new instance, as if the process had just started, with the weights last loaded."""
@@ -214,21 +243,29 @@ class Session:
         before = self._before(sets, moves, seed, reseed)
         for call in range(len(moves)):
             before(call)
-            _copy(self._call(prepared[call % len(sets)]), destinations[call % len(sets)])
+            copy_out(self._call(prepared[call % len(sets)]), destinations[call % len(sets)])
         self._synchronize()
         for given in sets:
             self._give_back(given["slots"])
 
     def on_time(
-        self, sets: list[Any], moves: list[Any], recheck: int, outputs: list[Any], seed: int, reseed: bool
+        self,
+        sets: list[Any],
+        moves: list[Any],
+        recheck: int,
+        outputs: list[Any],
+        seed: int,
+        reseed: bool,
+        rival: int | None = None,
     ) -> dict[str, Any]:
         """Time one call per entry of ``moves``, rotating over the sets; deliver the output of one of them.
 
         It is delivered right behind its call, which spares a copy that would lie there until the end.
         """
+        module = self._module if rival is None else self._rivals[rival]
         prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
         milliseconds, _ = stopwatch.time_calls(
-            lambda call: self._call(prepared[call % len(prepared)]),
+            lambda call: self._call(prepared[call % len(prepared)], module),
             len(moves),
             self._device,
             before=self._before(sets, moves, seed, reseed),
@@ -317,10 +354,14 @@ class Session:
             lambda: pattern.compiled(lambda: import_candidate(source), GpuTarget(**target))
         )
 
-    def _call(self, arguments: list[Any]) -> Any:
-        assert self._module is not None
+    def _call(self, arguments: list[Any], module: nn.Module | None = None) -> Any:
+        chosen = module or self._module
+        assert chosen is not None
         with torch.no_grad(), self._pretence:
-            return self._module(*arguments)
+            return chosen(*arguments)
+
+    def _settled(self, module: nn.Module) -> nn.Module:
+        return module.to(device=self._device, dtype=self._dtype)
 
     def _arguments(self, structure: str, slots: list[Any]) -> list[Any]:
         assert self._inputs is not None
@@ -339,7 +380,7 @@ class Session:
     def _deliver(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> list[dict[str, Any]]:
         self._lay(leaves, outputs)
         self._synchronize()
-        return [_describe(path, leaf) for path, leaf in leaves]
+        return [describe(path, leaf) for path, leaf in leaves]
 
     def _lay(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> None:
         """Copy outputs where the oracle wants them, if they are of the form it expects."""
@@ -353,43 +394,3 @@ class Session:
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-
-
-def _copy(result: Any, destinations: list[torch.Tensor | None]) -> None:
-    """Into memory of the oracle's; nothing of the result has a name when the next call begins."""
-    for destination, (_, leaf) in zip(destinations, outputs_of(result), strict=True):
-        if isinstance(destination, torch.Tensor) and isinstance(leaf, torch.Tensor):
-            destination.copy_(leaf)
-
-
-def _describe(path: str, leaf: Any) -> dict[str, Any]:
-    if not isinstance(leaf, torch.Tensor):
-        return {
-            "path": path,
-            "type": "number",
-            "number": abs(leaf) if isinstance(leaf, complex) else float(leaf),
-        }
-    return {
-        "path": path,
-        "shape": list(leaf.shape),
-        "dtype": str(leaf.dtype),
-        "device": leaf.device.type,
-        "type": type(leaf).__qualname__,
-        "layout": str(leaf.layout),
-    }
-
-
-def import_candidate(source: str) -> Any:
-    """Import the candidate from a file of its own, so that Triton can read its source."""
-    path = os.path.join(os.getcwd(), faults.CANDIDATE_FILE)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(source)
-    spec = importlib.util.spec_from_file_location("candidate", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["candidate"] = module
-    spec.loader.exec_module(module)
-    if not callable(getattr(module, "ModelNew", None)):
-        raise ImportError("the kernel file defines no ModelNew")
-    return module

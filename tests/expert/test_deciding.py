@@ -13,14 +13,15 @@ from egg.core.profile import Rung
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate, Task
 from egg.core.stage import Category, Stage
-from egg.expert.assemble import Written, graph_of, kernel_file
+from egg.engine.tunables import read_space
+from egg.expert.assemble import Written, graph_of, kernel_file, short
 from egg.expert.deciding.estimate import costs, seen_seconds, total
 from egg.expert.deciding.first import first_recipe
 from egg.expert.deciding.mending import FINENESS, inexact, located, mended
 from egg.expert.deciding.options import Base, Option, options, predicted_gain, sketched
 from egg.expert.deciding.tuning import neighbours, room, tunings
 from egg.expert.graph import Graph
-from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without
+from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without, moves_in, told
 from egg.expert.parts import Constant
 from egg.hardware.gpus import resolve
 from tests.analysis.kernels import GEMM, SOFTMAX
@@ -211,6 +212,25 @@ def test_the_limiter_says_which_constant_goes_where(
         assert len(opened[name].values) <= 2
     else:  # there is nothing beyond
         assert name == "NUM_WARPS"
+
+
+def test_where_points_are_cheap_constants_are_turned_together() -> None:
+    group, slow = main_kernel("convolution")
+    given = base(slow, 5.0, bottleneck(slow, Limiter.TENSOR_IDLE, 2.0))
+    (tuning,) = tunings(given, Stage.TILING, together=True)
+    opened = {move.name: move for move in tuning.moves if isinstance(move, Open)}
+    assert len(opened) == len(tuning.moves) > 1
+    values = {c.name: c.value for part in given.structure.parts for c in part.constants}
+    for name, move in opened.items():
+        assert move.values[-1] == values[f"{group.upper()}_{name}"], "what is there takes part"
+        assert len(set(move.values)) == len(move.values) > 1
+    assert moves_in(told(tuning.sentence, tuning.moves)) == tuning.moves
+    space = read_space(write(Recipe().after(*tuning.moves)).source)
+    assert space is not None
+    tried = {short(group, tunable.name): set(tunable.values) for tunable in space.tunables}
+    assert tried == {name: set(move.values) for name, move in opened.items()}
+    single = [t.moves for t in tunings(given, Stage.TILING)]
+    assert all(len(moves) == 1 for moves in single)
 
 
 def test_nothing_is_tuned_near_what_good_kernels_reach_or_where_little_time_goes() -> None:

@@ -1,10 +1,13 @@
 """Which values of which constant are worth a measurement, by what the judge says a kernel waits for.
 
-A measured point costs seconds, so a sweep through all tiles is out of the question; and most points are known
+A point costs a compilation, so a sweep through all tiles is out of the question; and most points are known
 to be worse before they are tried. An expert looks at the limiter: spilled registers ask for more warps or a
 smaller tile, an empty last wave for another tile, traffic between L2 and the SMs for a larger one. So each
 limiter has a short list of constants with the direction to go, and one step on the list is a few neighbours
 of the value that the rule chose. Where the limiter says that no constant helps, none is tried.
+
+Where a GPU times points side by side they are cheap enough to turn several constants at once, since the best
+tile is rarely best with the warps and stages of another.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ ATTAINABLE = {
     Limiter.SPECIAL: 0.7,
 }
 """Where a unit is used up: the share of its peak that good kernels reach."""
+MOST_TOGETHER = 4
+"""Constants that are turned at once."""
 LEAST_GAIN = 1.05
 """Predicted of the whole program, from which on a point is worth a measurement."""
 BELIEVED = 0.3
@@ -147,8 +152,24 @@ class Tuning:
     skills: tuple[str, ...]
 
 
-def tunings(base: Base, stage: Stage) -> Iterator[Tuning]:
-    """The steps worth taking in a stage, those of the heaviest group first."""
+@dataclass(frozen=True)
+class Turn:
+    """A constant of a group, and the values to try beside its own."""
+
+    knob: Knob
+    name: str
+    now: int
+    values: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {' or '.join(str(value) for value in self.values)}, not {self.now}"
+
+
+def tunings(base: Base, stage: Stage, *, together: bool = False) -> Iterator[Tuning]:
+    """The steps worth taking in a stage, those of the heaviest group first.
+
+    A step turns one constant, or ``together`` all that the limiter names and the warps with them.
+    """
     for share, group, part in heaviest(base):
         found = base.bottleneck(part)
         if found is None or share < HEAVY:
@@ -160,15 +181,41 @@ def tunings(base: Base, stage: Stage) -> Iterator[Tuning]:
         against = f"{group.name}: {MEANINGS[found.limiter]}"
         if stage is Stage.MEMORY:
             yield from _switches(base, group, part, found.limiter, against, gain)
-        for knob in KNOBS.get(stage, {}).get(found.limiter, ()):
-            for constant in part.constants:
-                name = short(group.name, constant.name)
-                if matches(name, knob.name) and (values := neighbours(name, constant, knob.ways)):
-                    told = f"{group.name}: {name} {' or '.join(str(v) for v in values)}, not {constant.value}"
-                    moves = (Open(group.name, name, values),)
-                    yield Tuning(
-                        group.name, knob.category, against, told, moves, gain, knob.effect, knob.skills
-                    )
+        knobs = KNOBS.get(stage, {}).get(found.limiter, ())
+        if together and stage is Stage.TILING and knobs:
+            knobs = (*knobs, _warps(BOTH))
+        turns = list(_turns(group, part, knobs))
+        if together and len(turns) > 1:
+            yield _joint(group, turns[:MOST_TOGETHER], against, gain)
+            continue
+        for turn in turns:
+            knob, moves = turn.knob, (Open(group.name, turn.name, turn.values),)
+            told = f"{group.name}: {turn}"
+            yield Tuning(group.name, knob.category, against, told, moves, gain, knob.effect, knob.skills)
+
+
+def _turns(group: Group, part: Part, knobs: tuple[Knob, ...]) -> Iterator[Turn]:
+    for knob in knobs:
+        for constant in part.constants:
+            name = short(group.name, constant.name)
+            if matches(name, knob.name) and (values := neighbours(name, constant, knob.ways)):
+                yield Turn(knob, name, int(constant.value), values)
+
+
+def _joint(group: Group, turns: list[Turn], against: str, gain: float) -> Tuning:
+    """All of them in any combination with what they are now."""
+    first = turns[0].knob
+    skills = tuple(dict.fromkeys(skill for turn in turns for skill in turn.knob.skills))
+    return Tuning(
+        group.name,
+        first.category,
+        against,
+        f"{group.name}: {'; '.join(map(str, turns))}; in any combination",
+        tuple(Open(group.name, turn.name, (*turn.values, turn.now)) for turn in turns),
+        gain,
+        first.effect,
+        skills,
+    )
 
 
 def room(found: Bottleneck) -> float:

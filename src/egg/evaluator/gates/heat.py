@@ -24,6 +24,8 @@ from egg.evaluator.statistics import interval, noise_floor, speedup
 
 ROUNDS = 6
 """Enough for a rank; a verdict takes more."""
+THREADS = 4
+"""Triton compiles for the most part outside of Python's lock."""
 LOAD_SECONDS = 30.0
 """For each file to be compiled, beside what building the candidate may take."""
 
@@ -43,6 +45,7 @@ def prepare(exam: Exam) -> dict[str, Any]:
             inputs=asked["inputs"],
             slots=asked["slots"],
             seed=FORWARD_SEED,
+            threads=_threads(exam),
         )
     if len(reply["unfit"]) != len(refused):
         raise Refused(
@@ -81,6 +84,15 @@ def run(exam: Exam) -> dict[str, Any]:
         "noise_floor": noise_floor(own, times["A'"]),
         "times": times,
     }
+
+
+def _threads(exam: Exam) -> int:
+    """How many files may run for the first time at once: one, where memory is short, or where another's
+    launches would get into the CUDA graph that a file records."""
+    records = any(
+        "cuda.graph" in f.source or "CUDAGraph" in f.source for f in (exam.candidate, *exam.heat.files)
+    )
+    return 1 if records or not exam.roomy() else THREADS
 
 
 def _refused(exam: Exam, file: Candidate) -> str:

@@ -16,9 +16,6 @@ from torch.utils._pytree import tree_leaves
 
 from egg.evaluator.worker import faults
 
-THREADS = 4
-"""Triton compiles for the most part outside of Python's lock."""
-
 _BUILDING = threading.Lock()
 """One at a time: the seed of the generator and the module table of Python are everybody's."""
 
@@ -42,9 +39,9 @@ def sharing(
 
 
 def loaded(
-    builders: Sequence[Construct | None], call: Callable[[nn.Module], object]
+    builders: Sequence[Construct | None], call: Callable[[nn.Module], object], threads: int
 ) -> tuple[list[nn.Module | None], list[str]]:
-    """Build each and have it compile its kernels, several at a time.
+    """Build each and have it compile its kernels, so many at a time.
 
     The modules, and for each why it does not run: empty where it does, or where there was none to build.
     """
@@ -62,7 +59,7 @@ def loaded(
             return faults.describe(error)["evidence"] or "it does not run"
         return ""
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         return modules, list(pool.map(why_not, range(len(builders))))
 
 

@@ -138,7 +138,7 @@ class Session:
         return self.on_fresh() if build else {"state": {}, "parameters": []}
 
     def on_rivals(
-        self, sources: list[str | None], inputs: str, slots: list[Any], seed: int
+        self, sources: list[str | None], inputs: str, slots: list[Any], seed: int, threads: int
     ) -> dict[str, Any]:
         """Load other files beside the candidate, with its weights, and let each run once."""
         assert self._module is not None
@@ -149,7 +149,7 @@ class Session:
             partial(self._rival, source, number, weights) if source is not None else None
             for number, source in enumerate(sources)
         ]
-        self._rivals, unfit = rivals.loaded(builders, lambda module: self._call(arguments, module))
+        self._rivals, unfit = rivals.loaded(builders, lambda module: self._call(arguments, module), threads)
         self._synchronize()
         self._give_back(slots)
         return {"unfit": unfit}

@@ -439,6 +439,20 @@ def test_a_file_and_its_points_run_a_heat_beside_the_base_and_the_winner_is_judg
     assert state.kernels.keys() == {state.steps[0].candidate, step.candidate}
 
 
+def test_many_points_run_several_heats(tmp_path: Path) -> None:
+    values = ", ".join(str(2**n) for n in range(4, 14))
+    begin(tmp_path, settings(replace(BUDGET, sweep_points=10)))
+    table = f'TUNABLES = {{"BLOCK": ({values})}}'
+    script = {**OPEN, "coder.optimize tiling 1": draft("6.4 / BLOCK + 0.5 ms", extra=table)}
+    judge = ScriptedJudge(act)
+    state = go_on(tmp_path, script, judge).state
+    step = state.steps_in(Stage.TILING)[0]
+    assert len(told_at(step)) == 10
+    assert "\nBLOCK = 8192\n" in state.sources[str(step.candidate)]
+    assert sum("heat" in job for job in judge.judged) == 2
+    assert replay(tmp_path).state == state
+
+
 def test_what_is_no_faster_beside_the_base_is_not_judged(tmp_path: Path) -> None:
     begin(tmp_path)
     script = {**OPEN, "coder.seed seed 1": draft("0.51 ms")}

@@ -46,8 +46,16 @@ def bowl(point: Point) -> float | None:
     return 1.0 + 0.3 * off + 0.2 * warps + (0.0 if values["PERSISTENT"] else 0.5)
 
 
-def batches(space: Space, limit: int, seed: int, times: Times, order: random.Random | None = None):
-    sweeper = Sweeper(space, limit, seed)
+def batches(
+    space: Space,
+    limit: int,
+    seed: int,
+    times: Times,
+    order: random.Random | None = None,
+    *,
+    walks: bool = False,
+):
+    sweeper = Sweeper(space, limit, seed, 8 if walks else BATCH, walks=walks)
     asked: list[tuple[Point, ...]] = []
     while batch := sweeper.next_batch():
         asked.append(batch)
@@ -161,6 +169,17 @@ def test_without_optuna_it_walks_to_faster_neighbours(monkeypatch: pytest.Monkey
     assert min(t for point in tried if (t := bowl(dict(point))) is not None) == 1.0
     assert len(flat(batches(LARGE, 30, 0, lambda _: None))) == 30
     assert len(set(flat(batches(SMALL, SMALL.size - 1, 3, lambda _: 1.0)))) == SMALL.size - 1
+
+
+def test_a_sweep_that_walks_begins_beside_the_current_point_whatever_is_installed() -> None:
+    asked = batches(LARGE, 40, 0, bowl, walks=True)
+    assert [len(batch) for batch in asked] == [8] * 5
+    current = LARGE.current
+    assert asked[0][0] == current
+    apart = [sum(point[name] != value for name, value in current.items()) for point in asked[0]]
+    assert apart == [0] + [1] * 7
+    found = min(t for batch in asked for point in batch if (t := bowl(point)) is not None)
+    assert found < (bowl(current) or 0.0)
 
 
 def test_it_is_silent(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from egg.core.profile import Rung
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate, Task
 from egg.core.stage import Category, Stage
+from egg.engine.stages import SEARCH
 from egg.engine.tunables import read_space
 from egg.expert.assemble import Written, graph_of, kernel_file, short
 from egg.expert.deciding.estimate import costs, seen_seconds, total
@@ -222,15 +223,29 @@ def test_where_points_are_cheap_constants_are_turned_together() -> None:
     assert len(opened) == len(tuning.moves) > 1
     values = {c.name: c.value for part in given.structure.parts for c in part.constants}
     for name, move in opened.items():
-        assert move.values[-1] == values[f"{group.upper()}_{name}"], "what is there takes part"
+        assert values[f"{group.upper()}_{name}"] in move.values, "what is there takes part"
         assert len(set(move.values)) == len(move.values) > 1
     assert moves_in(told(tuning.sentence, tuning.moves)) == tuning.moves
     space = read_space(write(Recipe().after(*tuning.moves)).source)
     assert space is not None
     tried = {short(group, tunable.name): set(tunable.values) for tunable in space.tunables}
     assert tried == {name: set(move.values) for name, move in opened.items()}
+    assert tuning.category is Category.TILE_SHAPE
+    assert "NUM_WARPS" in opened
     single = [t.moves for t in tunings(given, Stage.TILING)]
     assert all(len(moves) == 1 for moves in single)
+
+
+@pytest.mark.parametrize("limiter", Limiter)
+@pytest.mark.parametrize("stage", [Stage.MAPPING, Stage.TILING, Stage.MEMORY])
+def test_every_step_belongs_in_its_stage(limiter: Limiter, stage: Stage) -> None:
+    (row,) = [row for row in SEARCH if row.stage is stage]
+    for pattern in ("convolution", "product"):
+        _, slow = main_kernel(pattern)
+        given = base(slow, 5.0, bottleneck(slow, limiter, 2.0, 3.0))
+        for together in (False, True):
+            for tuning in tunings(given, stage, together=together):
+                assert tuning.category in row.assignment.categories
 
 
 def test_nothing_is_tuned_near_what_good_kernels_reach_or_where_little_time_goes() -> None:

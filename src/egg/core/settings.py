@@ -31,8 +31,8 @@ class Budget:
     """Room for what is remembered in one prompt."""
     reply_tokens: int
     heats: bool = False
-    """Whether the points of a sweep are timed side by side, and only its winner is judged. Runs that were
-    begun without stay without: a log is read as it was written."""
+    """Whether what the tuning stages write is timed beside the base, and judged only if it is faster there.
+    Runs that were begun without stay without: a log is read as it was written."""
 
 
 @dataclass(frozen=True)

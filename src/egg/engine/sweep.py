@@ -33,18 +33,22 @@ class Sweeper:
 
     A space of at most ``limit`` points is one batch. Of a larger one, the current point and a
     few random ones come first, then those that a tree-structured Parzen estimator (Optuna)
-    finds promising after what it was told; where Optuna is not installed, the neighbours of the
-    fastest point so far, and random ones when they are used up. The current point is always the
-    very first, and no point is proposed twice.
+    finds promising after what it was told. Where Optuna is not installed, or the sweep ``walks``,
+    it is the neighbours of the fastest point so far, and random ones when they are used up. The
+    current point is always the very first, and no point is proposed twice.
     """
 
-    def __init__(self, space: Space, limit: int, seed: int, batch: int = BATCH) -> None:
+    def __init__(
+        self, space: Space, limit: int, seed: int, batch: int = BATCH, *, walks: bool = False
+    ) -> None:
         if limit < 1:
             raise ValueError(f"a sweep tries at least one point, not {limit}")
         self._space = space
         self._limit = limit
         self._batch = batch
-        self._sampler = None if space.size <= limit else _sampler(space, limit, seed)
+        self._sampler: _Sampler | _Nearby | None = None
+        if space.size > limit:
+            self._sampler = _Nearby(space, seed) if walks else _sampler(space, limit, seed)
         self._proposed: dict[_Key, None] = {}
         self._open: dict[_Key, None] = {}
         self._told: dict[_Key, float | None] = {}

@@ -29,7 +29,7 @@ Breach = Callable[[Evaluation], str]
 CONFIRMATIONS = 3
 """How many winners may turn out wrong before the sweep is given up."""
 HEAT = 8
-"""Points of one heat where a sampler chooses them: every heat starts a process."""
+"""Points of one heat: every heat starts a process, and all of them stay loaded in it."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,13 @@ class _Sweeping:
         if space is None:
             return self._look({self._file.hash: {}})
         settings = self._desk.state.started.settings
-        batches = HEAT if self._racing else BATCH
-        sweeper = Sweeper(space, settings.budget.sweep_points, settings.seed, batches)
+        sweeper = Sweeper(
+            space,
+            settings.budget.sweep_points,
+            settings.seed,
+            HEAT if self._racing else BATCH,
+            walks=self._racing,
+        )
         tried: list[_Tried] = []
         while batch := sweeper.next_batch():
             looked = [] if self._desk.cap_reached() else self._look(self._proposed(batch))
@@ -173,10 +178,11 @@ class _Sweeping:
         """What is known of each point; nothing where a heat came to nothing: one ended the process of all."""
         others = [self._files[name] for name in points if name != self._beside.candidate.hash]
         if self._racing:
-            heat = self._desk.heat(self._beside.candidate, others) if others else None
-            if heat is not None and not heat.accepted:
+            heats = [others[at : at + HEAT] for at in range(0, len(others), HEAT)]
+            held = [self._desk.heat(self._beside.candidate, rivals) for rivals in heats]
+            times = {rival.candidate_hash: rival for heat in held for rival in heat.rivals}
+            if not all(heat.accepted for heat in held):
                 return []
-            times = {rival.candidate_hash: rival for rival in heat.rivals} if heat is not None else {}
             return [self._timed(point, name, times.get(name)) for name, point in points.items()]
         judge = self._desk.evaluate if self._beside.score.measured else self._desk.compile
         verdicts = {c.hash: found for c, found in zip(others, judge(others), strict=True)}

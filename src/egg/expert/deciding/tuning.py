@@ -181,10 +181,9 @@ def tunings(base: Base, stage: Stage, *, together: bool = False) -> Iterator[Tun
         against = f"{group.name}: {MEANINGS[found.limiter]}"
         if stage is Stage.MEMORY:
             yield from _switches(base, group, part, found.limiter, against, gain)
-        knobs = KNOBS.get(stage, {}).get(found.limiter, ())
-        if together and stage is Stage.TILING and knobs:
-            knobs = (*knobs, _warps(BOTH))
-        turns = list(_turns(group, part, knobs))
+        turns = list(_turns(group, part, KNOBS.get(stage, {}).get(found.limiter, ())))
+        if together and stage is Stage.TILING and turns:
+            turns = [*turns[: MOST_TOGETHER - 1], *_turns(group, part, (_warps(BOTH),))]
         if together and len(turns) > 1:
             yield _joint(group, turns[:MOST_TOGETHER], against, gain)
             continue
@@ -203,17 +202,20 @@ def _turns(group: Group, part: Part, knobs: tuple[Knob, ...]) -> Iterator[Turn]:
 
 
 def _joint(group: Group, turns: list[Turn], against: str, gain: float) -> Tuning:
-    """All of them in any combination with what they are now."""
-    first = turns[0].knob
+    """All of them in any combination with what they are now, beginning with the first one turned alone."""
+    first, *others = turns
     skills = tuple(dict.fromkeys(skill for turn in turns for skill in turn.knob.skills))
     return Tuning(
         group.name,
-        first.category,
+        first.knob.category,
         against,
         f"{group.name}: {'; '.join(map(str, turns))}; in any combination",
-        tuple(Open(group.name, turn.name, (*turn.values, turn.now)) for turn in turns),
+        (
+            Open(group.name, first.name, (*first.values, first.now)),
+            *(Open(group.name, turn.name, (turn.now, *turn.values)) for turn in others),
+        ),
         gain,
-        first.effect,
+        first.knob.effect,
         skills,
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from egg.api.runs import look, replay, state_of
 from egg.core.errors import UsageError
-from egg.core.evaluation import Gate, Refusal, Rejected
+from egg.core.evaluation import Gate, Refusal, Rejected, Rival
 from egg.core.events import Objected, SentBack, StageSkipped
 from egg.core.plan import Answer, Draft, Pass, Unusable
 from egg.core.settings import Caps
@@ -453,6 +453,41 @@ def test_many_points_run_several_heats(tmp_path: Path) -> None:
     assert replay(tmp_path).state == state
 
 
+def test_a_heat_that_came_to_nothing_costs_its_own_points_only(tmp_path: Path) -> None:
+    values = ", ".join(str(2**n) for n in range(4, 14))
+    begin(tmp_path, settings(replace(BUDGET, sweep_points=10)))
+    table = f'TUNABLES = {{"BLOCK": ({values})}}'
+    script = {**OPEN, "coder.optimize tiling 1": draft("6.4 / BLOCK + 0.5 ms", extra=table)}
+
+    class OneDies(ScriptedJudge):
+        def _evaluation(self, job):
+            found = super()._evaluation(job)
+            if len(found.rivals) != 2:
+                return found
+            died = Refusal(Gate.TIMING, "limits.died", "the process ended", "look at it")
+            lost = tuple(Rival(rival.candidate_hash, None, None, "limits.died") for rival in found.rivals)
+            return replace(found, verdict=Rejected(died), rivals=lost)
+
+    judge = OneDies(act)
+    step = go_on(tmp_path, script, judge).state.steps_in(Stage.TILING)[0]
+    assert list(told_at(step).values()).count("limits.died") == 2
+    assert step.decision is Decision.PROMOTED
+    assert len([job for job in judge.judged if job.endswith(".quick")]) == 2
+
+
+def test_an_answer_that_knows_nothing_of_the_heat_is_refused(tmp_path: Path) -> None:
+    """An older judge drops what it does not know, and would be heard on the base instead."""
+    begin(tmp_path)
+
+    class Older(ScriptedJudge):
+        def _evaluation(self, job):
+            return super()._evaluation(replace(job, question=replace(job.question, rivals=())))
+
+    with pytest.raises(UsageError, match="nothing of the files"):
+        go_on(tmp_path, OPEN, Older(act))
+    assert go_on(tmp_path, OPEN).state.closed is not None
+
+
 def test_what_is_no_faster_beside_the_base_is_not_judged(tmp_path: Path) -> None:
     begin(tmp_path)
     script = {**OPEN, "coder.seed seed 1": draft("0.51 ms")}
@@ -461,6 +496,8 @@ def test_what_is_no_faster_beside_the_base_is_not_judged(tmp_path: Path) -> None
     step = state.steps_in(Stage.TILING)[0]
     assert (step.decision, step.candidate) == (Decision.NOT_BETTER, None)
     assert step.reason == "0.995x the base, timed beside it: no gain beyond the noise"
+    assert step.sweep is not None
+    assert "\nBLOCK = 512\n" in state.sources[step.sweep.winner], "the fastest of those that were tried"
     assert step.gain == Gain(pytest.approx(0.51 / 0.5125), beyond_noise=False, measured=True)
     assert [job for job in judge.judged if job.endswith(".quick")] == judge.judged[:1]
     assert replay(tmp_path).state == state
@@ -508,6 +545,30 @@ def test_where_all_that_are_faster_are_wrong_the_last_of_them_is_mended(tmp_path
     step = state.steps_in(Stage.TILING)[0]
     assert [attempt.refusal for attempt in step.attempts] == [refusal, None]
     assert (step.decision, step.candidate) == (Decision.PROMOTED, step.attempts[1].candidate)
+    assert replay(tmp_path).state == state
+
+
+def test_a_repair_is_swept_anew(tmp_path: Path) -> None:
+    """What was swept before it was another file."""
+    begin(tmp_path)
+    refusal = Refusal(Gate.CORRECTNESS, "correctness.error", "it is off", "mask it")
+
+    class SecondHeatDies(ScriptedJudge):
+        def _evaluation(self, job):
+            found = super()._evaluation(job)
+            died = Refusal(Gate.TIMING, "limits.died", "the process ended", "look at it")
+            again = found.rivals and sum("heat" in name for name in self.judged) > 1
+            return replace(found, verdict=Rejected(died)) if again else found
+
+    def first_wrong(candidate: Candidate) -> Act:
+        return replace(act(candidate), refusal=refusal) if "(64, 128" in candidate.source else act(candidate)
+
+    mended = draft("6.4 / BLOCK + 0.4 ms", extra='TUNABLES = {"BLOCK": (128, 1024)}')
+    script = {**OPEN, "debugger tiling 1.1": DIAGNOSIS, "coder.repair tiling 1.1": mended}
+    state = go_on(tmp_path, script, SecondHeatDies(first_wrong)).state
+    step = state.steps_in(Stage.TILING)[0]
+    assert set(told_at(step)) == {128, 1024}
+    assert "\nBLOCK = 1024\n" in state.sources[str(step.candidate)]
     assert replay(tmp_path).state == state
 
 

@@ -21,7 +21,7 @@ from egg.core.source import Candidate, Task
 from egg.evaluator import judge, memory, venues
 from egg.evaluator.care import CARE
 from egg.evaluator.compare import Worst
-from egg.evaluator.exam import Heat
+from egg.evaluator.heats import Heat
 from egg.evaluator.judge import EVERYTHING, Judge
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.oracle import Oracle

@@ -22,8 +22,9 @@ from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator import aside, freshen
 from egg.evaluator.care import CARE
-from egg.evaluator.exam import Exam, Heat, Refused
+from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import build, clock, heat, plausibility, timing
+from egg.evaluator.heats import Heat
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.process.child import Fault
 from egg.evaluator.reference import Reference
@@ -438,6 +439,40 @@ def test_a_rival_that_keeps_a_tensor_of_its_own_is_built_in_full(exam_for) -> No
     )
     exam = exam_for(slower(0), rivals=(table,))
     assert heat.prepare(exam) == {"rivals": 1, "unfit": 0}
+
+
+def test_a_rival_whose_constructor_looks_at_values_is_built_in_full(exam_for) -> None:
+    looks = slower(0).replace(
+        "self.weight = nn",
+        "self.steps = [s.item() for s in torch.linspace(0, 1, 3)]\n        self.weight = nn",
+    )
+    exam = exam_for(slower(0), rivals=(looks,))
+    assert heat.prepare(exam) == {"rivals": 1, "unfit": 0}
+
+
+def test_a_rival_with_a_buffer_of_its_own_takes_part(exam_for) -> None:
+    own = (
+        slower(0)
+        .replace("self.weight = nn", "self.register_buffer('room', torch.ones(3))\n        self.weight = nn")
+        .replace("return x *", "return (x + self.room.sum()) *")
+    )
+    exam = exam_for(slower(0), rivals=(own,))
+    assert heat.prepare(exam) == {"rivals": 1, "unfit": 0}
+
+
+def test_what_a_file_sets_for_its_thread_is_there_when_it_is_timed(exam_for) -> None:
+    sets = "import contextvars\nKEPT = contextvars.ContextVar('kept')\nKEPT.set(1)\n" + slower(0).replace(
+        "return x *", "return KEPT.get() * x *"
+    )
+    exam = exam_for(slower(0), rivals=(sets,))
+    exam.heat.files = ()  # the static gate has nothing for such imports: past it
+    exam.timed = cases = timing.placed_questions(exam)
+    asked = exam.set_request(cases[0], 0)
+    reply = exam.request(
+        "rivals", sources=[sets], inputs=asked["inputs"], slots=asked["slots"], seed=0, threads=2
+    )
+    assert reply == {"unfit": [""]}
+    assert timing.turn(exam, cases, 2, 0)
 
 
 def test_a_reply_about_other_files_is_a_forgery(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ class Desk:
             diagnosis=diagnosed(state),
             handoffs=state.handoffs,
             objection=objection,
+            heats=self.heats,
         )
         return replace(brief, skills=self._advisor.advise(brief))
 
@@ -125,11 +126,14 @@ class Desk:
     def heats(self) -> bool:
         return self.state.started.settings.budget.heats
 
-    def heat(self, file: Candidate, rivals: Sequence[Candidate]) -> Evaluation:
-        """The times of ``rivals`` beside that of ``file``, for ranking them: nothing is checked."""
+    def hold(self, file: Candidate, heats: Sequence[Sequence[Candidate]]) -> list[Evaluation]:
+        """The times of each heat's files beside that of ``file``, for ranking them: nothing is checked."""
+        return self._judged([self._heat(file, rivals) for rivals in heats])
+
+    def _heat(self, file: Candidate, rivals: Sequence[Candidate]) -> Job:
         name = f"heat-{content_hash(' '.join(rival.hash for rival in rivals))}"
         job = self._job(file, self.policy(Level.QUICK), name)
-        return self._judged([replace(job, question=replace(job.question, rivals=tuple(rivals)))])[0]
+        return replace(job, question=replace(job.question, rivals=tuple(rivals)))
 
     def _judged(self, jobs: list[Job]) -> list[Evaluation]:
         verdicts = self.journal.evaluate(jobs, self._judge)

@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from egg.core.evaluation import Accepted, Measured
+from egg.core.evaluation import Accepted, Evaluation, Measured
 from egg.core.events import (
     Answered,
     Evaluated,
@@ -161,7 +161,7 @@ def _steps(entries: Sequence[Entry]) -> list[int | None]:
         if isinstance(event, Proposed):
             proposed[event.candidate] = event.step
         if isinstance(event, Evaluated):
-            steps.append(proposed.get(event.evaluation.candidate_hash))
+            steps.append(proposed.get(_asked_about(event.evaluation)))
         else:
             own = getattr(event, "step", None)
             steps.append(own.number if isinstance(own, Step) else own)
@@ -175,6 +175,11 @@ def _steps(entries: Sequence[Entry]) -> list[int | None]:
         elif isinstance(event, Exchanged):
             steps[at] = answered
     return steps
+
+
+def _asked_about(evaluation: Evaluation) -> str:
+    """Whose evaluation it is: a heat is its rivals', not the base's they ran beside."""
+    return evaluation.rivals[0].candidate_hash if evaluation.rivals else evaluation.candidate_hash
 
 
 def _step_rows(entries: Sequence[Entry]) -> Iterator[Row]:
@@ -198,9 +203,9 @@ def _step_rows(entries: Sequence[Entry]) -> Iterator[Row]:
 
 
 def _evaluation_rows(entries: Sequence[Entry]) -> Iterator[Row]:
-    """Times are measured ones: a kernel accepted without a GPU has none."""
+    """Times are measured ones: a kernel accepted without a GPU has none. Heats are no verdicts."""
     for entry in entries:
-        if not isinstance(entry.event, Evaluated):
+        if not isinstance(entry.event, Evaluated) or entry.event.evaluation.rivals:
             continue
         job, evaluation = entry.event.job, entry.event.evaluation
         match evaluation.verdict:

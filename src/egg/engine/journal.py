@@ -164,6 +164,7 @@ class Journal:
             if self._append is None:
                 raise EndOfLog(f"the log ends before {missing[0].id} was judged")
             for job, evaluation in judge.judge(missing):
+                _check_complete(wanted[job], evaluation)
                 check_comparable(self.state, evaluation)
                 self._write(Evaluated(job, evaluation))
         return {name: self.state.evaluations[name] for name in wanted}
@@ -183,6 +184,16 @@ class Journal:
     def _take(self, event: Event, *, new: bool) -> None:
         self.state = apply(self.state, event)
         self._observe(event, self.state, new)
+
+
+def _check_complete(job: Job, evaluation: Evaluation) -> None:
+    """An answer to a heat names its rivals: else it would be taken for a verdict on the base."""
+    asked = [rival.hash for rival in job.question.rivals]
+    if asked != [rival.candidate_hash for rival in evaluation.rivals]:
+        raise UsageError(
+            f"the answer to {job.id} says nothing of the files to be timed beside it",
+            "the judge is of an older version of egg: update it there; nothing was recorded",
+        )
 
 
 def _difference(recorded: Event, now: Event) -> str:

@@ -17,7 +17,7 @@ from egg.core.evaluation import Evaluation, Refusal, Rejected, Rival
 from egg.core.events import Objected, Proposed, Swept
 from egg.core.source import Candidate
 from egg.core.space import Point, Space, Sweep, SweepPoint
-from egg.core.step import Gain, Kernel, Origin
+from egg.core.step import Kernel, Origin
 from egg.engine.desk import Desk
 from egg.engine.scoring import LEAST_GAIN, score
 from egg.engine.sweep import BATCH, Sweeper, winner
@@ -45,8 +45,8 @@ class Wrong:
 class Race:
     """What came of timing a file and its points beside the base."""
 
-    gain: Gain
-    """Of the fastest, as the heats saw it."""
+    ratio: float
+    """Of the fastest to the base, as the heats saw it; larger than 1 is faster."""
     sweep: Sweep | None
     """``None`` where the file leaves nothing open."""
     winner: Candidate | None
@@ -69,9 +69,9 @@ def race(desk: Desk, step: int, file: Candidate, breach: Breach) -> Race | None:
     if not costs:
         return None
     best = sweeping.confirmed(tried)
-    sweep = sweeping.recorded(space, tried, best or file) if space is not None else None
-    gain = Gain(sweeping.own_cost / min(costs), best is not None, measured=True)
-    return Race(gain, sweep, best, sweeping.wrong if best is None else None)
+    sweep = sweeping.recorded(space, tried, best) if space is not None else None
+    ratio = sweeping.own_cost / min(costs)
+    return Race(ratio, sweep, best, sweeping.wrong if best is None else None)
 
 
 def sweep_file(desk: Desk, step: int, file: Candidate, breach: Breach) -> tuple[Sweep, Candidate] | None:
@@ -156,8 +156,11 @@ class _Sweeping:
             self.wrong = Wrong(self._files[best], refusal, "" if refusal else judged.point.told)
         return None
 
-    def recorded(self, space: Space, tried: Sequence[_Tried], best: Candidate) -> Sweep:
-        sweep = Sweep(space.size, tuple(seen.point for seen in tried), best.hash)
+    def recorded(self, space: Space, tried: Sequence[_Tried], best: Candidate | None) -> Sweep:
+        """Where nothing is better than what it ran beside, the fastest is named all the same."""
+        timed = [(seen.cost, seen.point.candidate) for seen in tried if seen.cost is not None]
+        fastest = min(timed)[1] if timed else self._file.hash
+        sweep = Sweep(space.size, tuple(seen.point for seen in tried), best.hash if best else fastest)
         self._desk.journal.decide(Swept(self._step, sweep))
         return sweep
 
@@ -175,14 +178,14 @@ class _Sweeping:
         return points
 
     def _look(self, points: Mapping[str, Point]) -> list[_Tried]:
-        """What is known of each point; nothing where a heat came to nothing: one ended the process of all."""
+        """What is known of each point; nothing where every heat came to nothing, its process having ended."""
         others = [self._files[name] for name in points if name != self._beside.candidate.hash]
         if self._racing:
             heats = [others[at : at + HEAT] for at in range(0, len(others), HEAT)]
-            held = [self._desk.heat(self._beside.candidate, rivals) for rivals in heats]
-            times = {rival.candidate_hash: rival for heat in held for rival in heat.rivals}
-            if not all(heat.accepted for heat in held):
+            held = self._desk.hold(self._beside.candidate, heats)
+            if held and not any(heat.accepted for heat in held):
                 return []
+            times = {rival.candidate_hash: rival for heat in held for rival in heat.rivals}
             return [self._timed(point, name, times.get(name)) for name, point in points.items()]
         judge = self._desk.evaluate if self._beside.score.measured else self._desk.compile
         verdicts = {c.hash: found for c, found in zip(others, judge(others), strict=True)}

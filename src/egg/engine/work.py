@@ -131,6 +131,7 @@ class StepInProgress:
 
     def _submit(self, answer: object, origin: Origin, diagnosis: Diagnosis | None = None) -> None:
         """Take a draft to the judge, unless there is something against it already."""
+        self._sweep = None  # of an earlier file of the chain
         if not isinstance(answer, Draft):
             assert isinstance(answer, Unusable)
             self._ending = (Decision.UNUSABLE, f"no kernel file: {answer.reason}")
@@ -163,8 +164,8 @@ class StepInProgress:
         elif wrong is not None:
             self._file = wrong.candidate
         else:
-            self._gain = found.gain
-            said = f"{found.gain.ratio:.3f}x the base, timed beside it: no gain beyond the noise"
+            self._gain = Gain(found.ratio, beyond_noise=False, measured=True)
+            said = f"{found.ratio:.3f}x the base, timed beside it: no gain beyond the noise"
             self._ending = (Decision.NOT_BETTER, said)
         refusal, objection = (wrong.refusal, wrong.objection) if wrong is not None else (None, "")
         self._attempts.append(Attempt(self._file.hash, origin, diagnosis, refusal, objection))

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.core.evaluation import Gate, Refusal, Rival
+from egg.core.evaluation import Gate, Refusal
 from egg.core.policy import Policy
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate
@@ -25,6 +25,7 @@ from egg.evaluator import exchange, memory
 from egg.evaluator.arena import Arena, Layout, Slot
 from egg.evaluator.care import Care
 from egg.evaluator.compare import LeafError, Worst, compare
+from egg.evaluator.heats import Heat
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.patterns import compiler_target
 from egg.evaluator.process.child import Child, Nursery
@@ -78,16 +79,6 @@ class Offline:
 
     def compiler_target(self) -> dict[str, Any]:
         return compiler_target(self.target)
-
-
-@dataclass
-class Heat:
-    """Files to be timed beside the candidate, and what came of it."""
-
-    files: tuple[Candidate, ...] = ()
-    unfit: list[str] = field(default_factory=list)
-    """For each file why it cannot run, empty where it can."""
-    ranked: tuple[Rival, ...] = ()
 
 
 @dataclass

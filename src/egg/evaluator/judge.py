@@ -253,13 +253,13 @@ def _ranked(question: Question, exam: Exam | None, verdict: Accepted | Rejected)
     """Where the candidate itself was refused nobody has a time."""
     if exam is not None and exam.heat.ranked:
         return exam.heat.ranked
-    why = verdict.refusal.reason if isinstance(verdict, Rejected) else "it was not timed"
-    return tuple(Rival(file.hash, None, None, why) for file in question.rivals)
+    why = verdict.refusal.reason if isinstance(verdict, Rejected) else ""
+    return tuple(Rival(file.hash, None, None, why or "it was not timed") for file in question.rivals)
 
 
 def _lacks_memory(evaluation: Evaluation) -> bool:
     """Whether the candidate, a baseline or the fp64 run found no memory; whoever lies is judged twice."""
-    said = list(evaluation.warnings)
+    said = [*evaluation.warnings, *(rival.reason for rival in evaluation.rivals)]
     if isinstance(evaluation.verdict, Rejected):
         refusal = evaluation.verdict.refusal
         if refusal.reason == "limits.memory":

@@ -14,7 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class LightMode(TorchDispatchMode):
-    """Base of the modes here: what PyTorch wrapped around ``__torch_dispatch__`` waits for the compiler."""
+    """What PyTorch wraps around ``__torch_dispatch__`` waits for the compiler.
+
+    For modes that watch operators on data. On meta and fake tensors the compiler is loaded all the same.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -19,7 +19,7 @@ from egg.core.evaluation import Compiled, Gate, Measured
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator import memory
-from egg.evaluator.exam import Exam, Heat, Offline
+from egg.evaluator.exam import Exam, Offline
 from egg.evaluator.gates import (
     build,
     clock,
@@ -34,6 +34,7 @@ from egg.evaluator.gates import (
     state,
     timing,
 )
+from egg.evaluator.heats import Heat
 from egg.evaluator.machine import MEMORY_FRACTION, limits_for
 from egg.evaluator.needs import bytes_needed
 from egg.evaluator.opponents import Opponents

@@ -88,7 +88,7 @@ class ExpertTeam:
         recipe = base_recipe(brief)
         tried = {step.plan.change for step in _steps(brief) if step.plan is not None}
         base = _base(brief, recipe)
-        together = brief.base is not None and brief.base.score.measured
+        together = brief.heats and brief.base is not None and brief.base.score.measured
         for tuning in tunings(base, brief.assignment.stage, together=together):
             change = told(tuning.sentence, tuning.moves)
             if change not in tried and _differs(brief, recipe, tuning.moves):

@@ -161,8 +161,10 @@ class RunReport:
         if base is not None and step.plan is not None:
             predicted = self._speed(base).median * step.plan.prediction.speedup
         fates = {Decision.PROMOTED: Fate.KEPT, Decision.PASSED: Fate.PASSED}
-        fate = fates.get(step.decision, Fate.TRIED if told.score is not None else Fate.FAILED)
         speed = self._speed(told.score) if told.score is not None else None
+        if speed is None and base is not None and step.gain is not None:
+            speed = _times(self._speed(base), step.gain.ratio)  # timed beside the base, and not judged
+        fate = fates.get(step.decision, Fate.TRIED if speed is not None else Fate.FAILED)
         text = "; ".join(part for part in (told.outcome, step.decision.value, step.reason) if part)
         return Mark(str(step.number), step.stage.value, fate, speed, predicted, text)
 
@@ -241,6 +243,10 @@ def read_run(folder: Path) -> RunReport:
         ) from reason
     digest = hashlib.sha256((folder / LOG).read_bytes()).hexdigest()
     return RunReport(folder.resolve().name, entries, state, story, digest)
+
+
+def _times(speed: Interval, ratio: float) -> Interval:
+    return Interval(speed.median * ratio, speed.low * ratio, speed.high * ratio)
 
 
 def _price(cost: float, unpriced: int, calls: int) -> str:

@@ -26,6 +26,7 @@ ROUNDS = 6
 """Enough for a rank; a verdict takes more."""
 THREADS = 4
 """Triton compiles for the most part outside of Python's lock."""
+ALONE = ("autotune", "cuda.graph", "CUDAGraph", "CudaGraph")
 LOAD_SECONDS = 30.0
 """For each file to be compiled, beside what building the candidate may take."""
 
@@ -88,11 +89,9 @@ def run(exam: Exam) -> dict[str, Any]:
 
 def _threads(exam: Exam) -> int:
     """How many files may run for the first time at once: one, where memory is short, or where another's
-    launches would get into the CUDA graph that a file records."""
-    records = any(
-        "cuda.graph" in f.source or "CUDAGraph" in f.source for f in (exam.candidate, *exam.heat.files)
-    )
-    return 1 if records or not exam.roomy() else THREADS
+    launches would get into what a file times by itself or records as a CUDA graph."""
+    disturbed = any(word in file.source for file in exam.heat.files for word in ALONE)
+    return 1 if disturbed or not exam.roomy() else THREADS
 
 
 def _refused(exam: Exam, file: Candidate) -> str:

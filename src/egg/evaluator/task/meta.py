@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
-from egg.evaluator.modes import LightMode
 from egg.evaluator.task.program import Program
 
 PROBE_SECONDS = 3.0
@@ -60,7 +60,7 @@ def distinct_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(min(sizes[key], sum(places.values())) for key, places in behind.items())
 
 
-class Meter(LightMode):
+class Meter(TorchDispatchMode):
     """Counts operations and the elements each operator makes (views make none), for so many seconds.
 
     They are seconds of this thread, from the first operator on: PyTorch imports its compiler

@@ -142,14 +142,15 @@ class Session:
     ) -> dict[str, Any]:
         """Load other files beside the candidate, with its weights, and let each run once."""
         assert self._module is not None
-        weights = self._module.state_dict()
+        state = self._module.state_dict()
+        weights = {name: state[name] for name in (self._loaded[0] if self._loaded else ())}
         arguments = self._arguments(inputs, slots)
         torch.manual_seed(seed)
         builders = [
             partial(self._rival, source, number, weights) if source is not None else None
             for number, source in enumerate(sources)
         ]
-        self._rivals, unfit = rivals.loaded(builders, lambda module: self._call(arguments, module), threads)
+        self._rivals, unfit = rivals.loaded(builders, partial(self._call_here, arguments), threads)
         self._synchronize()
         self._give_back(slots)
         return {"unfit": unfit}
@@ -355,10 +356,15 @@ class Session:
         )
 
     def _call(self, arguments: list[Any], module: nn.Module | None = None) -> Any:
-        chosen = module or self._module
+        chosen = self._module if module is None else module
         assert chosen is not None
         with torch.no_grad(), self._pretence:
             return chosen(*arguments)
+
+    def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:
+        """From any thread: each has a current device of its own."""
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
+            return self._call(arguments, module)
 
     def _settled(self, module: nn.Module) -> nn.Module:
         return module.to(device=self._device, dtype=self._dtype)

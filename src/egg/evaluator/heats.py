@@ -1,0 +1,18 @@
+"""Files that are to be timed beside a candidate, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from egg.core.evaluation import Rival
+from egg.core.source import Candidate
+
+
+@dataclass
+class Heat:
+    """Without files in an ordinary evaluation."""
+
+    files: tuple[Candidate, ...] = ()
+    unfit: list[str] = field(default_factory=list)
+    """For each file why it cannot run, empty where it can."""
+    ranked: tuple[Rival, ...] = ()

@@ -36,11 +36,12 @@ from egg.memory.store import LessonStore
 
 STAGES = (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY)
 TERMS = {
-    "quick": replace(BUDGETS["quick"], repairs=1),
-    "standard": replace(BUDGETS["standard"], repairs=1),
-    "deep": replace(BUDGETS["deep"], repairs=1),
+    "quick": replace(BUDGETS["quick"], repairs=1, heats=False),
+    "standard": replace(BUDGETS["standard"], repairs=1, heats=False),
+    "deep": replace(BUDGETS["deep"], repairs=1, heats=False),
 }
-"""As users have them; only a refused file, which nobody can mend here, is not mended so often."""
+"""As users have them; only a refused file, which nobody can mend here, is not mended so often, and every
+file is judged, since the kept verdicts are on files one by one."""
 SAME = 1.0005
 """Two times within this factor are the same."""
 

@@ -13,11 +13,13 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class LightMode(TorchDispatchMode):
-    """What PyTorch wraps around ``__torch_dispatch__`` waits for the compiler.
+def compiler_loaded() -> bool:
+    """Some operators on meta tensors load it by themselves."""
+    return "torch._dynamo" in sys.modules
 
-    For modes that watch operators on data. On meta and fake tensors the compiler is loaded all the same.
-    """
+
+class LightMode(TorchDispatchMode):
+    """What PyTorch wraps around ``__torch_dispatch__`` waits for the compiler."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -25,7 +27,7 @@ class LightMode(TorchDispatchMode):
         plain = getattr(guarded, "__wrapped__", guarded)
 
         def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            chosen = guarded if "torch._dynamo" in sys.modules else plain
+            chosen = guarded if compiler_loaded() else plain
             return chosen(self, func, types, args, kwargs)
 
         cls.__torch_dispatch__ = dispatch

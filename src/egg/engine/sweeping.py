@@ -1,8 +1,8 @@
 """Sweeps: a file and the values it leaves open are timed, ranked and recorded; no tokens are spent.
 
-On a GPU timing is far cheaper than judging, so it comes first: a file of the tuning stages and all its points
-run *heats* beside the base, in one process and unchecked (:func:`race`). What is not faster there need not be
-judged; what is, is judged before it counts.
+On a GPU most of what judging takes is not timing, so timing comes first: a file of the tuning stages and all
+its points run *heats* beside the base, in one process and unchecked (:func:`race`). What is not faster there
+need not be judged; what is, is judged before it counts.
 
 Without a GPU the file is judged first, and its points are only compiled and ranked by the predicted time
 (:func:`sweep_file`). It is also judged first where a heat came to nothing, and then each point by itself.

@@ -25,7 +25,7 @@ class Question:
     """Overrides what the policy's level would spend."""
     rivals: tuple[Candidate, ...] = ()
     """Other files to be timed beside the candidate. It is then neither checked nor held against the
-    reference: the answer only ranks, which takes a fraction of the time that judging each of them takes."""
+    reference: the answer only ranks, and what else judging each of them would take is left out."""
 
     @property
     def carefully(self) -> Care:

@@ -427,3 +427,23 @@ def test_an_evaluation_that_takes_too_long_is_a_machine_error(left_oracle: Oracl
     with pytest.raises(MachineError, match="in time"):
         left_oracle.judge(job("a", "exploits/infinite_loop_host.py").question, timeout=4.0)
     assert time.monotonic() - started < 25
+
+
+def test_an_oracle_may_be_closed_by_two_threads_at_once() -> None:
+    oracle = Oracle("cpu")
+    oracle.start()
+    together, faults = threading.Barrier(2), []
+
+    def close() -> None:
+        together.wait()
+        try:
+            oracle.close()
+        except Exception as error:
+            faults.append(error)
+
+    closing = [threading.Thread(target=close) for _ in range(2)]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join()
+    assert not faults

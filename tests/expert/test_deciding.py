@@ -236,6 +236,16 @@ def test_where_points_are_cheap_constants_are_turned_together() -> None:
     assert all(len(moves) == 1 for moves in single)
 
 
+def test_the_warps_are_turned_with_the_tile_and_not_a_second_time_before() -> None:
+    _, slow = main_kernel("convolution")
+    given = base(slow, 5.0, bottleneck(slow, Limiter.LATENCY, 2.0))
+    alone = [move.name for t in tunings(given, Stage.MAPPING) for move in t.moves if isinstance(move, Open)]
+    assert alone == ["NUM_WARPS"]
+    assert not list(tunings(given, Stage.MAPPING, together=True))
+    (tuning,) = tunings(given, Stage.TILING, together=True)
+    assert {"BLOCK_P", "NUM_WARPS"} <= {move.name for move in tuning.moves if isinstance(move, Open)}
+
+
 @pytest.mark.parametrize("limiter", Limiter)
 @pytest.mark.parametrize("stage", [Stage.MAPPING, Stage.TILING, Stage.MEMORY])
 def test_every_step_belongs_in_its_stage(limiter: Limiter, stage: Stage) -> None:

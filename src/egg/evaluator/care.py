@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from egg.core.policy import Level
+
+
+class Profile(StrEnum):
+    """Whose GPU time PyTorch's profiler splits into own kernels and libraries: it takes seconds to start."""
+
+    NOBODYS = "nobody's"
+    SHARED = "shared"
+    """Of candidates that call libraries."""
+    EVERYBODYS = "everybody's"
 
 
 @dataclass(frozen=True)
@@ -24,8 +34,7 @@ class Care:
     """Whether a neighbouring size is tried too."""
     audit_task: bool = True
     """Whether null candidates are held against the task itself."""
-    profile: bool = True
-    """Whether PyTorch's profiler tells the share of own kernels: it takes seconds to start."""
+    profile: Profile = Profile.EVERYBODYS
     yields: bool = False
     """Whether compiling (a candidate's first call, the opponents) leaves the GPU to whoever measures there.
 
@@ -50,7 +59,7 @@ CARE = {
         input_sets=2,
         other_shapes=False,
         audit_task=False,
-        profile=False,
+        profile=Profile.NOBODYS,
         yields=True,
         regrades=0,
     ),

@@ -92,9 +92,9 @@ class Oracle:
         self._channel = ours
 
     def _reap(self) -> int | None:
-        assert self._process is not None
+        process = self._process
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(5)
+            return process.wait(5) if process is not None else None
         return None
 
     def interrupt(self) -> None:
@@ -104,15 +104,16 @@ class Oracle:
             process.terminate()
 
     def close(self) -> None:
-        if self._process is None:
+        """End the process. A thread that waits for an answer may close it while another does."""
+        process, self._process = self._process, None
+        if process is None:
             return
         self._channel.close()
-        for insist in (self._process.terminate, self._process.kill):
+        for insist in (process.terminate, process.kill):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(CLOSE_SECONDS)
+                process.wait(CLOSE_SECONDS)
             insist()
-        self._process.wait()
-        self._process = None
+        process.wait()
 
 
 def _caches() -> dict[str, str]:

@@ -1,8 +1,9 @@
 """The evaluation that a row reports, by the level that was asked for.
 
-- ``quick``: one more evaluation of the winner at the level of the search, since the fastest of several was
-  lucky, too; where there was only one kernel to choose, its own. The run is left where it would be regraded,
-  so that the same run under another level goes on from there.
+- ``quick``: one more evaluation of the winner at the level of the search where a rival came close, since the
+  fastest of several was lucky, too. Its own, where it was chosen by the times of a heat, which its own are a
+  second look at, or where every other was slower by far. The run is left where it would be regraded, so that
+  the same run under another level goes on from there.
 - ``full``: the engine's own regrade.
 - ``audit``: the regrade, and the winner once more at level ``audit``.
 
@@ -17,20 +18,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from egg.api.benching.folder import write_whole
-from egg.core.evaluation import Accepted, Evaluation
+from egg.core.evaluation import Evaluation
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate
 from egg.core.step import Kernel
 from egg.engine.journal import Judge
 from egg.engine.loop import FINALISTS
+from egg.engine.scoring import gain
 from egg.engine.state import RunState
 from egg.engine.waiting import WaitingForEvaluations
-from egg.evaluator.care import CARE
+from egg.evaluator.care import CARE, Profile
 from egg.evaluator.pool import Job
 from egg.evaluator.question import Question
 
 OPPONENTS = ("eager", "compile", "reduce-overhead")
-SEARCHING = replace(CARE[Level.QUICK], opponents=OPPONENTS)
+FAR = 1.05
+"""A lead that luck does not give, once it is beyond the noise."""
+SEARCHING = replace(CARE[Level.QUICK], opponents=OPPONENTS, profile=Profile.SHARED)
 
 
 class SearchJudge:
@@ -79,7 +83,7 @@ def final_of(state: RunState, kept: Path, level: Level, judge: Judge) -> Evaluat
     finalists = finalists_of(state)
     if not finalists:
         return None
-    if level is Level.QUICK and (len(state.kernels) == 1 or not finalists[0].score.measured):
+    if level is Level.QUICK and _stands(state, finalists[0]):
         return finalists[0].evaluation
     verdict: Evaluation | None = None
     for kernel in finalists:
@@ -92,6 +96,22 @@ def final_of(state: RunState, kept: Path, level: Level, judge: Judge) -> Evaluat
     return verdict
 
 
+def _stands(state: RunState, winner: Kernel) -> bool:
+    """Whether the winner's own evaluation says how fast it is, and not how lucky."""
+    ran = {rival.candidate_hash for heat in state.evaluations.values() for rival in heat.rivals}
+    others = (kernel for name, kernel in state.kernels.items() if name != winner.candidate.hash)
+    return (
+        not winner.score.measured
+        or winner.candidate.hash in ran
+        or all(_far_behind(other, winner) for other in others)
+    )
+
+
+def _far_behind(other: Kernel, winner: Kernel) -> bool:
+    ahead = gain(winner.score, other.score)
+    return ahead.beyond_noise and ahead.ratio > FAR
+
+
 def finalists_of(state: RunState) -> list[Kernel]:
     """The best first, then the fastest of the others."""
     stand = list(state.kernels.values())
@@ -100,12 +120,9 @@ def finalists_of(state: RunState) -> list[Kernel]:
 
 
 def _asked(state: RunState, kernel: Kernel, level: Level, judge: Judge) -> Evaluation:
-    """With every opponent; and with the profiler where libraries share the work, which tells how much."""
     settings = state.started.settings
     policy = Policy(settings.precision, settings.library_calls, level)
-    verdict = kernel.evaluation.verdict
-    shared = isinstance(verdict, Accepted) and bool(verdict.provenance.library_ops)
-    care = replace(CARE[level], opponents=OPPONENTS, profile=CARE[level].profile or shared)
+    care = SEARCHING if level is Level.QUICK else replace(CARE[level], opponents=OPPONENTS)
     question = Question(state.started.task, kernel.candidate, policy, settings.target, care=care)
     ((_, evaluation),) = list(judge.judge([Job(f"{state.started.run}/final", question)]))
     return evaluation

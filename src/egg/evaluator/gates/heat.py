@@ -24,7 +24,7 @@ from egg.evaluator.statistics import interval, noise_floor, speedup
 
 ROUNDS = 6
 """Enough for a rank; a verdict takes more."""
-THREADS = 4
+THREADS = 8
 """Triton compiles for the most part outside of Python's lock."""
 ALONE = ("autotune", "cuda.graph", "CUDAGraph", "CudaGraph")
 LOAD_SECONDS = 30.0
@@ -36,9 +36,8 @@ def prepare(exam: Exam) -> dict[str, Any]:
     exam.timed = cases = placed_questions(exam)
     heat = exam.heat
     refused = [_refused(exam, file) for file in heat.files]
+    asked = exam.set_request(cases[0], 0)
     with exam.yielding():
-        turn(exam, cases, 1)
-        asked = exam.set_request(cases[0], 0)
         reply = exam.request(
             "rivals",
             exam.care.build_seconds + LOAD_SECONDS * len(refused),
@@ -90,7 +89,8 @@ def run(exam: Exam) -> dict[str, Any]:
 def _threads(exam: Exam) -> int:
     """How many files may run for the first time at once: one, where memory is short, or where another's
     launches would get into what a file times by itself or records as a CUDA graph."""
-    disturbed = any(word in file.source for file in exam.heat.files for word in ALONE)
+    files = (exam.candidate, *exam.heat.files)
+    disturbed = any(word in file.source for file in files for word in ALONE)
     return 1 if disturbed or not exam.roomy() else THREADS
 
 

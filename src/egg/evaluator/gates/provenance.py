@@ -12,6 +12,7 @@ import torch
 from egg.core.codec import from_json
 from egg.core.policy import LibraryCalls
 from egg.core.resources import KernelResources
+from egg.evaluator.care import Profile
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.ops import Recorder, alike, fingerprint
 from egg.evaluator.process.child import Fault
@@ -64,12 +65,16 @@ def run(exam: Exam) -> dict[str, Any]:
         _read_kernels(exam, case)
     _check_kernels_matter(exam, case, normal, sorted(own))
     exam.provenance = {"kernels": launches, "library_ops": library, "own_share": None}
-    if exam.care.profile and exam.device.type == "cuda":
+    if exam.device.type == "cuda" and _profiled(exam.care.profile, library):
         share = exam.provenance["own_share"] = _own_share(exam, case, own)
         if share is not None and share < LEAST_SHARE:
             raise Refused("provenance.fig_leaf", f"own kernels take {share:.2%} of the GPU time", FIG_LEAF)
         exam.restart()  # a process that was profiled is not one to time
     return dict(exam.provenance)
+
+
+def _profiled(whose: Profile, library: Mapping[str, int]) -> bool:
+    return whose is Profile.EVERYBODYS or (whose is Profile.SHARED and bool(library))
 
 
 def _answers(exam: Exam, case: Case, reply: Mapping[str, Any]) -> list[torch.Tensor]:

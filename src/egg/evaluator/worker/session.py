@@ -140,9 +140,10 @@ class Session:
     def on_rivals(
         self, sources: list[str | None], inputs: str, slots: list[Any], seed: int, threads: int
     ) -> dict[str, Any]:
-        """Load other files beside the candidate, with its weights, and let each run once."""
-        assert self._module is not None
-        state = self._module.state_dict()
+        """Load other files beside the candidate, with its weights, and let all of them run once."""
+        module = self._module
+        assert module is not None
+        state = module.state_dict()
         weights = {name: state[name] for name in (self._loaded[0] if self._loaded else ())}
         arguments = self._arguments(inputs, slots)
         torch.manual_seed(seed)
@@ -150,7 +151,9 @@ class Session:
             partial(self._rival, source, number, weights) if source is not None else None
             for number, source in enumerate(sources)
         ]
-        self._rivals, unfit = rivals.loaded(builders, partial(self._call_here, arguments), threads)
+        (_, *self._rivals), (_, *unfit) = rivals.loaded(
+            [lambda: module, *builders], partial(self._call_here, arguments), threads
+        )
         self._synchronize()
         self._give_back(slots)
         return {"unfit": unfit}

@@ -168,7 +168,8 @@ class Turn:
 def tunings(base: Base, stage: Stage, *, together: bool = False) -> Iterator[Tuning]:
     """The steps worth taking in a stage, those of the heaviest group first.
 
-    A step turns one constant, or ``together`` all that the limiter names and the warps with them.
+    A step turns one constant, or ``together`` all that the limiter names and the warps with them; the mapping
+    stage then leaves the warps to the tiling stage, if that has a tile to turn: one heat does for both.
     """
     for share, group, part in heaviest(base):
         found = base.bottleneck(part)
@@ -184,6 +185,8 @@ def tunings(base: Base, stage: Stage, *, together: bool = False) -> Iterator[Tun
         turns = list(_turns(group, part, KNOBS.get(stage, {}).get(found.limiter, ())))
         if together and stage is Stage.TILING and turns:
             turns = [*turns[: MOST_TOGETHER - 1], *_turns(group, part, (_warps(BOTH),))]
+        if together and stage is Stage.MAPPING and any(_turns(group, part, TILED.get(found.limiter, ()))):
+            turns = [turn for turn in turns if turn.knob.category is not Category.WARP_COUNT]
         if together and len(turns) > 1:
             yield _joint(group, turns[:MOST_TOGETHER], against, gain)
             continue

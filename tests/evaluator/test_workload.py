@@ -6,13 +6,15 @@ import itertools
 import textwrap
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.flop_counter import flop_registry
 
 from egg.core.errors import TaskError
 from egg.core.facts import Family, Operation, TensorForm, Workload
 from egg.core.source import Task
-from egg.evaluator.task.meta import OutOfTime
+from egg.evaluator.task.meta import Meter, OutOfTime
 from egg.evaluator.task.workload import workload
 
 FLOAT = 4
@@ -252,6 +254,22 @@ def test_causal_attention_leaves_out_what_is_masked() -> None:
     assert work_of(causal, HEADS, arguments="x, y, z").flops == 2 * 4 * 2 * pairs * (8 + 6)
     wide = "torch.rand(1, 1, 9, 4), torch.rand(1, 1, 5, 4), torch.rand(1, 1, 5, 4)"
     assert work_of(causal, wide, arguments="x, y, z").flops == 2 * sum(min(r + 1, 5) for r in range(9)) * 8
+
+
+def test_fused_attention_with_fewer_heads_of_keys_is_counted_whatever_pytorch_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some releases of PyTorch refuse to count it."""
+
+    def refuses(*_: object, **__: object) -> int:
+        raise AssertionError("shapes are incompatible")
+
+    fused = torch.ops.aten._scaled_dot_product_flash_attention
+    monkeypatch.setitem(flop_registry, fused, refuses)
+    query, key = (torch.empty(2, heads, 64, 32, dtype=torch.half, device="meta") for heads in (8, 2))
+    with Meter(10.0) as meter:
+        fused(query, key, key)
+    assert meter.flops == 2 * (2 * 8 * 64 * 64 * 32) * 2
 
 
 def test_attention_inside_of_a_library_module() -> None:

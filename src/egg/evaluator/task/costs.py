@@ -32,10 +32,9 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from egg.core.facts import Family
-from egg.evaluator.task.meta import Recurrence
+from egg.evaluator.task.meta import Recurrence, product_flops
 
 ROW_ON_CHIP = 48 * 1024
 """Bytes of a row that a kernel keeps in shared memory while it goes over it again."""
@@ -139,9 +138,9 @@ def family_of(name: str, func: Any) -> Family:
 
 
 def flops_of(call: Call, family: Family) -> float:
-    formula = flop_registry.get(call.func._overloadpacket)
-    if formula is not None:
-        return float(formula(*call.args, **call.kwargs, out_val=call.out))
+    counted = product_flops(call.func, call.args, call.kwargs, call.out)
+    if counted is not None:
+        return counted
     if family is Family.PRODUCT:
         return _other_product(call)
     made, given = call.made, call.given

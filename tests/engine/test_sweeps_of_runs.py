@@ -72,6 +72,19 @@ def test_a_file_and_its_points_run_a_heat_beside_the_base_and_the_winner_is_judg
     assert state.kernels.keys() == {state.steps[0].candidate, step.candidate}
 
 
+def test_a_point_that_is_the_base_again_does_not_run_beside_itself(tmp_path: Path) -> None:
+    begin(tmp_path)
+    same = draft("0.8 ms", block=64)
+    opened = draft("0.8 ms", block=64, extra='TUNABLES = {"BLOCK": (64, 128)}')
+    script = {**OPEN, "coder.seed seed 1": same, "coder.optimize tiling 1": opened}
+    state = go_on(tmp_path, script, ScriptedJudge(act)).state
+    (heat,) = [found for found in state.evaluations.values() if found.rivals]
+    assert ["\nBLOCK = 128\n" in state.sources[rival.candidate_hash] for rival in heat.rivals] == [True]
+    step = state.steps_in(Stage.TILING)[0]
+    assert told_at(step) == {64: "measured", 128: "measured"}
+    assert replay(tmp_path).state == state
+
+
 def test_many_points_run_several_heats(tmp_path: Path) -> None:
     begin(tmp_path, settings(replace(BUDGET, sweep_points=10)))
     judge = ScriptedJudge(act)

@@ -21,7 +21,7 @@ from egg.core.step import Kernel, Origin
 from egg.engine.desk import Desk
 from egg.engine.scoring import LEAST_GAIN, score
 from egg.engine.sweep import BATCH, Sweeper, winner
-from egg.engine.tunables import read_space, with_point
+from egg.engine.tunables import program_of, read_space, with_point
 
 Breach = Callable[[Evaluation], str]
 """Why a point so judged breaks what was agreed; empty when it does not. All points share one structure."""
@@ -179,7 +179,7 @@ class _Sweeping:
 
     def _look(self, points: Mapping[str, Point]) -> list[_Tried]:
         """What is known of each point; nothing where every heat came to nothing, its process having ended."""
-        others = [self._files[name] for name in points if name != self._beside.candidate.hash]
+        others = [self._files[name] for name in points if not self._is_beside(self._files[name])]
         if self._racing:
             heats = [others[at : at + HEAT] for at in range(0, len(others), HEAT)]
             held = self._desk.hold(self._beside.candidate, heats)
@@ -191,6 +191,11 @@ class _Sweeping:
         verdicts = {c.hash: found for c, found in zip(others, judge(others), strict=True)}
         known = self._beside.evaluation
         return [self._seen(point, name, verdicts.get(name, known)) for name, point in points.items()]
+
+    def _is_beside(self, file: Candidate) -> bool:
+        """Whether it is the same program: a point may be the base again, but for what it leaves open."""
+        beside = self._beside.candidate
+        return file.hash == beside.hash or program_of(file.source) == program_of(beside.source)
 
     def _timed(self, point: Point, name: str, rival: Rival | None) -> _Tried:
         """A point by its heat; one that is the base again took part as that."""

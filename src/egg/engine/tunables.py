@@ -76,6 +76,26 @@ def with_point(source: str, point: Point) -> str:
     return text.decode()
 
 
+@lru_cache(maxsize=32)
+def program_of(source: str) -> str:
+    """What a file does, whatever it leaves open: one text for all files that differ in no more than their
+    table, comments and layout. Text that is not Python stands for itself.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return source
+    tree.body = [statement for statement in tree.body if not _is_table(statement)]
+    return ast.dump(tree)
+
+
+def _is_table(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return name == TABLE
+    return False
+
+
 def _check_point(space: Space, point: Point) -> None:
     names = [t.name for t in space.tunables]
     if sorted(point) != sorted(names):

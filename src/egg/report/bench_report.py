@@ -28,7 +28,7 @@ Facts = tuple[tuple[str, str], ...]
 
 
 class Outcome(StrEnum):
-    """How a task ended, in the one word that a table has room for; speeds are over eager."""
+    """How a task ended, in the one word that a table has room for; speeds are over the best baseline."""
 
     FASTER = "faster"
     EVEN = "even"
@@ -58,7 +58,7 @@ class TaskLine:
                 return Outcome.NO_KERNEL
             case Unable():
                 return Outcome.UNABLE
-        return self.against("eager")
+        return self.against(BEST)
 
     def against(self, baseline: str) -> Outcome:
         """Of a correct kernel: faster or slower than ``baseline`` beyond the noise, or neither."""

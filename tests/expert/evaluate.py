@@ -253,6 +253,8 @@ def _softmax(run: _Run, node: Node) -> torch.Tensor:
 
 
 def _scan(run: _Run, node: Node) -> torch.Tensor:
+    if node["fn"] == "decayed":
+        return decaying_total(*run.operands(node), dim=node["dim"])
     (x,), dim = run.operands(node), node["dim"]
     x = x.flip(dim) if node["reverse"] else x
     done = {"sum": torch.cumsum, "prod": torch.cumprod, "logcumsumexp": torch.logcumsumexp}[node["fn"]](
@@ -262,6 +264,14 @@ def _scan(run: _Run, node: Node) -> torch.Tensor:
         first = torch.full_like(done.narrow(dim, 0, 1), 1 if node["fn"] == "prod" else 0)
         done = torch.cat([first, done.narrow(dim, 0, x.shape[dim] - 1)], dim)
     return done.flip(dim) if node["reverse"] else done
+
+
+def decaying_total(taken: torch.Tensor, decay: torch.Tensor, dim: int) -> torch.Tensor:
+    """One place after the other."""
+    totals = [taken.select(dim, 0)]
+    for at in range(1, taken.shape[dim]):
+        totals.append(totals[-1] * decay.select(dim, at) + taken.select(dim, at))
+    return torch.stack(totals, dim)
 
 
 def _norm(run: _Run, node: Node) -> Any:

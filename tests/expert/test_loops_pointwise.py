@@ -320,6 +320,22 @@ def test_tables() -> None:
     everywhere(normed)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_decaying_totals(dim: int, dtype: str) -> None:
+    """What is taken and what decays is computed on the way in, and what follows on the way out."""
+
+    def program(p: Program) -> str:
+        shape = (p.size("a", 3, 2), p.size("b", 21, 40), p.size("c", 7, 5))
+        taken = p.pointwise("mul", p.input("x", shape, dtype), scalars=(None, 0.5))
+        decay = p.pointwise("sigmoid", p.input("rate", shape, dtype))
+        told = {"fn": "decayed", "dim": dim, "reverse": False, "exclusive": False}
+        return p.pointwise("mul", p.node("scan", (taken, decay), shape, **told), scalars=(None, 2.0))
+
+    for mode in (0, 2, 4, 5):
+        assert "followed" in check(program, **MODES[mode])
+
+
 @pytest.mark.parametrize("fn", ["sum", "prod", "max", "min", "logcumsumexp"])
 @pytest.mark.parametrize("dim", [1, 2])
 def test_scans(fn: str, dim: int) -> None:

@@ -90,7 +90,10 @@ def test_every_rule_has_a_case() -> None:
         views.whole,
         convolutions.summed,
     }
-    assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {"attention"}
+    assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {
+        "attention",
+        "doubled_recurrence",
+    }
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ Kinds of node (``op``) and their ``attributes``:
 ``reduce``      ``fn``: ``sum | mean | max | min | prod | any | all | argmax | argmin | var |
                 logsumexp | norm``, ``dims``, ``keepdim``, ``correction`` (var), ``order`` (norm)
 ``softmax``     ``dim``, ``log``
-``scan``        ``fn``: ``sum | prod | max | min | logcumsumexp``, ``dim``, ``reverse``, ``exclusive``
+``scan``        ``fn``: ``sum | prod | max | min | logcumsumexp | decayed``, ``dim``, ``reverse``,
+                ``exclusive``. The last has two operands: what each place adds to the total, and how much
+                of the total before is left there
 ``norm``        ``kind``: ``layer | rms | group | instance | batch``; ``dims`` (those the statistics are
                 over), ``groups`` (group), ``eps``, ``training`` (batch: batch statistics), ``momentum``.
                 Operands: x, weight, bias, running_mean, running_var (``None`` where absent). In

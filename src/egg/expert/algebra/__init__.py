@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from egg.expert.algebra import amplified, attention, convolutions, pointwise, reductions, views
+from egg.expert.algebra import (
+    amplified,
+    attention,
+    convolutions,
+    pointwise,
+    recurrences,
+    reductions,
+    views,
+)
 from egg.expert.algebra.rewrite import Rewrite, Rule
 
 RULES: tuple[Rule, ...] = (
     *views.RULES,
     *pointwise.RULES,
     *reductions.RULES,
+    *recurrences.RULES,
     *attention.RULES,
     *convolutions.RULES,
     *amplified.RULES,

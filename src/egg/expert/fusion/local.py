@@ -207,7 +207,7 @@ def word_of(node: Node) -> str:
         case "pool":
             return f"{node.get('fn')}_pool"
         case "scan":
-            return f"cumulative_{node.get('fn')}"
+            return "decaying_total" if node["fn"] == "decayed" else f"cumulative_{node['fn']}"
     return node.op
 
 

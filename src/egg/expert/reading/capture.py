@@ -21,6 +21,7 @@ from egg.expert.reading.generalise import generalised
 from egg.expert.reading.memory import Tensor, chain_between
 from egg.expert.reading.normal import RULES, Builder, Call, lower
 from egg.expert.reading.normal.builder import dtype_name, extents, plain
+from egg.expert.reading.rounds import without_rounds
 from egg.expert.reading.trace import Trace, Uncaptured, trace
 from egg.expert.reading.variants import Capture
 
@@ -45,7 +46,7 @@ def _captured(task: Task, precision: Precision) -> Capture:
     with Program.load(task) as program:
         try:
             traced = trace(program, precision)
-            return Capture(_Translation(traced).graph(), traced.integers)
+            return Capture(without_rounds(_Translation(traced).graph()), traced.integers)
         except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
             raise TaskError(
                 f"task {task.name!r} cannot be traced without data: {error}",

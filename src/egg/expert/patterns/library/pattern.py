@@ -232,6 +232,8 @@ SCANS = {
 
 
 def _scan(speller: Speller, node: Node) -> str:
+    if node["fn"] not in SCANS:
+        raise Unfit(f"PyTorch has no call for the scan {node['fn']}")
     function, part, neutral = SCANS[node["fn"]]
     x, value, dim = (
         speller.operand(node),

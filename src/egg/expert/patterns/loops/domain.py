@@ -227,7 +227,8 @@ def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Ancho
         split = anchors.splits.get(node.outputs[0]) if node.outputs else None
         if split is None:
             continue
-        found.setdefault(str(node.inputs[0]), domain.index(split))
+        for name in node.inputs[: 2 if node.op == "scan" else 1]:
+            found.setdefault(str(name), domain.index(split))
         if node.op == "reduce":
             kept = domain.kept_in(split)
             value = graph.result(node)

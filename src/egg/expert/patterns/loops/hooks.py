@@ -140,6 +140,8 @@ def _scanned(kernel: Kernel, node: Node, split: Split, index: Index, guards: tup
     own = domain.index(split)
     if index != own:
         raise Unfit(f"{node.label or 'scan'} is read at other positions than those of its pass")
+    if fn == "decayed":
+        return _decayed(kernel, node, own, guards)
     if fn not in SCANS:
         raise Unfit(f"no kernel for the scan {fn}")
     dtype = kernel.work.graph.value(str(node.inputs[0])).dtype
@@ -185,3 +187,27 @@ def _carried(kernel: Kernel, node: Node, v: str, start: str, reverse: bool, whol
         block = f"tl.reduce({v}, {tile.axis}, {total}, keep_dims=True)"
     body.line(f"{carry} = {join.format(a=carry, b=block)}")
     return f"{after}{rounded}"
+
+
+def _decayed(kernel: Kernel, node: Node, own: Index, guards: tuple[str, ...]) -> str:
+    """A total of which each place keeps a part and adds to it; lanes beyond the row keep all and add nothing.
+
+    The last lane of a block therefore has the total that the next block goes on from.
+    """
+    body, tile = kernel.body, kernel.tile
+    taken, decay = (kernel.reader.read(str(name), own, guards) for name in node.inputs)
+    if kernel.work.domain.reduced_size == ONE:
+        return taken
+    within = f"tl.where({tile.mask}, {{}}, {{}})" if tile.mask else f"tl.broadcast_to({{}}, {tile.shape})"
+    v, d = body.let("taken", within.format(taken, "0.0")), body.let("decay", within.format(decay, "1.0"))
+    left, total = body.name("left"), body.name(node.label or "total")
+    body.line(f"{left}, {total} = tl.associative_scan(({d}, {v}), {tile.axis}, followed)")
+    if not body.looping:
+        return total
+    carry = body.name("carry")
+    with body.in_front():
+        body.line(f"{carry} = tl.full({tile.row_shape}, 0.0, tl.float32)")
+    after = body.let(node.label or "total", f"{total} + {left} * {carry}")
+    last = f"tl.where(lane == {tile.width} - 1, {after}, 0.0)"
+    body.line(f"{carry} = tl.sum({last}, axis={tile.axis}, keep_dims=True)")
+    return after

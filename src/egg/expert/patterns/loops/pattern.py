@@ -322,7 +322,9 @@ def _what(work: Work) -> str:
 def _word(node: Node) -> str:
     word = {"pointwise": "fn", "reduce": "fn", "scan": "fn"}.get(node.op)
     text = str(node.get(word)) if word else f"{node['kind']} norm" if node.op == "norm" else node.op
-    text = f"cumulative {text}" if node.op == "scan" else f"{node['fn']} pool" if node.op == "pool" else text
+    if node.op == "scan":
+        text = "decaying total" if node["fn"] == "decayed" else f"cumulative {text}"
+    text = f"{node['fn']} pool" if node.op == "pool" else text
     return f"{node.label} ({text})" if node.label and node.label != text else text
 
 

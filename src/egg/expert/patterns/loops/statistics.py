@@ -72,6 +72,11 @@ def added_exponentials(a, b):
     shift = tl.where(tl.abs(high) == float("inf"), 0.0, high)
     return shift + tl.log(tl.exp(a - shift) + tl.exp(b - shift))
 ''',
+    "followed": '''@triton.jit
+def followed(decay_a, total_a, decay_b, total_b):
+    """A stretch of a decaying total and the one behind it: what is left of before, and what they add."""
+    return decay_a * decay_b, total_a * decay_b + total_b
+''',
 }
 """Functions that kernels join with."""
 

@@ -61,6 +61,14 @@ MULTI = (
     "s = torch.bmm(q, k.transpose(1, 2)).view(B, N, L, L) / math.sqrt(D) + m;"
     "return torch.bmm(s.softmax(-1).view(B * N, L, L), v).view(B, N, L, D).transpose(1, 2).reshape(B, L, N * D)"
 )
+DECODE = (
+    "s = (q @ k.transpose(-2, -1) * D ** -0.5).float();"
+    "s = s.masked_fill(torch.arange(S) >= n[:, None, None, None], float('-inf'));"
+    "return s.softmax(dim=-1).to(q.dtype) @ v"
+)
+CACHED = ", ".join(
+    f"torch.randn(B, N, {rows}, D, dtype=torch.bfloat16)" for rows in ("3", "S", "S")
+) + ", torch.arange(B) % 3 * S // 2"  # fmt: skip
 
 
 def task_of(forward: str, inputs: str = SQUARE, layers: str = "pass", arguments: str = "q, k, v") -> Task:
@@ -118,6 +126,26 @@ def test_what_is_no_attention_stays_as_it_is() -> None:
     assert not attentions(graph)
 
 
+def test_softmax_in_fp32_between_16_bit_products_is_attention() -> None:
+    whole = task_of(DECODE, CACHED, arguments="q, k, v, n")
+    (node,) = attentions(simple(whole))
+    assert not node["causal"]
+    assert node.inputs[3] is not None
+    assert not any(node.op in ("matmul", "softmax") for node in simple(whole))
+    mixed = "return (q.half() @ k.half().transpose(-2, -1)).float().softmax(-1) @ v"
+    assert not attentions(simple(task_of(mixed)))
+
+
+def test_numbers_added_before_the_scale_are_scaled_with_the_scores() -> None:
+    task = task_of("return torch.softmax((q @ k.transpose(-2, -1) + m @ n.transpose(-2, -1)) * 0.3, -1) @ v",
+                   f"{SQUARE}, {SQUARE.partition(', torch')[0]}, torch.randn(B, N, L, D)", arguments="q, k, v, m, n")  # fmt: skip
+    graph = simple(task)
+    (node,) = attentions(graph)
+    assert node["scale"] == 0.3
+    assert node.inputs[3] is not None
+    both_sizes(graph, task)
+
+
 # -- kernels ------------------------------------------------------------------------------------------
 
 SMALL = {"BLOCK_M": 16, "BLOCK_N": 16}
@@ -155,6 +183,16 @@ AROUND = task_of(
 FOLLOWED = task_of(
     "return torch.relu(F.scaled_dot_product_attention(q * 2, k, v)).transpose(1, 2).reshape(B, L, N * D)"
 )
+FEW = task_of(DECODE, CACHED, arguments="q, k, v, n")
+UP_TO = task_of(
+    together(
+        *(f"F.scaled_dot_product_attention(q, k, v, {mask})" for mask in (
+            "n[:, None, None, None] >= torch.arange(S)", "~(torch.arange(S) > n[:, None, None, None])", "None",
+            "torch.arange(S) % 3 < n[:, None, None, None]"))
+    ),
+    f"{CROSS}, torch.arange(B) % 3 * S // 2 - 1",
+    arguments="q, k, v, n",
+)  # fmt: skip
 CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "as it lies": (TWO, SMALL),
     "packed": (TWO, {**PACKED, "BLOCK_M": 32}),
@@ -166,6 +204,13 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "masks, wide": (MASKS, {**WIDE, "descriptors": False}),
     "views around": (AROUND, PACKED),
     "followed": (FOLLOWED, PACKED),
+    "few queries": (FEW, SMALL),
+    "few queries, split": (FEW, {"SPLIT": 3, "BLOCK_N": 16}),
+    "up to an end": (UP_TO, SMALL),
+    "up to an end, packed and split": (UP_TO, {**PACKED, "SPLIT": 2}),
+    "causal, followed, split": (task_of(
+        "return torch.relu(F.scaled_dot_product_attention(q, k, v, is_causal=True)).transpose(1, 2)"
+    ), {**SMALL, "SPLIT": 3}),
 }  # fmt: skip
 
 
@@ -228,6 +273,21 @@ def test_unfit_says_why() -> None:
         )
     with pytest.raises(Unfit, match="exactly one"):
         attention.write(graph, Group("attention", graph.nodes, "attention"), Terms(H200))
+
+
+@pytest.mark.parametrize(("heads", "split"), [("1, 4", 4), ("32, 8", 0)], ids=["alone", "many"])
+def test_keys_are_shared_out_where_programs_are_few(heads: str, split: int) -> None:
+    structure = written(resized(FEW, KNOBS, f"B, N, L, S, D = {heads}, 7, 1024, 64"), {})
+    (part,) = structure.parts
+    assert len(part.kernels) == (2 if split else 1)
+    assert {c.name.rpartition("_")[2]: c.value for c in part.constants}.get("SPLIT", 0) == split
+
+
+def test_blocks_behind_the_end_are_not_read() -> None:
+    """The bound is known without looking at the mask: no kernel is needed to find it."""
+    (part,) = written(FEW, {}).parts
+    (text,) = part.kernels.values()
+    assert "reach = tl.minimum(tl.maximum(n, 0)" in text
 
 
 BIG = "B, N, L, S, D = 4, 8, 1024, 1024, {}"

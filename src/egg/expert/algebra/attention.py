@@ -10,6 +10,8 @@ from egg.expert.algebra.triangles import is_causal
 from egg.expert.graph import Graph, Node
 from egg.expert.sizes import Size, product
 
+FLOATS = ("float32", "float16", "bfloat16")
+
 
 @dataclass(frozen=True)
 class Mask:
@@ -18,6 +20,8 @@ class Mask:
     value: str
     hidden: bool = False
     """True marks those that do *not* take part."""
+    scale: float | Size = 1.0
+    """What numbers are multiplied with, as the scores are."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ def attention(graph: Graph, node: Node) -> Rewrite | None:
 
     Everything in between must be read by nobody else, or it would be computed twice. A mask that is the
     causal triangle for certain becomes the flag; any other stays an operand. ``empty`` tells what a row has
-    that sees nothing: ``nan`` as here, where PyTorch's own attention gives zeros.
+    that sees nothing: ``nan`` as here, where PyTorch's own attention gives zeros. Of 16-bit operands the
+    softmax may be taken in fp32, as it is in one kernel anyway.
     """
     if node.op != "matmul" or len(node.inputs) != 2:
         return None
@@ -50,6 +55,8 @@ def attention(graph: Graph, node: Node) -> Rewrite | None:
             return None
         found = replace(found, mask=Mask(str(factor.inputs[2])))
     q, turned, v = str(factor.inputs[0]), str(factor.inputs[1]), str(node.inputs[1])
+    if len({graph.value(name).dtype for name in (q, turned, v)}) != 1:
+        return None
     leads = {graph.value(name).shape[:-2] for name in (q, turned)}
     if len(leads) != 1 or product(next(iter(leads))) != product(graph.value(v).shape[:-2]):
         return None
@@ -92,6 +99,10 @@ def _mask(graph: Graph, draft: Draft, found: Scores) -> tuple[str | None, bool]:
         return None, False
     name = found.mask.value
     rows, columns = found.shape[-2:]
+    if found.mask.scale != 1.0:
+        told = {"fn": "mul", "scalars": (None, found.mask.scale)}
+        mask = graph.value(name)
+        return draft.add("pointwise", [name], mask.shape, "scaled", mask.dtype, **told), False
     if not found.mask.hidden and is_causal(graph, name, rows, columns):
         return None, True
     if not found.mask.hidden:
@@ -111,9 +122,9 @@ def _mask(graph: Graph, draft: Draft, found: Scores) -> tuple[str | None, bool]:
 
 
 def _softmax(graph: Graph, name: str) -> Node | None:
-    """Over the last dimension, with at most a change of the leading dimensions behind it."""
-    while (view := _outer_reshape(graph, name)) is not None and only_reader(graph, name):
-        name = str(view.inputs[0])
+    """Over the last dimension, with at most a change of the leading dimensions and of the dtype behind it."""
+    while (step := _outer_reshape(graph, name) or _cast(graph, name, "float32")) and only_reader(graph, name):
+        name = str(step.inputs[0])
     soft = made_by(graph, name, "softmax")
     if soft is None or soft["log"] or soft["dim"] != graph.result(soft).rank - 1:
         return None
@@ -121,7 +132,8 @@ def _softmax(graph: Graph, name: str) -> Node | None:
 
 
 def _scores(graph: Graph, name: str) -> Scores | None:
-    """Back through a mask, a number that is multiplied, and changes of the leading dimensions."""
+    """Back through a mask, a number that is multiplied, changes of the leading dimensions, and a cast from
+    16 bits."""
     shape, scale, mask = graph.value(name).shape, 1.0, None
     if len(shape) < 2:
         return None
@@ -129,13 +141,21 @@ def _scores(graph: Graph, name: str) -> Scores | None:
         if (view := _outer_reshape(graph, name)) is not None:
             shape = shape if mask is not None else graph.value(str(view.inputs[0])).shape
             name = str(view.inputs[0])
-        elif (masked := _masked(graph, node)) is not None and mask is None and scale == 1.0:
+        elif (masked := _masked(graph, node)) is not None and mask is None and _scalable(node, scale):
             (name, mask), shape = masked, graph.value(name).shape
+            mask = replace(mask, scale=scale)
         elif (number := _multiplier(node)) is not None and scale == 1.0:
             name, scale = str(node.inputs[0]), number
+        elif (wider := _cast(graph, name, "float16", "bfloat16")) is not None:
+            name = str(wider.inputs[0])
         else:
             break
     return Scores(name, shape, scale, mask)
+
+
+def _scalable(masking: Node, scale: float | Size) -> bool:
+    """Numbers that are added can be scaled by themselves; minus infinity might change its sign."""
+    return scale == 1.0 or masking.op == "pointwise"
 
 
 def _masked(graph: Graph, node: Node) -> tuple[str, Mask] | None:
@@ -159,9 +179,10 @@ def _masked(graph: Graph, node: Node) -> tuple[str, Mask] | None:
 
 
 def _leads_to_product(graph: Graph, name: str) -> bool:
-    """Whether scores lie behind a number and views."""
+    """Whether scores lie behind a number, views and a cast from 16 bits."""
     while (node := graph.producer(name)) is not None and node.op != "matmul":
-        if _multiplier(node) is None and _outer_reshape(graph, name) is None:
+        passed = _outer_reshape(graph, name) or _cast(graph, name, "float16", "bfloat16")
+        if _multiplier(node) is None and passed is None:
             return False
         name = str(node.inputs[0])
     return node is not None
@@ -182,6 +203,14 @@ def _outer_reshape(graph: Graph, name: str) -> Node | None:
         return None
     before, after = graph.value(str(view.inputs[0])).shape, graph.result(view).shape
     return view if len(before) > 1 and before[-2:] == after[-2:] else None
+
+
+def _cast(graph: Graph, name: str, *sources: str) -> Node | None:
+    """What makes a value from the same in another of the dtypes of an attention."""
+    node = made_by(graph, name, "pointwise")
+    if node is None or node["fn"] != "cast" or graph.value(name).dtype not in FLOATS:
+        return None
+    return node if graph.value(str(node.inputs[0])).dtype in sources else None
 
 
 def _scaled(graph: Graph, q: str, scale: float | Size) -> tuple[str, float | Size | None]:

@@ -3,20 +3,19 @@
 A program has a block of queries and goes over keys and values block by block, rescaling its sum whenever a
 row's maximum grows. What is certainly seen by all of its rows is read without a mask; then come the blocks on
 the edge; blocks that none of its rows sees are not computed. For the causal triangle the two bounds follow
-from the rows. For a mask in memory that all heads share they are looked up once, block by block, by a small
-kernel before: a triangle in a buffer costs what a triangle costs, and any other mask stays right.
+from the rows; where the mask compares keys with one number for all queries (how much of a cache is filled),
+they follow from that. For a mask in memory that all heads share they are looked up once, block by block, by a
+small kernel before: a triangle in a buffer costs what a triangle costs, and any other mask stays right.
+
+Few queries make few programs. Then each has a part of the keys alone, and what the parts found is put
+together by a second kernel (:mod:`~egg.expert.patterns.attention.parts`).
 """
 
 from __future__ import annotations
 
 from egg.expert.patterns.attention.operands import Tile, Way, load, products, scales_name
-from egg.expert.patterns.attention.problem import (
-    LOG2_E,
-    Problem,
-    mask_reader,
-    read_mask,
-    store_result,
-)
+from egg.expert.patterns.attention.parts import store_part, write_quotient
+from egg.expert.patterns.attention.problem import LOG2_E, Problem, mask_reader, read_end, read_mask
 from egg.expert.patterns.product.text import Kernel
 from egg.expert.reader import Reader
 
@@ -28,8 +27,12 @@ LIFT = 14
 class Flash:
     """Writes the kernel's body."""
 
-    def __init__(self, problem: Problem, kernel: Kernel, way: Way, bounds: str | None) -> None:
+    def __init__(
+        self, problem: Problem, kernel: Kernel, way: Way, bounds: str | None, split: bool = False
+    ) -> None:
         self.problem, self.kernel, self.way, self.bounds = problem, kernel, way, bounds
+        self.split = split
+        """Whether a program has a part of the keys alone, and leaves the end to a kernel that joins them."""
         self.reader = mask_reader(problem, kernel)
 
     def write(self) -> None:
@@ -39,19 +42,22 @@ class Flash:
         line("total = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)")
         line('top = tl.full((BLOCK_M,), -float("inf"), tl.float32)')
         line("sums = tl.zeros((BLOCK_M,), tl.float32)")
-        if self._clear():
-            self._loop("0", "clear", masked=False)
-        self._loop("clear" if self._clear() else "0", "reach", masked=True)
-        if self.problem.mask is None or self.problem.lonely:
-            line("result = total / sums[:, None]")
+        clear = self._clear()
+        if self.split:
+            if clear:
+                self._loop("low", "tl.minimum(clear, high)", masked=False)
+            self._loop("tl.maximum(clear, low)" if clear else "low", "high", masked=True)
+            store_part(self.problem, self.kernel)
         else:
-            line("result = tl.where(sums[:, None] > 0, total / sums[:, None], 0.0)")
-        store_result(self.problem, self.kernel, "result")
+            if clear:
+                self._loop("0", "clear", masked=False)
+            self._loop("clear" if clear else "0", "reach", masked=True)
+            write_quotient(self.problem, self.kernel, "sums[:, None]")
         self.kernel.add_pointers(self.reader.pointers)
 
     def _clear(self) -> bool:
         """Whether there are blocks without a mask."""
-        return self.problem.mask is None or self.bounds is not None
+        return self.problem.mask is None or self.bounds is not None or self.problem.end is not None
 
     def _place(self) -> None:
         line, problem = self.kernel.body.line, self.problem
@@ -70,9 +76,18 @@ class Flash:
         elif problem.causal:
             line(f"clear = tl.minimum(block * BLOCK_M, {keys}) // BLOCK_N * BLOCK_N")
             line(f"reach = tl.minimum((block + 1) * BLOCK_M, {keys})")
+        elif problem.end is not None:
+            end = read_end(problem, self.reader, problem.end)
+            line(f"reach = tl.minimum(tl.maximum({end}, 0), {keys}).to(tl.int32)")
+            line("clear = reach // BLOCK_N * BLOCK_N")
         else:
             line(f"clear: tl.constexpr = {keys} // BLOCK_N * BLOCK_N")
             line(f"reach: tl.constexpr = {keys}")
+        if self.split:
+            line("share = tl.program_id(1)")
+            line("span = tl.cdiv(tl.cdiv(reach, BLOCK_N), SPLIT) * BLOCK_N")
+            line("low = share * span")
+            line("high = tl.minimum(low + span, reach)")
 
     def _queries(self) -> None:
         line, way = self.kernel.body.line, self.way

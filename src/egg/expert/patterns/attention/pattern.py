@@ -3,11 +3,14 @@
 Heads up to 128 wide take one kernel (:mod:`~egg.expert.patterns.attention.flash`), wider ones two
 (:mod:`~egg.expert.patterns.attention.wide`). 16-bit operands are read as they lie. fp32 is packed into fp16
 halves first, since every block of keys and values is read by all blocks of queries; where there are few of
-those, it is read as it lies, with three TF32 products.
+those, it is read as it lies, with three TF32 products. Few queries leave the tensor cores idle and the memory
+busy: then keys and values come in wide blocks with several on their way, and are shared out over programs
+where there are too few of them (:mod:`~egg.expert.patterns.attention.parts`).
 
 Settings: ``grade`` (``fp32``, ``tf32``, ``tf32x3``, ``ieee``), ``mode`` (``flash`` or ``wide``), ``packing``,
 ``descriptors``, ``bounds`` (look for empty blocks of a mask), and the constants ``BLOCK_M``, ``BLOCK_N``,
-``NUM_WARPS``, ``NUM_STAGES``; of two kernels also ``BLOCK_K``, ``BLOCK_W`` (columns of the second).
+``NUM_WARPS``, ``NUM_STAGES``, ``SPLIT`` (parts of the keys); of two kernels also ``BLOCK_K``, ``BLOCK_W``
+(columns of the second).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled
 from egg.expert.patterns.attention.flash import Flash, bounds_kernel
 from egg.expert.patterns.attention.operands import Way, pack
+from egg.expert.patterns.attention.parts import JOINED_ROWS, names, rows_of, write_joining
 from egg.expert.patterns.attention.problem import Problem
 from egg.expert.patterns.attention.wide import Wide, write_scores, write_sums
 from egg.expert.patterns.product.rules import by_warp_group
@@ -27,6 +31,12 @@ WIDEST_HEAD = 128
 """That one kernel holds."""
 MANY_QUERIES = 128
 """From here on keys and values are read often enough to be packed first."""
+FEW_QUERIES = 32
+"""Up to here reading keys and values is all that takes time."""
+PROGRAMS_EACH = 2
+"""Programs of few queries that a multiprocessor should have, for enough bytes to be on their way."""
+LEAST_KEYS = 256
+"""Of a part: below that, joining costs more than is won."""
 
 
 def write(graph: Graph, group: Group, terms: Terms) -> Part:
@@ -96,11 +106,13 @@ class _Writer:
         depth = max(_power(problem.depth.value), _power(problem.width.value))
         m, n = self._tile(depth)
         block_m = self.knobs.constant("BLOCK_M", m, (64, 128) if m > 64 else ())
-        block_n = self.knobs.constant(
-            "BLOCK_N", n, ((64, 128) if depth <= 32 else (32, 64)) if m > 64 and depth <= 64 else ()
-        )
+        choices = (64, 128) if depth <= 32 or self._few else (32, 64)
+        block_n = self.knobs.constant("BLOCK_N", n, choices if self._few or (m > 64 and depth <= 64) else ())
         warps = self.knobs.constant("NUM_WARPS", 8 if m > 64 else 4)
-        stages = self.knobs.constant("NUM_STAGES", 2, (2, 3) if depth <= 64 else ())
+        if self._few:
+            stages = self.knobs.constant("NUM_STAGES", 3, (2, 3, 4))
+        else:
+            stages = self.knobs.constant("NUM_STAGES", 2, (2, 3) if depth <= 64 else ())
         self.call.append(f"{name}_depth = max(16, triton.next_power_of_2({problem.depth}))")
         self.call.append(f"{name}_width = max(16, triton.next_power_of_2({problem.width}))")
         meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
@@ -110,10 +122,49 @@ class _Writer:
             self._pack("k", (block_n, meta["BLOCK_D"]), meta["BLOCK_D"], by_tile=True)
             self._pack("v", (block_n, meta["BLOCK_V"]), meta["BLOCK_V"], by_tile=True)
         bounds = self._bounds(block_m, block_n)
+        split = self._split(m)
+        if split:
+            meta["SPLIT"] = split
+            self._allocate_parts(split)
         kernel = self._kernel(f"flash_{name}", self._doc(), meta)
-        Flash(problem, kernel, way, bounds).write()
-        grid = f"({problem.batch} * triton.cdiv({problem.queries}, {block_m}),)"
+        Flash(problem, kernel, way, bounds, bool(split)).write()
+        blocks = f"{problem.batch} * triton.cdiv({problem.queries}, {block_m})"
+        grid = f"({blocks}, {split})" if split else f"({blocks},)"
         self._launch(kernel, grid, {"num_warps": warps, "num_stages": stages})
+        if split:
+            self._join(meta)
+
+    @property
+    def _few(self) -> bool:
+        """Whether there are so few queries that memory decides."""
+        return self.way.grade == "half" and self.problem.queries.value <= FEW_QUERIES
+
+    def _split(self, m: int) -> str:
+        """The constant that says in how many parts the keys are worked on; none where one is enough."""
+        problem = self.problem
+        programs = problem.batch.value * -(-problem.queries.value // m)
+        parts = min(PROGRAMS_EACH * self.terms.gpu.sms // programs, problem.keys.value // LEAST_KEYS)
+        parts = int(self.terms.settings.get("SPLIT", parts if self._few else 1))
+        if parts < 2:
+            return ""
+        return self.knobs.constant("SPLIT", parts, (max(2, parts // 2), parts), "parts of the keys")
+
+    def _allocate_parts(self, split: str) -> None:
+        rows, width = rows_of(self.problem), self.problem.width
+        shapes = (f"({split}, {rows}, {width})", f"({split}, {rows})", f"({split}, {rows})")
+        for made, shape in zip(names(self.problem), shapes, strict=True):
+            self.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
+
+    def _join(self, meta: dict[str, str]) -> None:
+        problem = self.problem
+        rows = str(min(JOINED_ROWS, _power(problem.queries.value)))
+        kept = {"BLOCK_M": rows, "BLOCK_V": meta["BLOCK_V"], "SPLIT": meta["SPLIT"]}
+        doc = "Bring the parts of the keys to each row's largest score, and add them up."
+        kernel = self._kernel(f"{self.group.name}_join", doc, kept)
+        write_joining(problem, kernel)
+        self._launch(
+            kernel, f"({problem.batch} * triton.cdiv({problem.queries}, {rows}),)", {"num_warps": "4"}
+        )
 
     def _tile(self, depth: int) -> tuple[int, int]:
         """Queries and keys of a step: registers hold scores and two sums, shared memory two blocks."""
@@ -121,6 +172,8 @@ class _Writer:
         plain_fp32 = way.grade in ("tf32x3", "ieee")
         m = min(64 if plain_fp32 else 128, max(16, _power(problem.queries.value)))
         widest = 32 if plain_fp32 or (way.grade == "fp32" and depth > 64) else 128 if depth <= 32 else 64
+        if self._few:
+            widest = 128 if depth <= 64 else 64
         n = min(widest, max(16, _power(problem.keys.value)))
         bytes_each = 4 if plain_fp32 else 2 * (len(way.halves) if way.packed else 1)
         while m > 16 and (m + 4 * n) * depth * bytes_each > 0.9 * self.terms.gpu.shared_per_block:
@@ -129,7 +182,7 @@ class _Writer:
 
     def _bounds(self, block_m: str, block_n: str) -> str | None:
         problem, name = self.problem, self.group.name
-        if not problem.shared_mask or not self.terms.settings.get("bounds", True):
+        if problem.end is not None or not problem.shared_mask or not self.terms.settings.get("bounds", True):
             return None
         kernel = bounds_kernel(problem, name)
         kernel.meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
@@ -147,7 +200,9 @@ class _Writer:
         block_m = self.knobs.constant("BLOCK_M", 64 if few else 128)
         block_n = self.knobs.constant("BLOCK_N", 64 if few else 128, () if few else (64, 128))
         block_k = self.knobs.constant("BLOCK_K", 64 if way.grade in ("fp32", "tf32", "half") else 32)
-        block_w = self.knobs.constant("BLOCK_W", 128, (64, 128))
+        tiles = problem.batch.value * -(-problem.queries.value // 128) * -(-problem.width.value // 128)
+        idle = way.grade == "half" and tiles < self.terms.gpu.sms
+        block_w = self.knobs.constant("BLOCK_W", 64 if idle else 128, (64, 128))
         warps = self.knobs.constant("NUM_WARPS", 8)
         stages = self.knobs.constant("NUM_STAGES", 3, (2, 3))
         if way.packed:
@@ -222,6 +277,8 @@ class _Writer:
     def _summary(self) -> str:
         if self._mode() == "wide":
             return "attention of wide heads: scores with softmax statistics, then the product with the values"
+        if any(name.endswith("_join") for name in self.kernels):
+            return "attention of few queries: parts of the keys side by side, then joined"
         return "attention in one kernel: scores never reach memory"
 
 

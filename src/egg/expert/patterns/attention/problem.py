@@ -22,7 +22,8 @@ OWN = frozenset({
     "tile_n", "most", "norm", "row", "values", "columns", "row_blocks", "column_blocks", "k_start", "depths",
     "BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_D", "BLOCK_V", "ROWS", "COLUMNS", "TILE_N", "low", "high",
     "halves", "places", "rows", "step", "factor", "at", "whole", "maxima_ptr", "sums_ptr",
-     "high_ptr", "low_ptr", "scales_ptr", "bounds_ptr", "q_stride", "k_stride", "v_stride",
+    "SPLIT", "share", "span", "inside", "parts_ptr", "high_ptr", "low_ptr", "scales_ptr", "bounds_ptr",
+    "q_stride", "k_stride", "v_stride",
 })  # fmt: skip
 """Names that these kernels write themselves."""
 
@@ -97,6 +98,11 @@ class Problem:
         """One mask for all heads."""
         return self.mask is not None and all(size == ONE for size in self.mask.shape[:-2])
 
+    @cached_property
+    def end(self) -> End | None:
+        """Where the keys end that a block of queries sees, where the mask is nothing but that."""
+        return None if self.mask is None else _end(self, self.mask)
+
     def scale(self) -> str:
         """As ``forward`` spells it, for exponentials to base 2."""
         scale = self.node["scale"]
@@ -148,6 +154,68 @@ class Problem:
             else:
                 raise Unfit(f"{follower.op} behind an attention")
         return places
+
+
+@dataclass(frozen=True)
+class End:
+    """Keys are seen while their number is below ``value``, which all queries of a head share."""
+
+    value: str
+    further: int = 0
+    """Where keys up to this one itself are seen: 1."""
+
+
+_BELOW = {"lt": 0, "le": 1}
+_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+
+
+def _end(problem: Problem, mask: Value) -> End | None:
+    """Read a mask as ``column < end``: a comparison of a range along the keys with a whole number that is the
+    same for all keys and queries, or the opposite of one."""
+    graph, name, opposite = problem.graph, mask.name, False
+    producers = {out: node for node in problem.group.nodes for out in node.outputs}
+    if mask.rank > 1 and mask.shape[-2] != ONE:
+        return None
+    node = producers.get(name)
+    while node is not None and node.op == "pointwise" and node["fn"] in ("logical_not", "bitwise_not"):
+        opposite, node = not opposite, producers.get(str(node.inputs[0]))
+    if node is None or node.op != "pointwise" or node["fn"] not in _SWAPPED or len(node.inputs) != 2:
+        return None
+    fn, (first, second) = node["fn"], (str(name) for name in node.inputs)
+    if not _is_place(problem, producers, first):
+        fn, first, second = _SWAPPED[fn], second, first
+    end = graph.value(second)
+    fn = _OPPOSITE[fn] if opposite else fn
+    if fn not in _BELOW or end.dtype not in ("int64", "int32") or not _is_place(problem, producers, first):
+        return None
+    if graph.result(node).shape != mask.shape or any(size != ONE for size in end.shape[-2:]):
+        return None
+    return End(second, _BELOW[fn])
+
+
+def _is_place(problem: Problem, producers: dict[str, Node], name: str) -> bool:
+    """Whether a value counts the keys along its last dimension."""
+    if problem.graph.value(name).shape[-1:] != (problem.keys,):
+        return False
+    node = producers.get(name)
+    while node is not None and node.op == "view" and node["how"] == "reshape":
+        name = str(node.inputs[0])
+        node = producers.get(name)
+    return (
+        node is not None
+        and node.get("range") == (0, 1)
+        and problem.graph.result(node).shape == (problem.keys,)
+    )
+
+
+def read_end(problem: Problem, reader: Reader, end: End) -> str:
+    """How many keys the queries of ``batch`` see."""
+    value, batch = problem.graph.value(end.value), unflat(loop_index("batch", problem.batch), problem.lead)
+    lead = batch[len(batch) - max(value.rank - 2, 0) :]
+    index = [Expr() if size == ONE else at for at, size in zip(lead, value.shape, strict=False)]
+    text = reader.read(end.value, (*index, *(Expr(),) * min(value.rank, 2)))
+    return f"{text} + {end.further}" if end.further else text
 
 
 def braced(size: Size) -> str:

@@ -1,0 +1,82 @@
+"""Attention of few queries over many keys: parts of the keys side by side, and a kernel that joins them.
+
+One program per head cannot keep a GPU's memory busy while it reads a long cache alone. So the keys of a block
+of queries are shared out; every part leaves its sum of values, relative to the largest score *it* saw, with
+that score and the sum of its weights. To join them takes one factor per part and row. The parts are added in
+a fixed order, so that the result is the same every time.
+"""
+
+from __future__ import annotations
+
+from egg.expert.patterns.attention.problem import OWN, Problem, store_result
+from egg.expert.patterns.product.text import Kernel
+from egg.expert.sizes import Size
+
+JOINED_ROWS = 4
+"""Queries of a program that joins."""
+
+
+def rows_of(problem: Problem) -> Size:
+    """Queries of all heads."""
+    return problem.batch * problem.queries
+
+
+def names(problem: Problem) -> tuple[str, str, str]:
+    """What ``forward`` calls the parts' values, largest scores and sums of weights."""
+    name = problem.group.name
+    return f"{name}_parts", f"{name}_maxima", f"{name}_sums"
+
+
+def store_part(problem: Problem, kernel: Kernel) -> None:
+    """The end of a program that saw a part of the keys."""
+    line = kernel.body.line
+    values, maxima, sums = names(problem)
+    kernel.results |= {"parts_ptr": values, "maxima_ptr": maxima, "sums_ptr": sums}
+    line(f"at = (share * ({rows_of(problem)}) + batch * {problem.queries}).to(tl.int64) + query")
+    line(f"inside = query < {problem.queries}")
+    whole = f"inside & (width < {problem.width})"
+    line(f"tl.store(parts_ptr + at * {problem.width} + width, total, mask={whole})")
+    line("tl.store(maxima_ptr + at, top[:, None], mask=inside)")
+    line("tl.store(sums_ptr + at, sums[:, None], mask=inside)")
+
+
+def write_joining(problem: Problem, kernel: Kernel) -> None:
+    """Bring all parts of a row to its largest score, add them up, and do what follows."""
+    body, line = kernel.body, kernel.body.line
+    body.taken |= OWN
+    values, maxima, sums = names(problem)
+    kernel.operands |= {"parts_ptr": values, "maxima_ptr": maxima, "sums_ptr": sums}
+    cast = ".to(tl.int64)" if problem.wide_offsets else ""
+    line(f"blocks = tl.cdiv({problem.queries}, BLOCK_M)")
+    line("pid = tl.program_id(0)")
+    line(f"batch = (pid // blocks){cast}")
+    line(f"query = (pid % blocks * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]){cast}")
+    line("width = tl.arange(0, BLOCK_V)[None, :]")
+    line(f"inside = query < {problem.queries}")
+    line(f"rows = {rows_of(problem)}")
+    line(f"places = (batch * {problem.queries} + query).to(tl.int64)")
+    line('most = tl.full((BLOCK_M, 1), -float("inf"), tl.float32)')
+    line("for share in range(SPLIT):")
+    line("    most = tl.maximum(most, tl.load(maxima_ptr + share * rows + places, mask=inside, other=0.0))")
+    line('base = tl.where(most == -float("inf"), 0.0, most)  # rows that see nothing')
+    line("norm = tl.zeros((BLOCK_M, 1), tl.float32)")
+    line("total = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)")
+    line("for share in range(SPLIT):")
+    body.indent += 1
+    line("at = share * rows + places")
+    line("factor = tl.exp2(tl.load(maxima_ptr + at, mask=inside, other=0.0) - base)")
+    line("norm += tl.load(sums_ptr + at, mask=inside, other=1.0) * factor")
+    whole = f"inside & (width < {problem.width})"
+    line(f"total += tl.load(parts_ptr + at * {problem.width} + width, mask={whole}, other=0.0) * factor")
+    body.indent -= 1
+    write_quotient(problem, kernel, "norm")
+
+
+def write_quotient(problem: Problem, kernel: Kernel, norm: str) -> None:
+    """The sum of values over that of weights, stored with what follows; rows that saw nothing as they are
+    to be."""
+    if problem.mask is None or problem.lonely:
+        kernel.body.line(f"result = total / {norm}")
+    else:
+        kernel.body.line(f"result = tl.where({norm} > 0, total / {norm}, 0.0)")
+    store_result(problem, kernel, "result")

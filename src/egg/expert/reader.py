@@ -153,8 +153,14 @@ class Reader:
         return self.read(str(node.inputs[0]), through_view(self.graph, node, index), guards)
 
     def _cat(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
-        """Every piece is read where it lies; a piece whose range the index cannot reach is left out."""
+        """Every piece is read where it lies; a piece whose range the index cannot reach is left out.
+
+        Pieces one element wide (of a ``stack``) are read at that element. Where all of them are computed from
+        the same tensors (the halves of a byte), that may be done everywhere: what they load is loaded once.
+        """
         dim, at, start, pieces = node["dim"], index[node["dim"]], Expr(), []
+        thin = all(self.graph.value(str(name)).shape[dim] == ONE for name in node.inputs)
+        alike = thin and len({self._sources(str(name)) for name in node.inputs}) == 1
         for name in node.inputs:
             inside, end = at - start, start + self.graph.value(str(name)).shape[dim]
             if not (at - end).may_be_negative() or not (inside + 1).may_exceed_zero():
@@ -162,13 +168,20 @@ class Reader:
                 continue
             guard = [f"({at} >= {start})"] if inside.may_be_negative() else []
             guard += [f"({at} < {end})"] if (at - end + 1).may_exceed_zero() else []
-            whole = (*index[:dim], inside, *index[dim + 1 :])
-            pieces.append((guard, self.read(str(name), whole, (*guards, *guard))))
+            whole = (*index[:dim], Expr() if thin else inside, *index[dim + 1 :])
+            pieces.append((guard, self.read(str(name), whole, guards if alike else (*guards, *guard))))
             start = end
         text = pieces[-1][1]
         for guard, piece in reversed(pieces[:-1]):
             text = f"tl.where({' & '.join(guard)}, {piece}, {text})"
         return self.body.let(node.label or "joined", text) if len(pieces) > 1 else text
+
+    def _sources(self, name: str) -> frozenset[str]:
+        """What lies in memory, or is at hand, of all that a value is computed from."""
+        node = None if name in self.bound else self._producers.get(name)
+        if node is None:
+            return frozenset({name})
+        return frozenset[str]().union(*(self._sources(str(i)) for i in node.inputs if i is not None))
 
     def _pad(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         source = self.graph.value(str(node.inputs[0]))

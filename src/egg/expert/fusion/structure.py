@@ -18,6 +18,7 @@ from typing import Any
 from egg.expert.fusion.growing import continued
 from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
+from egg.expert.fusion.operands import without_half_done
 from egg.expert.fusion.placing import STORING, makers, placed, rooms_first
 from egg.expert.fusion.sharing import group_name, written
 from egg.expert.graph import Graph, Node, Origin
@@ -199,15 +200,22 @@ class _Partition:
 
     def _take_producers(self, group: list[Node], node: Node, pattern: str) -> None:
         """Producers that only this group reads, nearest first."""
+        taken: list[Node] = []
         waiting = [name for name in node.inputs if name is not None]
         while waiting:
             producer = self._graph.producer(waiting.pop())
             if producer is None or producer.op not in LOOPED or id(producer) in self._home:
                 continue
-            if not self._only_read_by(producer, group) or not self._writes([*group, producer], pattern):
+            held = [*group, *taken]
+            if any(producer is member for member in held) or not self._only_read_by(producer, held):
                 continue
-            self._add(group, producer)
-            waiting += [name for name in producer.inputs if name is not None]
+            if self._writes([*held, producer], pattern):
+                taken.append(producer)
+                waiting += [name for name in producer.inputs if name is not None]
+        if pattern == "product":
+            passes = [n for n in self._graph.nodes if n.op in LOOPED - FREE and id(n) not in self._home]
+            taken = without_half_done(self._graph, node, taken, passes)
+        self._add(group, *taken)
 
     def _take_followers(self, group: list[Node], last: Node, pattern: str) -> None:
         """Step by step, as long as all that a step reads besides is there before.

@@ -5,9 +5,10 @@ read as it lies, or streamed where one side is a vector; in one pass or in parts
 What the tail needs decides on the tile: whole rows, whole groups of columns, or nothing.
 
 Settings: ``grade`` (``fp32``, ``tf32x3``, ``ieee``, ``tf32``, ``half``), ``mode`` (``vector`` or ``tiles``),
-``packing``, ``keep`` (packed weights stay until they change), ``descriptors``, ``walk`` (few programs walk
-over all tiles), ``spread`` (a reduction of rows is put together from tiles), and the constants ``BLOCK_M``,
-``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, ``SPLIT_K``, ``NUM_WARPS``, ``NUM_STAGES``, ``ROWS``, ``PROGRAMS``.
+``packing``, ``keep`` (packed weights stay until they change), ``fold`` (tiles compute their 16-bit operands),
+``descriptors``, ``walk`` (few programs walk over all tiles), ``spread`` (a reduction of rows is put together
+from tiles), and the constants ``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, ``SPLIT_K``, ``NUM_WARPS``,
+``NUM_STAGES``, ``ROWS``, ``PROGRAMS``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import replace
 from egg.expert.graph import Graph
 from egg.expert.index import loop_index
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled
+from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.host import Function
@@ -56,6 +58,7 @@ class _Writer:
     def __init__(self, graph: Graph, group: Group, terms: Terms) -> None:
         self.graph, self.group, self.terms = graph, group, terms
         self.problem = Problem.of(graph, group)
+        prologue.check(self.problem, terms)
         self.knobs = Knobs(group.name, terms.settings)
         self.writes = group.writes(graph)
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"

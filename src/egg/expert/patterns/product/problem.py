@@ -149,6 +149,29 @@ class Problem:
             name, index = str(node.inputs[0]), through_view(self.graph, node, index)
         return self.graph.value(name), index
 
+    def behind(self, operand: Value) -> tuple[list[Node], list[Value]]:
+        """The group's nodes that an operand is made by, and what they read."""
+        own = {output: node for node in self.group.nodes for output in node.outputs}
+        nodes: dict[int, Node] = {}
+        sources: dict[str, Value] = {}
+        waiting = [operand.name]
+        while waiting:
+            name = waiting.pop()
+            node = own.get(name)
+            if node is None:
+                sources[name] = self.graph.value(name)
+            elif id(node) not in nodes:
+                nodes[id(node)] = node
+                waiting += [i for i in node.inputs if i is not None]
+        return list(nodes.values()), list(sources.values())
+
+    @cached_property
+    def computed(self) -> bool:
+        """Whether an operand is not read as it lies."""
+        return any(
+            node.op != "view" for operand in (self.left, self.right) for node in self.behind(operand)[0]
+        )
+
     def contiguous_along(self, name: str, index: Index, symbol: str) -> bool:
         """Whether one step of a loop index is one step in memory, for the largest thing that is read."""
         source = self._main_source(name, index)
@@ -184,18 +207,8 @@ class Problem:
 
     def held(self, operand: Value) -> Value | None:
         """The one weight that an operand is computed from; ``None`` where it depends on anything else."""
-        own = {output: node for node in self.group.nodes for output in node.outputs}
-        waiting, found = [operand.name], set[str]()
-        while waiting:
-            name = waiting.pop()
-            if name in own:
-                waiting += [i for i in own[name].inputs if i is not None]
-            else:
-                found.add(name)
-        if len(found) != 1:
-            return None
-        weight = self.graph.value(found.pop())
-        return weight if weight.origin is Origin.PARAMETER else None
+        _, sources = self.behind(operand)
+        return sources[0] if len(sources) == 1 and sources[0].origin is Origin.PARAMETER else None
 
     def triangle(self, name: str, index: Index) -> tuple[Expr, Expr, bool, str] | None:
         """Row, column, upper and diagonal of a triangle that this operand is cut to, seen through views."""

@@ -27,6 +27,8 @@ MOST_KEPT = 16
 LAUNCH = 4e-6
 STEP = 0.3e-6
 """Seconds that one step along the summed dimension takes at least, its loads running ahead."""
+COMPUTED_STEP = 1.5e-6
+"""The same where an operand is computed on the way: it passes through registers, so little runs ahead."""
 HIDING_STEPS = 4
 """Steps along the summed dimension from which on a tile's loads hide behind its arithmetic."""
 TRANSPOSING = 2.5
@@ -100,6 +102,8 @@ class Wants:
     least_columns: int = 1
     may_split: bool = True
     may_walk: bool = False
+    ready: bool = False
+    """Price the product as if nothing stood before it."""
 
 
 def kept(problem: Problem, terms: Terms, operand: Value) -> Value | None:
@@ -175,9 +179,10 @@ def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[
     width = 2 if direct == "half" else 4
     held = 2 if direct == "tf32x3" else 1  # operands are split in registers, beside the accumulators
     turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
+    step = COMPUTED_STEP if direct == "half" and problem.computed and not wants.ready else STEP
     for tiles in _fitting(DIRECT[direct], problem, wants, held, gpu.shared_per_block // width):
         rate = "tf32 unpacked" if direct == "tf32" else direct
-        seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0)
+        seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0, step=step)
         yield Way("direct", direct, tiles, seconds)
 
 
@@ -242,17 +247,19 @@ def _seconds(
     packed: Sequence[Value] | None,
     slower: float = 1.0,
     overlapped: bool = False,
+    step: float = STEP,
 ) -> float:
     """A price. ``packed``: operands that are packed in every call; ``None`` where they are read as they lie.
     ``slower``: how much longer each step takes than with operands as the units want them.
-    ``overlapped``: loads of a tile run while the one before is stored; else a short sum hides nothing."""
+    ``overlapped``: loads of a tile run while the one before is stored; else a short sum hides nothing.
+    ``step``: what one along the summed dimension takes at least."""
     batch, m, n, k = (s.value for s in (problem.batch, problem.rows, problem.columns, problem.depth))
     per_batch = ceil(m / tiles.m) * ceil(n / tiles.n)
     programs = batch * per_batch * tiles.split
     steps = ceil(k / tiles.k / tiles.split)
     one = 2.0 * tiles.m * tiles.n * tiles.k * steps / (_rate(gpu, rate) / gpu.sms * _fill(tiles)) * slower
     compute = ceil(programs / gpu.sms) * one
-    waiting = ceil(programs / (2 * gpu.sms)) * (steps + 3) * STEP
+    waiting = ceil(programs / (2 * gpu.sms)) * (steps + 3) * step
     width = 2 if problem.left.dtype in ("float16", "bfloat16") else 4
     elements = problem.left.elements.value + problem.right.elements.value
     written = batch * m * n * width

@@ -1,0 +1,84 @@
+"""What stands before a product: computed by every tile that reads it, or once, by a pass of its own.
+
+A tile of a 16-bit operand that lies in memory goes from there into shared memory by itself, while the tensor
+cores work on the one before. If it must be computed first it passes through registers, and the tensor cores
+wait; every column of tiles computes the left operand anew, and every row of tiles the right one. Against that
+stands one pass that computes the operand once and writes it in the type that tensor cores take. So both are
+priced, and a prologue is refused where the pass is cheaper: whoever divides the program leaves it to a loop.
+Operands of fp32 products are not asked about: packing is such a pass already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+from egg.expert.graph import Node, Value
+from egg.expert.parts import Terms, Unfit
+from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.rules import H200_VECTOR, LAUNCH, Tiles, Wants, choose
+from egg.hardware.gpus import Gpu
+
+LANES = 20e12
+"""Simple instructions per second, of all threads of an H200 together, between two steps of tensor cores."""
+STREAMED = 0.8
+"""Of the bandwidth, as a pass gets it."""
+CHANGED = 4
+"""Instructions per element that is not used as it was loaded: to fp32, the mask, and back."""
+FURTHER_LOAD = 6
+"""The same for another tensor that it is computed from: the address, the load, to fp32."""
+SIMPLE = frozenset({
+    "add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "clamp", "clamp_min", "clamp_max",
+    "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift", "identity",
+})  # fmt: skip
+INSTRUCTIONS: Mapping[str, int] = {"cast": 2, "round": 2, "floor": 2, "ceil": 2, "trunc": 2}
+LONG = 10
+"""Instructions of a quotient, an exponential, and whatever else is made of several."""
+MOVED = {"cat": 6, "pad": 3, "triangle": 3, "where": 1}
+"""The same for operators that choose or move."""
+
+
+def check(problem: Problem, terms: Terms) -> None:
+    """Refuse a group whose prologue should be a pass of its own. The setting ``fold`` decides otherwise."""
+    fold = terms.settings.get("fold")
+    if fold or not problem.computed or problem.left.dtype not in ("float16", "bfloat16"):
+        return
+    gpu = terms.gpu
+    folded = choose(problem, Terms(gpu), Wants())
+    if folded.mode == "vector":
+        return
+    apart = choose(problem, Terms(gpu), Wants(ready=True)).seconds
+    together = folded.seconds
+    for operand in (problem.left, problem.right):
+        nodes, sources = problem.behind(operand)
+        if any(node.op != "view" for node in nodes):
+            together += _folded_seconds(problem, operand, nodes, sources, folded.tiles, gpu)
+            apart += LAUNCH + (sum(s.bytes for s in sources) + operand.bytes) / (STREAMED * gpu.bandwidth)
+    if fold is False or together > apart:
+        raise Unfit("every tile would compute its operands anew: passes of their own are cheaper")
+
+
+def _folded_seconds(
+    problem: Problem, operand: Value, nodes: Sequence[Node], sources: Sequence[Value], tiles: Tiles, gpu: Gpu
+) -> float:
+    """What all tiles together take to compute an operand on the way; what is small beside it costs as much
+    less, since it is computed in its own shape."""
+    batch, rows, columns, depth = (
+        size.value for size in (problem.batch, problem.rows, problem.columns, problem.depth)
+    )
+    left = operand is problem.left
+    met = batch * depth * (rows * ceil(columns / tiles.n) if left else columns * ceil(rows / tiles.m))
+    whole = operand.elements.value
+    each = CHANGED + FURTHER_LOAD * (len(sources) - 1)
+    each += sum(
+        _instructions(node) * min(1.0, problem.graph.result(node).elements.value / whole) for node in nodes
+    )
+    return each * met / (LANES * gpu.vector.get("fp32", H200_VECTOR) / H200_VECTOR)
+
+
+def _instructions(node: Node) -> int:
+    """Per element of its result."""
+    if node.op != "pointwise":
+        return MOVED.get(node.op, 0)
+    return 1 if node["fn"] in SIMPLE else INSTRUCTIONS.get(node["fn"], LONG)

@@ -13,6 +13,7 @@ from egg.core.source import Task
 from egg.evaluator.task.program import Program, outputs_of
 from egg.expert.algebra.simplify import simplify
 from egg.expert.assemble import PATTERNS
+from egg.expert.deciding.estimate import costs
 from egg.expert.fusion.structure import Structure, structured
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms
@@ -103,3 +104,11 @@ def test_halves_of_a_byte_are_loaded_once(fold: bool) -> None:
     text = "\n".join(text for part in structure.parts for text in part.kernels.values())
     assert text.count("tl.load(p_ptr") == 1
     assert text.count("tl.load(") == (2 if fold else 3)
+
+
+def test_the_estimate_knows_what_a_folded_prologue_costs() -> None:
+    task = resized(QUANTISED, KNOBS, "T, K, N, G = 2048, 4096, 2048, 128")
+    folded, apart = (
+        sum(cost.device for cost in costs(written(task, {"fold": fold}), H200, {})) for fold in (True, False)
+    )
+    assert folded > 1.5 * apart

@@ -2,9 +2,10 @@
 
 The reckoning on the back of an envelope that decides whether another structure is worth a measurement. A
 group moves its operands and results once, over the memory's bandwidth; its products run at a rate that
-kernels of their pattern reach; what packs operands first pays for that pass. What is left to PyTorch is one
-pass for each operator, with the rates that the libraries reach. On the host every launch takes its time as
-well, and whichever of the two sides takes longer decides.
+kernels of their pattern reach, less what computing their operands on the way costs them; what packs operands
+first pays for that pass. What is left to PyTorch is one pass for each operator, with the rates that the
+libraries reach. On the host every launch takes its time as well, and whichever of the two sides takes longer
+decides.
 
 Rates are those of an H200, scaled by the data sheet to other GPUs. They are right within a factor, which is
 why groups that were compiled or timed are taken as they were seen (:func:`seen_seconds`), and only what is
@@ -24,6 +25,8 @@ from egg.expert.fusion.local import HELD
 from egg.expert.fusion.structure import FREE, Structure
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.parts import Group, Part
+from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.prologue import slowed_seconds
 from egg.hardware.gpus import Gpu
 
 LAUNCH = 3e-6
@@ -121,6 +124,8 @@ def cost(graph: Graph, group: Group, part: Part, gpu: Gpu, grades: Mapping[str, 
         device += operands * (2.0 if grade == "fp32" else 1.5) / memory
     rate = OWN.get((group.pattern, grade, packed), ORDINARY) * _scale(gpu)
     device += max(moved / memory, operations(graph, anchor) / rate)
+    if group.pattern == "product":
+        device += slowed_seconds(Problem.of(graph, group), gpu)
     return Cost(device, launches * HOST_LAUNCH)
 
 

@@ -165,12 +165,9 @@ class Problem:
                 waiting += [i for i in node.inputs if i is not None]
         return list(nodes.values()), list(sources.values())
 
-    @cached_property
-    def computed(self) -> bool:
+    def computes(self, operand: Value) -> bool:
         """Whether an operand is not read as it lies."""
-        return any(
-            node.op != "view" for operand in (self.left, self.right) for node in self.behind(operand)[0]
-        )
+        return any(node.op != "view" for node in self.behind(operand)[0])
 
     def contiguous_along(self, name: str, index: Index, symbol: str) -> bool:
         """Whether one step of a loop index is one step in memory, for the largest thing that is read."""

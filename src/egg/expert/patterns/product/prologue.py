@@ -10,19 +10,22 @@ Operands of fp32 products are not asked about: packing is such a pass already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import ceil
 
 from egg.expert.graph import Node, Value
 from egg.expert.parts import Terms, Unfit
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.rules import H200_VECTOR, LAUNCH, Tiles, Wants, choose
+from egg.expert.patterns.product.rules import H200_VECTOR, LAUNCH, Tiles, Wants, Way, choose
 from egg.hardware.gpus import Gpu
 
+HALF = ("float16", "bfloat16")
 LANES = 20e12
 """Simple instructions per second, of all threads of an H200 together, between two steps of tensor cores."""
 STREAMED = 0.8
 """Of the bandwidth, as a pass gets it."""
+MARGIN = 1.2
+"""How many times cheaper passes must promise to be: the host has to launch them, too."""
 CHANGED = 4
 """Instructions per element that is not used as it was loaded: to fp32, the mask, and back."""
 FURTHER_LOAD = 6
@@ -42,31 +45,49 @@ MOVED = {"cat": 6, "pad": 3, "triangle": 3, "where": 1}
 def check(problem: Problem, terms: Terms) -> None:
     """Refuse a group whose prologue should be a pass of its own. The setting ``fold`` decides otherwise."""
     fold = terms.settings.get("fold")
-    if fold or not problem.computed or problem.left.dtype not in ("float16", "bfloat16"):
+    if fold or not (computed := _computed(problem)):
         return
-    gpu = terms.gpu
-    folded = choose(problem, Terms(gpu), Wants())
+    folded, ready = _ways(problem, terms.gpu)
     if folded.mode == "vector":
         return
-    apart = choose(problem, Terms(gpu), Wants(ready=True)).seconds
-    together = folded.seconds
-    for operand in (problem.left, problem.right):
-        nodes, sources = problem.behind(operand)
-        if any(node.op != "view" for node in nodes):
-            together += _folded_seconds(problem, operand, nodes, sources, folded.tiles, gpu)
-            apart += LAUNCH + (sum(s.bytes for s in sources) + operand.bytes) / (STREAMED * gpu.bandwidth)
-    if fold is False or together > apart:
+    apart = ready.seconds
+    for operand in computed:
+        moved = sum(source.bytes for source in problem.behind(operand)[1]) + operand.bytes
+        apart += LAUNCH + moved / (STREAMED * terms.gpu.bandwidth)
+    if fold is False or ready.seconds + slowed_seconds(problem, terms.gpu) > MARGIN * apart:
         raise Unfit("every tile would compute its operands anew: passes of their own are cheaper")
 
 
-def _folded_seconds(
-    problem: Problem, operand: Value, nodes: Sequence[Node], sources: Sequence[Value], tiles: Tiles, gpu: Gpu
-) -> float:
+def slowed_seconds(problem: Problem, gpu: Gpu) -> float:
+    """How much longer a product takes because its tiles compute their operands."""
+    computed = _computed(problem)
+    if not computed:
+        return 0.0
+    folded, ready = _ways(problem, gpu)
+    if folded.mode == "vector":
+        return 0.0
+    longer = sum(_computing_seconds(problem, operand, folded.tiles, gpu) for operand in computed)
+    return folded.seconds - ready.seconds + longer
+
+
+def _computed(problem: Problem) -> list[Value]:
+    """16-bit operands that are not read as they lie."""
+    both = (problem.left, problem.right)
+    return [operand for operand in both if operand.dtype in HALF and problem.computes(operand)]
+
+
+def _ways(problem: Problem, gpu: Gpu) -> tuple[Way, Way]:
+    """With its prologue and without, whatever is set."""
+    return choose(problem, Terms(gpu), Wants()), choose(problem, Terms(gpu), Wants(ready=True))
+
+
+def _computing_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu) -> float:
     """What all tiles together take to compute an operand on the way; what is small beside it costs as much
     less, since it is computed in its own shape."""
     batch, rows, columns, depth = (
         size.value for size in (problem.batch, problem.rows, problem.columns, problem.depth)
     )
+    nodes, sources = problem.behind(operand)
     left = operand is problem.left
     met = batch * depth * (rows * ceil(columns / tiles.n) if left else columns * ceil(rows / tiles.m))
     whole = operand.elements.value

@@ -27,8 +27,9 @@ MOST_KEPT = 16
 LAUNCH = 4e-6
 STEP = 0.3e-6
 """Seconds that one step along the summed dimension takes at least, its loads running ahead."""
-COMPUTED_STEP = 1.5e-6
-"""The same where an operand is computed on the way: it passes through registers, so little runs ahead."""
+COMPUTED_ELEMENT = 0.02e-6
+"""Seconds that a step takes longer for each element of an operand that a thread computes on the way: it
+passes through registers, and little runs ahead."""
 HIDING_STEPS = 4
 """Steps along the summed dimension from which on a tile's loads hide behind its arithmetic."""
 TRANSPOSING = 2.5
@@ -179,11 +180,19 @@ def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[
     width = 2 if direct == "half" else 4
     held = 2 if direct == "tf32x3" else 1  # operands are split in registers, beside the accumulators
     turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
-    step = COMPUTED_STEP if direct == "half" and problem.computed and not wants.ready else STEP
+    slow = direct == "half" and not wants.ready
     for tiles in _fitting(DIRECT[direct], problem, wants, held, gpu.shared_per_block // width):
         rate = "tf32 unpacked" if direct == "tf32" else direct
+        step = STEP + (_computed_seconds(problem, tiles) if slow else 0.0)
         seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0, step=step)
         yield Way("direct", direct, tiles, seconds)
+
+
+def _computed_seconds(problem: Problem, tiles: Tiles) -> float:
+    """What a step takes longer because operands are not read as they lie."""
+    sides = ((problem.left, tiles.m), (problem.right, tiles.n))
+    elements = sum(size * tiles.k for operand, size in sides if problem.computes(operand))
+    return COMPUTED_ELEMENT * elements / (32 * tiles.warps)
 
 
 def unrolled(problem: Problem, tiles: Tiles) -> bool:

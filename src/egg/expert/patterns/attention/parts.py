@@ -8,12 +8,12 @@ a fixed order, so that the result is the same every time.
 
 from __future__ import annotations
 
-from egg.expert.patterns.attention.problem import OWN, Problem, store_result
+from egg.expert.patterns.attention.problem import OWN, Problem, braced, store_result
 from egg.expert.patterns.product.text import Kernel
 from egg.expert.sizes import Size
 
-JOINED_ROWS = 4
-"""Queries of a program that joins."""
+MOST_PARTS = 64
+"""As many as a program that joins them holds at once."""
 
 
 def rows_of(problem: Problem) -> Size:
@@ -32,43 +32,38 @@ def store_part(problem: Problem, kernel: Kernel) -> None:
     line = kernel.body.line
     values, maxima, sums = names(problem)
     kernel.results |= {"parts_ptr": values, "maxima_ptr": maxima, "sums_ptr": sums}
-    line(f"at = (share * ({rows_of(problem)}) + batch * {problem.queries}).to(tl.int64) + query")
+    line(f"at = (share * ({rows_of(problem)}) + batch * {braced(problem.queries)}).to(tl.int64) + query")
     line(f"inside = query < {problem.queries}")
     whole = f"inside & (width < {problem.width})"
-    line(f"tl.store(parts_ptr + at * {problem.width} + width, total, mask={whole})")
+    line(f"tl.store(parts_ptr + at * {braced(problem.width)} + width, total, mask={whole})")
     line("tl.store(maxima_ptr + at, top[:, None], mask=inside)")
     line("tl.store(sums_ptr + at, sums[:, None], mask=inside)")
 
 
 def write_joining(problem: Problem, kernel: Kernel) -> None:
-    """Bring all parts of a row to its largest score, add them up, and do what follows."""
+    """Bring all parts of a row to its largest score, add them up, and do what follows: a program has one row,
+    and reads all of its parts at once."""
     body, line = kernel.body, kernel.body.line
     body.taken |= OWN
     values, maxima, sums = names(problem)
     kernel.operands |= {"parts_ptr": values, "maxima_ptr": maxima, "sums_ptr": sums}
     cast = ".to(tl.int64)" if problem.wide_offsets else ""
-    line(f"blocks = tl.cdiv({problem.queries}, BLOCK_M)")
-    line("pid = tl.program_id(0)")
-    line(f"batch = (pid // blocks){cast}")
-    line(f"query = (pid % blocks * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]){cast}")
+    line("row = tl.program_id(0)")
+    line(f"batch = (row // {braced(problem.queries)}){cast}")
+    line(f"query = (row % {braced(problem.queries)} + tl.arange(0, 1)[:, None]){cast}")
     line("width = tl.arange(0, BLOCK_V)[None, :]")
-    line(f"inside = query < {problem.queries}")
-    line(f"rows = {rows_of(problem)}")
-    line(f"places = (batch * {problem.queries} + query).to(tl.int64)")
-    line('most = tl.full((BLOCK_M, 1), -float("inf"), tl.float32)')
-    line("for share in range(SPLIT):")
-    line("    most = tl.maximum(most, tl.load(maxima_ptr + share * rows + places, mask=inside, other=0.0))")
+    line("share = tl.arange(0, SHARES)[:, None]")
+    line("inside = share < SPLIT")
+    line(f"at = share.to(tl.int64) * ({rows_of(problem)}) + row")
+    line('top = tl.load(maxima_ptr + at, mask=inside, other=-float("inf"))')
+    line("most = tl.max(top, axis=0, keep_dims=True)")
     line('base = tl.where(most == -float("inf"), 0.0, most)  # rows that see nothing')
-    line("norm = tl.zeros((BLOCK_M, 1), tl.float32)")
-    line("total = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)")
-    line("for share in range(SPLIT):")
-    body.indent += 1
-    line("at = share * rows + places")
-    line("factor = tl.exp2(tl.load(maxima_ptr + at, mask=inside, other=0.0) - base)")
-    line("norm += tl.load(sums_ptr + at, mask=inside, other=1.0) * factor")
+    line("factor = tl.exp2(top - base)")
+    line("norm = tl.load(sums_ptr + at, mask=inside, other=0.0) * factor")
+    line("norm = tl.sum(norm, axis=0, keep_dims=True)")
     whole = f"inside & (width < {problem.width})"
-    line(f"total += tl.load(parts_ptr + at * {problem.width} + width, mask={whole}, other=0.0) * factor")
-    body.indent -= 1
+    line(f"total = tl.load(parts_ptr + at * {braced(problem.width)} + width, mask={whole}, other=0.0)")
+    line("total = tl.sum(total * factor, axis=0, keep_dims=True)")
     write_quotient(problem, kernel, "norm")
 
 

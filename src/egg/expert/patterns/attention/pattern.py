@@ -19,7 +19,7 @@ from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled
 from egg.expert.patterns.attention.flash import Flash, bounds_kernel
 from egg.expert.patterns.attention.operands import Way, pack
-from egg.expert.patterns.attention.parts import JOINED_ROWS, names, rows_of, write_joining
+from egg.expert.patterns.attention.parts import MOST_PARTS, names, rows_of, write_joining
 from egg.expert.patterns.attention.problem import Problem
 from egg.expert.patterns.attention.wide import Wide, write_scores, write_sums
 from egg.expert.patterns.product.rules import by_warp_group
@@ -144,6 +144,7 @@ class _Writer:
         problem = self.problem
         programs = problem.batch.value * -(-problem.queries.value // m)
         parts = min(PROGRAMS_EACH * self.terms.gpu.sms // programs, problem.keys.value // LEAST_KEYS)
+        parts = min(parts, MOST_PARTS)
         parts = int(self.terms.settings.get("SPLIT", parts if self._few else 1))
         if parts < 2:
             return ""
@@ -156,15 +157,12 @@ class _Writer:
             self.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
 
     def _join(self, meta: dict[str, str]) -> None:
-        problem = self.problem
-        rows = str(min(JOINED_ROWS, _power(problem.queries.value)))
-        kept = {"BLOCK_M": rows, "BLOCK_V": meta["BLOCK_V"], "SPLIT": meta["SPLIT"]}
+        shares = f"triton.next_power_of_2({meta['SPLIT']})"
+        kept = {"SPLIT": meta["SPLIT"], "SHARES": shares, "BLOCK_V": meta["BLOCK_V"]}
         doc = "Bring the parts of the keys to each row's largest score, and add them up."
         kernel = self._kernel(f"{self.group.name}_join", doc, kept)
-        write_joining(problem, kernel)
-        self._launch(
-            kernel, f"({problem.batch} * triton.cdiv({problem.queries}, {rows}),)", {"num_warps": "4"}
-        )
+        write_joining(self.problem, kernel)
+        self._launch(kernel, f"({rows_of(self.problem)},)", {"num_warps": "4"})
 
     def _tile(self, depth: int) -> tuple[int, int]:
         """Queries and keys of a step: registers hold scores and two sums, shared memory two blocks."""

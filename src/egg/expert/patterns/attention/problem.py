@@ -22,7 +22,8 @@ OWN = frozenset({
     "tile_n", "most", "norm", "row", "values", "columns", "row_blocks", "column_blocks", "k_start", "depths",
     "BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_D", "BLOCK_V", "ROWS", "COLUMNS", "TILE_N", "low", "high",
     "halves", "places", "rows", "step", "factor", "at", "whole", "maxima_ptr", "sums_ptr",
-    "SPLIT", "share", "span", "inside", "parts_ptr", "high_ptr", "low_ptr", "scales_ptr", "bounds_ptr",
+    "SPLIT", "SHARES", "share", "span", "inside", "parts_ptr", "high_ptr", "low_ptr", "scales_ptr",
+    "bounds_ptr",
     "q_stride", "k_stride", "v_stride",
 })  # fmt: skip
 """Names that these kernels write themselves."""

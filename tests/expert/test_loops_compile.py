@@ -103,6 +103,28 @@ def own_triton_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_kernels_compile(number: int, tmp_path: Path) -> None:
     build, settings = KINDS[number]
+    text, outcomes = compiled(build, tmp_path, **settings)
+    assert len(outcomes) == text.count("num_warps=")
+    for outcome in outcomes:
+        assert outcome.spill_bytes == 0, f"{outcome}\n{text}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("fn", ["logsumexp", "sum"])
+def test_blocks_of_a_long_row_are_not_exchanged(fn: str, dtype: str, tmp_path: Path) -> None:
+    """Shared memory holds a number per warp: of the states, joined once behind the loop."""
+
+    def build(p: Program) -> str:
+        x = p.input("x", (p.size("rows", 4, 2), p.size("width", 32768, 20)), dtype)
+        x = p.node("pointwise", (x,), p.shape(x), fn="cast", dtype="float32") if dtype != "float32" else x
+        return p.reduce(fn, x, (1,))
+
+    text, (outcome,) = compiled(build, tmp_path, mode="looped")
+    assert outcome.shared_bytes <= 64, f"{outcome}\n{text}"
+
+
+def compiled(build: Build, tmp_path: Path, **settings: Any) -> tuple[str, list[Any]]:
+    """The module's text, and what the compiler says of its launches."""
     graph, part = written(build, **settings)
     text = harness.source(graph, [part])
     path = tmp_path / "module.py"
@@ -110,7 +132,7 @@ def test_kernels_compile(number: int, tmp_path: Path) -> None:
     inputs, held = tensors(graph)
 
     def model() -> torch.nn.Module:
-        spec = importlib.util.spec_from_file_location(f"module{number}", path)
+        spec = importlib.util.spec_from_file_location(f"module_{tmp_path.name}", path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -122,10 +144,11 @@ def test_kernels_compile(number: int, tmp_path: Path) -> None:
         lambda: [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in inputs],
         instructions=False,
     )
-    assert len(found.launches) == text.count("num_warps=")
-    for outcome in found.compiled.values():
+    outcomes = list(found.compiled.values())
+    assert len(found.launches) == len(outcomes)
+    for outcome in outcomes:
         assert hasattr(outcome, "registers"), f"{outcome}\n{text}"
-        assert outcome.spill_bytes == 0, f"{outcome}\n{text}"
+    return text, outcomes
 
 
 def _model(forward: Callable[..., Any], held: dict[str, torch.Tensor]) -> torch.nn.Module:

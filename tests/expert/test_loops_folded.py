@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,44 @@ def test_chunks_of_a_long_row_share_a_state(fn: str) -> None:
     for mode in modes:
         assert "tl.reshape" in check(program, digits=1e-5, **mode)
     assert "tl.reshape" not in check(program, digits=1e-5, mode="looped", BLOCK_R=128)
+
+
+@pytest.mark.parametrize(("dtype", "per_warp"), [("float32", 128), ("bfloat16", 256), ("int64", 64)])
+def test_chunks_are_as_wide_as_what_all_threads_load_at_once(dtype: str, per_warp: int) -> None:
+    """Also where a sweep turns the warps, or makes blocks shorter than that."""
+
+    def program(p: Program) -> str:
+        return p.reduce("max", p.input("x", (p.size("rows", 3, 2), p.size("width", 5000, 1500)), dtype), (1,))
+
+    graph, part = written(program, mode="looped")
+    assert f"LANES=min(GROUP_BLOCK_R, {per_warp} * GROUP_NUM_WARPS)" in "\n".join(part.call)
+    x = torch.randn(3, 5000).mul(100).to(getattr(torch, dtype))
+    for turned in ({}, {"GROUP_NUM_WARPS": 4}, {"GROUP_NUM_WARPS": 8, "GROUP_BLOCK_R": 256}):
+        constants = tuple(replace(c, value=turned.get(c.name, c.value)) for c in part.constants)
+        (got,) = harness.run(graph, [replace(part, constants=constants)], [x])
+        assert torch.equal(got, x.amax(1))
+
+
+def test_a_narrow_operand_along_the_row_makes_chunks_wider() -> None:
+    def program(p: Program) -> str:
+        width = p.size("width", 5000, 1500)
+        x, mask = p.input("x", (p.size("rows", 3, 2), width)), p.input("mask", (width,), "bfloat16")
+        return p.reduce("sum", p.pointwise("mul", x, mask), (1,))
+
+    _, part = written(program, mode="looped")
+    assert "256 * GROUP_NUM_WARPS" in "\n".join(part.call)
+
+
+def test_long_rows_of_half_the_width_have_blocks_of_as_many_bytes() -> None:
+    def block(dtype: str, fn: str) -> int:
+        def program(p: Program) -> str:
+            x = p.input("x", (p.size("rows", 512, 2), p.size("width", 65536, 45)), dtype)
+            return p.reduce(fn, x, (1,))
+
+        return {c.name: int(c.value) for c in written(program)[1].constants}["GROUP_BLOCK_R"]
+
+    assert block("bfloat16", "logsumexp") == 2 * block("float32", "logsumexp")
+    assert block("bfloat16", "var") == block("float32", "var")
 
 
 def test_chunks_without_anything_finite() -> None:

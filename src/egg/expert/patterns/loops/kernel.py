@@ -17,6 +17,8 @@ from egg.expert.reader import address, pointer_stem
 from egg.expert.scalar import stored
 from egg.expert.sizes import ONE
 
+CONSTANTS = ("BLOCK_X", "BLOCK_R", "LANES", "SPLITS")
+
 
 @dataclass
 class Kernel:
@@ -31,8 +33,7 @@ class Kernel:
 
     def __post_init__(self) -> None:
         work, domain = self.work, self.work.domain
-        taken = {*RESERVED, *work.size_names, *domain.names, *HELPERS, "BLOCK_X", "BLOCK_R", "SPLITS", "lane"}
-        self.body = LoopBody(taken=set(taken))
+        self.body = LoopBody(taken={*RESERVED, *work.size_names, *domain.names, *HELPERS, *CONSTANTS, "lane"})
         self.masks: dict[str, str] = {}
         self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
         self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
@@ -50,7 +51,7 @@ class Kernel:
     @property
     def tile(self) -> Tile:
         mask = self.masks.get(self.work.domain.names[2], "")
-        return Tile(self.plan.rows, mask, folded=self.plan.folded, lanes=self.plan.lanes)
+        return Tile(self.plan.rows, mask, folded=self.plan.folded, chunked=self.plan.lanes > 0)
 
     @property
     def length(self) -> str:
@@ -155,7 +156,7 @@ class Kernel:
         """
         reduced, size = self.work.domain.names[2], self.work.domain.reduced_size.code()
         low, step = ("split * BLOCK_R", "SPLITS * BLOCK_R") if self.form == "stretch" else ("0", "BLOCK_R")
-        plain = Tile(self.plan.rows, folded=self.plan.folded, lanes=self.plan.lanes)
+        plain = Tile(self.plan.rows, folded=self.plan.folded, chunked=self.plan.lanes > 0)
         lanes = {s.name: s.start(self.body, plain, reduced) for s in statistics}
         scans = [node for node in self.work.group.nodes if node.op == "scan"]
         again = self.work.depth > 0 and not statistics  # what was read last is still in the cache
@@ -303,7 +304,7 @@ class Kernel:
 
     def constants(self) -> tuple[str, ...]:
         words = set(re.findall(r"\w+", "\n".join(self.body.lines)))
-        return tuple(name for name in ("BLOCK_X", "BLOCK_R", "SPLITS") if name in words)
+        return tuple(name for name in CONSTANTS if name in words)
 
     def text(self, docstring: str) -> str:
         arguments = [*self.reader.pointers.values(), *self.outs.values(), *self.parts.values()]

@@ -219,6 +219,7 @@ def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
     constants = constants_of(work, plan, used)
     prefix = work.group.name.upper()
     names = {c: f"{prefix}_{c}" for c in ("BLOCK_X", "BLOCK_R", "SPLITS")}
+    names["LANES"] = f"min({names['BLOCK_R']}, {plan.lanes} * {prefix}_NUM_WARPS)"
     if plan.mode == "resident":
         names["BLOCK_R"] = f"triton.next_power_of_2({work.domain.reduced_size.code()})"
     call: list[str] = []

@@ -92,8 +92,8 @@ class Tile:
     width: str = "BLOCK_R"
     folded: bool = False
     """What a block adds to a row is joined when it comes: see :class:`~.loops_work.Plan`."""
-    lanes: int = 0
-    """What a block adds to so many states of a single row is joined when it comes."""
+    chunked: bool = False
+    """What a block adds to ``LANES`` states of a single row is joined when it comes."""
 
     @property
     def shape(self) -> str:
@@ -101,7 +101,7 @@ class Tile:
 
     def chunks(self, text: str) -> str:
         """A block as many times the lanes; they are whole to each thread, so nothing moves."""
-        return f"tl.reshape({text}, [BLOCK_R // {self.lanes}, {self.lanes}])"
+        return f"tl.reshape({text}, [BLOCK_R // LANES, LANES])"
 
     @property
     def row_shape(self) -> str:
@@ -225,7 +225,7 @@ class Statistic:
         return tile.folded and self.kind in FOLDED
 
     def chunked(self, tile: Tile) -> bool:
-        return tile.lanes > 0 and (self.kind in FOLDED or self.kind == "exponentials")
+        return tile.chunked and (self.kind in FOLDED or self.kind == "exponentials")
 
     @property
     def element_neutral(self) -> str:
@@ -271,7 +271,7 @@ class Statistic:
                 continue
             name = body.name(f"{self.stem}_{part}")
             shape = tile.row_shape if self.folds(tile) else tile.shape
-            shape = f"[{tile.lanes}]" if self.chunked(tile) else shape
+            shape = "[LANES]" if self.chunked(tile) else shape
             body.line(f"{name} = tl.full({shape}, {value}, tl.{dtype})")
             names.append(name)
         return tuple(names)

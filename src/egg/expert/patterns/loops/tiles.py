@@ -35,8 +35,8 @@ APART = 2**29
 """Elements from which on applying the states of shared rows is worth a launch of its own."""
 SCANNED = 8192
 """Elements that a program scans at once: loads, the scan and stores of several overlap."""
-LANES = 128
-"""Elements of fp32 that a warp loads at a time."""
+WARP_BYTES = 32 * 16
+"""What a warp loads at a time."""
 
 
 def power_of_two(number: int) -> int:
@@ -67,7 +67,7 @@ def plan_of(work: Work, terms: Terms) -> Plan:
             splits=int(settings.get("SPLITS", plan.splits)),
             apart=bool(settings.get("apart", plan.apart)),
         )
-    if plan.block_x > 1 or plan.block_r % max(plan.lanes, 1):
+    if plan.block_x > 1 or plan.block_r % max(plan.lanes * plan.warps, 1):
         plan = replace(plan, lanes=0)
     return replace(
         plan,
@@ -141,17 +141,40 @@ def _in_mode(work: Work, terms: Terms, mode: str) -> Plan:
             while block_x > 32 and domain.outer_size.value * kept // block_x < wanted:
                 block_x //= 2
     else:
-        block_x, block_r = 1, min(power_of_two(length), 4096 if length >= 16384 else 1024)
-        light = work.depth and all(s.kind in (*FOLDED, "exponentials") for s in work.statistics.values())
-        if mode == "looped" and length >= 16384 and light and not _single_pass(work):
-            block_r = 8192  # fewer rows at once: more of each is still in the cache for the second pass
-    plan = Plan(mode, block_x, block_r, 16 if block_r == 8192 else _warps(block_x * block_r))
-    if not inner and block_r >= 2 * LANES * plan.warps:
-        plan = replace(plan, lanes=LANES * plan.warps)
+        return _along(work, mode, wanted)
+    plan = Plan(mode, block_x, block_r, _warps(block_x * block_r))
+    return replace(plan, splits=_splits(work, plan, wanted)) if mode == "split" else plan
+
+
+def _along(work: Work, mode: str, wanted: int) -> Plan:
+    """Blocks of a single row.
+
+    Where states join by an instruction or two, a thread joins the elements that it holds before it takes
+    them. Those lie as far apart as all threads load at a time, 16 bytes each, however many elements that is:
+    any closer, and they would be other threads', and each block would be exchanged through shared memory.
+    """
+    domain, length = work.domain, work.domain.reduced_size.value
+    light = work.depth > 0 and all(s.kind in (*FOLDED, "exponentials") for s in work.statistics.values())
+    block_r = min(power_of_two(length), 4096 if length >= 16384 else 1024)
+    warps = _warps(block_r)
+    if mode == "looped" and length >= 16384 and light and not _single_pass(work):
+        block_r, warps = 8192, 16  # fewer rows at once: more of each is in the cache for the second pass
+    elements = domain.outer_size.value * domain.kept_size.value * length
+    if light and max(_widths(work, elements // 2 + 1)) <= 2:
+        block_r = min(power_of_two(length), 2 * block_r)  # as many bytes on their way
+    plan = Plan(mode, 1, block_r, warps)
+    lanes = WARP_BYTES // min(_widths(work, length))
+    if block_r >= 2 * lanes * warps:
+        plan = replace(plan, lanes=lanes)
     if mode != "split":
         return plan
-    elements = domain.outer_size.value * kept * length
-    return replace(plan, splits=_splits(work, plan, wanted), apart=not inner and elements >= APART)
+    return replace(plan, splits=_splits(work, plan, wanted), apart=elements >= APART)
+
+
+def _widths(work: Work, least: int) -> list[int]:
+    """Bytes per element of what is loaded or stored and has at least so many."""
+    values = [work.graph.value(name) for name in {*work.group.reads(work.graph), *work.writes}]
+    return [BYTES.get(v.dtype, 4) for v in values if v.elements.value >= least] or [4]
 
 
 def _splits(work: Work, plan: Plan, wanted: int) -> int:

@@ -37,7 +37,8 @@ class Plan:
     """Every thread has whole columns of a tile whose rows lie along the lanes: it joins what it loaded at
     once and keeps one state per row, so that its registers are free for loads on their way."""
     lanes: int = 0
-    """The same along a single row: so many states are kept, as many as threads load at a time."""
+    """The same along a single row: a state for each of so many elements per warp, as many as it loads at a
+    time. How many that makes follows the warps of the launch."""
     apart: bool = False
     """Of shared rows: joining their states is a kernel of its own, and so is applying them."""
 

@@ -123,6 +123,18 @@ def test_blocks_of_a_long_row_are_not_exchanged(fn: str, dtype: str, tmp_path: P
     assert outcome.shared_bytes <= 64, f"{outcome}\n{text}"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("length", [2, 3, 8])
+def test_rows_of_a_few_elements_are_whole_to_a_thread(length: int, dtype: str, tmp_path: Path) -> None:
+    def build(p: Program) -> str:
+        x = p.input("x", (p.size("tokens", 4000, 3), length, p.size("width", 4096, 24)), dtype)
+        return p.reduce("sum", p.pointwise("mul", x, p.input("scale", (p.shape(x)[0], length, 1))), (1,))
+
+    text, (outcome,) = compiled(build, tmp_path)
+    assert "tl.arange(0, BLOCK_R)[None, :]" in text
+    assert (outcome.shared_bytes, outcome.spill_bytes) == (0, 0), f"{outcome}\n{text}"
+
+
 def compiled(build: Build, tmp_path: Path, **settings: Any) -> tuple[str, list[Any]]:
     """The module's text, and what the compiler says of its launches."""
     graph, part = written(build, **settings)

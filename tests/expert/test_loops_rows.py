@@ -186,6 +186,24 @@ def test_running_statistics_are_written_into_their_buffers() -> None:
             close(got, wanted, "float32")
 
 
+def test_rows_of_a_few_elements_make_tiles_of_some_kilobytes() -> None:
+    def constants(length: int, width: int, dtype: str = "bfloat16", tokens: int = 8192) -> tuple[int, int]:
+        def build(p: Program) -> str:
+            x = p.input("x", (p.size("tokens", tokens, 3), length, p.size("width", width, 20)), dtype)
+            return p.reduce("sum", x, (1,))
+
+        found = {c.name: int(c.value) for c in written(build)[1].constants}
+        return found["GROUP_BLOCK_X"], found["GROUP_NUM_WARPS"]
+
+    assert constants(2, 4096) == (2048, 4)
+    assert constants(2, 4096, "float32") == (1024, 4)
+    assert constants(8, 4096) == (512, 2)
+    assert constants(2, 4095)[1] == 4, "one element at a time, where rows are not aligned"
+    assert constants(2, 1056, "float32") == (128, 1), "few lanes lie beyond the row"
+    assert constants(2, 4096, tokens=4) == (128, 1), "programs for every multiprocessor"
+    assert constants(32, 4096) == (128, 8), "enough to do as it is"
+
+
 def test_a_middle_dimension_lies_across_the_lanes() -> None:
     def program(p: Program) -> str:
         x = p.input("x", cube(p))

@@ -35,6 +35,8 @@ APART = 2**29
 """Elements from which on applying the states of shared rows is worth a launch of its own."""
 SCANNED = 8192
 """Elements that a program scans at once: loads, the scan and stores of several overlap."""
+FEW = 8
+"""Elements that a thread can have of each of its rows."""
 WARP_BYTES = 32 * 16
 """What a warp loads at a time."""
 
@@ -124,6 +126,8 @@ def _in_mode(work: Work, terms: Terms, mode: str) -> Plan:
     wanted = PER_SM * terms.gpu.sms
     if mode == "resident":
         block_r = power_of_two(length)
+        if inner and block_r <= FEW:
+            return _columns(work, block_r, wanted)
         if inner:
             block_x = min(power_of_two(kept), max(32, _below(4096 // block_r)) if block_r <= 512 else 16, 128)
         else:
@@ -144,6 +148,22 @@ def _in_mode(work: Work, terms: Terms, mode: str) -> Plan:
         return _along(work, mode, wanted)
     plan = Plan(mode, block_x, block_r, _warps(block_x * block_r))
     return replace(plan, splits=_splits(work, plan, wanted)) if mode == "split" else plan
+
+
+def _columns(work: Work, block_r: int, wanted: int) -> Plan:
+    """Rows of a few elements that lie across memory: threads have whole ones, 16 bytes of neighbours at a
+    time, so that nothing is exchanged. A program has 8 KiB on their way, unless that makes too few programs
+    or leaves many lanes beyond the last row.
+    """
+    outer, kept = work.domain.outer_size.value, work.domain.kept_size.value
+    width = max(min(_widths(work, kept)), 2)
+    vector = 16 // width if kept % (16 // width) == 0 else 1
+    block_x = min(power_of_two(kept), 8192 // width // block_r)
+    while block_x > 128 and (
+        outer * -(-kept // block_x) < wanted or -(-kept // block_x) * block_x * 8 > kept * 9
+    ):
+        block_x //= 2
+    return Plan("resident", block_x, block_r, min(max(block_x // (32 * vector), 1), 4))
 
 
 def _along(work: Work, mode: str, wanted: int) -> Plan:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from egg.expert.fusion.again import recomputed
 from egg.expert.fusion.growing import continued
 from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
@@ -102,6 +103,7 @@ def structured(
     choices = choices or Choices()
     plain = _Partition(continued(_live(graph)), terms, writers, choices)
     plain.divide()
+    plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()
 
 
@@ -162,6 +164,29 @@ class _Partition:
         for node in self._graph.nodes:
             if id(node) not in self._home:
                 self._settle([node], "library")
+
+    def with_copies(self) -> _Partition | None:
+        """A partition in which groups compute for themselves what is cheaper not to store; ``None`` where
+        there is nothing like that, or where it makes more groups."""
+        refused: set[str] = set()
+        for _ in range(MOST_TRIES):
+            graph, copies = recomputed(self._graph, self._home_of, refused)
+            if not copies:
+                return None
+            other = _Partition(graph, self._terms, self._writers, self._choices, self._answers)
+            other.divide()
+            odd = {whose for name, whose in copies.items() if other._is_read_elsewhere(name)}
+            if not odd:
+                return other if other._number_of_groups() <= self._number_of_groups() else None
+            refused |= odd
+        return None
+
+    def _is_read_elsewhere(self, name: str) -> bool:
+        inside = {id(member) for member in self._home_of(self._graph.producers[name])[1]}
+        return any(id(reader) not in inside for reader in self._graph.consumers[name])
+
+    def _number_of_groups(self) -> int:
+        return len({id(group) for group in self._home.values()})
 
     def with_rooms(self) -> _Partition | None:
         """A partition with pieces of concatenations stored in place; ``None`` where there are none."""

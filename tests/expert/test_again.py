@@ -1,0 +1,86 @@
+"""What follows cheaply from something in memory is computed by whoever reads it, and not stored."""
+
+from __future__ import annotations
+
+from egg.expert.fusion.structure import Structure
+from egg.expert.graph import Graph, Node
+from tests.expert.programs import Program
+from tests.expert.test_structure import check, file_of, structure_of, whole
+
+
+def scaled_product(p: Program, fn: str, dtype: str = "bfloat16", to: str = "float32") -> str:
+    """A statistic of each row, and a product with rows that are divided by it."""
+    x = p.input("x", (p.size("rows", 5, 3), p.size("width", 48, 33)), dtype)
+    cast = p.pointwise(fn, x, dtype=to)
+    largest = p.reduce("max", p.pointwise("abs", cast), (1,), keepdim=True)
+    rows = p.pointwise("div", cast, p.pointwise("add", largest, scalars=(None, 1.0)))
+    weight = p.parameter("w", (p.shape(x)[1], 16))
+    return p.node("matmul", (p.pointwise("cast", rows, dtype="float32"), weight), (p.shape(x)[0], 16))
+
+
+def stored(structure: Structure) -> set[str]:
+    """Values that one group leaves to others."""
+    graph = structure.graph
+    return {name for group in structure.groups for name in group.writes(graph)} - set(graph.results)
+
+
+def right(graph: Graph, structure: Structure) -> None:
+    whole(structure.graph, structure)
+    check(graph, structure, file_of(graph, structure))
+
+
+def test_a_product_casts_what_a_statistic_casts() -> None:
+    p = Program()
+    graph = p.graph(scaled_product(p, "cast"))
+    structure = structure_of(graph)
+    assert [group.pattern for group in structure.groups] == ["loops", "product"]
+    assert all(structure.graph.value(name).shape[1].value == 1 for name in stored(structure))
+    assert "x" in structure.groups[1].reads(structure.graph)
+    right(graph, structure)
+
+
+def test_a_product_reads_what_was_computed_once() -> None:
+    """Only casts are cheap for whoever reads an operand many times; and only of something narrower."""
+    for fn, dtype, to in (("relu", "float32", "float32"), ("cast", "float32", "bfloat16")):
+        p = Program()
+        graph = p.graph(scaled_product(p, fn, dtype, to))
+        structure = structure_of(graph)
+        assert len(stored(structure)) == 2
+        right(graph, structure)
+
+
+def two_statistics(p: Program, x: str, fn: str) -> tuple[str, str]:
+    """Along rows and along columns: no pass has both."""
+    y = p.pointwise(fn, x)
+    return p.reduce("max", y, (0,)), p.pointwise("tanh", p.reduce("sum", y, (1,)))
+
+
+def test_passes_compute_what_is_cheap_for_themselves() -> None:
+    for fn in ("relu", "exp"):
+        p = Program()
+        graph = p.graph(*two_statistics(p, p.input("x", (p.size("rows", 5, 3), p.size("width", 48, 33))), fn))
+        structure = structure_of(graph)
+        assert len(structure.groups) == 2
+        assert len(stored(structure)) == (fn == "exp")
+        right(graph, structure)
+
+
+def test_what_a_library_reads_is_stored_for_all() -> None:
+    p = Program()
+    x = p.input("x", (p.size("rows", 5, 3), p.size("width", 48, 33)))
+    first, second = two_statistics(p, x, "relu")
+    product = p.node("matmul", ("t1", p.parameter("w", (p.shape(x)[1], 16))), (p.shape(x)[0], 16))
+    graph = p.graph(first, second, product)
+    structure = structure_of(graph, without=frozenset({"product"}))
+    assert "t1" in stored(structure)
+
+
+def test_what_is_overwritten_meanwhile_is_not_read_again() -> None:
+    p = Program()
+    x = p.input("x", (p.size("rows", 5, 3), 40))
+    first, second = two_statistics(p, kept := p.parameter("kept", (48, 40)), "relu")
+    p.nodes.append(Node("update", (kept, p.pointwise("add", kept, first)), ()))
+    graph = p.graph(p.pointwise("add", x, first), second)
+    structure = structure_of(graph)
+    assert "t1" in stored(structure)
+    right(graph, structure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from egg.expert.fusion.structure import Structure
 from egg.expert.graph import Graph, Node
+from egg.expert.sizes import Size
 from tests.expert.programs import Program
 from tests.expert.test_structure import check, file_of, structure_of, whole
 
@@ -84,3 +85,64 @@ def test_what_is_overwritten_meanwhile_is_not_read_again() -> None:
     structure = structure_of(graph)
     assert "t1" in stored(structure)
     right(graph, structure)
+
+
+def turned(p: Program, x: str) -> str:
+    """The second half of each row, negated, then the first: what rotary embeddings add."""
+    *rows, width = p.shape(x)
+    half = Size(width.value // 2)
+    cut = {"how": "slice", "steps": (1,) * (len(rows) + 1)}
+    first = p.node("view", (x,), (*rows, half), **cut, starts=(0,) * (len(rows) + 1))
+    second = p.node("view", (x,), (*rows, half), **cut, starts=(*(0 for _ in rows), half.number))
+    return p.node("cat", (p.pointwise("neg", second), first), (*rows, width), dim=len(rows))
+
+
+def rotated(p: Program, x: str, cos: str, sin: str) -> str:
+    return p.pointwise("add", p.pointwise("mul", x, cos), p.pointwise("mul", turned(p, x), sin))
+
+
+def test_halves_of_a_tensor_are_read_where_they_lie() -> None:
+    p = Program()
+    sequence = p.size("sequence", 5, 3)
+    x = p.input("x", (p.size("heads", 4, 2), sequence, 16))
+    cos, sin = (p.input(name, (sequence, 16)) for name in ("cos", "sin"))
+    graph = p.graph(rotated(p, x, cos, sin))
+    structure = structure_of(graph)
+    (group,), (part,) = structure.groups, structure.parts
+    assert group.pattern == "loops"
+    assert set(group.reads(structure.graph)) == {"x", "cos", "sin"}
+    assert " ".join(part.kernels.values()).count("_ptr,") <= 4
+    right(graph, structure)
+
+
+def test_a_view_that_several_groups_read_costs_the_host_nothing() -> None:
+    p = Program()
+    sequence = p.size("sequence", 5, 3)
+    query, key = (p.input(name, (sequence, heads, 16)) for name, heads in (("query", 4), ("key", 2)))
+    shown = [p.reshape(p.input(name, (sequence, 16)), (sequence, 1, 16)) for name in ("cos", "sin")]
+    graph = p.graph(*(rotated(p, x, *shown) for x in (query, key)))
+    structure = structure_of(graph)
+    assert [group.pattern for group in structure.groups] == ["loops", "loops"]
+    right(graph, structure)
+
+
+def test_normed_rows_are_turned_by_the_kernel_that_has_them() -> None:
+    p = Program()
+    x = p.input("x", (p.size("rows", 5, 3), 16))
+    squares = p.reduce("mean", p.pointwise("square", x), (1,), keepdim=True)
+    normed = p.pointwise("mul", x, p.pointwise("rsqrt", p.pointwise("add", squares, scalars=(None, 1e-6))))
+    cos, sin = (p.input(name, p.shape(x)) for name in ("cos", "sin"))
+    graph = p.graph(rotated(p, normed, cos, sin))
+    structure = structure_of(graph)
+    assert [group.pattern for group in structure.groups] == ["loops"]
+    right(graph, structure)
+
+
+def test_what_a_library_reads_is_shown_to_it() -> None:
+    p = Program()
+    x = p.input("x", (p.size("rows", 5, 3), p.size("width", 48, 33)))
+    shown = p.permute(x, (1, 0))
+    product = p.node("matmul", (shown, p.parameter("w", (p.shape(x)[0], 16))), (p.shape(x)[1], 16))
+    graph = p.graph(p.pointwise("tanh", shown), product)
+    structure = structure_of(graph, without=frozenset({"product"}))
+    assert shown in stored(structure)

@@ -80,6 +80,16 @@ def line(p: Program) -> str:
     return p.node("pool", (x,), (p.shape(x)[0], 4, 637), fn="avg", kernel=(4,), stride=(1,))
 
 
+def one_for_all(p: Program) -> str:
+    """A single element of a tensor, behind each row: its address is the same for all lanes."""
+    x = long_rows(p)
+    rows, width = p.shape(x)
+    one = p.node("view", (p.input("v", (4,)),), (1,), how="slice", starts=(2,), steps=(1,))
+    behind = p.node("view", (one,), (rows, 100), how="expand")
+    ahead = p.node("view", (x,), (rows, 100), how="slice", starts=(0, 1), steps=(1, 1))
+    return p.pointwise("relu", p.node("cat", (ahead, behind), (rows, 200), dim=1))
+
+
 KINDS: list[tuple[Build, dict[str, Any]]] = [
     *((build, mode) for build in (layer, softmax, arg) for mode in (
         {"mode": "resident"}, {"mode": "looped"}, {"mode": "split"},
@@ -89,7 +99,7 @@ KINDS: list[tuple[Build, dict[str, Any]]] = [
     (scan, {"mode": "resident"}), (channels, {}), (transposed, {}), (embedded, {}),
     (lambda p: pooled(p, "avg", kernel=(3, 3), stride=(2, 2), padding=(1, 1)), {}),
     (lambda p: pooled(p, "max", kernel=(7, 7), stride=(2, 2), padding=(3, 3)), {}),
-    (strips, {}), (line, {}), (columns, {"mode": "split"}),
+    (one_for_all, {}), (strips, {}), (line, {}), (columns, {"mode": "split"}),
     (lambda p: (trained(p)[0], "new_mean", "new_var"), {"mode": "split"}),
 ]  # fmt: skip
 

@@ -112,9 +112,14 @@ class Reader:
         return self._loaded(value, text)
 
     def _reached(self, value: Value, index: Index, guards: tuple[str, ...]) -> tuple[Expr, str]:
-        """The address, and the text that says it is one; of a first element, which is always there, none."""
+        """The address, and the text that says it is one; of a single element, which is always there, none."""
         at = address(value, index)
-        if at == Expr():  # a scalar: it takes no mask of a tile's shape either
+        inside = (
+            not i.may_be_negative() and i.below(size) for i, size in zip(index, value.shape, strict=True)
+        )
+        if at == Expr() or (
+            at.is_constant and all(inside)
+        ):  # a scalar takes no mask of a tile's shape either
             return at, ""
         masked = [self.masks[s] for s in sorted(at.symbols()) if s in self.masks]
         return at, " & ".join((*dict.fromkeys(masked), *guards))

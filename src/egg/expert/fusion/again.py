@@ -6,6 +6,8 @@ follows from one tensor by cheap arithmetic need not be stored where that tensor
 larger: every group gets operators of its own. A product or a convolution reads its operands many times and
 straight into its tiles, so it is only given casts, from something narrower.
 
+Likewise views: the host takes microseconds to make one, a kernel an offset.
+
 Which operators share a kernel decides what would be stored, so this looks at a finished partition and
 rewrites the graph for a second one.
 """
@@ -17,11 +19,14 @@ from dataclasses import dataclass, replace
 
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.scalar import cheap
+from egg.expert.sizes import ONE
 
 LONGEST = 4
 """Operators that are computed again for one value, at most."""
 READING = frozenset({"loops", "product", "convolution", "attention"})
 """Patterns whose kernels can compute what they read."""
+SIMPLE = frozenset({"pointwise", "where", "view", "constant", "norm", "cat", "pad", "triangle"})
+"""What is an instruction or a few per element once statistics are there."""
 
 Home = Callable[[Node], tuple[str, Sequence[Node]]]
 """The pattern and the nodes of the group that a node is in."""
@@ -59,7 +64,7 @@ class _Again:
             readers = self._foreign_readers(node)
             way = self._way(node) if readers else []
             groups = [self.home(reader) for reader in readers]
-            if not way or not all(self._worth(way, pattern) for pattern, _ in groups):
+            if not way or not all(self._worth(node, way, pattern) for pattern, _ in groups):
                 continue
             self._gone.add(node.output)
             for group in {id(group): group for _, group in groups}.values():
@@ -94,8 +99,8 @@ class _Again:
             source = str(step.inputs[0])
             if self._in_memory(source):
                 larger = self.graph.value(source).bytes > self.graph.result(node).bytes
-                computes = any(member.op == "pointwise" for member in found)
-                return found[::-1] if computes and not larger else []
+                only_views = all(member.op == "view" for member in found)
+                return found[::-1] if only_views or not larger else []
             step = self.graph.producer(source)
         return []
 
@@ -110,7 +115,11 @@ class _Again:
         inside = {id(member) for member in self.home(producer)[1]}
         return any(id(reader) not in inside for reader in self.graph.consumers[name])
 
-    def _worth(self, way: Sequence[Node], pattern: str) -> bool:
+    def _worth(self, node: Node, way: Sequence[Node], pattern: str) -> bool:
+        """Views alone are worth it where the host would make them."""
+        if all(step.op == "view" for step in way):
+            made = self.home(node)[0] == "library" and all(moves_nothing(self.graph, step) for step in way)
+            return made and pattern == "loops"
         if pattern == "loops":
             return True
         before, after = self.graph.value(str(way[0].inputs[0])), self.graph.result(way[-1])
@@ -134,8 +143,51 @@ class _Again:
         return f"{stem}_{number}"
 
 
+def moves_nothing(graph: Graph, node: Node) -> bool:
+    """A view whose elements lie a fixed distance and fixed strides from those of its operand, so that no
+    address gets a division by it."""
+    if node.op != "view":
+        return False
+    if node["how"] == "reshape":
+        before, after = (graph.value(name).shape for name in (str(node.inputs[0]), node.output))
+        return [size for size in before if size != ONE] == [size for size in after if size != ONE]
+    return node["how"] in ("slice", "permute", "expand")
+
+
+def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
+    """Whether a group would compute values anew that are worth keeping.
+
+    A value that is read as it is and by a slice besides is computed for both positions. That is no loss where
+    it follows cheaply from memory, and what there is one of per row does not count. But if it follows from
+    another value like it, that is computed four times, and so on.
+    """
+    made = {name: node for node in nodes for name in node.outputs}
+    inside = {id(node) for node in nodes}
+    readers = {name: [r for r in graph.consumers[name] if id(r) in inside] for name in made}
+    twice = {
+        name for name, those in readers.items()
+        if len(those) > 1 and any(r.op == "view" and r["how"] == "slice" for r in those)
+    }  # fmt: skip
+    for name in twice:
+        size, waiting, met = graph.value(name).elements.value, [name], set[str]()
+        while waiting:
+            step = waiting.pop()
+            if step in met or step not in made or graph.value(step).elements.value * 4 <= size:
+                continue
+            met.add(step)
+            node = made[step]
+            if (step in twice and step != name) or node.op not in SIMPLE or not _is_light(node):
+                return True
+            waiting += [n for n in node.inputs if n is not None]
+    return False
+
+
+def _is_light(node: Node) -> bool:
+    return node.op != "pointwise" or cheap(node["fn"])
+
+
 def _is_cheap(node: Node) -> bool:
     """A view, or a pointwise function of one tensor that takes no special function."""
     if node.op not in ("view", "pointwise") or len(node.inputs) != 1 or node.inputs[0] is None:
         return False
-    return node.op == "view" or cheap(node["fn"])
+    return _is_light(node)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from egg.expert.fusion.again import recomputed
+from egg.expert.fusion.again import moves_nothing, recomputed, repeats
 from egg.expert.fusion.growing import continued
 from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
@@ -173,7 +173,7 @@ class _Partition:
             graph, copies = recomputed(self._graph, self._home_of, refused)
             if not copies:
                 return None
-            other = _Partition(graph, self._terms, self._writers, self._choices, self._answers)
+            other = _Partition(_live(graph), self._terms, self._writers, self._choices, self._answers)
             other.divide()
             odd = {whose for name, whose in copies.items() if other._is_read_elsewhere(name)}
             if not odd:
@@ -340,19 +340,42 @@ class _Partition:
     # -- loops -------------------------------------------------------------------------------------
 
     def _join_loop(self, node: Node) -> None:
-        """With the groups of its producers where one pass can do it all; else with one, the latest first."""
+        """With the groups of its producers where one pass can do it all; else with one, the latest first.
+
+        A view of something in memory waits for its reader: there it is an offset and strides.
+        """
         if ("loops", _made(node)) in self._choices.left:
             self._settle([node], "library")
             return
         apart = "loops" in self._choices.alone or ("loops", _made(node)) in self._choices.apart
         producing = [] if apart else self._producing_groups(node)
         together = [producing] if len(producing) > 1 else []
-        for groups in (*together, *([group] for group in producing)):
-            grown = [*(member for group in groups for member in group), node]
-            if not self._line.circular(grown) and self._writes(grown, "loops"):
-                self._add(groups[0], *(member for group in groups[1:] for member in group), node)
-                return
-        self._settle([node], "loops" if self._writes([node], "loops") else "library")
+        for groups in (*together, *([group] for group in producing), []):
+            members = [member for group in groups for member in group]
+            views = [] if apart else self._views_before(node, members)
+            for taken in (views, []) if views else ([],):
+                grown = [*members, *taken, node]
+                if repeats(self._graph, grown) or self._line.circular(grown):
+                    continue
+                if self._writes(grown, "loops"):
+                    self._add(groups[0] if groups else self._settle([node], "loops"), *grown)
+                    return
+        if not moves_nothing(self._graph, node) or node.output in self._graph.results:
+            self._settle([node], "library")
+
+    def _views_before(self, reader: Node, group: list[Node]) -> list[Node]:
+        """Views that have no home yet, by which a reader and the group that it would join read memory."""
+        found: list[Node] = []
+        waiting = list(reader.inputs)
+        while waiting:
+            name = waiting.pop()
+            view = self._graph.producer(name) if name is not None else None
+            if view is None or id(view) in self._home or view.op != "view":
+                continue
+            if self._only_read_by(view, [*group, *found, reader]):
+                found.append(view)
+                waiting += view.inputs
+        return found
 
     def _join_counters(self) -> None:
         """Single numbers that follow from the module's own (batches that were counted) share a launch."""
@@ -428,7 +451,8 @@ class _Partition:
         return group
 
     def _add(self, group: list[Node], *nodes: Node) -> None:
-        group += nodes
+        inside = {id(member) for member in group}
+        group += (node for node in nodes if id(node) not in inside)
         group.sort(key=lambda member: self._order[id(member)])
         self._line.join(group)
         for node in nodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from egg.expert.fusion.structure import Structure
+from egg.expert.fusion.choices import Structure
 from egg.expert.graph import Graph, Node
 from egg.expert.sizes import Size
 from tests.expert.programs import Program

@@ -16,7 +16,8 @@ from egg.core.source import Task
 from egg.evaluator import offline
 from egg.evaluator.task.program import Program, double_scope, outputs_of, to_double
 from egg.expert.algebra.simplify import simplify
-from egg.expert.fusion.structure import Structure, structured
+from egg.expert.fusion.choices import Structure
+from egg.expert.fusion.structure import structured
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Group, Part, Terms, Unfit
 from egg.expert.patterns.attention import pattern as attention

@@ -83,7 +83,7 @@ def line(p: Program) -> str:
 def one_for_all(p: Program) -> str:
     """A single element of a tensor, behind each row: its address is the same for all lanes."""
     x = long_rows(p)
-    rows, width = p.shape(x)
+    rows = p.shape(x)[0]
     one = p.node("view", (p.input("v", (4,)),), (1,), how="slice", starts=(2,), steps=(1,))
     behind = p.node("view", (one,), (rows, 100), how="expand")
     ahead = p.node("view", (x,), (rows, 100), how="slice", starts=(0, 1), steps=(1, 1))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from egg.core.source import Task
 from egg.expert.assemble import PATTERNS
+from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.line import Line
-from egg.expert.fusion.structure import Choices, Structure, structured
+from egg.expert.fusion.structure import structured
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Terms
 from egg.expert.sizes import ONE, Size

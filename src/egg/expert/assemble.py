@@ -11,7 +11,8 @@ from pathlib import Path
 from egg.core.errors import EggError
 from egg.core.source import Task
 from egg.expert.algebra.simplify import simplify
-from egg.expert.fusion.structure import Choices, Structure, Writer, structured
+from egg.expert.fusion.choices import Choices, Structure
+from egg.expert.fusion.structure import Writer, structured
 from egg.expert.graph import Graph
 from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit

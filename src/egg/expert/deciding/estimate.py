@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from egg.analysis.predict import predict
 from egg.core.resources import KernelResources
 from egg.expert.deciding.estimate_convolution import Machine, library_seconds, own_seconds
+from egg.expert.fusion.choices import FREE, Structure
 from egg.expert.fusion.local import HELD
-from egg.expert.fusion.structure import FREE, Structure
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.parts import Group, Part
 from egg.expert.patterns.product.problem import Problem

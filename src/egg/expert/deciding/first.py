@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from egg.expert.assemble import NothingToWrite, Written
 from egg.expert.deciding.estimate import MANY, by_the_library, cost, costs, replaying, total
-from egg.expert.fusion.structure import Structure
+from egg.expert.fusion.choices import Structure
 from egg.expert.moves import Recipe, Without
 from egg.expert.parts import Unfit
 from egg.hardware.gpus import Gpu

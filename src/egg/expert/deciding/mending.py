@@ -20,7 +20,8 @@ from egg.core.source import Candidate
 from egg.expert.assemble import NothingToWrite, Written
 from egg.expert.deciding.estimate import operations
 from egg.expert.deciding.options import anchor_of
-from egg.expert.fusion.structure import ANCHORS, FREE, Structure
+from egg.expert.fusion.choices import FREE, Structure
+from egg.expert.fusion.structure import ANCHORS
 from egg.expert.moves import Alone, Grade, Move, Recipe, Set, Without
 from egg.expert.parts import Group, Unfit
 from egg.expert.writing.replay import SETTINGS

@@ -26,7 +26,7 @@ from egg.expert.deciding.estimate import (
     seen_seconds,
     total,
 )
-from egg.expert.fusion.structure import Structure
+from egg.expert.fusion.choices import Structure
 from egg.expert.graph import Node
 from egg.expert.moves import Alone, Move, Set, Without
 from egg.expert.parts import Group, Part, Setting, Terms

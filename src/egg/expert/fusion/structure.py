@@ -12,10 +12,10 @@ two lies outside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from egg.expert.fusion.again import moves_nothing, recomputed, repeats
+from egg.expert.fusion.choices import FREE, Choices, Structure
 from egg.expert.fusion.growing import continued
 from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
@@ -25,7 +25,6 @@ from egg.expert.fusion.sharing import group_name, written
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Terms, Unfit
 from egg.expert.sizes import ONE
-from egg.expert.writing.heading import kind_of
 
 Writer = Callable[[Graph, Group, Terms], Part]
 
@@ -41,8 +40,6 @@ LOOPED = frozenset(
      "gather", "scan", "update"}
 )  # fmt: skip
 """What passes over memory: any of them may share a loop."""
-FREE = frozenset({"view", "constant"})
-"""What costs nothing by itself: no group is made for it alone unless somebody needs it in memory."""
 SPREADING = frozenset({"pointwise", "where", "triangle"})
 SPREAD = 8
 """How many times more elements such nodes make than they read, for a product to compute them by the way."""
@@ -58,42 +55,6 @@ MOST_TRIES = 3
 """Partitions that are tried with fewer and fewer pieces in place."""
 MOST_PIECES = 16
 """Tensors that a group joins, at most: no pattern writes more, so none is asked."""
-
-
-@dataclass(frozen=True)
-class Structure:
-    """A program as groups in an order that can be executed, each written."""
-
-    graph: Graph
-    groups: tuple[Group, ...]
-    parts: tuple[Part, ...]
-
-    @property
-    def kernels(self) -> int:
-        return len({name for part in self.parts for name in part.kernels})
-
-    @property
-    def left_to_pytorch(self) -> tuple[str, ...]:
-        """Operators that no kernel of ours computes."""
-        left = (node for group in self.groups if group.pattern == "library" for node in group.nodes)
-        told = (node for node in left if node.op not in (*FREE, "update", "joined"))
-        return tuple(dict.fromkeys(map(kind_of, told)))
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What is decided from outside: patterns to leave out, and settings per group name."""
-
-    without: frozenset[str] = frozenset()
-    """Patterns that are not to be used: ``convolution`` leaves convolutions to the library."""
-    alone: frozenset[str] = frozenset()
-    """Patterns whose groups take nothing along: for when a fused tail costs more than it saves."""
-    settings: Mapping[str, Mapping[str, int | str | bool]] = field(default_factory=dict)
-    """By group name."""
-    left: frozenset[tuple[str, str]] = frozenset()
-    """Pattern and value: the operator that makes the value is not to be written by the pattern."""
-    apart: frozenset[tuple[str, str]] = frozenset()
-    """Pattern and value: what makes the value takes nothing along, and joins nothing before it."""
 
 
 def structured(

@@ -135,6 +135,7 @@ def test_normed_rows_are_turned_by_the_kernel_that_has_them() -> None:
     graph = p.graph(rotated(p, normed, cos, sin))
     structure = structure_of(graph)
     assert [group.pattern for group in structure.groups] == ["loops"]
+    assert "whole rows stay in registers." in file_of(graph, structure), "not: each element is read once"
     right(graph, structure)
 
 
@@ -146,3 +147,18 @@ def test_what_a_library_reads_is_shown_to_it() -> None:
     graph = p.graph(p.pointwise("tanh", shown), product)
     structure = structure_of(graph, without=frozenset({"product"}))
     assert shown in stored(structure)
+
+
+def test_values_that_follow_from_shifted_ones_are_kept() -> None:
+    """Sums by doubling: each round reads the one before at two places, so rounds must not go into each other
+    without end."""
+    p = Program()
+    x = p.input("x", (32, p.size("width", 20, 9)))
+    width = p.shape(x)[1]
+    for reach in (1, 2, 4, 8, 16):
+        early = p.node("view", (x,), (32 - reach, width), how="slice", starts=(0, 0), steps=(1, 1))
+        x = p.pointwise("add", x, p.node("pad", (early,), (32, width), before=(reach, 0), value=0.0))
+    graph = p.graph(x)
+    structure = structure_of(graph)
+    assert 1 < len(structure.groups) <= 3
+    right(graph, structure)

@@ -334,8 +334,10 @@ def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
         return "joins the states that programs gathered of a row, and applies them"
     if kernel.form == "strip" and work.domain.kept_size == ONE:
         return "one element per lane, so that neighbours find each other's taps in the L1 cache"
+    places = set(kernel.reader.loads)
+    once = len(places) == len({value.name for value, _ in places})
     return {
-        "whole": "whole rows stay in registers, so each element is read once",
+        "whole": "whole rows stay in registers" + (", so each element is read once" if once else ""),
         "looped": "a row passes by in blocks, too long to be kept",
         "stretch": "each program gathers a share of a row, since there are few rows",
         "blocks": "one pass, nothing in between goes through memory",

@@ -185,6 +185,11 @@ FOLLOWED = task_of(
     "return torch.relu(F.scaled_dot_product_attention(q * 2, k, v)).transpose(1, 2).reshape(B, L, N * D)"
 )
 FEW = task_of(DECODE, CACHED, arguments="q, k, v, n")
+ENDED = task_of(
+    "return F.scaled_dot_product_attention(q, k, v, n[:, None, None, None] >= torch.arange(S))",
+    f"{CROSS}, torch.arange(B) % 3 * S // 2 - 1",
+    arguments="q, k, v, n",
+)
 UP_TO = task_of(
     together(
         *(f"F.scaled_dot_product_attention(q, k, v, {mask})" for mask in (
@@ -208,7 +213,7 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "few queries": (FEW, SMALL),
     "few queries, split": (FEW, {"SPLIT": 3, "BLOCK_N": 16}),
     "up to an end": (UP_TO, SMALL),
-    "up to an end, packed and split": (UP_TO, {**PACKED, "SPLIT": 2}),
+    "up to an end, packed and split": (ENDED, {**PACKED, "SPLIT": 2}),
     "causal, followed, split": (task_of(
         "return torch.relu(F.scaled_dot_product_attention(q, k, v, is_causal=True)).transpose(1, 2)"
     ), {**SMALL, "SPLIT": 3}),

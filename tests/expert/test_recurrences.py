@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from egg.core.source import Task
 from egg.expert.algebra.simplify import simplify
 from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.moves import Recipe
@@ -27,13 +28,21 @@ TAKEN = "taken + decay * F.pad(taken[tuple(back)], room)"
 DECAY = "decay * F.pad(decay[tuple(back)], room, value=1.0)"
 
 
-def rounds(length: int, dim: int = 1, taken: str = TAKEN, decay: str = DECAY, until: str = "", by: int = 2):
+def rounds(
+    length: int,
+    dim: int = 1,
+    taken: str = TAKEN,
+    decay: str = DECAY,
+    until: str = "",
+    by: int = 2,
+    knobs: str = "L = {}",
+) -> Task:
     shape = ["3", "3", "3"]
     shape[dim] = "L"
     text = ROUNDS.format(until=until or f"x.shape[{dim}]", dim=dim, taken=taken, decay=decay, by=by)
     forward = text.strip().replace("\n", "\n        ")
     inputs = ", ".join([f"torch.randn({', '.join(shape)})"] * 2)
-    return program(forward, inputs, arguments="x, rate", knobs=f"L = {length}")
+    return program(forward, inputs, arguments="x, rate", knobs=knobs.format(length))
 
 
 @pytest.mark.parametrize("length", [2, 3, 8, 13])
@@ -74,3 +83,12 @@ def test_there_are_as_many_rounds_as_the_length_asks_for_and_one_file() -> None:
     source = kernel_file(task, graph, Recipe(), resolve("H200")).source
     assert source.count("tl.associative_scan(") == source.count("@triton.jit") - 1 == 1
     assert "13" not in source.split('"""', 2)[2]
+
+
+@pytest.mark.parametrize("knobs", ["L = {}", "P = 3; L = {}", "P, Q = 3, 3; L = {}"])
+def test_rounds_that_are_written_down_are_right_for_one_length(knobs: str) -> None:
+    """At the lengths that are tried they may all reach far enough, by chance."""
+    task = rounds(256, until="256", knobs=knobs)
+    graph = graph_of(task)
+    assert graph.fixed["L"] == 256
+    check(graph, task)

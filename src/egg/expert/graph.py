@@ -22,7 +22,8 @@ Kinds of node (``op``) and their ``attributes``:
 ``softmax``     ``dim``, ``log``
 ``scan``        ``fn``: ``sum | prod | max | min | logcumsumexp | decayed``, ``dim``, ``reverse``,
                 ``exclusive``. The last has two operands: what each place adds to the total, and how much
-                of the total before is left there
+                of the total before is left there; ``rounds``: in how many it was computed, until the
+                lengths have been compared
 ``norm``        ``kind``: ``layer | rms | group | instance | batch``; ``dims`` (those the statistics are
                 over), ``groups`` (group), ``eps``, ``training`` (batch: batch statistics), ``momentum``.
                 Operands: x, weight, bias, running_mean, running_var (``None`` where absent). In

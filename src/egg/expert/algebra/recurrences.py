@@ -43,7 +43,7 @@ def doubled_recurrence(graph: Graph, node: Node) -> Rewrite | None:
     if last is None:
         return None
     result = graph.result(node)
-    whole = 2 * last.reach >= result.shape[last.dim].value
+    whole = last.reach < result.shape[last.dim].value <= 2 * last.reach
     first = _first_round(graph, last) if whole and result.dtype in FLOATS else None
     if first is None:
         return None
@@ -60,6 +60,7 @@ def doubled_recurrence(graph: Graph, node: Node) -> Rewrite | None:
         dim=first.dim,
         reverse=False,
         exclusive=False,
+        rounds=last.reach.bit_length(),
     )
     return draft.done()
 

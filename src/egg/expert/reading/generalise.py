@@ -201,12 +201,22 @@ class _Naming:
     def _attributes(self, place: int, node: Node) -> dict[str, Any]:
         """A division by a number that changes with the size becomes a product: one rule serves both."""
         found = dict(node.attributes)
+        if found.pop("rounds", None) is not None:
+            self._check_rounds(place)
         for key in sorted(found.keys() & SIZED):
             columns = [graph.nodes[place].attributes[key] for graph in self.rows.graphs]
             if key == "scalars" and found.get("fn") == "div" and _varying_divisors(columns):
                 found["fn"], columns = "mul", [(None, 1.0 / number) for _, number in columns]
             found[key] = self._unified(node, key, columns)
         return found
+
+    def _check_rounds(self, place: int) -> None:
+        """Whether the number of rounds follows a length that changes: one that is written down may reach far
+        enough at the lengths that were tried, and no further."""
+        scans = [(graph, graph.nodes[place]) for graph in self.rows.graphs]
+        lengths = {graph.result(scan).shape[scan["dim"]].value for graph, scan in scans}
+        if len(lengths) > 1 and len({scan["rounds"] for _, scan in scans}) == 1:
+            raise Unresolved("there are as many rounds at every length that was tried")
 
     def _unified(self, node: Node, key: str, columns: list[Any]) -> Any:
         first = columns[0]

@@ -40,6 +40,7 @@ SIZED = frozenset(
         "value",
         "scale",
         "groups",
+        "rounds",
     ]
 )
 """Attributes that may hold numbers which follow from sizes; all others belong to the structure."""

@@ -275,6 +275,31 @@ def test_a_torn_row_is_cut_off_and_the_last_of_a_task_counts(tmp_path: Path) -> 
     ]
 
 
+def test_the_page_tells_what_was_gained_over_the_first_kernel() -> None:
+    def step(decision: str, gain: float | None, stage: str = "tiling") -> dict[str, Any]:
+        change = "" if stage == "seed" else "another tile"
+        return {"stage": stage, "change": change, "decision": decision, "gain": gain, "points": 0}
+
+    def stepped(problem: int, *steps: dict[str, Any]) -> Any:
+        return timed(problem, 0.5, 1.5, faster=True) | {"steps": list(steps)}
+
+    first = step("promoted", None, "seed")
+    tried = [
+        stepped(1, first, step("promoted", 1.1)),
+        stepped(2, first, step("not better", 0.9)),
+        stepped(3, first, step("passed", None)),
+        stepped(4, first, step("promoted", 1.4, "structure")),
+    ]
+    text = page.page(tried)
+    gained = text[text.index("### Made faster") : text.index("### Not faster")]
+    assert "Of 3 tasks" in gained
+    assert [line.split(" | ")[1:] for line in gained.splitlines() if line.endswith("x |")] == [
+        ["structure", "1.40x |"],
+        ["tiling", "1.10x |"],
+    ]
+    assert "Made faster" not in page.page(tried[1:3])
+
+
 def test_the_page_has_totals_losses_with_a_diagnosis_and_every_task() -> None:
     refused = canned(3, verdict="refused at state", refused=["state: state.stale"], seconds={"all": 5.0})
     text = page.page([timed(1, 0.5, 1.5, faster=True), timed(2, 0.4, 0.8, faster=False), refused])

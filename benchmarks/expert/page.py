@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from record import ACCEPTED
-from rows import MACHINE, Row, key_of_row, kinds_of
+from rows import MACHINE, Row, gains_of, key_of_row, kinds_of
 from tasks import told
 
 from egg.core.errors import UsageError
@@ -19,6 +20,8 @@ MOST_KINDS = 3
 """Kinds of kernels that a task's line names."""
 
 Cells = Sequence[str]
+TIMED = re.compile(r"(?P<stage>\w+): (?P<decision>.+) (?P<ratio>[\d.]+)x")
+"""A step as a kept row tells it, where something was timed."""
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -34,6 +37,7 @@ def page(rows: Sequence[Row]) -> str:
             "### Not accepted",
             _refused(rows),
             _broken_off(rows),
+            _gained(rows),
             "### Not faster than the best baseline",
             _losses(rows),
             "### Every task",
@@ -148,6 +152,20 @@ def _broken_off(rows: Sequence[Row]) -> str:
         return ""
     lines = [(_name(row), row["trouble"]) for row in broken]
     return "\n\n".join(["### Accepted, though the search broke off", markdown(("task", "why"), lines)])
+
+
+def _gained(rows: Sequence[Row]) -> str:
+    """Kernels that took the place of the one before, the largest gain first; how many tasks tried any."""
+    timed = [(row, [found for text in gains_of(row) if (found := TIMED.fullmatch(text))]) for row in rows]
+    kept = [(row, step) for row, steps in timed for step in steps if step["decision"] == "promoted"]
+    if not kept:
+        return ""
+    kept.sort(key=lambda one: -float(one[1]["ratio"]))
+    lines = [(_name(row), step["stage"], _times(float(step["ratio"]))) for row, step in kept]
+    many = sum(bool(steps) for _, steps in timed)
+    heading = f"Of {many} tasks where something was timed beside the first kernel:"
+    table = markdown(("task", "stage", "against the kernel before"), lines)
+    return "\n\n".join(["### Made faster by what was tried", heading, table])
 
 
 def _losses(rows: Sequence[Row]) -> str:

@@ -137,6 +137,11 @@ BYTES: Mapping[str, int] = {
 }  # fmt: skip
 
 
+FLOATS = ("float32", "float16", "bfloat16")
+"""Dtypes that kernels of products, convolutions, attention and scans compute with."""
+HALF = ("float16", "bfloat16")
+
+
 def contiguous_stride(shape: tuple[Size, ...]) -> tuple[Size, ...]:
     """What PyTorch gives a fresh tensor of this shape."""
     return tuple(product(shape[dim + 1 :]) for dim in range(len(shape)))

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, is_number, made_by, only_reader
 from egg.expert.algebra.triangles import is_causal
-from egg.expert.graph import Graph, Node
+from egg.expert.graph import FLOATS, Graph, Node
 from egg.expert.sizes import Size, product
-
-FLOATS = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, made_by
-from egg.expert.graph import Graph, Node
+from egg.expert.graph import FLOATS, Graph, Node
 from egg.expert.sizes import ONE, Size, as_size
-
-FLOATS = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)

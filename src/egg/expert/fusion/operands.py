@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from egg.expert.graph import Graph, Node
-
-HALF = ("float16", "bfloat16")
+from egg.expert.graph import HALF, Graph, Node
 
 
 def without_half_done(

@@ -14,7 +14,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from egg.expert.graph import Graph, Node, Value
+from egg.expert.graph import FLOATS, Graph, Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
 from egg.expert.parts import Group, Unfit
 from egg.expert.patterns.convolution.axis import Axis
@@ -22,7 +22,6 @@ from egg.expert.patterns.convolution.pooled import Windows
 from egg.expert.patterns.convolution.sums import TILED
 from egg.expert.sizes import ONE, Size, aligned, as_size, named, product
 
-FLOATS = ("float32", "float16", "bfloat16")
 LETTERS = ("d", "h", "w")
 MANY_PHASES = 3
 """From which on a program does not hold the sums of all phases side by side."""

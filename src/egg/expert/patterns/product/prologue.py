@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
-from egg.expert.graph import Node, Value
+from egg.expert.graph import HALF, Node, Value
 from egg.expert.parts import Terms, Unfit
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import H200_VECTOR, LAUNCH, Tiles, Wants, Way, choose
 from egg.hardware.gpus import Gpu
 
-HALF = ("float16", "bfloat16")
 LANES = 20e12
 """Simple instructions per second, of all threads of an H200 together, between two steps of tensor cores."""
 STREAMED = 0.8

@@ -1,15 +1,21 @@
-"""Sanitizer: compute-sanitizer's memcheck, initcheck and racecheck on a small shape, no caching allocator."""
+"""Sanitizer: compute-sanitizer's memcheck, initcheck and racecheck on a small shape, no caching allocator.
+
+The tools run side by side: each starts the candidate anew and compiles its kernels under a tool that slows
+everything down, which for a network takes minutes; none of them measures anything.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 from egg.evaluator import exchange
 from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.process.confined import Cell
+from egg.evaluator.process.confined import Cell, Ended
 from egg.evaluator.process.sandbox import Limits
 from egg.evaluator.reference import BUILD_SEED
 from egg.evaluator.task.program import Program
@@ -27,30 +33,40 @@ def run(exam: Exam) -> dict[str, Any]:
     if sanitizer is None:
         exam.warnings.append("compute-sanitizer is not installed: the sanitizer gate was left out")
         return {"tools": []}
+    watch = _watching(exam, sanitizer)
+    with ThreadPoolExecutor(len(TOOLS)) as threads:
+        for tool, ended in zip(TOOLS, threads.map(watch, TOOLS), strict=True):
+            _weigh(exam, tool, ended)
+    return {"tools": list(TOOLS)}
+
+
+def _watching(exam: Exam, sanitizer: str) -> Callable[[str], Ended]:
+    """One forward at a small shape under a tool, which is named."""
     try:
         small = rescale(exam.reference.program.task, max_flops=1e9, max_elements=1 << 22).task
     except CannotRescale:
         small = exam.reference.program.task
     with Program.load(small) as program:
-        for tool in TOOLS:
-            _run_tool(exam, sanitizer, tool, program)
-    return {"tools": list(TOOLS)}
+        inputs = program.inputs(7, torch.device("cpu"), exam.policy.precision)
+        work = (program.init_arguments(), inputs, BUILD_SEED, exam.policy.precision.value)
+        written = exchange.whole(work)
+
+    def watch(tool: str) -> Ended:
+        with Cell(LIMITS, "egg-sanitizer-") as cell:
+            cell.put("candidate.py", exam.candidate.source)
+            cell.put("work", written)
+            command = [
+                sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--target-processes", "all",
+                sys.executable, "-m", "egg.evaluator.worker.sanitized", str(cell.folder),
+            ]  # fmt: skip
+            return cell.run(
+                command, TOOL_SECONDS, watched=True, environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+            )
+
+    return watch
 
 
-def _run_tool(exam: Exam, sanitizer: str, tool: str, small: Program) -> None:
-    inputs = small.inputs(7, torch.device("cpu"), exam.policy.precision)
-    with Cell(LIMITS, "egg-sanitizer-") as cell:
-        cell.put("candidate.py", exam.candidate.source)
-        cell.put(
-            "work", exchange.whole((small.init_arguments(), inputs, BUILD_SEED, exam.policy.precision.value))
-        )
-        command = [
-            sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--target-processes", "all",
-            sys.executable, "-m", "egg.evaluator.worker.sanitized", str(cell.folder),
-        ]  # fmt: skip
-        ended = cell.run(
-            command, TOOL_SECONDS, watched=True, environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        )
+def _weigh(exam: Exam, tool: str, ended: Ended) -> None:
     if ended.code == FOUND:
         lines = [line for line in ended.output.splitlines() if line.startswith("=========")]
         raise Refused(

@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.flop_counter import flop_registry
 
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
@@ -336,6 +337,22 @@ def test_times_that_cannot_be_times_are_a_forgery(exam_for) -> None:
 def test_a_declared_precision_is_timed_against_the_default_too(exam_for) -> None:
     exam = exam_for(HONEST, precision=Precision.TF32)
     assert timing._contestants(exam) == ("eager", "eager (default precision)", "compile (default precision)")
+
+
+def test_the_floor_counts_attention_that_pytorch_refuses_to_count(
+    exam_for, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some releases refuse fewer heads of keys than of queries, which the operator itself takes."""
+
+    def refuses(*_: object, **__: object) -> int:
+        raise AssertionError("shapes are incompatible")
+
+    fused = torch.ops.aten._scaled_dot_product_flash_attention
+    monkeypatch.setitem(flop_registry, fused, refuses)
+    query, key = (torch.empty(2, heads, 64, 32, dtype=torch.half, device="meta") for heads in (8, 2))
+    exam = exam_for(HONEST)
+    monkeypatch.setattr(exam.reference, "run", lambda inputs: fused(query, key, key))
+    assert plausibility.compute_floor(exam, resolve("H200")) > 0
 
 
 def test_faster_than_memory_is_refused(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ itself gather or slice, because then part of the bytes may honestly never be rea
 
 from __future__ import annotations
 
+import math
 from typing import Any
-
-from torch.utils.flop_counter import FlopCounterMode
 
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.ops import PARTIAL, Recorder
+from egg.evaluator.task.meta import Meter
 from egg.hardware.gpus import Gpu
 from egg.hardware.roofline import effective_precision, floor_seconds
 
@@ -55,13 +55,13 @@ def run(exam: Exam) -> dict[str, Any]:
 def compute_floor(exam: Exam, gpu: Gpu) -> float:
     """Milliseconds the reference's own operations need on the fastest unit its accuracy allows."""
     case = exam.reference.question("counted")
-    with FlopCounterMode(display=False) as counter:
+    with Meter(math.inf) as counter:
         exam.reference.run(case.inputs)
     dtype = next((t.dtype for t in case.tensors if t.is_floating_point()), "float32")
     precision = effective_precision(
         exam.policy.precision.value, dtype=str(dtype), reference_error=exam.worst.reference_relative
     )
-    return floor_seconds(gpu, flops=counter.get_total_flops(), bytes=0, precision=precision) * 1e3
+    return floor_seconds(gpu, flops=counter.flops, bytes=0, precision=precision) * 1e3
 
 
 def _reads_everything(exam: Exam) -> bool:

@@ -256,9 +256,9 @@ def neighbours(name: str, constant: Constant, ways: tuple[int, ...]) -> tuple[in
 def _switches(
     base: Base, group: Group, part: Part, limiter: Limiter, against: str, gain: float
 ) -> Iterator[Tuning]:
-    text = "\n".join(part.kernels.values())
+    text = "\n".join((*part.kernels.values(), *part.helpers.values()))
     for pattern, name, limiters, value, category, skills, effect in SWITCHES:
-        there = name == "descriptors" and "descriptor" in text
+        there = name == "descriptors" and "TensorDescriptor" in text
         if group.pattern == pattern and limiter in limiters and not there and base.gpu.vendor == "nvidia":
             moves = (Set(group.name, name, value),)
             yield Tuning(

@@ -18,7 +18,10 @@ from dataclasses import dataclass, field
 
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, loop_index
+from egg.expert.parts import spelled
+from egg.expert.patterns.product.described import HELPER, TEXT, Described, describe
 from egg.expert.patterns.product.groups import Groups
+from egg.expert.patterns.product.numbers import HALVES, ROUNDED
 from egg.expert.patterns.product.pack import Packed
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.tail import Frame
@@ -26,26 +29,6 @@ from egg.expert.patterns.product.text import DTYPES, Kernel, is_large, part_span
 from egg.expert.patterns.product.triangles import cut
 from egg.expert.reader import Reader, address
 from egg.expert.sizes import ONE
-
-ROUNDED = '''@triton.jit
-def round_tf32(value):
-    """To the nearest of TF32's numbers: tensor cores would cut the low bits off, always towards zero."""
-    bits = (value.to(tl.int32, bitcast=True) + 0x1000) & -8192
-    return tl.where(value == value, bits.to(tl.float32, bitcast=True), value)'''
-
-
-HALVES = '''@triton.jit
-def fp16_halves(tile, axis: tl.constexpr):
-    """A tile scaled along the summed axis by powers of two, as fp16 high and low halves with 22 bits
-    together, and what undoes the scale.
-    """
-    largest = tl.max(tl.abs(tile), axis=axis, keep_dims=True)
-    exponent = (largest.to(tl.int32, bitcast=True) >> 23) & 255
-    exponent = tl.minimum(tl.maximum(exponent, 9), 254)  # both scales stay normal numbers
-    scaled = tile * ((262 - exponent) << 23).to(tl.float32, bitcast=True)
-    high_half = scaled.to(tl.float16)
-    low_half = (scaled - high_half.to(tl.float32)).to(tl.float16)
-    return high_half, low_half, ((exponent - 8) << 23).to(tl.float32, bitcast=True)'''
 
 
 @dataclass
@@ -66,7 +49,10 @@ class Main:
     """The summed dimension is a step or two."""
     groups: Groups | None = None
     """Groups of columns that the tail needs whole."""
+    engine: bool = False
+    """The copy engine brings those direct operands that can be described to it."""
     helpers: dict[str, str] = field(default_factory=dict)
+    """Functions beside the kernel, of kernels and of the host."""
 
     def __post_init__(self) -> None:
         body = self.kernel.body
@@ -231,10 +217,23 @@ class Main:
         along = self._runs_along(problem.right, self.right_column)
         self._right_turned = not along
         self._operand_masks: dict[str, str] = {}
-        for name, tile, block, size, first, masked in (
-            (self.left_row, "tile_m", "BLOCK_M", problem.rows, not self._left_turned, self._left_turned),
-            (self.right_column, "tile_n", "BLOCK_N", problem.columns, self._right_turned, along),
+        self._described = self._describe() if self.engine else {}
+        for side, name, tile, block, size, first, masked in (
+            (
+                "left",
+                self.left_row,
+                "tile_m",
+                "BLOCK_M",
+                problem.rows,
+                not self._left_turned,
+                self._left_turned,
+            ),
+            ("right", self.right_column, "tile_n", "BLOCK_N", problem.columns, self._right_turned, along),
         ):
+            if side in self._described:
+                start = _plus(self._described[side].first, f"{tile} * {block}")
+                line(f"{side}_at = {_int32(start, self.wide)}")
+                continue
             at = "[:, None]" if first else "[None, :]"
             whole = f"{tile} * {block} + tl.arange(0, {block})"
             if name == self.right_column and self._scattered:
@@ -249,6 +248,24 @@ class Main:
                 line(f"{name} = ({whole}){cast}{at}")
             else:
                 line(f"{name} = tl.minimum({whole}, {size} - 1){cast}{at}")
+
+    def _describe(self) -> dict[str, Described]:
+        """The operands that the copy engine brings."""
+        problem, found = self.problem, {}
+        for side, operand, name, k in (
+            ("left", problem.left, self.left_row, self.left_k),
+            ("right", problem.right, self.right_column, self.right_k),
+        ):
+            if side == "right" and self._scattered:
+                continue
+            made = describe(problem, operand, self._operand_index(operand), (self.batch, name, k))
+            if made is not None:
+                found[side] = made
+                spelling = spelled(problem.graph, made.value.name)
+                self.kernel.operands[f"{side}_tiles"] = made.given(spelling, side, self.kernel.meta)
+        if found:
+            self.helpers[HELPER] = TEXT
+        return found
 
     def _runs_along(self, operand: Value, symbol: str) -> bool:
         return self.problem.contiguous_along(operand.name, self._operand_index(operand), symbol)
@@ -266,8 +283,12 @@ class Main:
 
     def _direct_block(self) -> None:
         problem, body = self.problem, self.kernel.body
-        for name, last in ((self.left_k, not self._left_turned), (self.right_k, self._right_turned)):
-            body.line(f"{name} = k_start + tl.arange(0, BLOCK_K){'[None, :]' if last else '[:, None]'}")
+        for side, name, last in (
+            ("left", self.left_k, not self._left_turned),
+            ("right", self.right_k, self._right_turned),
+        ):
+            if side not in self._described:
+                body.line(f"{name} = k_start + tl.arange(0, BLOCK_K){'[None, :]' if last else '[:, None]'}")
         end = self._high
         masks = {name: f"({name} < {end})" for name in (self.left_k, self.right_k)} | self._operand_masks
         reader = Reader(problem.graph, problem.group.nodes, body, masks)
@@ -302,6 +323,10 @@ class Main:
     def _operand_tile(self, reader: Reader, operand: Value, name: str, symbols: tuple[str, str]) -> str:
         """A tile of an operand in the type the tensor cores take it in; zero beyond the summed dimension."""
         problem, body = self.problem, self.kernel.body
+        side = name.removesuffix("_tile")
+        if side in self._described:
+            body.line(f"{name} = {self._described[side].load(side)}")
+            return name
         index = self._operand_index(operand)
         stored = problem.stored(operand.name, index)
         inside = " & ".join(reader.masks[s] for s in symbols if s in reader.masks)

@@ -21,6 +21,7 @@ from egg.expert.graph import Graph
 from egg.expert.index import loop_index
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled
 from egg.expert.patterns.product import prologue
+from egg.expert.patterns.product.described import wanted
 from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.host import Function
@@ -172,6 +173,7 @@ class _Writer:
             walking=way.walks,
             unrolled=way.mode == "packed" and unrolled(problem, tiles),
             groups=groups,
+            engine=wanted(problem, self.terms, way),
         )
         main.place()
         main.loop()
@@ -193,6 +195,8 @@ class _Writer:
             grid = f"(min({count}, {self._programs(way)}),)" if way.walks else f"({count},)"
         kernel.add_pointers(reader.pointers)
         self.helpers |= main.helpers
+        if any("TensorDescriptor" in text for text in (*main.helpers.values(), *kernel.operands.values())):
+            self.imports = (DESCRIPTORS,)
         self._launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
         self._add_second(second)
 
@@ -300,15 +304,9 @@ class _Writer:
     def _descriptors(self, way: Way) -> bool:
         """The copy engine of sm_90 and later moves whole tiles of packed operands."""
         able = by_warp_group(self.terms.gpu)
-        wanted = (
-            way.mode == "packed"
-            and way.tiles.k % 8 == 0
-            and bool(self.terms.settings.get("descriptors", able))
-        )
-        wanted = wanted and (self.groups is None or self.groups.even)
-        if wanted:
-            self.imports = (DESCRIPTORS,)
-        return wanted
+        asked = bool(self.terms.settings.get("descriptors", able))
+        beside = self.groups is None or self.groups.even
+        return way.mode == "packed" and way.tiles.k % 8 == 0 and asked and beside
 
     # -- vectors -----------------------------------------------------------------------------------
 

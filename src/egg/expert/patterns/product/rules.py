@@ -84,7 +84,7 @@ DIRECT = {
     "fp32": ((128, 128, 64, 8, 3), (128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3)),
     "ieee": ((64, 64, 16, 4, 3), (32, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 64, 32, 4, 3)),
     "half": (
-        (128, 256, 64, 8, 3), (128, 128, 64, 4, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4),
+        (128, 256, 64, 8, 4), (128, 128, 64, 4, 3), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4),
         (64, 64, 64, 4, 4), (32, 64, 64, 4, 4), (16, 64, 128, 4, 4),
         (64, 32, 64, 4, 4), (64, 16, 128, 4, 4), (32, 32, 64, 4, 4),
     ),
@@ -266,7 +266,9 @@ def _seconds(
     per_batch = ceil(m / tiles.m) * ceil(n / tiles.n)
     programs = batch * per_batch * tiles.split
     steps = ceil(k / tiles.k / tiles.split)
-    one = 2.0 * tiles.m * tiles.n * tiles.k * steps / (_rate(gpu, rate) / gpu.sms * _fill(tiles)) * slower
+    one = (
+        2.0 * tiles.m * tiles.n * tiles.k * steps / (_rate(gpu, rate) / gpu.sms * _fill(tiles, rate)) * slower
+    )
     compute = ceil(programs / gpu.sms) * one
     waiting = ceil(programs / (2 * gpu.sms)) * (steps + 3) * step
     width = 2 if problem.left.dtype in ("float16", "bfloat16") else 4
@@ -300,11 +302,12 @@ def _rate(gpu: Gpu, rate: str) -> float:
     return RATES[rate] * gpu.tensor.get(unit, gpu.vector.get("fp32", H200_VECTOR)) / H200_TENSOR[unit]
 
 
-def _fill(tiles: Tiles) -> float:
+def _fill(tiles: Tiles, rate: str) -> float:
     """How well a tile feeds the tensor cores: operations per operand byte, and the instructions it allows."""
     balance = tiles.m * tiles.n / (tiles.m + tiles.n)
     by_warp = 0.4 if max(tiles.m, tiles.n) < 64 else 1.0
-    return min(1.0, 0.03 + balance / 66) * by_warp
+    fed = 0.2 + balance / 100 if rate == "half" else 0.03 + balance / 66
+    return min(1.0, fed) * by_warp
 
 
 def stream(problem: Problem, gpu: Gpu, along: bool) -> Tiles:

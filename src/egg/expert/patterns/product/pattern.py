@@ -6,9 +6,9 @@ What the tail needs decides on the tile: whole rows, whole groups of columns, or
 
 Settings: ``grade`` (``fp32``, ``tf32x3``, ``ieee``, ``tf32``, ``half``), ``mode`` (``vector`` or ``tiles``),
 ``packing``, ``keep`` (packed weights stay until they change), ``fold`` (tiles compute their 16-bit operands),
-``descriptors``, ``walk`` (few programs walk over all tiles), ``spread`` (a reduction of rows is put together
-from tiles), and the constants ``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, ``SPLIT_K``, ``NUM_WARPS``,
-``NUM_STAGES``, ``ROWS``, ``PROGRAMS``.
+``descriptors``, ``apart`` (small products of halves have a sum of their own), ``walk`` (few programs walk
+over all tiles), ``spread`` (a reduction of rows is put together from tiles), and the constants ``BLOCK_M``,
+``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, ``SPLIT_K``, ``NUM_WARPS``, ``NUM_STAGES``, ``ROWS``, ``PROGRAMS``.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ from egg.expert.patterns.product.join import (
     store_partial,
 )
 from egg.expert.patterns.product.loop import Main
+from egg.expert.patterns.product.loop_direct import DirectOperands
+from egg.expert.patterns.product.loop_packed import PackedOperands
 from egg.expert.patterns.product.pack import Packed, pack, padded_name
+from egg.expert.patterns.product.place import Place
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.rules import Wants, Way, by_warp_group, choose, kept, stream, unrolled
+from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream, unrolled
 from egg.expert.patterns.product.tail import Frame, Tail
 from egg.expert.patterns.product.text import Kernel, Knobs, allocation
 from egg.expert.patterns.product.vector import Stream
@@ -158,24 +161,18 @@ class _Writer:
         constants = self._tile_constants(way, whole)
         kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, meta=constants)
         kernel.fixed = frozenset(s.name for size in (problem.depth, problem.columns) for s in size.factors)
-        packed = self._packed(way, constants) if way.mode == "packed" else (None, None)
+        groups = None if split else self.groups
         plain = not whole and self.groups is None and spread is None
         turned = plain and way.mode == "direct" and way.grade != "fp32" and tiles.m < 64 <= tiles.n
-        groups = None if split else self.groups
-        main = Main(
-            problem,
-            kernel,
-            way.grade,
-            split,
-            turned,
-            *packed,
-            descriptors=self._descriptors(way),
-            walking=way.walks,
-            unrolled=way.mode == "packed" and unrolled(problem, tiles),
-            groups=groups,
-            engine=wanted(problem, self.terms, way),
-        )
-        main.place()
+        place = Place(problem, kernel, groups, turned)
+        if way.mode == "packed":
+            light = not whole and self.groups is None
+            operands = self._packed(way, constants, place, light)
+        else:
+            operands = DirectOperands(place, way.grade, wanted(problem, self.terms, way))
+        short = way.mode == "packed" and unrolled(problem, tiles)
+        main = Main(place, operands, split, way.walks, short)
+        main.begin()
         main.loop()
         frame, masks = main.frame()
         reader = Reader(self.graph, self.group.nodes, kernel.body, masks)
@@ -187,15 +184,16 @@ class _Writer:
         count = problem.host.local("tiles")
         self.call.append(f"{count} = {grid}")
         if split:
-            store_part(problem, kernel, frame, masks, main.batch)
+            store_part(problem, kernel, frame, masks, place.batch)
             second = self._join(constants["SPLIT_K"])
             grid = f"({count}, {constants['SPLIT_K']})"
         else:
-            second = self._tail(kernel, reader, frame, main, spread, constants)
+            second = self._tail(kernel, reader, frame, place.batch, spread, constants)
             grid = f"(min({count}, {self._programs(way)}),)" if way.walks else f"({count},)"
         kernel.add_pointers(reader.pointers)
-        self.helpers |= main.helpers
-        if any("TensorDescriptor" in text for text in (*main.helpers.values(), *kernel.operands.values())):
+        if isinstance(operands, DirectOperands):
+            self.helpers |= operands.helpers
+        if any("TensorDescriptor" in text for text in (*self.helpers.values(), *kernel.operands.values())):
             self.imports = (DESCRIPTORS,)
         self._launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
         self._add_second(second)
@@ -205,7 +203,7 @@ class _Writer:
         kernel: Kernel,
         reader: Reader,
         frame: Frame,
-        main: Main,
+        batch: str,
         spread: Stage | None,
         constants: dict[str, str],
     ) -> Second | None:
@@ -219,7 +217,7 @@ class _Writer:
         stage = next(s for s in tail.followed.stages if s.node is spread.node)
         tail.stages(until=stage)
         tail.store(tuple(name for name in self.writes if name not in late))
-        count = store_partial(self.problem, kernel, tail, stage, main.batch)
+        count = store_partial(self.problem, kernel, tail, stage, batch)
         across = f"triton.cdiv({self.problem.columns}, {constants['BLOCK_N']})"
         self.call.append(
             f"{partials_name(self.problem)} = torch.empty(({count}, {across}, {all_rows(self.problem)}), "
@@ -274,7 +272,8 @@ class _Writer:
         self.call.append(f"{name} = max({block}, {self.groups.widest})  # whole groups of columns")
         return name
 
-    def _packed(self, way: Way, constants: dict[str, str]) -> tuple[Packed, Packed]:
+    def _packed(self, way: Way, constants: dict[str, str], place: Place, light: bool) -> PackedOperands:
+        """``light``: behind the loop a tile needs few registers."""
         low = way.grade == "fp32"
         blocks = f"triton.cdiv({self.problem.depth}, {constants['BLOCK_K']}) * {constants['BLOCK_K']}"
         padded = f"{padded_name(self.problem)} = {blocks}  # whole blocks"
@@ -290,7 +289,15 @@ class _Writer:
             else:
                 self.call += packed.call if padded in self.call else (padded, *packed.call)
             made.append(packed)
-        return made[0], made[1]
+        return PackedOperands(
+            place,
+            made[0],
+            made[1],
+            halves=low,
+            descriptors=self._descriptors(way),
+            split=way.tiles.split > 1,
+            apart=light and apart(way, self.terms),
+        )
 
     def _keep(self, side: str, packed: Packed, lines: Sequence[str]) -> None:
         """A weight is packed by a function of its own, whose result outlives the call."""

@@ -29,7 +29,7 @@ RESERVED = frozenset({
     "left_scales_ptr", "right_scales_ptr", "left_ptr", "right_ptr", "blocks", "sums", "at", "ROWS",
     "WIDTH", "TILES", "COLUMNS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SPLIT_K",
     "GROUP_WIDTH", "GROUP_SLOTS",
-    "round_tf32", "fp16_halves", "left_scale", "right_scale",
+    "round_tf32", "fp16_halves", "left_scale", "right_scale", "small",
 })  # fmt: skip
 """Names that the patterns write themselves."""
 DTYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32"}

@@ -199,6 +199,11 @@ UP_TO = task_of(
     f"{CROSS}, torch.arange(B) % 3 * S // 2 - 1",
     arguments="q, k, v, n",
 )  # fmt: skip
+WINDOW = task_of(
+    "d = torch.arange(L)[:, None] - torch.arange(L)[None, :];"
+    " return F.scaled_dot_product_attention(q, k, v, (d >= 2) & (d < 9))"
+)
+"""The first two rows see nothing at all."""
 CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "as it lies": (TWO, SMALL),
     "packed": (TWO, {**PACKED, "BLOCK_M": 32}),
@@ -214,6 +219,8 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "few queries, split": (FEW, {"SPLIT": 3, "BLOCK_N": 16}),
     "up to an end": (UP_TO, SMALL),
     "up to an end, packed and split": (ENDED, {**PACKED, "SPLIT": 2}),
+    "a window": (WINDOW, {"BLOCK_M": 16, "BLOCK_N": 16}),
+    "a window, packed": (WINDOW, {**PACKED, "BLOCK_M": 16, "BLOCK_N": 16}),
     "causal, followed, split": (task_of(
         "return torch.relu(F.scaled_dot_product_attention(q, k, v, is_causal=True)).transpose(1, 2)"
     ), {**SMALL, "SPLIT": 3}),
@@ -294,6 +301,12 @@ def test_blocks_behind_the_end_are_not_read() -> None:
     (part,) = written(FEW, {}).parts
     (text,) = part.kernels.values()
     assert "reach = tl.minimum(tl.maximum(n, 0)" in text
+
+
+def test_blocks_before_the_first_key_are_not_read_and_places_are_counted_in_32_bits() -> None:
+    (part,) = written(WINDOW, {}).parts
+    assert "in range(tl.maximum(first, clear), reach, BLOCK_N):" in part.kernels["flash_sub_ge_lt_attention"]
+    assert not [name for name, text in part.kernels.items() if "int64" in text]
 
 
 BIG = "B, N, L, S, D = 4, 8, 1024, 1024, {}"

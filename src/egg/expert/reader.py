@@ -20,6 +20,8 @@ from egg.expert.parts import Unfit
 from egg.expert.scalar import TRITON_TYPES, expression, literal
 from egg.expert.sizes import ONE, Size
 
+NARROW = 2**30
+"""Whole numbers below that are computed in 32 bits, whatever type the program has for them."""
 Bound = Callable[[Index], str]
 """The text of a value that is at hand, at an index; :class:`Unfit` where it is not held at that index."""
 
@@ -146,8 +148,30 @@ class Reader:
         texts = [self._operand(name, shape, index, guards) for name in node.inputs if name is not None]
         dtypes = [self.graph.value(name).dtype for name in node.inputs if name is not None]
         fn = f"{node['fn']}_exact" if node.get("exact") else node["fn"]
-        text = expression(fn, texts, node.get("scalars", ()), dtypes, self.graph.result(node).dtype)
+        made = self.graph.result(node)
+        counted = made.dtype == "int64" and (self._largest(made.name) or NARROW) < NARROW
+        text = expression(fn, texts, node.get("scalars", ()), dtypes, "int32" if counted else made.dtype)
         return self.body.let(node.label or node["fn"], text)
+
+    def _largest(self, name: str) -> int | None:
+        """How far from zero a whole number may be that is counted, not loaded: sums of places, and their
+        differences. ``None`` where that is not known. Masks are made of them, and 64 bits take twice as long.
+        """
+        node = self._producers.get(name)
+        if node is None or name in self.bound:
+            return None
+        if node.op == "view":
+            return self._largest(str(node.inputs[0]))
+        if "range" in node.attributes:
+            start, step = node["range"]
+            ends = (start, *(start + step * (n - 1) for n in self.graph.value(name).shape[0].values))
+            return max(abs(end) for end in ends) if all(isinstance(end, int) for end in ends) else None
+        if node.op != "pointwise" or node["fn"] not in ("add", "sub", "neg"):
+            return None
+        parts = [self._largest(str(i)) for i in node.inputs if i is not None]
+        parts += [abs(n) if isinstance(n, int) else None for n in node.get("scalars", ())]
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
 
     def _where(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         shape = self.graph.result(node).shape
@@ -205,6 +229,8 @@ class Reader:
     def _constant(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         if "range" in node.attributes:
             start, step = node["range"]
+            if isinstance(start, int) and isinstance(step, int):
+                return _braced(index[0] * step + start)
             return f"({index[0]} * {step} + {start})"
         return literal(node["fill"])
 
@@ -226,6 +252,11 @@ _RULES = {
     "constant": Reader._constant,
     "triangle": Reader._triangle,
 }
+
+
+def _braced(index: Expr) -> str:
+    text = str(index)
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
 def pointer_stem(value: Value) -> str:

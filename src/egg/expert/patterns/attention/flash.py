@@ -5,7 +5,8 @@ row's maximum grows. What is certainly seen by all of its rows is read without a
 the edge; blocks that none of its rows sees are not computed. For the causal triangle the two bounds follow
 from the rows; where the mask compares keys with one number for all queries (how much of a cache is filled),
 they follow from that. For a mask in memory that all heads share they are looked up once, block by block, by a
-small kernel before: a triangle in a buffer costs what a triangle costs, and any other mask stays right.
+small kernel before, and so is the first key that is seen: a triangle in a buffer costs what a triangle costs,
+a window what a window costs, and any other mask stays right.
 
 Few queries make few programs. Then each has a part of the keys alone, and what the parts found is put
 together by a second kernel (:mod:`~egg.expert.patterns.attention.parts`).
@@ -51,7 +52,8 @@ class Flash:
         else:
             if clear:
                 self._loop("0", "clear", masked=False)
-            self._loop("clear" if clear else "0", "reach", masked=True)
+            begin = "tl.maximum(first, clear)" if self.bounds is not None else "clear" if clear else "0"
+            self._loop(begin, "reach", masked=True)
             write_quotient(self.problem, self.kernel, "sums[:, None]")
         self.kernel.add_pointers(self.reader.pointers)
 
@@ -71,8 +73,9 @@ class Flash:
         keys = problem.keys.code()
         if self.bounds is not None:
             self.kernel.operands["bounds_ptr"] = self.bounds
-            line("clear = tl.load(bounds_ptr + 2 * block)")
-            line("reach = tl.load(bounds_ptr + 2 * block + 1)")
+            line("first = tl.load(bounds_ptr + 3 * block)")
+            line("clear = tl.load(bounds_ptr + 3 * block + 1)")
+            line("reach = tl.load(bounds_ptr + 3 * block + 2)")
         elif problem.causal:
             line(f"clear = tl.minimum(block * BLOCK_M, {keys}) // BLOCK_N * BLOCK_N")
             line(f"reach = tl.minimum((block + 1) * BLOCK_M, {keys})")
@@ -177,13 +180,14 @@ def write_mask(problem: Problem, kernel: Kernel, reader: Reader, column: str) ->
 
 
 def bounds_kernel(problem: Problem, name: str) -> Kernel:
-    """For each block of queries: up to which key all is seen unmasked, and behind which key nothing is."""
-    doc = "Where a mask that all heads share begins to matter for a block of queries, and where it ends."
+    """For each block of queries: the first key it sees, up to which it sees all, and behind which none."""
+    doc = "For a block of queries: the first key it sees, up to which it sees all, and behind which none."
     kernel = Kernel(f"{name}_bounds", doc, problem.graph)
     reader = mask_reader(problem, kernel)
     body = kernel.body
     body.line("block = tl.program_id(0)")
     body.line("query = block * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
+    body.line(f"first = {problem.keys}")
     body.line("clear = 0")
     body.line("reach = 0")
     body.line(f"for start in range(0, {problem.keys}, BLOCK_N):")
@@ -199,11 +203,13 @@ def bounds_kernel(problem: Problem, name: str) -> Kernel:
     body.line(f"seen = tl.max(tl.max(({some} & {inside}).to(tl.int32), axis=1), axis=0)")
     body.line(f"whole = ((({text}{alike}) & {inside}) | {beyond}) & (column < {problem.keys})")
     body.line("whole = tl.min(tl.min(whole.to(tl.int32), axis=1), axis=0)")
+    body.line("first = tl.where(seen > 0, tl.minimum(first, start), first)")
     body.line(f"reach = tl.where(seen > 0, tl.minimum(start + BLOCK_N, {problem.keys}), reach)")
     body.line("clear = tl.where((whole > 0) & (clear == start), start + BLOCK_N, clear)")
     body.indent -= 1
-    body.line("tl.store(bounds_ptr + 2 * block, clear)")
-    body.line("tl.store(bounds_ptr + 2 * block + 1, reach)")
+    body.line("tl.store(bounds_ptr + 3 * block, first)")
+    body.line("tl.store(bounds_ptr + 3 * block + 1, clear)")
+    body.line("tl.store(bounds_ptr + 3 * block + 2, reach)")
     kernel.add_pointers(reader.pointers)
     kernel.results["bounds_ptr"] = f"{name}_bounds_of"
     return kernel

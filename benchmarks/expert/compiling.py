@@ -64,13 +64,14 @@ class Compiler:
             reply = child.request(
                 "capture", COMPILE_SECONDS, inputs=structure, specs=[_spec(t) for t in tensors], target=target
             )
+            if "unsupported" in reply:
+                raise Fault("capture.unsupported", reply["unsupported"])
+            if not reply["launched"]:
+                raise Fault("provenance.no_kernel", "forward launches no Triton kernel at full size")
+            described = child.request("kernels", COMPILE_SECONDS, every=True)["kernels"]
         finally:
             child.end()
-        if "unsupported" in reply:
-            raise Fault("capture.unsupported", reply["unsupported"])
-        if not reply["launched"]:
-            raise Fault("provenance.no_kernel", "forward launches no Triton kernel at full size")
-        return tuple(from_json(KernelResources, kernel) for kernel in reply["kernels"])
+        return tuple(from_json(KernelResources, kernel) for kernel in described)
 
     def close(self) -> None:
         self._nursery.close()

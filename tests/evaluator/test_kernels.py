@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from egg.core.codec import from_json, to_json
 from egg.core.resources import KernelResources
-from egg.evaluator.gates import provenance
+from egg.evaluator.gates import compile, provenance
 from egg.evaluator.offline import capture, compile_all, resolve_target
 from egg.evaluator.offline.capture import CompileOnce
 from egg.evaluator.offline.fakedriver import Recorder, recording_launches
@@ -28,7 +28,6 @@ from egg.evaluator.process.child import Fault
 from egg.evaluator.process.replies import well_formed
 from egg.evaluator.sharing import Unshared
 from egg.evaluator.work.arguments import DescriptorArgument, TensorArgument, argument_forms, heft
-from egg.evaluator.worker import launches as launching
 from egg.evaluator.worker.launches import JitLaunches, described_launches
 from egg.evaluator.worker.session import Session
 
@@ -221,11 +220,10 @@ def test_skipped_kernels_are_not_watched(jit_launches: JitLaunches):
     assert jit_launches.counts() == {"scale_kernel": 1}
 
 
-def test_of_many_kernels_the_first_are_described(jit_launches: JitLaunches, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(launching, "MOST_DESCRIBED", 0)
+def test_of_many_kernels_the_first_are_described(jit_launches: JitLaunches):
     with jit_launches.watching() as watched:
         scaled(torch.ones(1024))
-    assert described_launches(watched) == {"kernels": [], "unread": 1}
+    assert described_launches(watched, 0) == {"kernels": [], "unread": 1}
 
 
 def test_a_call_that_launches_nothing_itself_is_watched_from_its_beginning(jit_launches: JitLaunches):
@@ -302,6 +300,12 @@ def test_descriptions_that_fail_leave_a_warning_and_nothing_else(reason: str):
     assert exam.kernels == ()
     assert "no answer" in exam.warnings[0]
     assert exam.done == ["restart"]
+
+
+def test_a_compiler_that_cannot_describe_leaves_a_warning_and_nothing_else():
+    exam = SimpleNamespace(offline=SimpleNamespace(child=Asked(Fault("limits.died", "gone"))), warnings=[])
+    assert compile.described(exam) == ()
+    assert "gone" in exam.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from egg.evaluator.offline import (
     compile_all,
     compile_launch,
     resolve_target,
+    resources,
 )
 
 CUDA_ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -412,6 +413,30 @@ def test_what_is_left_outside_kernels_is_named() -> None:
         {"shape": [128, 64], "dtype": "float16"},
         {"sum": {"shape": [], "dtype": "float32"}},
     ]
+
+
+def test_only_what_is_launched_in_the_end_is_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what a first call tries out or packs with: the disassembler takes longer than the compiler."""
+    started: list[str] = []
+    calls: list[int] = []
+    tool = resources._tool
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        if not calls:
+            softmax_kernel[(x.shape[0],)](x, torch.empty_like(x), x.shape[1], BLOCK=64)
+        calls.append(1)
+        return add(x, x)
+
+    def noted(name: str, *rest: Any) -> Any:
+        started.append(name)
+        return tool(name, *rest)
+
+    monkeypatch.setattr(resources, "_tool", noted)
+    seen = captured(forward, (64, 64))
+    assert started == ["cuobjdump"] * 2
+    (row,) = compile_all(seen, "sm_90")
+    assert started.count("nvdisasm") == 1
+    assert row.instructions is not None
 
 
 def test_full_size_takes_no_memory() -> None:

@@ -16,7 +16,8 @@ GOOD = {
         "fingerprints": [[4, 1.5, 2]],
     },
     "time": {"milliseconds": [0.5, 1]},
-    "capture": {"kernels": [], "launched": True},
+    "capture": {"compiled": 1, "launched": True},
+    "kernels": {"kernels": [], "unread": 0},
     "canary": {"healthy": True},
 }
 
@@ -43,7 +44,8 @@ def test_what_a_worker_says_is_understood(command: str) -> None:
         ("time", {"milliseconds": [float("inf")]}),
         ("time", {"milliseconds": [10**400]}),
         ("time", {"milliseconds": 1.0}),
-        ("capture", {"kernels": [{"name": "k"}]}),
+        ("capture", {"compiled": -1}),
+        ("kernels", {"kernels": [{"name": "k"}]}),
         ("canary", {"healthy": 1}),
     ],
 )

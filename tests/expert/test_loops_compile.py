@@ -161,11 +161,7 @@ def compiled(build: Build, tmp_path: Path, **settings: Any) -> tuple[str, list[A
         spec.loader.exec_module(module)
         return _model(module.forward, held)
 
-    found = capture(
-        model,
-        lambda: [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in inputs],
-        instructions=False,
-    )
+    found = capture(model, lambda: [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in inputs])
     outcomes = list(found.compiled.values())
     assert len(found.launches) == len(outcomes)
     for outcome in outcomes:

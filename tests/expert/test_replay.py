@@ -241,7 +241,6 @@ def test_the_second_call_makes_the_same_launches_on_a_pretended_gpu(tmp_path: Pa
         lambda: loaded(source, tmp_path).ModelNew().cuda(),
         lambda: [torch.randn(16, 64, device="cuda")],
         "sm_90",
-        instructions=False,
     )
     assert len(seen.launches) >= 4
     assert [launch.kernel for launch in seen.launches] == [again.kernel for again in seen.first_call_launches]

@@ -75,7 +75,8 @@ class Offline:
     target: Gpu
     changes: Mapping[str, Any]
     """How the task was rescaled for the interpreter; empty where it was not."""
-    kernels: tuple[KernelResources, ...] = ()
+    child: Child | None = None
+    """The process that compiled the candidate, where one did."""
 
     def compiler_target(self) -> dict[str, Any]:
         return compiler_target(self.target)
@@ -373,6 +374,8 @@ class Exam:
             self.child.end()
         self._arena.close()
         if self.offline is not None:
+            if self.offline.child is not None:
+                self.offline.child.end()
             self.offline.full.unload()
             self.reference.program.unload()
 

@@ -240,7 +240,7 @@ class CpuVenue:
         assert offline is not None
         changes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in offline.changes.items())
         floor = _predicted_floor(offline, exam.policy.precision)
-        return Compiled(offline.target.name, offline.kernels, floor, changes or "full")
+        return Compiled(offline.target.name, compile.described(exam), floor, changes or "full")
 
     def close(self) -> None:
         self.nursery.close()

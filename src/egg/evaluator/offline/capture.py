@@ -24,7 +24,6 @@ from triton.runtime.jit import JITFunction
 from egg.core.errors import MachineError
 from egg.core.resources import KernelResources
 from egg.evaluator.offline.compile import Refused, compile_kernel
-from egg.evaluator.offline.describe import ttir_of
 from egg.evaluator.offline.fakecuda import pretended_cuda
 from egg.evaluator.offline.fakedriver import Recorder, Trace, recording_launches
 from egg.evaluator.offline.faketensors import CountOutsideOps, Inside, PretendCuda, describe, move_parameters
@@ -41,13 +40,10 @@ class CompileOnce:
     taken to be possible, and left to be judged by whoever compiles the capture.
     """
 
-    def __init__(
-        self, target: GpuTarget, timeout_s: float, budget_s: float, *, instructions: bool = True
-    ) -> None:
+    def __init__(self, target: GpuTarget, timeout_s: float, budget_s: float) -> None:
         self.target, self.timeout_s, self.left_s = target, timeout_s, budget_s
-        self.instructions = instructions
         self.outcomes: dict[str, KernelResources | CompileFailed] = {}
-        self.ttir: dict[str, str] = {}
+        self.kernels: dict[str, Any] = {}
         self.refusals: list[tuple[BaseException, CompileFailed]] = []
         self._answers: dict[str, tuple[Any, BaseException | None]] = {}
 
@@ -61,8 +57,7 @@ class CompileOnce:
             return None, None
         start = time.monotonic()
         try:
-            limit = min(self.timeout_s, self.left_s)
-            kernel, resources = compile_kernel(launch, self.target, limit, instructions=self.instructions)
+            kernel, resources = compile_kernel(launch, self.target, min(self.timeout_s, self.left_s))
         except Refused as refused:
             if refused.failure.kind != "timeout" or self.left_s >= self.timeout_s:
                 self.outcomes[launch.key] = refused.failure
@@ -71,7 +66,7 @@ class CompileOnce:
             return None, refused.error
         finally:
             self.left_s -= time.monotonic() - start
-        self.outcomes[launch.key], self.ttir[launch.key] = resources, ttir_of(kernel)
+        self.outcomes[launch.key], self.kernels[launch.key] = resources, kernel
         return kernel, None
 
 
@@ -82,7 +77,6 @@ def capture(
     *,
     compile_timeout_s: float = 15,
     compile_budget_s: float = 90,
-    instructions: bool = True,
 ) -> Capture:
     """Build the model, call it twice on fake tensors, and return what the second call asks of the GPU.
 
@@ -91,8 +85,8 @@ def capture(
     that). The first call is the warm-up: there a candidate tunes, packs or records a graph.
 
     Kernels are compiled for ``target`` as they are launched (at most ``compile_timeout_s``
-    each and ``compile_budget_s`` together); :attr:`Capture.compiled` keeps the results. Without
-    ``instructions`` they say nothing of the instruction mix, and take half the time.
+    each and ``compile_budget_s`` together); :attr:`Capture.compiled` keeps the results, which say
+    nothing of instructions and work yet.
 
     Raises :class:`CompileFailed` where a refused kernel makes ``forward`` fail, and
     :class:`CaptureUnsupported` where it cannot be followed for any other reason.
@@ -103,7 +97,7 @@ def capture(
             "run the capture in a worker process of its own",
         )
     resolved = resolve_target(target)
-    compiler = CompileOnce(resolved, compile_timeout_s, compile_budget_s, instructions=instructions)
+    compiler = CompileOnce(resolved, compile_timeout_s, compile_budget_s)
     recorder = Recorder(resolved, compiler)
     with _pretence(recorder), torch.no_grad():
         try:
@@ -129,7 +123,7 @@ def capture(
         outputs=described,
         first_call_launches=first.launches,
         compiled=compiler.outcomes,
-        ttir=compiler.ttir,
+        kernels=compiler.kernels,
     )
 
 

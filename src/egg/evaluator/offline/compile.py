@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import triton
@@ -22,12 +22,12 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
 from egg.core.resources import KernelResources
-from egg.evaluator.offline.describe import resources_of, ttir_of
+from egg.evaluator.offline.describe import describe_kernels, resources_of
 from egg.evaluator.offline.launch import Capture, CompileFailed, Launch
 from egg.evaluator.offline.resources import read_usage
 from egg.evaluator.offline.seams import replaced
 from egg.evaluator.offline.target import GpuTarget, resolve_target
-from egg.evaluator.work.count import count_work
+from egg.evaluator.work.arguments import Argument
 
 _MAX_THREADS = 1_024
 _MAX_GRID = (2**31 - 1, 65_535, 65_535)
@@ -56,6 +56,18 @@ class Refused(Exception):
         self.failure, self.error = failure, error
 
 
+@dataclass(frozen=True)
+class Binary:
+    """A kernel compiled for a target, how often it is launched, and the largest of its launches."""
+
+    name: str
+    kernel: Any
+    """The ``CompiledKernel``."""
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Argument]
+    launches: int
+
+
 def compile_launch(launch: Launch, target: str | GpuTarget, timeout_s: float = 15) -> KernelResources:
     """Compile one launch for ``target`` and read its resources; :class:`CompileFailed` where that is refused.
 
@@ -65,61 +77,79 @@ def compile_launch(launch: Launch, target: str | GpuTarget, timeout_s: float = 1
     deadline on this process is what bounds the worst case, and outside the main thread it
     is the only bound.
     """
-    try:
-        kernel, resources = compile_kernel(launch, resolve_target(target), timeout_s)
-    except Refused as refused:
-        raise refused.failure from refused.error
-    return replace(resources, work=count_work(ttir_of(kernel), launch.arguments, launch.grid))
+    kernel = _kernel_of(launch, resolve_target(target), timeout_s)
+    (row,) = describe_kernels([Binary(launch.kernel, kernel, launch.grid, launch.arguments, launch.count)])
+    return row
 
 
 def compile_all(
     capture: Capture, target: str | GpuTarget, timeout_s: float = 15
 ) -> tuple[KernelResources, ...]:
-    """Compile every distinct specialisation of a capture once.
+    """Compile every distinct specialisation of a capture once, and read instructions and work of each.
 
     Launches that compile to the same binary share a row: ``launches`` adds them up, ``grid``
-    and ``work`` are those of the largest. What the capture compiled for the same target is not
-    compiled again.
+    and ``work`` are those of the largest.
+    """
+    return tuple(describe_kernels(binaries(capture, target, timeout_s)))
+
+
+def binaries(capture: Capture, target: str | GpuTarget, timeout_s: float = 15) -> list[Binary]:
+    """What a capture's launches compile to; :class:`CompileFailed` names what does not.
+
+    What the capture compiled for the same target is not compiled again.
     """
     resolved = resolve_target(target)
     known = capture.compiled if capture.target == resolved else {}
-    groups: dict[str, list[Launch]] = {}
-    for launch in capture.launches:
-        groups.setdefault(launch.key, []).append(launch)
-    rows = []
-    for key, launches in groups.items():
+    found = []
+    for key, launches in _specialisations(capture, resolved).items():
         largest = max(launches, key=lambda launch: launch.size)
-        _check_grid(largest, resolved)
-        outcome = known.get(key) or compile_launch(largest, resolved, timeout_s)
-        if isinstance(outcome, CompileFailed):
-            raise outcome
-        if key in known:
-            outcome = replace(outcome, work=count_work(capture.ttir[key], largest.arguments, largest.grid))
-        rows.append(replace(outcome, grid=largest.grid, launches=sum(launch.count for launch in launches)))
-    return tuple(rows)
+        if isinstance(failure := known.get(key), CompileFailed):
+            raise failure
+        kernel = capture.kernels[key] if key in known else _kernel_of(largest, resolved, timeout_s)
+        count = sum(launch.count for launch in launches)
+        found.append(Binary(largest.kernel, kernel, largest.grid, largest.arguments, count))
+    return found
 
 
 def compiled_rows(capture: Capture) -> tuple[KernelResources, ...]:
-    """What the capture itself compiled each of its launches to, the work not counted.
+    """What the capture itself compiled its launches to: registers and memory, not instructions or work.
 
     For whoever only asks whether everything compiles; :class:`CompileFailed` names what does not.
     """
-    rows = {}
-    for launch in capture.launches:
-        _check_grid(launch, capture.target)
-        outcome = capture.compiled.get(launch.key)
+    rows = []
+    for key, launches in _specialisations(capture, capture.target).items():
+        outcome = capture.compiled.get(key)
         if outcome is None:
-            outcome = CompileFailed(launch.kernel, capture.target.name, "not compiled in time", "timeout")
+            name = launches[0].kernel
+            outcome = CompileFailed(name, capture.target.name, "not compiled in time", "timeout")
         if isinstance(outcome, CompileFailed):
             raise outcome
-        rows[launch.key] = outcome
-    return tuple(rows.values())
+        rows.append(replace(outcome, launches=sum(launch.count for launch in launches)))
+    return tuple(rows)
 
 
-def compile_kernel(
-    launch: Launch, target: GpuTarget, timeout_s: float, *, instructions: bool = True
-) -> tuple[Any, KernelResources]:
-    """The compiled kernel and its resources without its work; :class:`Refused` where there is none."""
+def _specialisations(capture: Capture, target: GpuTarget) -> dict[str, list[Launch]]:
+    """The launches by what they compile to, all of them possible on ``target``."""
+    groups: dict[str, list[Launch]] = {}
+    for launch in capture.launches:
+        _check_grid(launch, target)
+        groups.setdefault(launch.key, []).append(launch)
+    return groups
+
+
+def _kernel_of(launch: Launch, target: GpuTarget, timeout_s: float) -> Any:
+    try:
+        return compile_kernel(launch, target, timeout_s)[0]
+    except Refused as refused:
+        raise refused.failure from refused.error
+
+
+def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple[Any, KernelResources]:
+    """The compiled kernel, and of its resources what is known without disassembling it.
+
+    A disassembler takes longer to start than most kernels take to compile, and an autotuner has many
+    compiled of which it launches one. :class:`Refused` where nothing comes of it.
+    """
     deadline = time.monotonic() + timeout_s
     diagnostics: list[str] = []
     try:
@@ -127,7 +157,7 @@ def compile_kernel(
             kernel = triton.compile(_source(launch), target=target.triton, options=_options(launch))
         metadata = kernel.metadata
         _check_limits(target, metadata.shared, getattr(metadata, "tmem_size", None), metadata.num_warps)
-        usage = read_usage(kernel, max(deadline - time.monotonic(), 5), instructions=instructions)
+        usage = read_usage(kernel, max(deadline - time.monotonic(), 5), instructions=False)
         # What loading the binary would have filled in: host code sizes persistent grids by it.
         kernel.n_regs, kernel.n_spills = usage.registers, usage.spill_bytes // 4
         kernel.n_max_threads = _MAX_THREADS

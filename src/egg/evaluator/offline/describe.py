@@ -41,11 +41,16 @@ def describe_kernel(
 class Launched(Protocol):
     """A kernel, and how it was launched."""
 
-    name: str
-    kernel: Any
-    grid: tuple[int, ...]
-    arguments: Mapping[str, Argument]
-    launches: int
+    @property
+    def name(self) -> str: ...
+    @property
+    def kernel(self) -> Any: ...
+    @property
+    def grid(self) -> tuple[int, ...]: ...
+    @property
+    def arguments(self) -> Mapping[str, Argument]: ...
+    @property
+    def launches(self) -> int: ...
 
 
 def describe_kernels(launched: Sequence[Launched], timeout_s: float = 15) -> list[KernelResources]:

@@ -99,6 +99,6 @@ class Capture:
     outputs: Any
     first_call_launches: tuple[Launch, ...] = ()
     compiled: Mapping[str, KernelResources | CompileFailed] = field(default_factory=dict, repr=False)
-    """What was compiled on the way, by :attr:`Launch.key`, for ``target``."""
-    ttir: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Triton's IR of what was compiled, by the same key: the work of a launch is counted in it."""
+    """What was compiled on the way, by :attr:`Launch.key`, for ``target``; not disassembled."""
+    kernels: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The ``CompiledKernel`` of each, by the same key: instructions and work can be read in it."""

@@ -75,7 +75,7 @@ REPLIES: dict[str, Any] = {
     "time": fields(milliseconds=[float]),
     "kernels": fields(kernels=[RESOURCES], unread=int),
     "profile": fields(microseconds={str: float}, streams=[int]),
-    "capture": fields({"unsupported": str}, kernels=[RESOURCES], launched=bool),
+    "capture": fields({"unsupported": str}, compiled=COUNT, launched=bool),
     "canary": fields(healthy=bool),
     "pattern": fields(kernels={str: int}),
     "compile_pattern": fields(kernels={str: int}),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from egg.core.codec import to_json
 from egg.evaluator.work.arguments import Argument, argument_forms, heft
 
+if TYPE_CHECKING:
+    from egg.evaluator.offline.describe import Launched
+
 MOST_DESCRIBED = 24
-"""Kernels that are described of one call: a disassembler runs for each."""
+"""Kernels that are described of one call while others wait for the GPU: a disassembler runs for each."""
 
 
 class Launches(Protocol):
@@ -112,12 +115,12 @@ def _remember(watched: list[Watched], one: Watched) -> None:
         seen.grid, seen.arguments = one.grid, one.arguments
 
 
-def described_launches(watched: list[Watched], timeout_s: float = 15) -> dict[str, Any]:
+def described_launches(watched: Sequence[Launched], most: int = MOST_DESCRIBED) -> dict[str, Any]:
     """As JSON: what can be said of each kernel without running it again, and how many were left out."""
     from egg.evaluator.offline.describe import describe_kernels
 
-    rows = describe_kernels(watched[:MOST_DESCRIBED], timeout_s)
-    return {"kernels": [to_json(row) for row in rows], "unread": max(0, len(watched) - MOST_DESCRIBED)}
+    rows = describe_kernels(watched[:most])
+    return {"kernels": [to_json(row) for row in rows], "unread": len(watched) - len(rows)}
 
 
 class InterpretedLaunches:

@@ -84,7 +84,7 @@ def compiled(load: Callable[[], Any], target: GpuTarget) -> dict[str, int]:
     def inputs() -> list[Any]:
         return [map_tensors(value, lambda tensor: tensor.to("cuda")) for value in modules[-1].get_inputs()]
 
-    captured = capture(build, inputs, target, instructions=False)
+    captured = capture(build, inputs, target)
     if not captured.launches:
         raise PatternFault("pattern.no_kernel", f"on {target.name} ModelNew launches no Triton kernel")
     return {row.name: row.registers for row in compiled_rows(captured)}

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.core.codec import to_json
 from egg.evaluator import exchange
-from egg.evaluator.offline import CaptureUnsupported, GpuTarget, capture, compile_all
+from egg.evaluator.offline import CaptureUnsupported, GpuTarget, capture
+from egg.evaluator.offline.compile import Binary, binaries
 
 
 def precompile(
     make: Callable[[], nn.Module], structure: str, specs: list[dict[str, Any]], target: dict[str, Any]
-) -> dict[str, Any]:
-    """Resources of every launch, or the reason why the launches could not be captured."""
+) -> tuple[dict[str, Any], list[Binary]]:
+    """The reply, and what the launches compile to; or the reason why they could not be captured."""
 
     def inputs() -> list[Any]:
         tensors = [
@@ -28,6 +28,7 @@ def precompile(
     try:
         captured = capture(make, inputs, gpu)
     except CaptureUnsupported as reason:
-        return {"unsupported": str(reason), "kernels": [], "launched": True}
-    kernels = [to_json(resources) for resources in compile_all(captured, gpu)]
-    return {"kernels": kernels, "launched": bool(captured.launches or captured.first_call_launches)}
+        return {"unsupported": str(reason), "compiled": 0, "launched": True}, []
+    found = binaries(captured, gpu)
+    launched = bool(captured.launches or captured.first_call_launches)
+    return {"compiled": len(found), "launched": launched}, found

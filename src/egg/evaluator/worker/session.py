@@ -4,8 +4,8 @@
 ``attach`` opens the oracle's memory; ``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
 ``forward``, ``recheck``, ``calls`` and ``time`` run it; ``fresh`` starts over with a new instance;
-``capture`` compiles it for a GPU that is not there; ``watch`` notes what it launches and ``kernels``
-describes that; ``profile`` asks PyTorch's profiler.
+``capture`` compiles it for a GPU that is not there; ``watch`` notes what it launches; ``kernels`` describes
+what either of them found; ``profile`` asks PyTorch's profiler.
 ``pattern`` and ``compile_pattern`` try a file that holds a whole pattern, program and kernels, instead.
 """
 
@@ -15,9 +15,9 @@ import contextlib
 import linecache
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -33,14 +33,17 @@ from egg.evaluator.worker import faults, pretend, rivals, stopwatch
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import (
+    MOST_DESCRIBED,
     InterpretedLaunches,
     JitLaunches,
     Launches,
-    Watched,
     described_launches,
 )
 from egg.evaluator.worker.outputs import copy_out, describe
 from egg.evaluator.worker.threads import ThreadWatch
+
+if TYPE_CHECKING:
+    from egg.evaluator.offline.describe import Launched
 
 
 class Session:
@@ -59,7 +62,7 @@ class Session:
         self._kept: list[tuple[str, Any]] = []
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
-        self._watched: list[Watched] = []
+        self._watched: Sequence[Launched] = []
         self._dtype: torch.dtype | None = None
 
     def serve(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -318,10 +321,10 @@ class Session:
                     break
         self._watched = watched
 
-    def on_kernels(self) -> dict[str, Any]:
-        """Resources and work of every kernel that was noted; the GPU is not needed for it."""
+    def on_kernels(self, every: bool = False) -> dict[str, Any]:
+        """Resources and work of the kernels that were noted or captured; the GPU is not needed for it."""
         watched, self._watched = self._watched, []
-        return described_launches(watched)
+        return described_launches(watched, len(watched) if every else MOST_DESCRIBED)
 
     def on_profile(self, inputs: str, slots: list[Any], seed: int) -> dict[str, Any]:
         """Device time by kernel name and the streams used, over one warm call."""
@@ -335,7 +338,8 @@ class Session:
 
         assert self._make is not None
         self._device = torch.device("cuda")
-        return precompile(self._make, inputs, specs, target)
+        reply, self._watched = precompile(self._make, inputs, specs, target)
+        return reply
 
     def on_pattern(self, source: str, target: dict[str, Any] | None) -> dict[str, Any]:
         """Interpret a pattern, as if ``target`` were there, and hold it to its own reference."""

@@ -1,8 +1,8 @@
 """What the zygote does once so that no candidate has to wait for it.
 
-Triton's first compilation in a process hashes its whole installation, asks ptxas for its
-version and loads the pass pipeline: two seconds. PyTorch's first fake tensor imports its
-compiler: as much again. Triton's first launch builds a helper library with the C compiler.
+Triton's first compilation in a process loads its passes and the rest of its front end. PyTorch's
+first fake tensor imports its compiler: a second or two. Triton's first launch builds a helper
+library with the C compiler.
 The first two are inherited by fork as memory, the last as files, which every child gets a
 copy of. No CUDA context is made here: forked children could not use it.
 """
@@ -33,6 +33,7 @@ def prewarm(kind: Kind, cache: str) -> None:
     from egg.evaluator import offline  # noqa: F401
 
     os.environ["TRITON_CACHE_DIR"] = cache
+    _name_by_version()
     _compile_once()
     if kind is Kind.COMPILE:
         _pretend_once()
@@ -47,6 +48,18 @@ def _pretend_once() -> None:
 
     with FakeTensorMode():
         torch.empty(1).add(1)
+
+
+def _name_by_version() -> None:
+    """Triton files what it compiles under a digest of its installation: half a gigabyte, a second or two.
+
+    That tells installations apart which share a folder for good. Here the folder is new, and the
+    zygote's and its children's alone: the version will do.
+    """
+    import triton
+    from triton.runtime import cache
+
+    cache.triton_key = lambda: triton.__version__  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _compile_once() -> None:

@@ -24,6 +24,7 @@ from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError
 from egg.core.evaluation import Evaluation, Gate
 from egg.evaluator.process import sandbox
+from egg.evaluator.process.lasting import lasting
 from egg.evaluator.process.wire import Channel, WireClosed
 from egg.evaluator.question import Question
 
@@ -145,9 +146,10 @@ def main(channel: Channel, device_name: str) -> None:
     sandbox.hide_memory()
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import torch
+    with lasting():
+        import torch
 
-    from egg.evaluator.judge import Judge
+        from egg.evaluator.judge import Judge
 
     judge: Judge | None = None
     try:

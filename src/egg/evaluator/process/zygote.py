@@ -23,6 +23,7 @@ from dataclasses import asdict
 from typing import Any
 
 from egg.evaluator.process import sandbox
+from egg.evaluator.process.lasting import lasting
 from egg.evaluator.process.wire import Channel, WireClosed
 
 ENDINGS = (signal.SIGTERM, signal.SIGCHLD)
@@ -44,10 +45,11 @@ def main(control: Channel, kind: str, cache: str) -> None:
 
 
 def _bear_children(control: Channel, kind: str, cache: str) -> None:
-    from egg.evaluator import worker
-    from egg.evaluator.worker.prewarm import Kind, prewarm
+    with lasting():
+        from egg.evaluator import worker
+        from egg.evaluator.worker.prewarm import Kind, prewarm
 
-    prewarm(Kind(kind), cache)
+        prewarm(Kind(kind), cache)
 
     signal.signal(signal.SIGCHLD, lambda *_: _reap())
     control.send({"ready": True})

@@ -10,6 +10,7 @@ import pytest
 from egg.core.evaluation import Compiled, Evaluation, Gate, Rejected
 from egg.core.source import Candidate, Task
 from egg.evaluator import static
+from egg.evaluator.care import Care
 from egg.evaluator.oracle import Oracle
 from egg.evaluator.question import Question
 from tests.conftest import BRIEF
@@ -18,6 +19,9 @@ from tests.corpus.corpus import Case, load_corpus
 CASES = load_corpus()
 SHORT = replace(BRIEF, call_seconds=5.0, build_seconds=5.0)
 """For what may hang or crash as early as it is built: the sooner the better."""
+HANGING = replace(BRIEF, call_seconds=2.0, build_seconds=2.0)
+"""For what hangs in any case: longer limits only make it hang longer."""
+NEVER_ENDING = ("infinite_loop", "stop_itself", "ignore_signals")
 FILLING = replace(BRIEF, call_seconds=8.0, build_seconds=8.0)
 """For what takes all memory: that ends it, where there is time for it."""
 ON_CPU = [case for case in CASES if case.needs == "cpu"]
@@ -25,11 +29,21 @@ ON_CPU = [case for case in CASES if case.needs == "cpu"]
 
 def question(case: Case) -> Question:
     skip = () if case.static else (Gate.STATIC,)
-    hasty = FILLING if "out_of_memory" in case.name else SHORT
-    care = hasty if Gate.BUILD in case.gates else BRIEF
     return Question(
-        Task.from_file(case.task_path), Candidate.from_file(case.path), case.policy, skip=skip, care=care
+        Task.from_file(case.task_path),
+        Candidate.from_file(case.path),
+        case.policy,
+        skip=skip,
+        care=limits(case),
     )
+
+
+def limits(case: Case) -> Care:
+    if any(name in case.name for name in NEVER_ENDING):
+        return HANGING
+    if Gate.BUILD not in case.gates:
+        return BRIEF
+    return FILLING if "out_of_memory" in case.name else SHORT
 
 
 def check(case: Case, evaluation: Evaluation) -> None:

@@ -186,8 +186,11 @@ def test_a_constructor_that_looks_at_data_is_built_for_real():
                 rates = [r.item() for r in torch.linspace(0, 0.5, 3)]
                 self.layers = nn.Sequential(*(nn.Linear(width, width) for _ in rates))
                 nn.init.trunc_normal_(self.layers[0].weight)
+                nn.init.trunc_normal_(self.layers[1].weight, mean=2.0, a=-1.0, b=1.0)
+                self.register_buffer("scale", torch.empty(width).normal_())
+                assert self.scale.isfinite().all()
             def forward(self, x):
-                return self.layers(x)
+                return self.layers(x) * self.scale
         batch_size = 1024
         width = 2048
         def get_inputs():

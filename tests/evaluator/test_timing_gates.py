@@ -236,10 +236,11 @@ def test_a_candidate_that_starts_to_remember_is_caught_while_it_is_timed(exam_fo
 
 
 def test_a_candidate_that_answers_later_is_caught_while_it_is_timed(exam_for) -> None:
+    """By its answers; or, on a busy machine, by the clock, which runs on while it works."""
     exam = exam_for(DEFERS)
     with pytest.raises(Refused) as refused:
         run_both(exam)
-    assert refused.value.reason.startswith("correctness.")
+    assert refused.value.reason.startswith(("correctness.", "clock."))
 
 
 def run_both(exam: Exam) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,7 +39,7 @@ def on_meta(program: Program) -> nn.Module:
         with meta:
             return program.build(0, meta, Precision.MATCH)
     except TaskError:
-        with _NoDraws():
+        with _NoDraws(), _no_rejection():
             return program.build(0, meta, Precision.MATCH)
 
 
@@ -190,14 +191,31 @@ class WholeRecurrence(TorchFunctionMode):
 
 
 class _NoDraws(TorchFunctionMode):
-    """Leaves parameters as allocated: random initialisation is most of a constructor's time."""
+    """Zeros instead of random numbers: drawing them is most of a constructor's time."""
 
-    DRAWS = frozenset({"normal_", "uniform_", "erfinv_", "clamp_"})
+    DRAWS = frozenset({"normal_", "uniform_"})
+    MAPS = frozenset({"erfinv_", "clamp_"})
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        init = getattr(func, "__module__", "") == "torch.nn.init"
-        if init or getattr(func, "__name__", "") in self.DRAWS:
+        name = getattr(func, "__name__", "")
+        if getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else (kwargs or {})["tensor"]
-        return func(*args, **(kwargs or {}))
+        if name in self.DRAWS:
+            return args[0].zero_()
+        return args[0] if name in self.MAPS else func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _no_rejection() -> Iterator[None]:
+    """Initialisers that draw until what they drew lies within bounds would go on for ever."""
+    init = nn.init
+    drawing = {name: fn for name, fn in vars(init).items() if name.startswith("_no_grad_") and callable(fn)}
+    try:
+        for name in drawing:
+            setattr(init, name, lambda tensor, *_, **__: tensor)
+        yield
+    finally:
+        for name, fn in drawing.items():
+            setattr(init, name, fn)

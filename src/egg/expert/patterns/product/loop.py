@@ -84,15 +84,13 @@ class Main:
     # -- the loop ----------------------------------------------------------------------------------
 
     def loop(self) -> None:
-        body, packed = self.place.kernel.body, self._packed
+        body = self.place.kernel.body
         shape = "(BLOCK_N, BLOCK_M)" if self.place.turned else "(BLOCK_M, BLOCK_N)"
         self.operands.rows()
-        if self._rows_first:
-            self._tile_rows()
-        if self.walking:
-            self._tile_columns()
+        if self.walking or self._apart:
+            self._indices(rows=True, columns=self.walking)
         body.line(f"total = tl.zeros({shape}, tl.float32)")
-        if packed is not None and packed.apart:
+        if self._apart:
             body.line(f"small = tl.zeros({shape}, tl.float32)")
         steps = "tl.static_range" if self.walking or self.unrolled else "range"
         body.line(f"for k_start in {steps}({self._low}, {self._high}, BLOCK_K):")
@@ -104,22 +102,22 @@ class Main:
         body.indent -= 1
 
     @property
-    def _rows_first(self) -> bool:
-        """Whether rows and their scales are needed inside the loop already."""
-        return self.walking or (self._packed is not None and self._packed.apart)
+    def _apart(self) -> bool:
+        """Whether rows' scales are needed inside the loop already."""
+        return self._packed is not None and self._packed.apart
 
-    def _tile_rows(self) -> None:
-        self.place.kernel.body.line(self.place.row_line())
-        if self._packed is not None:
-            self._packed.row_scales()
-
-    def _tile_columns(self) -> None:
+    def _indices(self, rows: bool, columns: bool) -> None:
+        """Lines for the tile's rows and columns, and for the scales that its operands were packed with."""
         place = self.place
-        for text in place.column_lines(
-            place.column, place.slot, "[:, None]" if place.turned else "[None, :]"
-        ):
-            place.kernel.body.line(text)
-        if self._packed is not None:
+        if rows:
+            place.kernel.body.line(place.row_line())
+        if columns:
+            shape = "[:, None]" if place.turned else "[None, :]"
+            for text in place.column_lines(place.column, place.slot, shape):
+                place.kernel.body.line(text)
+        if self._packed is not None and rows:
+            self._packed.row_scales()
+        if self._packed is not None and columns:
             self._packed.column_scales()
 
     # -- behind the loop ---------------------------------------------------------------------------
@@ -127,10 +125,8 @@ class Main:
     def frame(self) -> tuple[Frame, dict[str, str]]:
         """Indices of the finished tile, and their masks; scales of packed operands are undone."""
         place = self.place
-        if not self._rows_first:
-            self._tile_rows()
         if not self.walking:
-            self._tile_columns()
+            self._indices(rows=not self._apart, columns=True)
         if self._packed is not None:
             self._packed.undone()
         index = place.problem.result_index(*place.loops)

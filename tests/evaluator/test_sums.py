@@ -33,7 +33,7 @@ def three(kind: torch.dtype, size: int, *, special: bool, device: str = "cpu") -
 
 
 def check(device: str) -> None:
-    sizes = (1, 1023, 70_001)
+    sizes = (1, 1023, 70_001 if device == "cuda" else 10_001)
     for kind, size, special in product(KINDS, sizes, (False, True)):
         given = three(kind, size, special=special, device=device)
         label = f"{kind} {size} {special}"

@@ -17,7 +17,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.flop_counter import flop_registry
 
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
@@ -33,6 +32,7 @@ from egg.evaluator.task.program import Program
 from egg.evaluator.worker import stopwatch
 from egg.evaluator.worker.session import Session
 from egg.hardware.gpus import resolve
+from tests.evaluator.test_workload import uncounted_attention
 
 TASK = """
 import torch
@@ -343,16 +343,8 @@ def test_a_declared_precision_is_timed_against_the_default_too(exam_for) -> None
 def test_the_floor_counts_attention_that_pytorch_refuses_to_count(
     exam_for, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some releases refuse fewer heads of keys than of queries, which the operator itself takes."""
-
-    def refuses(*_: object, **__: object) -> int:
-        raise AssertionError("shapes are incompatible")
-
-    fused = torch.ops.aten._scaled_dot_product_flash_attention
-    monkeypatch.setitem(flop_registry, fused, refuses)
-    query, key = (torch.empty(2, heads, 64, 32, dtype=torch.half, device="meta") for heads in (8, 2))
-    exam = exam_for(HONEST)
-    monkeypatch.setattr(exam.reference, "run", lambda inputs: fused(query, key, key))
+    exam, attend = exam_for(HONEST), uncounted_attention(monkeypatch)
+    monkeypatch.setattr(exam.reference, "run", lambda inputs: attend())
     assert plausibility.compute_floor(exam, resolve("H200")) > 0
 
 

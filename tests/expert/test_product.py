@@ -61,6 +61,18 @@ def test_rows_of_any_range_keep_their_digits_when_packed() -> None:
     assert ((ours.double() - right).norm(dim=1) / right.norm(dim=1)).max() < 1e-6
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_small_products_of_halves_may_have_a_sum_of_their_own(apart: bool) -> None:
+    case = plain(packing=True, apart=apart)
+    part = written(case)
+    assert ("small = tl.dot(" in part.kernels["fused_kernel"]) == apart
+    a, c = tensors(case, 0)
+    a, c = a.abs(), c.abs()  # nothing cancels: what is cut off adds up
+    (ours,) = harness.run(case.graph, [part], [a, c])
+    right = a.double() @ c.double()
+    assert ((ours.double() - right).norm() / right.norm()) < 1e-6
+
+
 def test_two_results_of_one_tile() -> None:
     case = linear(lambda b, y, m, n: b.point("relu", y))
     first = case.group.nodes[1].output

@@ -149,8 +149,9 @@ class Reader:
         dtypes = [self.graph.value(name).dtype for name in node.inputs if name is not None]
         fn = f"{node['fn']}_exact" if node.get("exact") else node["fn"]
         made = self.graph.result(node)
-        counted = made.dtype == "int64" and (self._largest(made.name) or NARROW) < NARROW
-        text = expression(fn, texts, node.get("scalars", ()), dtypes, "int32" if counted else made.dtype)
+        largest = self._largest(made.name) if made.dtype == "int64" else None
+        dtype = made.dtype if largest is None or largest >= NARROW else "int32"
+        text = expression(fn, texts, node.get("scalars", ()), dtypes, dtype)
         return self.body.let(node.label or node["fn"], text)
 
     def _largest(self, name: str) -> int | None:

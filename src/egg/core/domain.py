@@ -1,0 +1,374 @@
+"""What a kernel file is for, as a value: the calls it answers rightly, and none beside them.
+
+One vocabulary serves four readers. The built-in team derives a :class:`Domain` from its captures and writes
+it into the file as the literal ``DOMAIN``; the file's guard raises at every call outside it; the judge tries
+calls inside and outside; a report prints it in words. A fact that was seen only once is a fixed one.
+
+The literal is a dictionary of plain values, so a reader needs no import and the judge runs nothing::
+
+    DOMAIN = {
+        "inputs": {
+            "x": {"dtypes": ["float32"], "shape": ["batch_size", "in_features"], "layout": "any"},
+            "scale": {"value": "any"},
+            "mask": {"only": None},
+        },
+        "sizes": {"batch_size": {}, "in_features": {"module": True}},
+        "arguments": {"in_features": "any", "kernel_size": {"only": 3}},
+        "modes": ["train", "eval"],
+        "gradients": "none",
+    }
+
+A dimension is a number, a name, or arithmetic on names (``2 * pairs``): equal names are equal sizes. A size
+with ``module`` follows from the constructor, every other is the caller's choice, ``least`` and ``multiple``
+permitting.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from egg.core.errors import KernelFileError
+
+NAME = "DOMAIN"
+"""The module-level name under which a kernel file states its domain."""
+Dimension = int | str
+Plain = int | float | bool | str | None | list[Any]
+"""Values of arguments that a literal can hold; tuples travel as lists."""
+
+
+class Layout(StrEnum):
+    """How an input may lie in memory."""
+
+    ANY = "any"
+    """Strided, offset or expanded: the file brings it into the form that its kernels read."""
+    CONTIGUOUS = "contiguous"
+    CHANNELS_LAST = "channels_last"
+
+
+class Mode(StrEnum):
+    TRAIN = "train"
+    EVAL = "eval"
+
+
+class Gradients(StrEnum):
+    NONE = "none"
+    """Forward only: under grad mode ``backward`` raises."""
+    BACKWARD = "backward"
+
+
+@dataclass(frozen=True)
+class TensorInput:
+    """A tensor argument of ``forward``."""
+
+    kind: ClassVar[str] = "tensor"
+    name: str
+    dtypes: tuple[str, ...]
+    """As PyTorch spells them, without the prefix: ``float32``."""
+    shape: tuple[Dimension, ...]
+    layout: Layout = Layout.ANY
+
+
+@dataclass(frozen=True)
+class ValueInput:
+    """An argument of ``forward`` that is no tensor: any number, or the one value that was captured."""
+
+    kind: ClassVar[str] = "value"
+    name: str
+    value: Plain = None
+    free: bool = False
+
+
+Input = TensorInput | ValueInput
+
+
+@dataclass(frozen=True)
+class Size:
+    """A named size: how small it may be, what it must be a multiple of, and whether the module fixes it."""
+
+    name: str
+    least: int = 1
+    multiple: int = 1
+    module: bool = False
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A constructor argument: free, or right at one value alone."""
+
+    name: str
+    value: Plain = None
+    free: bool = False
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """A tensor of one call, as far as a domain speaks of it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    layouts: frozenset[Layout] = frozenset({Layout.CONTIGUOUS})
+    """Every layout that it has: a tensor of one channel is both contiguous and channels-last."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One use of a module: what it was built with, its mode, and what ``forward`` was given, by name."""
+
+    inputs: Mapping[str, TensorFacts | Plain]
+    arguments: Mapping[str, Plain]
+    mode: Mode = Mode.TRAIN
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The calls that a kernel file answers."""
+
+    inputs: tuple[Input, ...]
+    sizes: tuple[Size, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+    modes: tuple[Mode, ...] = (Mode.TRAIN, Mode.EVAL)
+    gradients: Gradients = Gradients.NONE
+
+    def __post_init__(self) -> None:
+        known = {size.name for size in self.sizes}
+        for given in self.inputs:
+            for dimension in given.shape if isinstance(given, TensorInput) else ():
+                if missing := names_in(dimension) - known:
+                    raise ValueError(f"{given.name} has a dimension {dimension!r}, and {missing} is no size")
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def outside(self, call: Call) -> str:
+        """Why a call is outside the domain, in half a sentence; empty where it is inside."""
+        if call.mode not in self.modes:
+            return f"{call.mode.value} mode"
+        for argument in self.arguments:
+            if argument.free or argument.name not in call.arguments:
+                continue
+            if not same(call.arguments[argument.name], argument.value):
+                return f"{argument.name} = {call.arguments[argument.name]!r}, not {argument.value!r}"
+        bound: dict[str, int] = {}
+        for given in self.inputs:
+            if reason := _outside_input(given, call.inputs.get(given.name), bound):
+                return reason
+        return self._outside_shapes(call, bound)
+
+    def _outside_shapes(self, call: Call, bound: Mapping[str, int]) -> str:
+        for given in self.inputs:
+            facts = call.inputs.get(given.name)
+            if not isinstance(given, TensorInput) or not isinstance(facts, TensorFacts):
+                continue
+            for place, (wanted, seen) in enumerate(zip(given.shape, facts.shape, strict=True)):
+                if names_in(wanted) <= bound.keys() and value_of(wanted, bound) != seen:
+                    return f"dimension {place} of {given.name} is {seen}, not {wanted}"
+        for size in self.sizes:
+            value = bound.get(size.name)
+            if value is not None and (value < size.least or value % size.multiple):
+                return f"{size.name} = {value}, not {_rule(size)}"
+        return ""
+
+    # -- as a literal --------------------------------------------------------------------------------
+
+    def literal(self) -> dict[str, Any]:
+        """What ``DOMAIN`` holds in a kernel file."""
+        return {
+            "inputs": {given.name: _input_literal(given) for given in self.inputs},
+            "sizes": {size.name: _size_literal(size) for size in self.sizes},
+            "arguments": {a.name: "any" if a.free else {"only": a.value} for a in self.arguments},
+            "modes": [mode.value for mode in self.modes],
+            "gradients": self.gradients.value,
+        }
+
+    @classmethod
+    def of_literal(cls, data: Mapping[str, Any]) -> Domain:
+        """The value that a literal stands for; ``ValueError`` where it does not stand for one."""
+        try:
+            return cls(
+                tuple(_input(name, held) for name, held in data["inputs"].items()),
+                tuple(Size(name, **rule) for name, rule in data.get("sizes", {}).items()),
+                tuple(_argument(name, held) for name, held in data.get("arguments", {}).items()),
+                tuple(Mode(mode) for mode in data.get("modes", ("train", "eval"))),
+                Gradients(data.get("gradients", "none")),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a domain: {error!r}") from error
+
+    @classmethod
+    def of_source(cls, source: str) -> Domain | None:
+        """The domain that a kernel file states; ``None`` where it states none."""
+        for statement in ast.parse(source).body:
+            match statement:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ) if name == NAME:
+                    try:
+                        return cls.of_literal(ast.literal_eval(value))
+                    except ValueError as error:
+                        raise KernelFileError(
+                            f"line {statement.lineno}: {NAME} cannot be read: {error}",
+                            "state it as a literal: inputs with dtypes, shape and layout; sizes; arguments",
+                        ) from error
+        return None
+
+    # -- in words ------------------------------------------------------------------------------------
+
+    def words(self) -> str:
+        """One line for a person: ``any batch_size; hidden as constructed; x in float32, any layout``."""
+        return "; ".join(self._clauses())
+
+    def _clauses(self) -> Iterator[str]:
+        free = [size for size in self.sizes if not size.module]
+        if free:
+            yield "any " + ", ".join(size.name + _bound(size) for size in free)
+        if held := [size.name for size in self.sizes if size.module]:
+            yield f"{', '.join(held)} as constructed"
+        for given in self.inputs:
+            if isinstance(given, TensorInput):
+                numbers = [f"{n} in dimension {at}" for at, n in enumerate(given.shape) if isinstance(n, int)]
+                fixed = f", {', '.join(numbers)} only" if numbers else ""
+                yield f"{given.name} in {' or '.join(given.dtypes)}, {_layout(given.layout)}{fixed}"
+            elif not given.free:
+                yield f"{given.name} = {given.value!r} only"
+        for argument in self.arguments:
+            if not argument.free:
+                yield f"{argument.name} = {argument.value!r} only"
+        if len(self.modes) == 1:
+            yield f"{self.modes[0].value} mode only"
+        yield "forward only" if self.gradients is Gradients.NONE else "forward and backward"
+
+
+# -- sizes ---------------------------------------------------------------------------------------------
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def names_in(dimension: Dimension) -> frozenset[str]:
+    """The sizes that a dimension mentions."""
+    return frozenset() if isinstance(dimension, int) else frozenset(_names(_parsed(dimension)))
+
+
+def value_of(dimension: Dimension, sizes: Mapping[str, int]) -> int:
+    return dimension if isinstance(dimension, int) else _value(_parsed(dimension), sizes)
+
+
+def _parsed(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f"{text!r} is no arithmetic on sizes") from error
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name):
+            yield name
+        case ast.Constant(value=int()):
+            return
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            yield from _names(left)
+            yield from _names(right)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            yield from _names(operand)
+        case _:
+            raise ValueError(f"{ast.unparse(node)!r} is no arithmetic on sizes")
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    match node:
+        case ast.Name(id=name):
+            return sizes[name]
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, sizes), _value(right, sizes))
+        case ast.UnaryOp(operand=operand):
+            return -_value(operand, sizes)
+    raise ValueError(f"{ast.unparse(node)!r} is no arithmetic on sizes")
+
+
+# -- inputs --------------------------------------------------------------------------------------------
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal values of one kind; a tuple equals the list it became in a literal."""
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
+        return a is b
+    return a == b
+
+
+def _outside_input(given: Input, facts: TensorFacts | Plain, bound: dict[str, int]) -> str:
+    if isinstance(given, ValueInput):
+        if isinstance(facts, TensorFacts):
+            return f"{given.name} is a tensor"
+        if given.free:
+            number = isinstance(facts, int | float) and not isinstance(facts, bool)
+            return "" if number else f"{given.name} is no number"
+        return "" if same(facts, given.value) else f"{given.name} = {facts!r}, not {given.value!r}"
+    if not isinstance(facts, TensorFacts):
+        return f"{given.name} is {facts!r}, not a tensor"
+    if facts.dtype not in given.dtypes:
+        return f"{given.name} is {facts.dtype}"
+    if len(facts.shape) != len(given.shape):
+        return f"{given.name} has {len(facts.shape)} dimensions, not {len(given.shape)}"
+    if given.layout is not Layout.ANY and given.layout not in facts.layouts:
+        return f"{given.name} is not {given.layout.value}"
+    for wanted, seen in zip(given.shape, facts.shape, strict=True):
+        if isinstance(wanted, str) and wanted.isidentifier():
+            bound.setdefault(wanted, seen)
+    return ""
+
+
+def _input_literal(given: Input) -> dict[str, Any]:
+    if isinstance(given, ValueInput):
+        return {"value": "any"} if given.free else {"only": given.value}
+    return {"dtypes": list(given.dtypes), "shape": list(given.shape), "layout": given.layout.value}
+
+
+def _input(name: str, held: Mapping[str, Any]) -> Input:
+    if "shape" in held:
+        return TensorInput(name, tuple(held["dtypes"]), tuple(held["shape"]), Layout(held["layout"]))
+    return ValueInput(name, held["only"]) if "only" in held else ValueInput(name, free=held["value"] == "any")
+
+
+def _size_literal(size: Size) -> dict[str, Any]:
+    default = Size(size.name)
+    keys = ("least", "multiple", "module")
+    return {key: getattr(size, key) for key in keys if getattr(size, key) != getattr(default, key)}
+
+
+def _argument(name: str, held: Any) -> Argument:
+    return Argument(name, free=True) if held == "any" else Argument(name, held["only"])
+
+
+# -- words ---------------------------------------------------------------------------------------------
+
+
+def _bound(size: Size) -> str:
+    return "" if (size.least, size.multiple) == (1, 1) else f" ({_rule(size)})"
+
+
+def _rule(size: Size) -> str:
+    rules = [f"at least {size.least}"] if size.least > 1 else []
+    rules += [f"a multiple of {size.multiple}"] if size.multiple > 1 else []
+    return " and ".join(rules) or "any size"
+
+
+def _layout(layout: Layout) -> str:
+    return {
+        Layout.ANY: "contiguous or not",
+        Layout.CONTIGUOUS: "contiguous only",
+        Layout.CHANNELS_LAST: "channels-last only",
+    }[layout]

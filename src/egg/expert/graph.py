@@ -64,6 +64,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from egg.core.domain import Argument, Mode, ValueInput
 from egg.expert.sizes import Size, product
 
 
@@ -174,6 +175,24 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """How a program may be built and called, besides its tensors. With the sizes of the graph this is what the
+    domain is derived from. A fact is free only where captures with other values of it agree on the graph."""
+
+    values: tuple[ValueInput, ...] = ()
+    """Every parameter of ``forward`` that is no tensor, defaults included. A free one is a number that the
+    graph's symbols read under its name."""
+    arguments: tuple[Argument, ...] = ()
+    """Every parameter of the constructor."""
+    modes: tuple[Mode, ...] = (Mode.TRAIN, Mode.EVAL)
+    """Modes in which the program is this graph."""
+    modal: tuple[str, ...] = ()
+    """Paths of the modules whose mode decides that; empty where none does. ``""`` is the model itself."""
+    least: Mapping[str, int] = field(default_factory=dict)
+    """Named sizes that must not be smaller than this: below, the program does something else."""
+
+
+@dataclass(frozen=True)
 class Graph:
     """A program: its values, its nodes in an order that can be executed, and what it returns."""
 
@@ -191,6 +210,7 @@ class Graph:
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Sizes of the program's source that the graph takes for constants, because no rule was found for what
     follows from them: the kernels are right at these values alone."""
+    usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
         known = {name for name, value in self.values.items() if value.origin is not Origin.NODE}

@@ -176,8 +176,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Usage:
-    """How a program may be built and called, besides its tensors. With the sizes of the graph this is what the
-    domain is derived from. A fact is free only where captures with other values of it agree on the graph."""
+    """How a program may be built and called, besides its tensors.
+
+    The domain is derived from this and from the sizes of the graph. A fact is free only where captures with
+    other values of it agree on the graph.
+    """
 
     values: tuple[ValueInput, ...] = ()
     """Every parameter of ``forward`` that is no tensor, defaults included. A free one is a number that the

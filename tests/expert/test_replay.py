@@ -142,17 +142,18 @@ class _Pretended:
         self.cuda = SimpleNamespace(
             CUDAGraph=CUDAGraph, graph=Recording, is_current_stream_capturing=lambda: self.open is not None
         )
-        self.no_grad = torch.no_grad
+        self.is_grad_enabled = torch.is_grad_enabled
+        self.is_autocast_enabled = lambda device: False
 
     @staticmethod
-    def empty_strided(shape: Any, stride: Any, dtype: Any, device: Any) -> Any:
-        return OnGpu(torch.empty_strided(shape, stride, dtype=dtype))
+    def empty_like(given: OnGpu) -> OnGpu:
+        return OnGpu(torch.empty_like(given.tensor))
 
 
 class OnGpu:
     """A tensor that says it is on a GPU."""
 
-    device = SimpleNamespace(type="cuda")
+    device = torch.device("cuda")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
@@ -171,7 +172,7 @@ class OnGpu:
 def pretended_model(task: Task) -> tuple[Any, list[str]]:
     """A module with the methods of the file; its launches multiply by a weight and count in a buffer."""
     text = written(task).source
-    start = text.index("    recorded_for = None")
+    start = text.index("    admitted = frozenset()")
     body = text[start : text.index("    def launches(")]
     space: dict[str, Any] = {"torch": _Pretended(), "nn": nn}
     exec("class Methods:\n" + body, space)
@@ -182,6 +183,9 @@ def pretended_model(task: Task) -> tuple[Any, list[str]]:
             super().__init__()
             self.layer = nn.Linear(3, 3)
             self.register_buffer("calls", torch.zeros(()))
+
+        def admit(self, seen: Any, x: OnGpu) -> None:
+            assert seen[0] == x.shape
 
         def launches(self, x: OnGpu) -> Any:
             result = OnGpu(torch.full_like(x.tensor, torch.nan))
@@ -196,7 +200,12 @@ def pretended_model(task: Task) -> tuple[Any, list[str]]:
             run() if torch_.open is None else torch_.open.append(run)
             return result, result
 
-    methods = {name: thing for name, thing in vars(space["Methods"]).items() if not name.startswith("__")}
+    guard = ("admit", "_apply", "_load_from_state_dict")
+    methods = {
+        name: thing
+        for name, thing in vars(space["Methods"]).items()
+        if not name.startswith("__") and name not in guard
+    }
     return type("ModelNew", (Model,), methods)(), told
 
 

@@ -31,7 +31,7 @@ from egg.expert.writing.names import words
 
 FEW = 2
 """Modules whose mode is asked one by one; more are kept in a list."""
-KEPT = 64
+KEPT = 256
 """Signatures that are remembered."""
 
 
@@ -347,9 +347,9 @@ def _flat(results: Iterable[object]) -> Iterator[str]:
 
 
 _REMEMBERED = """\
-        if len(self.{admitted}) == {kept}:
-            self.{admitted} = frozenset()
-        self.{admitted} = self.{admitted} | {{{seen}}}"""
+        if not 0 < len(self.{admitted}) < {kept}:
+            self.{admitted} = set()
+        self.{admitted}.add({seen})"""
 
 _FORGETTING = '''\
     def _apply(self, *arguments, **options):

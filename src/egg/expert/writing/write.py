@@ -17,6 +17,7 @@ from egg.core.source import Task
 from egg.expert.fusion.sharing import renamed_part
 from egg.expert.graph import BYTES, Graph
 from egg.expert.parts import Constant, Group, Unfit
+from egg.expert.reading.normal.builder import RESERVED
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
 from egg.expert.writing.domain import domain_of
@@ -83,8 +84,8 @@ def _starts_plain(body: str) -> bool:
 
 
 def _with_own_names(graph: Graph, parts: Parts, built: Constructor) -> Parts:
-    """Functions that share their name with a value of ``forward`` or with the task's code get another."""
-    taken = {*graph.values, *graph.symbols, *built.names, "torch", "triton", "tl", "nn"}
+    """Functions that share their name with a value, with Python or with the task's code get another."""
+    taken = {*graph.values, *graph.symbols, *built.names, *RESERVED}
     kernels = {name for _, part in parts for name in part.kernels}
     functions = kernels | {name for _, part in parts for name in part.helpers}
     names: dict[str, str] = {}

@@ -340,7 +340,7 @@ def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
         "whole": "whole rows stay in registers" + (", so each element is read once" if once else ""),
         "looped": "a row passes by in blocks, too long to be kept",
         "stretch": "each program gathers a share of a row, since there are few rows",
-        "blocks": "one pass, nothing in between goes through memory",
+        "blocks": "one sweep, nothing in between goes through memory",
         "none": "joins the states that programs gathered of a row",
         "apply": "applies the states of rows, one block of a row per program",
         "strip": "programs walk down rows and keep those of their windows, so each is loaded once",
@@ -349,7 +349,7 @@ def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
 
 def _summary(work: Work, plan: Plan) -> str:
     return (
-        f"{_what(work)} in one pass ({plan.mode})"
+        f"{_what(work)} in one sweep ({plan.mode})"
         if plan.mode != "split"
         else f"{_what(work)}, rows shared by {plan.splits} programs"
     )

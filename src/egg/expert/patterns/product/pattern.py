@@ -388,7 +388,7 @@ class _Writer:
             else "from packed fp16 operands",
             "direct": "from the operands as they lie"
             + (", split into fp16 halves in registers: fp32 accuracy" if way.grade == "fp32" else ""),
-            "vector": "in one pass over the larger operand",
+            "vector": "in one sweep over the larger operand",
         }[way.mode]
         tail = self._tail_words()
         return f"The product {how}{f', then {tail} on the tile in registers' if tail else ''}."

@@ -6,6 +6,7 @@ are compared (:mod:`egg.expert.reading.generalise`).
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +32,12 @@ atan2 sinh cosh asinh acosh atanh tanh erf erfc sigmoid logsigmoid xlogy
 """
 _FLOATING = frozenset(_REAL.split())
 """Functions whose results are floating even for integers."""
-RESERVED = frozenset({"self", "torch", "triton", "tl", "nn", "F", "math", "libdevice"}) | frozenset(
-    keyword.kwlist
+BUILTINS = frozenset(name for name in vars(builtins) if name.islower()) - {"input"}
+"""What host code calls by these names is Python's. ``input`` it never calls, and many a forward takes one."""
+RESERVED = (
+    frozenset({"self", "torch", "triton", "tl", "nn", "F", "math", "libdevice"})
+    | frozenset(keyword.kwlist)
+    | BUILTINS
 )
 
 

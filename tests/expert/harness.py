@@ -145,7 +145,7 @@ def _answer(session: Any, path: Path, request: dict[str, Any]) -> dict[str, Any]
     from types import SimpleNamespace
 
     owner = SimpleNamespace(
-        packed=lambda pack, weight, *sizes: pack(weight, *sizes), admitted=_Everything(), modes=lambda: []
+        packed=lambda pack, weight, *sizes: pack(weight, *sizes), admitted=_Everything(), modes=list
     )
     for name, tensor in request["parameters"].items():
         *way, last = name.split(".")
@@ -159,7 +159,7 @@ def _answer(session: Any, path: Path, request: dict[str, Any]) -> dict[str, Any]
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None
         assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         import torch
 

@@ -14,11 +14,14 @@ from egg.evaluator.static.vocabulary import (
     ALLOWED_DUNDER_NAMES,
     DENIED_ATTRIBUTES,
     DENIED_BUILTINS,
+    NUMPY_VALUES,
 )
 
 BASES = frozenset(
     ["torch.autograd.Function", "abc.ABC", "typing.NamedTuple", "typing.Protocol", "typing.TypedDict"]
 )
+BUILDING = frozenset(["__init__", "get_inputs", "get_init_inputs", "reset_parameters"])
+"""Functions that make a module or its inputs."""
 NOT_MODULES = frozenset(["Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer"])
 
 
@@ -31,9 +34,11 @@ def find(program: Program) -> Iterator[Finding]:
                 yield from _imports(node)
             case ast.Name():
                 yield from _name(program, node)
+                yield from _numpy(program, node)
                 yield from _module_as_value(program, node)
             case ast.Attribute():
                 yield from _attribute(program, node, node.value, node.attr, own)
+                yield from _numpy(program, node)
                 yield from _module_as_value(program, node)
             case ast.Call():
                 yield from _call(program, node, own)
@@ -78,6 +83,23 @@ def _name(program: Program, node: ast.Name) -> Iterator[Finding]:
         if not local:
             code, why = DENIED_BUILTINS[name]
             yield Finding(line(node), code, f"{name} {why}")
+
+
+def _numpy(program: Program, node: ast.Name | ast.Attribute) -> Iterator[Finding]:
+    """NumPy may compute what a constructor builds from, and nothing of a call: it is no kernel, and the gates
+    that watch PyTorch do not see it. So a function of it is called on the spot, never kept."""
+    names = [path.partition(".") for path in program.paths(node)]
+    if not any(top == "numpy" for top, _, _ in names):
+        return
+    inside = (u for u in program.ancestors(node) if isinstance(u, ast.FunctionDef | ast.Lambda))
+    function = next(inside, None)
+    if not isinstance(function, ast.FunctionDef) or function.name not in BUILDING:
+        yield Finding(line(node), "static.import", "uses NumPy outside a constructor")
+        return
+    up = program.parent_of[node]
+    used = isinstance(up, ast.Attribute) or (isinstance(up, ast.Call) and up.func is node)
+    if not used and any(top == "numpy" and name not in NUMPY_VALUES for top, _, name in names):
+        yield Finding(line(node), "static.import", f"keeps numpy.{names[0][2]} instead of calling it")
 
 
 def _module_as_value(program: Program, node: ast.Name | ast.Attribute) -> Iterator[Finding]:

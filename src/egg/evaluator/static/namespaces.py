@@ -13,6 +13,7 @@ from egg.evaluator.static.vocabulary import (
     LEAKED_MODULES,
     NN_DENIED,
     NN_FUNCTIONS,
+    NUMPY,
     RANDOM,
     STANDARD,
     TENSOR_COMPUTE,
@@ -88,6 +89,8 @@ def judge(path: str) -> Verdict:
         return _torch(parts)
     if parts[0] == "triton":
         return _triton(parts)
+    if parts[0] == "numpy":
+        return _numpy(parts)
     return _standard(parts)
 
 
@@ -100,6 +103,7 @@ _LIBDEVICE = (".libdevice", ".cuda", ".cuda.libdevice", ".hip", ".hip.libdevice"
 
 _MODULES = (
     frozenset(STANDARD)
+    | frozenset(["numpy"])
     | TENSOR_NAMESPACES
     | frozenset(f"torch.{name}" for name in TORCH_MODULES)
     | frozenset(["torch", "torch.nn.utils", "torch.nn.utils.rnn", "torch.nn.modules", "torch.nn.parameter"])
@@ -178,6 +182,12 @@ def _triton(parts: list[str]) -> Verdict:
         leaked = [p for i, p in enumerate(rest) if p in LEAKED_MODULES and not (i == 0 and p in open_modules)]
         if leaked:
             return _because(".".join(parts[: parts.index(leaked[0], 2) + 1]))
+    return None
+
+
+def _numpy(parts: list[str]) -> Verdict:
+    if len(parts) > 1 and parts[1] not in NUMPY:
+        return _because(f"numpy.{parts[1]}")
     return None
 
 

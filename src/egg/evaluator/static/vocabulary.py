@@ -136,6 +136,27 @@ STANDARD: dict[str, frozenset[str] | None] = {
 }
 """Standard modules that may be imported; ``None`` means every public name of it."""
 
+NUMPY_VALUES: frozenset[str] = frozenset(
+    words("bool_ e float16 float32 float64 inf int16 int32 int64 int8 nan ndarray newaxis pi uint8")
+)
+"""Numbers and types of NumPy, which may stand anywhere in a constructor."""
+
+NUMPY: frozenset[str] = (
+    frozenset(
+        words("""
+    abs absolute all amax amin any arange arccos arcsin arctan arctan2 argmax argmin argsort array asarray
+    atleast_1d broadcast_to ceil clip concatenate cos cosh cumprod cumsum deg2rad degrees diag diff dot empty
+    exp exp2 expand_dims eye finfo flip floor full geomspace hstack hypot identity iinfo interp isfinite kron
+    linspace log log10 log1p log2 logspace matmul max maximum mean median meshgrid min minimum mod ones
+    ones_like outer polyfit polyval power prod rad2deg radians repeat reshape round sign sin sinc sinh sort
+    split sqrt square squeeze stack std sum tan tanh tile transpose tril triu unique var vstack where zeros
+    zeros_like
+    """)
+    )
+    | NUMPY_VALUES
+)
+"""Functions of NumPy on plain numbers and arrays: for constructors alone."""
+
 LEAKED_MODULES: frozenset[str] = frozenset(
     words("""
     torch np numpy importlib warnings dataclasses os sys inspect builtins knobs ir pkgutil module math typing

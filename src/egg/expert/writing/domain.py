@@ -21,12 +21,11 @@ HELD = (Origin.PARAMETER, Origin.CONSTANT)
 def domain_of(graph: Graph) -> Domain:
     inputs = tuple(_inputs(graph))
     shapes = [given.shape for given in inputs if isinstance(given, TensorInput)]
-    mentioned = {name for shape in shapes for dimension in shape for name in names_in(dimension)}
+    mentioned = [name for shape in shapes for dimension in shape for name in sorted(names_in(dimension))]
     held = held_sizes(graph)
     sizes = tuple(
         Size(name, least=max(1, graph.usage.least.get(name, 1)), module=name in held)
-        for name in graph.symbols
-        if name in mentioned
+        for name in dict.fromkeys(mentioned)
     )
     return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes)
 

@@ -26,10 +26,6 @@ LONGEST_LITERAL = 256
 """Numbers of a ``torch.tensor([...])`` that are written down one by one."""
 
 
-LOOKS = frozenset({"__get__", "size", "dim", "stride", "numel", "is_contiguous", "__len__"})
-"""Questions about a tensor's form, which compute nothing."""
-
-
 class Uncaptured(TaskError):
     """The program does something that a graph cannot say; the message tells what."""
 
@@ -41,10 +37,18 @@ def run_without_data(program: Program) -> None:
         forward_without_data(program, on_meta(program), program.inputs(0, META, Precision.MATCH))
 
 
+def calls_without_data(program: Program) -> list[str]:
+    """What a forward calls, with the rank of every result; :class:`TaskError` where it does not work."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inputs = program.inputs(0, META, Precision.MATCH)
+        return forward_without_data(program, on_meta(program), inputs, recorded=True)[1]
+
+
 def forward_without_data(
     program: Program, module: nn.Module, inputs: list[Any], *, recorded: bool = False
 ) -> tuple[Any, list[str]]:
-    """What ``module`` returns for ``inputs``, and the names of what it called where those are asked for."""
+    """What ``module`` returns for ``inputs``, and what it called where that is asked for."""
     calls: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -63,19 +67,23 @@ class WithoutData(TorchFunctionMode):
     def __init__(self, calls: list[str] | None = None) -> None:
         super().__init__()
         self._calls = calls
-        """Names of what is called, in order, where somebody wants them."""
+        """What is called, in order, with the rank of each result, where somebody wants it."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        named = dict(kwargs or {})
+        result = self._answered(func, args, dict(kwargs or {}))
+        if self._calls is not None and isinstance(result, torch.Tensor | list | tuple):
+            rank = result.dim() if isinstance(result, torch.Tensor) else len(result)
+            self._calls.append(f"{getattr(func, '__name__', '')} {rank}")
+        return result
+
+    def _answered(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if "device" in named:
             named["device"] = META
         if func in (torch.tensor, torch.as_tensor) and args and not isinstance(args[0], torch.Tensor):
             return _literal(args[0], named.get("dtype"))
         name = getattr(func, "__name__", "")
-        if self._calls is not None and name not in LOOKS:
-            self._calls.append(name)
         if name in ("cuda", "cpu") and isinstance(args[0], torch.Tensor):
             return args[0]
         if name == "to" and len(args) > 1 and isinstance(args[1], str | torch.device):

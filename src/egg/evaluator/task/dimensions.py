@@ -12,6 +12,7 @@ ways and belongs to no :class:`Axis`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
@@ -134,13 +135,21 @@ class Varied(Program):
         return cls(program.task, program.module, **changes)
 
     def init_arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        args, kwargs = super().init_arguments()
         if not self.arguments:
-            return args, kwargs
+            return super().init_arguments()
+        bound = self._bound()
+        return list(bound.args), dict(bound.kwargs)
+
+    def bound_arguments(self) -> dict[str, Any]:
+        """Every argument of the constructor by name, defaults included."""
+        return dict(self._bound().arguments)
+
+    def _bound(self) -> inspect.BoundArguments:
+        args, kwargs = super().init_arguments()
         bound = self._signature().bind(*args, **kwargs)
         bound.apply_defaults()
         bound.arguments.update(self.arguments)
-        return list(bound.args), dict(bound.kwargs)
+        return bound
 
     def inputs(self, seed: int, device: torch.device, precision: Precision) -> list[Any]:
         made = resized(super().inputs(seed, device, precision), self.sizes)
@@ -181,7 +190,7 @@ class Rehearsal:
         return self.record(sizes) is not None
 
     def record(self, sizes: Sizes) -> tuple[Any, ...] | None:
-        """What the program calls, by name, and the ranks of its results; ``None`` where it does not run."""
+        """What the program calls, with the rank of every result; ``None`` where it does not run."""
         key = frozenset(sizes.items())
         if key not in self._known:
             if self.left <= 0:
@@ -222,7 +231,10 @@ def _state(module: nn.Module) -> tuple[int, ...]:
 
 def axes(program: Program, runs: int = RUNS) -> tuple[Axis, ...]:
     """The axes of a task at its own size; nothing for a program that does not run without data."""
-    rehearsal = Rehearsal(program, runs)
+    return axes_of(Rehearsal(program, runs))
+
+
+def axes_of(rehearsal: Rehearsal) -> tuple[Axis, ...]:
     return _Search(rehearsal).found() if rehearsal.runs({}) else ()
 
 

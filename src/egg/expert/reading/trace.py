@@ -24,6 +24,7 @@ from egg.core.policy import Precision
 from egg.evaluator.task.dataless import META, Uncaptured, WithoutData
 from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.program import HALF_DTYPES, Program
+from egg.expert.reading.rows import attribute_text
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,11 @@ class Trace:
     """The same for tensors that modules hold without having registered them."""
     rebound: tuple[str, ...]
     """Attributes that ``forward`` gave a new tensor; those tensors are returned after the results."""
-    integers: Mapping[str, int]
-    """Whole numbers above one that modules hold as attributes, by path."""
+    numbers: Mapping[str, int | float]
+    """Numbers that modules hold as attributes and arguments of ``forward`` that are numbers, each by the text
+    that finds it: ``self.act.negative_slope``, ``k``."""
+    defaults: tuple[tuple[str, Any], ...]
+    """Parameters of ``forward`` that the task leaves out, with their defaults."""
 
 
 def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
@@ -48,8 +52,9 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = on_meta(program).to(dtype=HALF_DTYPES.get(precision))
-        inputs = program.inputs(0, META, precision)
-        arguments = tuple(zip(_argument_names(module), inputs, strict=False))
+        inputs = [_dense(value) for value in program.inputs(0, META, precision)]
+        names = _parameters(module)
+        arguments = tuple(zip(names, inputs, strict=False))
         parameters = {id(t): name for name, t in (*module.named_parameters(), *module.named_buffers())}
         before = dict(_attributes(module))
         attributes = {id(t): name for name, t in before.items()}
@@ -70,7 +75,16 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
 
         with torch.no_grad(), META, WithoutData(), _one_fake_mode():
             graph = make_fx(forward, tracing_mode="real", pre_dispatch=True)(*tensors)
-    return Trace(graph, arguments, parameters, attributes, tuple(rebound), dict(_integers(module)))
+    numbers = {name: value for name, value in arguments if type(value) in (int, float)}
+    return Trace(
+        graph,
+        arguments,
+        parameters,
+        attributes,
+        tuple(rebound),
+        {**numbers, **dict(_numbers(module))},
+        tuple(names.items())[len(arguments) :],
+    )
 
 
 def _one_fake_mode() -> contextlib.AbstractContextManager[object]:
@@ -78,11 +92,29 @@ def _one_fake_mode() -> contextlib.AbstractContextManager[object]:
     return tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True)))
 
 
-def _argument_names(module: nn.Module) -> Iterator[str]:
+def _dense(value: Any) -> Any:
+    """An input that is repeated in memory, or has gaps, as a tensor without: the program's results are the
+    same, and a file brings what it is given into this form. Transposed ones stay as they are."""
+    if not isinstance(value, torch.Tensor) or value.numel() == 0:
+        return value
+    step = 1
+    for dim in sorted(range(value.dim()), key=lambda d: (value.stride(d), value.shape[d])):
+        if value.shape[dim] != 1 and value.stride(dim) != step:
+            return value.contiguous()
+        step *= value.shape[dim]
+    return value
+
+
+def _parameters(module: nn.Module) -> dict[str, Any]:
+    """The parameters of ``forward`` in order, with their defaults."""
+    found: dict[str, Any] = {}
     for parameter in inspect.signature(module.forward).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             raise Uncaptured(f"forward takes *{parameter.name}")
-        yield parameter.name
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            raise Uncaptured(f"forward takes **{parameter.name}")
+        found[parameter.name] = parameter.default
+    return found
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -95,11 +127,11 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _within(path, held)
 
 
-def _integers(module: nn.Module) -> Iterator[tuple[str, int]]:
+def _numbers(module: nn.Module) -> Iterator[tuple[str, int | float]]:
     for prefix, part in module.named_modules():
         for name, held in vars(part).items():
-            if type(held) is int and held > 1 and not name.startswith("_"):
-                yield f"{prefix}.{name}" if prefix else name, held
+            if type(held) in (int, float) and not name.startswith("_"):
+                yield attribute_text(f"{prefix}.{name}" if prefix else name), held
 
 
 def _within(path: str, held: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -39,6 +39,8 @@ NAME = "DOMAIN"
 Dimension = int | str
 Plain = int | float | bool | str | None | list[Any]
 """Values of arguments that a literal can hold; tuples travel as lists."""
+ANY = "any"
+"""Stands for every value; in a list that an argument is fixed to, for every number in that place."""
 
 
 class Layout(StrEnum):
@@ -301,12 +303,20 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal values of one kind; a tuple equals the list it became in a literal."""
+    """Equal values of one kind; a tuple equals the list it became, in which ``ANY`` stands for any number."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(_same_element, a, b))
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
     return a == b
+
+
+def _same_element(a: Any, b: Any) -> bool:
+    return same(a, b) or (b == ANY and _number(a))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _outside_input(given: Input, facts: TensorFacts | Plain, bound: dict[str, int]) -> str:
@@ -314,8 +324,7 @@ def _outside_input(given: Input, facts: TensorFacts | Plain, bound: dict[str, in
         if isinstance(facts, TensorFacts):
             return f"{given.name} is a tensor"
         if given.free:
-            number = isinstance(facts, int | float) and not isinstance(facts, bool)
-            return "" if number else f"{given.name} is no number"
+            return "" if _number(facts) else f"{given.name} is no number"
         return "" if same(facts, given.value) else f"{given.name} = {facts!r}, not {given.value!r}"
     if not isinstance(facts, TensorFacts):
         return f"{given.name} is {facts!r}, not a tensor"

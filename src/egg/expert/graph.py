@@ -191,6 +191,8 @@ class Usage:
     """Modes in which the program is this graph."""
     modal: tuple[str, ...] = ()
     """Paths of the modules whose mode decides that; empty where none does. ``""`` is the model itself."""
+    frozen: tuple[str, ...] = ()
+    """Paths of such modules that the program itself puts into the other mode, and that must stay in it."""
     least: Mapping[str, int] = field(default_factory=dict)
     """Named sizes that must not be smaller than this: below, the program does something else."""
 

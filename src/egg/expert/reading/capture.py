@@ -15,15 +15,16 @@ from torch import fx
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator.task.dataless import Uncaptured
 from egg.evaluator.task.program import Program
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.reading.generalise import generalised
 from egg.expert.reading.memory import Tensor, chain_between
 from egg.expert.reading.normal import RULES, Builder, Call, lower
 from egg.expert.reading.normal.builder import dtype_name, extents, plain
+from egg.expert.reading.points import Capture, Changes
 from egg.expert.reading.rounds import without_rounds
-from egg.expert.reading.trace import Trace, Uncaptured, trace
-from egg.expert.reading.variants import Capture
+from egg.expert.reading.trace import Trace, trace
 
 _RESHAPING = frozenset(["unsqueeze_", "squeeze_", "t_", "transpose_", "detach_", "swapdims_", "swapaxes_"])
 """In place, and yet of the shape alone."""
@@ -34,19 +35,22 @@ _LONGEST_LABEL = 28
 
 def capture(task: Task, precision: Precision = Precision.MATCH) -> Graph:
     """``task`` as a graph with named sizes; :class:`TaskError` where it cannot be traced."""
-    return generalised(task, lambda variant: _captured(variant, precision))
+    return generalised(task, lambda variant, changes: _captured(variant, precision, changes))
 
 
 def capture_once(task: Task, precision: Precision = Precision.MATCH) -> Graph:
     """``task`` at its own size, every size a plain number."""
-    return _captured(task, precision).graph
+    return _captured(task, precision, Changes()).graph
 
 
-def _captured(task: Task, precision: Precision) -> Capture:
+def _captured(task: Task, precision: Precision, changes: Changes) -> Capture:
     with Program.load(task) as program:
         try:
-            traced = trace(program, precision)
-            return Capture(without_rounds(_Translation(traced).graph()), traced.integers)
+            varied = changes.applied(program)
+            traced = trace(varied, precision)
+            graph = without_rounds(_Translation(traced).graph())
+            given = {name: v for name, v in traced.arguments if not isinstance(v, torch.Tensor)}
+            return Capture(graph, traced.numbers, varied.bound_arguments(), given, traced.defaults)
         except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
             raise TaskError(
                 f"task {task.name!r} cannot be traced without data: {error}",

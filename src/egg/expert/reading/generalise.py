@@ -18,6 +18,7 @@ from typing import Any
 from egg.core.source import Task
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.reading.formulas import formula_of
+from egg.expert.reading.points import Capturing, Changes, Variant
 from egg.expert.reading.rows import (
     Divisor,
     Part,
@@ -29,7 +30,8 @@ from egg.expert.reading.rows import (
     over,
     row_of,
 )
-from egg.expert.reading.variants import SIZED, Capturing, Variant, Variants
+from egg.expert.reading.variants import SIZED, Variants
+from egg.expert.reading.widening import widened
 from egg.expert.sizes import ONE, Size, as_size, product
 
 ATTEMPTS = 8
@@ -37,9 +39,15 @@ ATTEMPTS = 8
 
 
 def generalised(task: Task, capture: Capturing) -> Graph:
-    """``task`` captured at several sizes and put together; with plain numbers where that fails."""
+    """``task`` captured at several points and put together; with plain numbers where that fails."""
     variants = Variants(task, capture)
     base = variants.base()
+    graph, points = _by_integers(variants, base)
+    return widened(variants, graph, points, _named)
+
+
+def _by_integers(variants: Variants, base: Variant) -> tuple[Graph, list[Variant]]:
+    """Put together from captures at other integers of the source, and the captures."""
     turned: tuple[int, ...] = variants.turnable
     waiting = [turned]
     for _ in range(ATTEMPTS):
@@ -49,35 +57,38 @@ def generalised(task: Task, capture: Capturing) -> Graph:
         others, moved = variants.found(turned, base)
         if not others:
             break
-        graph = _resolved(variants, [base, *others])
+        graph = _named(variants, [base, *others], {})
         if graph is not None:
-            return replace(graph, fixed=_values(variants, [i for i in variants.turnable if i not in moved]))
+            fixed = _values(variants, [i for i in variants.turnable if i not in moved])
+            return replace(graph, fixed=fixed), [base, *others]
         smaller = [tuple(i for i in moved if i != gone) for gone in moved]
         waiting += [s for s in smaller if s not in waiting]
         if len(moved) > 2:
             waiting += [tuple(i for i in moved if variants.knobs[i].batch)]
-    return replace(base.graph, fixed=_values(variants, variants.turnable))
+    return replace(base.graph, fixed=_values(variants, variants.turnable)), [base]
 
 
 def _values(variants: Variants, places: Sequence[int]) -> dict[str, int]:
     return {variants.knobs[place].name: variants.knobs[place].value for place in places}
 
 
-def _resolved(variants: Variants, points: list[Variant]) -> Graph | None:
+def _named(variants: Variants, points: list[Variant], wanted: Mapping[Row, str]) -> Graph | None:
     knobs = {
         knob.name: tuple(point.sizes[place] for point in points) for place, knob in enumerate(variants.knobs)
     }
-    integers = {
-        path: tuple(point.capture.integers[path] for point in points)
-        for path in points[0].capture.integers
-        if all(path in point.capture.integers for point in points)
+    numbers = {
+        text: tuple(point.capture.numbers[text] for point in points)
+        for text in points[0].capture.numbers
+        if all(text in point.capture.numbers for point in points)
     }
-    return named_together([point.graph for point in points], knobs, integers)
+    told = sum(point.changes == Changes() for point in points)
+    return named_together([point.graph for point in points], knobs, numbers, told, wanted)
 
 
 def named_together(
-    graphs: list[Graph], knobs: Mapping[str, Row], integers: Mapping[str, Row] | None = None
-) -> Graph | None:
+    graphs: list[Graph], knobs: Mapping[str, Row], numbers: Mapping[str, Row] | None = None,
+    told: int = 0, wanted: Mapping[Row, str] | None = None,
+) -> Graph | None:  # fmt: skip
     """Graphs of one structure as one, with a name for every number that differs; ``None`` without a rule.
 
     A size that follows a knob is named after it. Begins again whenever a part of a size turns out to be the
@@ -86,7 +97,7 @@ def named_together(
     shares: dict[str, tuple[Divisor, ...]] = {}
     for _ in range(24):
         try:
-            return _Naming(Rows(graphs, knobs, integers or {}, shares)).graph()
+            return _Naming(Rows(graphs, knobs, numbers or {}, shares, told, wanted or {})).graph()
         except Part as found:
             shares[found.name] = (*shares.get(found.name, ()), found.divisor)
         except Unresolved:

@@ -53,10 +53,15 @@ class Rows:
     graphs: list[Graph]
     knobs: Mapping[str, Row]
     """Integers of the source: what follows one is named after it."""
-    integers: Mapping[str, Row]
-    """Whole numbers that modules keep."""
+    numbers: Mapping[str, Row]
+    """Numbers that modules keep or that ``forward`` is given, by the text that finds them."""
     shares: Mapping[str, tuple[Divisor, ...]]
     """Named sizes of which only a part is named."""
+    told: int = 0
+    """How many captures, from the first, were made at other integers of the source and nothing else: a size
+    follows an integer if it does in these. 0 for all."""
+    wanted: Mapping[Row, str] = field(default_factory=dict)
+    """Names for rows that follow no integer."""
     symbols: dict[str, str] = field(default_factory=dict)
     known: dict[str, Symbol] = field(default_factory=dict)
     sizes: dict[Row, Size] = field(default_factory=dict)
@@ -106,8 +111,7 @@ class Rows:
         found = self._held(row) or (named() if named is not None else None)
         if found is None:
             raise Unresolved(f"no rule for {row}")
-        following = [n for n, values in self.knobs.items() if values == row and n.isidentifier()]
-        name, text = self._unused(following[0] if following else found[0]), found[1]
+        name, text = self._unused(self._following(row) or self.wanted.get(row) or found[0]), found[1]
         divisors = self.shares.get(name, ())
         if not divisors:
             self._introduce(name, text, row)
@@ -122,6 +126,16 @@ class Rows:
         name = self._unused("_".join((name, "by", *by)))
         self._introduce(name, f"{_bracketed(text)} // {_bracketed(whole.code())}", tuple(part))
         return whole * Size(1, (self.known[name],))
+
+    def _following(self, row: Row) -> str | None:
+        """The integer of the source that a row follows; after several of them, one that is free."""
+        told = self.told or len(row)
+        names = [
+            name
+            for name, values in self.knobs.items()
+            if values[:told] == row[:told] and name.isidentifier() and (len(set(row[:told])) > 1)
+        ]
+        return next((name for name in names if name not in self.known), names[0] if names else None)
 
     def divisor(self, whole: Symbol, row: Row) -> Divisor | None:
         """What goes into ``whole`` just ``row`` times."""
@@ -144,11 +158,23 @@ class Rows:
         for value in self.graphs[0].values.values():
             if value.origin is not Origin.NODE and row in (rows := self.of(value.name, lambda v: v.shape)):
                 return dimension_name(value, rows.index(row)), dimension_text(value, rows.index(row))
-        paths = [path for path, values in self.integers.items() if values == row]
-        if not paths:
+        if any(type(number) is not int or number < 2 for number in row):
             return None
-        path = min(paths, key=lambda p: (p.count("."), len(p)))
-        return path.replace(".", "_"), attribute_text(path)
+        return self._kept(row)
+
+    def _kept(self, row: Row) -> tuple[str, str] | None:
+        text = self._shortest.get(row)
+        return None if text is None else (text.removeprefix("self."), text)
+
+    @cached_property
+    def _shortest(self) -> Mapping[Row, str]:
+        """By row of numbers that are kept, the shortest way to one; those that never change need none."""
+        found: dict[Row, str] = {}
+        for text, values in self.numbers.items():
+            if len(set(values)) > 1:
+                now = found.setdefault(values, text)
+                found[values] = min(now, text, key=lambda t: (t.count("."), len(t)))
+        return found
 
     def _introduce(self, name: str, text: str, row: Row) -> None:
         self.known[name] = Symbol(name, row)
@@ -180,8 +206,13 @@ class Rows:
         return words | ATTENTION_WORDS if "attention" in kinds or {"matmul", "softmax"} <= kinds else words
 
     def real(self, wanted: str, row: Row) -> Size:
-        """A number that is computed from a size: one over its root, one over it."""
+        """A number that is kept, or computed from one or from a size: one over its root, one over it."""
         if row in self.sizes:
+            return self.sizes[row]
+        if kept := self._kept(row) or self._from_kept(wanted, row):
+            name = self._unused(kept[0])
+            self._introduce(name, kept[1], row)
+            self.sizes[row] = Size(1, (self.known[name],))
             return self.sizes[row]
         candidates = [*self.sizes.values(), *(Size(1, (s,)) for s in self.known.values())]
         for size in dict.fromkeys(candidates):
@@ -195,6 +226,15 @@ class Rows:
                     self.sizes[row] = Size(1, (self.known[name],))
                     return self.sizes[row]
         raise Unresolved(f"no rule for {wanted}: {row}")
+
+    def _from_kept(self, wanted: str, row: Row) -> tuple[str, str] | None:
+        for text, values in self.numbers.items():
+            if len(set(values)) == 1 or not all(values):
+                continue
+            for form, compute in _KEPT_FORMS:
+                if _close(row, [compute(value) for value in values]):
+                    return wanted, form.format(text)
+        return None
 
     def root(self, name: str) -> str:
         """The size that others were computed from, one after the other."""
@@ -211,6 +251,12 @@ _FORMS: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("{} ** 0.5", lambda n: n**0.5),
     ("1.0 / {}", lambda n: 1.0 / n),
     ("float({})", float),
+    ("-{}", lambda n: -n),
+)
+
+
+_KEPT_FORMS: tuple[tuple[str, Callable[[float], float]], ...] = (
+    ("1.0 / {}", lambda n: 1.0 / n),
     ("-{}", lambda n: -n),
 )
 

@@ -7,15 +7,17 @@ program does, stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.source import Task
+from egg.evaluator.task.dataless import run_without_data
 from egg.evaluator.task.knobs import Knob, find_knobs, rewritten
 from egg.evaluator.task.program import Program
 from egg.expert.graph import Graph, Node
-from egg.expert.reading.trace import run_without_data
+from egg.expert.reading.points import Capture, Capturing, Changes, Variant
 from egg.expert.reading.turning import FREE, WAYS, Move, Sizes, alone, jointly, moved, odd
 
 SMALLEST = 8
@@ -46,29 +48,7 @@ SIZED = frozenset(
 """Attributes that may hold numbers which follow from sizes; all others belong to the structure."""
 
 
-@dataclass(frozen=True)
-class Capture:
-    """A program at one size."""
-
-    graph: Graph
-    integers: Mapping[str, int]
-    """Whole numbers that its modules hold as attributes, by path: a number of groups, a length of blocks."""
-
-
-Capturing = Callable[[Task], Capture]
 Check = Callable[[Sizes], bool]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A capture, and the values of the knobs that it was made at."""
-
-    sizes: Sizes
-    capture: Capture
-
-    @property
-    def graph(self) -> Graph:
-        return self.capture.graph
 
 
 @dataclass
@@ -79,6 +59,7 @@ class Variants:
     capture: Capturing
     knobs: list[Knob] = field(default_factory=list)
     _made: dict[Sizes, Capture | None] = field(default_factory=dict)
+    _changed: dict[Changes, Variant | None] = field(default_factory=dict)
     _running: dict[Sizes, bool] = field(default_factory=dict)
     _traces: int = 0
     _runs_left: int = 0
@@ -92,7 +73,7 @@ class Variants:
 
     def base(self) -> Variant:
         """The program's own size; this one must work."""
-        capture = self.capture(self.task)
+        capture = self.capture(self.task, Changes())
         self._made[self.original] = capture
         length = max(len(capture.graph.nodes), 1)
         self._traces, self._runs_left = max(8, TRACES // length), max(24, RUNS // length)
@@ -128,6 +109,21 @@ class Variants:
             if all(found) or (place > 0 and not changing):
                 break
         return [variant for variant in found if variant is not None], tuple(manner)
+
+    @property
+    def runs_left(self) -> int:
+        """Forwards without data that are left."""
+        return self._runs_left
+
+    def changed(self, changes: Changes, base: Variant) -> Variant | None:
+        """The program at its own integers with ``changes``; ``None`` where it does something else then."""
+        if changes not in self._changed:
+            self._changed[changes] = None
+            with contextlib.suppress(TaskError, MachineError, AssertionError):
+                capture = self.capture(self.task, changes)
+                if same_structure(capture.graph, base.graph):
+                    self._changed[changes] = Variant(self.original, capture, changes)
+        return self._changed[changes]
 
     def _manner(self, turned: Sequence[int], count: int, check: Check) -> dict[int, Move]:
         """How each knob may move: all at once, else one by one, else together where one alone cannot."""
@@ -187,7 +183,7 @@ class Variants:
                 return None
             self._traces -= 1
             try:
-                capture = self.capture(self._task_at(sizes))
+                capture = self.capture(self._task_at(sizes), Changes())
                 self._made[sizes] = capture if same_structure(capture.graph, base.graph) else None
             except (TaskError, MachineError, AssertionError):
                 self._made[sizes] = None

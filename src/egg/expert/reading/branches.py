@@ -1,0 +1,169 @@
+"""Sizes at which a program does something else: tried, and kept out of the graph.
+
+A graph is one program. Code that asks for a size (``if length > 1024``, ``squeeze()`` of a dimension of 1, an
+even number) is several. Every size that the caller chooses is set to small values, to odd and even larger
+ones, and to the integers around those that the source compares with. A forward without data tells whether
+the program calls the same functions; where the source compares, a capture tells whether it also computes the
+same numbers. A size that only must not be small gets a least value, every other that changes the program
+stays what it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from egg.evaluator.task.dimensions import Place, Rehearsal
+from egg.expert.graph import Graph, Origin
+from egg.expert.sizes import Size, Symbol
+
+SMALL = (1, 2, 3)
+MOST_LIMITS = 4
+"""Integers that the source compares with and that sizes are tried around."""
+_CHOOSING = frozenset({"min", "max", "minimum", "maximum", "clamp", "clip"})
+
+
+def callers(graph: Graph) -> list[Symbol]:
+    """The sizes that the caller chooses: of inputs, and of nothing that the module holds."""
+    held = {
+        symbol.name
+        for value in graph.values.values()
+        if value.origin in (Origin.PARAMETER, Origin.CONSTANT)
+        for size in value.shape
+        for symbol in size.factors
+    }
+    found: dict[str, Symbol] = {}
+    for name in graph.arguments:
+        for size in graph.value(name).shape if name is not None else ():
+            found |= {s.name: s for s in size.factors if s.name not in held and type(s.values[0]) is int}
+    return [symbol for name, symbol in found.items() if not graph.symbols.get(name, "").startswith("self")]
+
+
+def sizes_at(graph: Graph, symbol: Symbol, value: int) -> dict[Place, int]:
+    """The dimensions of the inputs with another value of one named size, all others the program's own."""
+    found: dict[Place, int] = {}
+    for at, name in enumerate(graph.arguments):
+        for dim, size in enumerate(graph.value(name).shape if name is not None else ()):
+            if symbol in size.factors:
+                count = size.factors.count(symbol)
+                found[Place((at,), dim)] = size.value // symbol.values[0] ** count * value**count
+    return found
+
+
+def bounds(graph: Graph, rehearsal: Rehearsal, limits: Sequence[int]) -> tuple[dict[str, int], list[Symbol]]:
+    """By named size the least value at which the program is this graph; and sizes at which it is not."""
+    least: dict[str, int] = {}
+    changing: list[Symbol] = []
+    own = rehearsal.record({})
+    for symbol in callers(graph):
+        base = symbol.values[0]
+        near = [n for limit in limits for n in (limit - 1, limit, limit + 1)]
+        values = dict.fromkeys([*SMALL, base + 1 + base % 2, base + 2 - base % 2, *near])
+        records = {n: rehearsal.record(sizes_at(graph, symbol, n)) for n in values if n > 0 and n != base}
+        other = [n for n, record in records.items() if record is not None and record != own]
+        if not other:
+            continue
+        enough = min((n for n, record in records.items() if record == own), default=base)
+        if max(other) < enough <= base:
+            least[symbol.name] = max(other) + 1
+        else:
+            changing.append(symbol)
+    return least, changing
+
+
+# -- what the source compares with -----------------------------------------------------------------------
+
+
+def limits_in(source: str, module: Mapping[str, Any], numbers: Mapping[str, int | float]) -> list[int]:
+    """Integers in comparisons and conditions of the task's classes and functions: literals, integers of the
+    module, numbers that a module of the program keeps."""
+    kept: dict[str, set[int]] = {}
+    for text, number in numbers.items():
+        if type(number) is int:
+            kept.setdefault(text.rsplit(".", 1)[-1], set()).add(number)
+    found: list[int] = []
+    for node in ast.walk(ast.parse(source)):
+        for part in _compared(node):
+            match part:
+                case ast.Constant(value=int(number)) if not isinstance(part.value, bool):
+                    found.append(number)
+                case ast.Name(id=name) if type(module.get(name)) is int:
+                    found.append(module[name])
+                case ast.Attribute(attr=name):
+                    found += sorted(kept.get(name, ()))
+    return [n for n in dict.fromkeys(found) if n > max(SMALL)][:MOST_LIMITS]
+
+
+def _compared(node: ast.AST) -> Iterator[ast.AST]:
+    match node:
+        case ast.Compare():
+            parts: Sequence[ast.AST] = [node]
+        case ast.If() | ast.IfExp() | ast.While():
+            parts = [node.test]
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _CHOOSING:
+            parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+        case _:
+            return
+    for part in parts:
+        yield from ast.walk(part)
+
+
+# -- sizes that stay ---------------------------------------------------------------------------------------
+
+
+def pinned(graph: Graph, symbols: Sequence[Symbol]) -> Graph:
+    """``graph`` at the program's own value of some named sizes, and of those that follow from them alone."""
+    numbers = {symbol.name: symbol.values[0] for symbol in symbols}
+    texts: dict[str, str] = {}
+    for name, text in graph.symbols.items():
+        told = re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda m: str(numbers.get(m[0], m[0])), text)
+        if name in numbers or (told != text and not re.search(r"[A-Za-z_]", told)):
+            numbers.setdefault(name, _value(graph, name))
+        else:
+            texts[name] = told
+
+    def change(size: Size) -> Size:
+        total, left = size.number, []
+        for symbol in size.factors:
+            if symbol.name in numbers:
+                total *= symbol.values[0]
+            else:
+                left.append(symbol)
+        return Size(total, tuple(left))
+
+    values = {
+        name: replace(v, shape=tuple(map(change, v.shape)), stride=tuple(map(change, v.stride)))
+        for name, v in graph.values.items()
+    }
+    nodes = tuple(replace(n, attributes=_mapped(dict(n.attributes), change)) for n in graph.nodes)
+    return replace(graph, values=values, nodes=nodes, symbols=texts)
+
+
+def _value(graph: Graph, name: str) -> Any:
+    sizes = [s for v in graph.values.values() for s in (*v.shape, *v.stride)]
+    sizes += [s for n in graph.nodes for s in _sizes(dict(n.attributes))]
+    return next((s.values[0] for size in sizes for s in size.factors if s.name == name), 0)
+
+
+def _sizes(thing: Any) -> Iterator[Size]:
+    if isinstance(thing, Size):
+        yield thing
+    elif isinstance(thing, dict | list | tuple):
+        for inner in thing.values() if isinstance(thing, dict) else thing:
+            yield from _sizes(inner)
+
+
+def _mapped(thing: Any, change: Callable[[Size], Size]) -> Any:
+    """A symbol that stands for a fraction becomes that number."""
+    match thing:
+        case Size():
+            told = change(thing)
+            return told if told.factors or isinstance(told.number, int) else told.number
+        case dict():
+            return {key: _mapped(inner, change) for key, inner in thing.items()}
+        case list() | tuple():
+            return type(thing)(_mapped(inner, change) for inner in thing)
+    return thing

@@ -1,0 +1,350 @@
+"""Captures in which sizes and arguments change one by one, beside those at other integers of the source.
+
+One integer of a source may stand for several sizes (a batch and a width of 512), and a small one is not moved
+at all. So every dimension that the program takes at other sizes on its own (:mod:`egg.evaluator.task.
+dimensions`) gets a value of its own in further captures, and every number that the constructor or ``forward``
+is given another value. All captures together become one graph again. What could not be varied, or changes
+what the program does, stays the number it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from egg.core.errors import MachineError, TaskError
+from egg.evaluator.task.dataless import calls_without_data
+from egg.evaluator.task.dimensions import Axis, Place, Rehearsal, axes_of, fresh
+from egg.evaluator.task.program import Program
+from egg.expert.graph import Graph, Origin, Usage, Value
+from egg.expert.reading.branches import bounds, callers, limits_in, pinned, sizes_at
+from egg.expert.reading.points import Changes, Variant
+from egg.expert.reading.usage import arguments_of, entangled, values_of, with_modes
+from egg.expert.reading.variants import LARGE, Variants
+from egg.expert.sizes import Size, Symbol
+
+Row = tuple[Any, ...]
+Naming = Callable[[Variants, list[Variant], Mapping[Row, str]], Graph | None]
+RUNS_FOR_BRANCHES = 48
+"""Forwards without data that looking for branches may always take."""
+MOST_PLACES = 4
+"""Dimensions that are tried, each for itself, together with an argument."""
+SPATIAL = {3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width")}
+"""What the last dimensions of an image are called, by its rank."""
+
+
+def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Naming) -> Graph:
+    """``graph``, which ``points`` became, with a name for every size and number that can change alone."""
+    with Program.load(variants.task) as program:
+        rehearsal = Rehearsal(program, variants.runs_left)
+        work = _Widening(variants, program, rehearsal, naming, graph, points)
+        work.dimensions()
+        work.integers()
+        work.fractions()
+        work.values()
+        work.branches()
+        usage = with_modes(work.usage(), variants, work.base, rehearsal.module)
+    return replace(work.graph, usage=usage)
+
+
+@dataclass
+class _Widening:
+    variants: Variants
+    program: Program
+    rehearsal: Rehearsal
+    naming: Naming
+    graph: Graph
+    points: list[Variant]
+    free: set[str] = field(default_factory=set)
+    """Arguments of the constructor that were varied alone."""
+    doubtful: set[str] = field(default_factory=set)
+    """Those that the program tells apart, and the captures do not."""
+    given: set[str] = field(default_factory=set)
+    """Numbers of ``forward`` that were varied alone."""
+    least: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def base(self) -> Variant:
+        return self.points[0]
+
+    # -- dimensions ------------------------------------------------------------------------------------
+
+    def dimensions(self) -> None:
+        """All axes at once, else as many as go together, the first dimensions first."""
+        if not self.rehearsal.runs({}):
+            return
+        found = axes_of(self.rehearsal)
+        wanted = [axis for axis in found if not _separate(self.graph, axis, found)]
+        if not wanted or self._with_axes(wanted):
+            return
+        kept: list[Axis] = []
+        for axis in sorted(wanted, key=lambda a: (min(p.dim for p in a.places), a.places)):
+            if len(wanted) > 1 and self._with_axes([*kept, axis], settle=False):
+                kept.append(axis)
+        if kept:
+            self._with_axes(kept)
+
+    def _with_axes(self, chosen: Sequence[Axis], settle: bool = True) -> bool:
+        count = (3 if len(self.points) == 1 else 2) - (len(self.base.graph.nodes) > LARGE)
+        others: list[Variant] = []
+        for number in range(count):
+            sizes = self._apart(chosen, number)
+            if sizes is None or not self.rehearsal.runs(sizes):
+                return False
+            point = self.variants.changed(Changes(sizes=tuple(sorted(sizes.items()))), self.base)
+            if point is None:
+                return False
+            others.append(point)
+        return self._together(others, settle)
+
+    def _apart(self, chosen: Sequence[Axis], number: int) -> dict[Place, int] | None:
+        """A value for each axis that no other size has."""
+        values = self.base.graph.values.values()
+        taken = {size.value for v in values if v.origin is not Origin.NODE for size in v.shape}
+        sizes: dict[Place, int] = {}
+        for place, axis in enumerate(chosen):
+            value = _moved(axis, place, number, taken)
+            if value is None:
+                return None
+            taken.add(value)
+            sizes |= axis.at(value)
+        return sizes
+
+    def _together(self, others: Sequence[Variant], settle: bool = True) -> bool:
+        points = [*self.points, *others]
+        graph = self.naming(self.variants, points, _names([p.graph for p in points]))
+        if graph is None:
+            return False
+        if settle:
+            self.graph, self.points = replace(graph, fixed=_still_fixed(graph, self.graph.fixed)), points
+        return True
+
+    # -- arguments of the constructor ------------------------------------------------------------------
+
+    def integers(self) -> None:
+        """Whole numbers that moved with others only: each for itself, where the program takes that.
+
+        Where it does, and the captures do not become one graph, nothing says which of the two a number of the
+        graph follows: both stay as they are.
+        """
+        for pair in entangled(self.points):
+            if pair not in entangled(self.points):
+                continue
+            for name in pair:
+                ways = list(self._ways(name))
+                if ways and any(self._with_changes(way) for way in ways):
+                    break
+                if ways:
+                    self.doubtful |= set(pair)
+
+    def _ways(self, name: str) -> Iterator[Changes]:
+        """Changes of one argument that the program takes: alone, or with dimensions that have its size."""
+        value = self.base.capture.arguments[name]
+        equal = [
+            Place((at,), dim)
+            for at, given in enumerate(self.graph.arguments)
+            if given is not None
+            for dim, size in enumerate(self.base.graph.value(given).shape)
+            if size.value == value
+        ]
+        groups = [(), *((place,) for place in equal[:MOST_PLACES]), tuple(equal)]
+        for group in dict.fromkeys(groups):
+            for other in (fresh(value + 1, value, {value}), 3 * value):
+                sizes = tuple((place, other) for place in group)
+                changes = Changes(sizes=sizes, arguments=((name, other),))
+                if self._runs(changes):
+                    yield changes
+                    break
+
+    def _runs(self, changes: Changes) -> bool:
+        return self._record(changes) is not None
+
+    def _record(self, changes: Changes) -> list[str] | None:
+        """What the program calls after ``changes``; ``None`` where it does not run."""
+        if self.rehearsal.left <= 0:
+            return None
+        self.rehearsal.left -= 1
+        try:
+            return calls_without_data(changes.applied(self.program))
+        except (TaskError, MachineError):
+            return None
+
+    def fractions(self) -> None:
+        """Fractions that the constructor is given, all at once, else one by one.
+
+        Not those with values at which the program does something else: a bound of 0 that stands for none.
+        """
+        given = {name: v for name, v in self.base.capture.arguments.items() if type(v) is float}
+        own = self._record(Changes()) if given else None
+        wanted = {
+            name: _other(value, at)
+            for at, (name, value) in enumerate(given.items())
+            if all(
+                self._record(Changes(arguments=((name, special),))) in (None, own)
+                for special in (0.0, 1.0, -value)
+            )
+        }
+        if wanted and self._with_changes(Changes(arguments=tuple(wanted.items()))):
+            self.free |= wanted.keys()
+            return
+        for name, value in wanted.items() if len(wanted) > 1 else ():
+            if self._with_changes(Changes(arguments=((name, value),))):
+                self.free.add(name)
+
+    # -- arguments of forward --------------------------------------------------------------------------
+
+    def values(self) -> None:
+        """Numbers that ``forward`` is given, one by one."""
+        names = list(self.base.capture.values)
+        places = [at for at, name in enumerate(self.graph.arguments) if name is None]
+        for name, place in zip(names, places, strict=True):
+            value = self.base.capture.values[name]
+            if type(value) not in (int, float):
+                continue
+            other = _other(value, 0) if type(value) is float else value + 3
+            specials = [self._record(Changes(values=((place, type(value)(n)),))) for n in (0, 1, -value)]
+            if any(record not in (None, self._record(Changes())) for record in specials):
+                continue
+            if self._with_changes(Changes(values=((place, other),))):
+                self.given.add(name)
+
+    def _with_changes(self, changes: Changes) -> bool:
+        point = self.variants.changed(changes, self.base)
+        return point is not None and self._together([point])
+
+    # -- sizes that change the program -----------------------------------------------------------------
+
+    def branches(self) -> None:
+        """Sizes at which the program does something else stay as they are, or get a least value."""
+        source, module = self.variants.task.source, vars(self.program.module)
+        limits = limits_in(source, module, self.base.capture.numbers)
+        self.rehearsal.left = max(self.rehearsal.left, RUNS_FOR_BRANCHES)
+        self.least, changing = bounds(self.graph, self.rehearsal, limits)
+        if changing:
+            self.graph = pinned(self.graph, changing)
+        if limits:
+            wrong = [symbol for symbol in callers(self.graph) if not self._holds(symbol, limits)]
+            self.graph = pinned(self.graph, wrong) if wrong else self.graph
+
+    def _holds(self, symbol: Symbol, limits: Sequence[int]) -> bool:
+        """Whether captures on both sides of each limit become one graph with the others."""
+        others: list[Variant] = []
+        for value in dict.fromkeys(n for limit in limits for n in (limit - 1, limit + 1)):
+            sizes = sizes_at(self.graph, symbol, value)
+            if value == symbol.values[0] or not self.rehearsal.runs(sizes):
+                continue
+            point = self.variants.changed(Changes(sizes=tuple(sorted(sizes.items()))), self.base)
+            if point is None:
+                return False
+            others.append(point)
+        return not others or self._together(others, settle=False)
+
+    def usage(self) -> Usage:
+        return Usage(
+            tuple(values_of(self.base, self.given)),
+            tuple(arguments_of(self.points, self.free, self.doubtful)),
+            least={name: n for name, n in self.least.items() if name in self.graph.symbols},
+        )
+
+
+def _other(value: float, place: int) -> float:
+    """Another fraction on the same side of zero and of one, a different one for each place."""
+    share = 0.75 - 0.0625 * (place % 8)
+    if 0.0 <= value <= 1.0:
+        return value * share + 0.125 * (1.0 - share)
+    return value * (2.0 - share) if value else share
+
+
+def _moved(axis: Axis, place: int, number: int, taken: set[int]) -> int | None:
+    """Where an axis goes in one of the captures: near, far and in between, each axis at its own distance."""
+    size, step = axis.size, axis.step
+    if step > 1:
+        return next(
+            (v for k in range(1 + number, 64) if (v := size + step * (k + 2 * place)) not in taken), None
+        )
+    if axis.seen[0] > size:
+        start = (size + 1 + 2 * place, 2 * size + 3 + 4 * place, size + size // 2 + 2 + 6 * place)[number]
+        return fresh(start, size, taken)
+    start = (size - 1 - 2 * place, size // 2 + 2 * place, size - size // 4 - 4 * place)[number]
+    value = fresh(start, size, taken, -2)
+    return value if value > 1 else None
+
+
+# -- names ---------------------------------------------------------------------------------------------
+
+
+def _separate(graph: Graph, axis: Axis, others: Sequence[Axis]) -> bool:
+    """Whether the graph knows an axis by sizes that nothing else has a part in."""
+    own = {symbol for place in axis.places for symbol in _symbols(graph, place)}
+    if not all(_symbols(graph, place) for place in axis.places):
+        return False
+    places = set(axis.places)
+    foreign = {
+        symbol
+        for at, name in enumerate(graph.arguments)
+        if name is not None
+        for dim, size in enumerate(graph.value(name).shape)
+        if Place((at,), dim) not in places
+        for symbol in size.factors
+    }
+    foreign |= {
+        symbol
+        for value in graph.values.values()
+        if value.origin in (Origin.PARAMETER, Origin.CONSTANT)
+        for size in value.shape
+        for symbol in size.factors
+    }
+    return own.isdisjoint(foreign)
+
+
+def _symbols(graph: Graph, place: Place) -> tuple[Any, ...]:
+    return _size(graph, place).factors
+
+
+def _size(graph: Graph, place: Place) -> Size:
+    name = graph.arguments[int(place.path[0])]
+    assert name is not None
+    return graph.value(name).shape[place.dim]
+
+
+def _still_fixed(graph: Graph, fixed: Mapping[str, int]) -> dict[str, int]:
+    """Integers of the source that the graph takes for constants: those that some leaf shows as a number."""
+    shown = {size.number for v in _leaves(graph) for size in v.shape if not size.factors}
+    return {name: value for name, value in fixed.items() if value in shown or not _shown_at_all(graph, value)}
+
+
+def _shown_at_all(graph: Graph, value: int) -> bool:
+    return any(size.value == value for v in _leaves(graph) for size in v.shape)
+
+
+def _leaves(graph: Graph) -> Iterator[Value]:
+    return (v for v in graph.values.values() if v.origin is not Origin.NODE)
+
+
+def _names(graphs: Sequence[Graph]) -> dict[Row, str]:
+    """Names for dimensions of inputs that follow no integer of the source: by what they are."""
+    first = graphs[0]
+    inputs = [first.value(name) for name in first.arguments if name is not None]
+    kinds = {node.op for node in first.nodes}
+    found: dict[Row, str] = {}
+
+    def call(value: Value, dim: int, name: str) -> None:
+        row = tuple(graph.values[value.name].shape[dim].value for graph in graphs)
+        if len(set(row)) > 1 and name not in found.values():
+            found.setdefault(row, name)
+
+    for value in inputs[:1]:
+        held = any(v.origin is Origin.PARAMETER for v in first.values.values())
+        if value.rank >= 3 or (value.rank == 2 and held):
+            call(value, 0, "batch_size")
+        elif value.rank == 2:
+            call(value, 0, "rows")
+    for value in inputs:
+        if kinds & {"conv", "pool"} and value.rank in SPATIAL:
+            words = SPATIAL[value.rank]
+            for place, word in enumerate(words):
+                call(value, value.rank - len(words) + place, word)
+        elif value.rank == 3:
+            call(value, 1, "length")
+    return found

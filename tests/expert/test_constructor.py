@@ -252,7 +252,7 @@ def test_layers_without_parameters_of_other_packages_are_stood_in_for() -> None:
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        ("import numpy as np\nimport torch\nfrom torch import nn\nrows = 4\n", "numpy"),
+        ("import scipy as np\nimport torch\nfrom torch import nn\nrows = 4\n", "scipy"),
         ("import torch\nfrom torch import nn\nfrom math import *\nrows = 4\nnp = rows\n", None),
     ],
 )

@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from egg.core.domain import Argument, Domain, Layout, Mode, Size, TensorInput, ValueInput
+from egg.core.domain import Argument, Domain, Layout, Mode, Size, TensorInput, ValueInput, names_in
 from egg.core.policy import LibraryCalls
 from egg.core.source import Task
 from egg.evaluator import static
@@ -90,7 +90,8 @@ def raises(kind, words, call, *given, **options):
 def alike(theirs, ours, *given):
     want, got = theirs(*given), ours(*given)
     for a, b in zip(want, got, strict=True) if isinstance(want, tuple) else ((want, got),):
-        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        assert b.is_contiguous() or a.stride() == b.stride()
         torch.testing.assert_close(a.detach(), b.detach())
     return got
 
@@ -235,8 +236,7 @@ SEVERAL = program(
 
 @pytest.mark.parametrize("replay", ["True", "False"])
 def test_every_floating_result_has_a_gradient_to_refuse_and_buffers_move_once(replay: str) -> None:
-    usage = Usage(modes=(Mode.TRAIN,), modal=("norm",))
-    text = source(SEVERAL, usage, f"set file replay {replay}")
+    text = source(SEVERAL, None, f"set file replay {replay}")
     assert ("torch.cuda.graph(" in text) == (replay == "True")
     run(
         text,
@@ -313,10 +313,80 @@ raises(ValueError, "residual is True, and these kernels are for False", ModelNew
     )
 
 
+def test_what_the_capture_found_free_is_right_and_what_it_saw_once_is_held_to() -> None:
+    run(
+        source(LINEAR),
+        LINEAR,
+        """
+x = torch.randn(6, 24)
+alike(*made(24, 40, 0.2), x)
+alike(*made(24, outer=33, slope=-1.5), x)
+raises(ValueError, "residual is True, and these kernels are for False", ModelNew, 24, 40, residual=True)
+raises(ValueError, "mask is tensor", ModelNew(24, 40), x, torch.rand(6, 40))
+""",
+    )
+
+
+STATES = """h0 = torch.zeros(1, x.size(0), 8) if h0 is None else h0
+        c0 = torch.zeros(1, x.size(0), 8) if c0 is None else c0
+        return self.lstm(x, (h0, c0))[0]"""
+
+
+@pytest.mark.parametrize("given", ["", ", torch.randn(1, B, 8), torch.randn(1, B, 8)"])
+def test_states_of_a_recurrent_layer_are_never_ignored(given: str) -> None:
+    task = program(
+        STATES, f"torch.randn(B, T, 4){given}", "self.lstm = nn.LSTM(4, 8, batch_first=True)", "B, T = 3, 5",
+        "x, h0=None, c0=None",
+    )  # fmt: skip
+    states = "torch.randn(1, 3, 8), torch.randn(1, 3, 8)"
+    right = f"alike(theirs, ours, x, {states})" if given else "alike(theirs, ours, x)"
+    wrong = "ours, x" if given else f"ours, x, {states}"
+    kind = "TypeError" if given else "ValueError"
+    run(
+        source(task),
+        task,
+        f"""
+theirs, ours = made()
+x = torch.randn(3, 5, 4)
+{right}
+raises({kind}, "h0 is ", {wrong})
+""",
+    )
+
+
+def test_dropout_in_training_is_not_that_of_evaluation() -> None:
+    task = program("self.drop(x) * 2", "torch.randn(B, C)", "self.drop = nn.Dropout(0.5)", "B, C = 8, 16")
+    run(
+        source(task),
+        task,
+        """
+_, ours = made()
+ours(torch.ones(8, 16))
+raises(ValueError, "eval mode", ours.eval(), torch.ones(8, 16))
+""",
+    )
+
+
 NUMBERS = Task(
     "numbers",
     program("x * scale + mask", "torch.rand(4, 8), 2.0, torch.rand(4, 8)", arguments="x, scale, mask").source,
 )
+
+
+def test_a_number_that_is_free_is_a_number() -> None:
+    run(
+        source(NUMBERS),
+        NUMBERS,
+        """
+theirs, ours = made()
+x = torch.rand(4, 8)
+alike(theirs, ours, x, 2.0, x)
+alike(theirs, ours, x, 3.5, x)
+alike(theirs, ours, x, -1, x)
+raises(ValueError, "scale is tensor(2.), and these kernels are for a number", ours, x, torch.tensor(2.0), x)
+raises(ValueError, "scale is None", ours, x, None, x)
+""",
+    )
 
 
 def test_a_number_that_was_captured_is_the_only_one() -> None:
@@ -360,15 +430,21 @@ def test_a_size_that_is_computed_from_another_is_no_choice_of_its_own() -> None:
         "F.max_pool1d(x, 3, 2) + y", "torch.rand(B, 4, H), torch.rand(B, 4, (H - 1) // 2)",
         knobs="B, H = 3, 16", arguments="x, y",
     )  # fmt: skip
-    known = graph(task)
-    (own,) = [size.code() for size in known.value("y").shape if size.code() not in ("B", "4")]
-    domain = domain_of(replace(known, symbols={**known.symbols, own: "(H - 1) // 2"}))
+    domain = domain_of(graph(task))
     first, second = domain.inputs
     assert isinstance(first, TensorInput)
     assert isinstance(second, TensorInput)
-    assert first.shape[2] == "H"
-    assert second.shape == ("B", 4, "(H - 1) // 2")
-    assert [size.name for size in domain.sizes] == ["B", "H"]
+    assert [names_in(size) <= names_in(first.shape[at]) for at, size in enumerate(second.shape)] == [True] * 3
+    assert len(domain.sizes) == 3
+    run(
+        source(task),
+        task,
+        """
+theirs, ours = made()
+alike(theirs, ours, torch.rand(2, 3, 12), torch.rand(2, 3, 5))
+raises(ValueError, "y has the shape (2, 3, 4)", ours, torch.rand(2, 3, 12), torch.rand(2, 3, 4))
+""",
+    )
 
 
 def test_a_written_input_is_taken_as_it_lies() -> None:
@@ -409,21 +485,3 @@ def test_a_constructor_may_compute_with_numpy() -> None:
     assert static.findings(kept, LibraryCalls.ALLOW).items
     used = text.replace("x = x.contiguous()", "x = np.sqrt(x)", 1)
     assert static.findings(used, LibraryCalls.ALLOW).items
-
-
-def test_the_guard_is_cheap() -> None:
-    """A generous bound: it is a few lookups, whatever else the machine does."""
-    run(
-        source(LINEAR),
-        LINEAR,
-        """
-import timeit
-_, ours = made(24, 40)
-x = torch.rand(6, 24)
-ours(x)
-ours.launched = 0
-text = "seen = (x.shape, x.dtype, x.device, torch.is_autocast_enabled(x.device.type))\\nassert seen in a"
-space = {"x": x, "torch": torch, "a": ours.admitted}
-assert min(timeit.repeat(text, globals=space, number=2000, repeat=5)) / 2000 < 2e-5
-""",
-    )

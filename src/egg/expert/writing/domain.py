@@ -13,13 +13,17 @@ from collections.abc import Iterator, Mapping
 
 from egg.core.domain import Dimension, Domain, Input, Layout, Size, TensorInput, names_in
 from egg.expert.graph import Graph, Origin, Value
+from egg.expert.reading.formulas import formula_of
+from egg.expert.writing.names import words
 
+COMPUTING = frozenset({"conv", "pool", "cat"})
+"""Operators that make sizes by a formula."""
 HELD = (Origin.PARAMETER, Origin.CONSTANT)
 """Tensors that the module brings along."""
 
 
 def domain_of(graph: Graph) -> Domain:
-    inputs = tuple(_inputs(graph))
+    inputs = tuple(_inputs(graph, rules(graph)))
     shapes = [given.shape for given in inputs if isinstance(given, TensorInput)]
     mentioned = [name for shape in shapes for dimension in shape for name in sorted(names_in(dimension))]
     held = held_sizes(graph)
@@ -52,7 +56,46 @@ def held_sizes(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
-def _inputs(graph: Graph) -> Iterator[Input]:
+def rules(graph: Graph) -> dict[str, str]:
+    """How each named size is found, every one behind those it is computed from.
+
+    Two inputs may have sizes of which one follows from the other (what is added to a pooled tensor has its
+    size). The graph reads both; a call is only right where the operator between them makes one of the other,
+    so its formula is the rule.
+    """
+    texts = dict(graph.symbols)
+    for node in graph:
+        operands = graph.operands(node)
+        for number, name in enumerate(node.outputs if node.op in COMPUTING else ()):
+            for dim, size in enumerate(graph.value(name).shape):
+                symbol = size.code()
+                if "." not in texts.get(symbol, "") or texts[symbol] != graph.symbols[symbol]:
+                    continue
+                text = formula_of(node, operands, number, dim, size.values) or symbol
+                if text.isidentifier() or any(symbol in _reach(texts, word) for word in words(text)):
+                    continue
+                texts[symbol] = text
+    found: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        for word in words(texts[name]) & texts.keys() - {*found, name}:
+            add(word)
+        found[name] = texts[name]
+
+    for name in texts:
+        add(name)
+    return found
+
+
+def _reach(texts: Mapping[str, str], name: str) -> set[str]:
+    """A size and all that it is computed from."""
+    found = {name}
+    for word in words(texts.get(name, "")) - {name}:
+        found |= _reach(texts, word)
+    return found
+
+
+def _inputs(graph: Graph, texts: Mapping[str, str]) -> Iterator[Input]:
     """Tensors and other values in the order of the signature; defaults that were not given come last."""
     values = iter(graph.usage.values)
     written = written_inputs(graph)
@@ -62,17 +105,16 @@ def _inputs(graph: Graph) -> Iterator[Input]:
             continue
         given = graph.value(name)
         layout = Layout.CONTIGUOUS if name in written else Layout.ANY
-        yield TensorInput(
-            given.path, (given.dtype,), tuple(_dimension(graph, size.code()) for size in given.shape), layout
-        )
+        shape = tuple(_dimension(texts, size.code()) for size in given.shape)
+        yield TensorInput(given.path, (given.dtype,), shape, layout)
     yield from values
 
 
-def _dimension(graph: Graph, code: str) -> Dimension:
+def _dimension(texts: Mapping[str, str], code: str) -> Dimension:
     """``code`` with computed names replaced, as far as a domain can say the arithmetic."""
     if code.lstrip("-").isdigit():
         return int(code)
-    expanded = ast.unparse(_Expanded(graph.symbols).visit(ast.parse(code, mode="eval")))
+    expanded = ast.unparse(_Expanded(texts).visit(ast.parse(code, mode="eval")))
     try:
         names_in(expanded)
     except ValueError:

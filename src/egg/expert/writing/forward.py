@@ -84,7 +84,7 @@ def _sizes(graph: Graph, parts: Parts) -> list[str]:
     run: list[tuple[str, str]] = []
     """Sizes of one tensor, which share a line."""
     for name, text in graph.symbols.items():
-        if name not in needed:
+        if name not in needed or name == text:
             continue
         joined = [*run, (name, text)]
         alike = _tensor(text) is not None and run and _tensor(text) == _tensor(run[0][1])

@@ -24,9 +24,9 @@ from egg.expert.reading.rows import attribute_text, dimension_text
 from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
-from egg.expert.writing.domain import held_sizes, input_values, written_inputs
+from egg.expert.writing.domain import held_sizes, input_values, rules, written_inputs
 from egg.expert.writing.layout import laid_out
-from egg.expert.writing.literals import differs, literal_text
+from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
 from egg.expert.writing.names import words
 
 FEW = 2
@@ -112,10 +112,10 @@ class Guard:
                 yield f"{value.path}.is_contiguous()"
         for given in usage.values:
             yield from self._of_value(given)
-        if self._moded and len(usage.modal) <= FEW:
-            yield from self._modes()
-        elif self._moded:
+        if self._many:
             yield f"*self.{self.names.modes}()"
+        else:
+            yield from self._modes()
         if self._device is not None:
             yield f"torch.is_autocast_enabled({self._device}.type)"
 
@@ -125,19 +125,20 @@ class Guard:
             yield f"type({given.name})"
         elif given.value is None or isinstance(given.value, bool):
             yield f"{given.name} is {given.value}"
-        elif isinstance(given.value, list):
+        elif isinstance(given.value, list) or str(given.value).startswith((TEXT, TYPE)):
             yield f"repr({given.name})"
         else:
             yield from (f"type({given.name})", given.name)
 
-    def _modes(self) -> Iterator[str]:
-        for path in self.graph.usage.modal:
-            yield f"{attribute_text(path)}.training" if path else "self.training"
-
     @property
-    def _moded(self) -> bool:
-        """Whether the program is this graph in one mode alone."""
-        return len(self.graph.usage.modes) == 1 and bool(self.graph.usage.modal)
+    def _layers(self) -> tuple[str, ...]:
+        """Paths of the layers whose mode the program was captured in and is right in alone."""
+        usage = self.graph.usage
+        return (*usage.modal, *usage.frozen) if len(usage.modes) == 1 else ()
+
+    def _modes(self) -> Iterator[str]:
+        for path in self._layers:
+            yield f"{attribute_text(path)}.training" if path else "self.training"
 
     @property
     def _device(self) -> str | None:
@@ -173,7 +174,7 @@ class Guard:
 
     @property
     def _many(self) -> bool:
-        return self._moded and len(self.graph.usage.modal) > FEW
+        return len(self._layers) > FEW
 
     def methods(self) -> list[str]:
         n = self.names
@@ -189,7 +190,7 @@ class Guard:
 
     def _mode_method(self) -> list[str]:
         n = self.names
-        listed = ", ".join(literal_text(path) for path in self.graph.usage.modal)
+        listed = ", ".join(map(literal_text, self._layers))
         return [
             f"    def {n.modes}(self):",
             '        """Whether each layer that computes otherwise in the other mode is in training."""',
@@ -229,13 +230,19 @@ class Guard:
             yield f"    raise {n.outside}({shown}, {literal_text(literal_text(given.value))})"
 
     def _mode_checks(self) -> Iterator[str]:
-        if not self._moded:
+        usage, layers = self.graph.usage, self._layers
+        if not layers:
             return
-        mode = self.graph.usage.modes[0]
+        mode = usage.modes[0]
         other = Mode.EVAL if mode is Mode.TRAIN else Mode.TRAIN
-        asked = f"self.{self.names.modes}()" if self._many else f"({', '.join(self._modes())},)"
-        condition = f"not all({asked})" if mode is Mode.TRAIN else f"any({asked})"
-        yield f"if {condition}:"
+        training = mode is Mode.TRAIN
+        asked = f"self.{self.names.modes}()" if self._many else f"[{', '.join(self._modes())}]"
+        if usage.frozen:
+            captured = f"[{training}] * {len(usage.modal)} + [{not training}] * {len(usage.frozen)}"
+            yield f"if {asked} != {captured}:"
+            yield f'    raise {self.names.outside}("a layer is in another mode", "modes as constructed")'
+            return
+        yield f"if not all({asked}):" if training else f"if any({asked}):"
         yield f'    raise {self.names.outside}("a layer is in {other.value} mode", "{mode.value} mode")'
 
     def _sizes(self) -> Iterator[str]:
@@ -243,7 +250,7 @@ class Guard:
 
         A size that a parameter has is read there, so that an input is compared with the module.
         """
-        graph, texts = self.graph, self._texts
+        graph, texts = self.graph, self._texts()
         values = [v for v in graph.values.values() if v.origin is not Origin.NODE]
         values += [graph.value(name) for name in _flat(graph.results)]
         needed = {s.name for v in values for size in (*v.shape, *v.stride) for s in size.factors}
@@ -251,14 +258,13 @@ class Guard:
         for name in reversed(list(texts)):
             if name in needed:
                 needed |= words(texts[name])
-        yield from (f"{name} = {text}" for name, text in texts.items() if name in needed)
+        yield from (f"{name} = {text}" for name, text in texts.items() if name in needed and name != text)
         if asked:
             yield f"{self.names.check_sizes}({', '.join(f'{name}={name}' for name in asked)})"
 
-    @property
     def _texts(self) -> dict[str, str]:
         """How each size is found."""
-        texts = dict(self.graph.symbols)
+        texts = rules(self.graph)
         for value in self.graph.values.values():
             if value.origin is Origin.PARAMETER:
                 for dim, size in enumerate(value.shape):
@@ -269,7 +275,8 @@ class Guard:
 
     def _bound(self, value: Value) -> bool:
         """Whether a shape says nothing: each of its sizes is read from it."""
-        found = [self._texts.get(size.code()) for size in value.shape]
+        texts = self._texts()
+        found = [texts.get(size.code()) for size in value.shape]
         return found == [dimension_text(value, dim) for dim in range(value.rank)]
 
     def _held(self) -> Iterator[str]:

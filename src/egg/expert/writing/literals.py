@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from egg.core.domain import NAME, Domain, Plain
+from egg.core.domain import ANY, NAME, Domain, Plain
 from egg.expert.writing.breaking import LIMIT
+
+TEXT, TYPE = "repr:", "type:"
+"""How captures tell values that no literal holds."""
 
 
 def literal_text(value: Any) -> str:
@@ -25,20 +28,22 @@ def literal_text(value: Any) -> str:
 
 
 def differs(name: str, value: Plain) -> str:
-    """The condition that a variable does not hold ``value``: ``mask is not None``, ``scale != 2.0``."""
-    if value is None or isinstance(value, bool):
-        return f"{name} is not {value}"
-    if isinstance(value, list):
-        forms = dict.fromkeys((literal_text(value), _tuple_text(value, deep=False), _tuple_text(value)))
-        return f"{name} not in ({', '.join(forms)})"
-    if isinstance(value, float) and math.isnan(value):
-        return f"{name} == {name}"
+    """The condition that a variable does not hold ``value``: ``mask is not None``, ``scale != 2.0``.
+
+    A list stands for a tuple as well, and in it ``ANY`` for any number. What no literal holds is known by
+    its text or by its type.
+    """
+    match value:
+        case None | bool():
+            return f"{name} is not {value}"
+        case str() if value.startswith(TEXT):
+            return f"repr({name}) != {literal_text(value.removeprefix(TEXT))}"
+        case str() if value.startswith(TYPE):
+            return f"type({name}).__name__ != {literal_text(value.rsplit('.', 1)[-1].removeprefix(TYPE))}"
+        case list():
+            unlike = [differs(f"{name}[{at}]", item) for at, item in enumerate(value) if item != ANY]
+            return " or ".join((f"len({name}) != {len(value)}", *unlike))
     return f"{name} != {literal_text(value)}"
-
-
-def _tuple_text(value: list[Any], *, deep: bool = True) -> str:
-    texts = [_tuple_text(v) if deep and isinstance(v, list) else literal_text(v) for v in value]
-    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def domain_lines(domain: Domain) -> list[str]:

@@ -54,24 +54,40 @@ def sizes_at(graph: Graph, symbol: Symbol, value: int) -> dict[Place, int]:
 
 
 def bounds(graph: Graph, rehearsal: Rehearsal, limits: Sequence[int]) -> tuple[dict[str, int], list[Symbol]]:
-    """By named size the least value at which the program is this graph; and sizes at which it is not."""
+    """By named size the least value at which the program is this graph; and sizes at which it is not.
+
+    All sizes go to a value together first: where the program is the same then, none needs a try of its own.
+    """
+    own, symbols = rehearsal.record({}), callers(graph)
+    records: dict[str, dict[int, Any]] = {symbol.name: {} for symbol in symbols}
+    for trial in _trials(symbols, limits):
+        joint: dict[Place, int] = {}
+        for symbol, value in trial.items():
+            joint |= sizes_at(graph, symbol, value)
+        same = len(trial) > 1 and rehearsal.record(joint) == own
+        for symbol, value in trial.items():
+            told = own if same else rehearsal.record(sizes_at(graph, symbol, value))
+            records[symbol.name][value] = told
     least: dict[str, int] = {}
     changing: list[Symbol] = []
-    own = rehearsal.record({})
-    for symbol in callers(graph):
-        base = symbol.values[0]
-        near = [n for limit in limits for n in (limit - 1, limit, limit + 1)]
-        values = dict.fromkeys([*SMALL, base + 1 + base % 2, base + 2 - base % 2, *near])
-        records = {n: rehearsal.record(sizes_at(graph, symbol, n)) for n in values if n > 0 and n != base}
-        other = [n for n, record in records.items() if record is not None and record != own]
-        if not other:
-            continue
-        enough = min((n for n, record in records.items() if record == own), default=base)
-        if max(other) < enough <= base:
+    for symbol in symbols:
+        seen = records[symbol.name]
+        other = [n for n, record in seen.items() if record is not None and record != own]
+        enough = min((n for n, record in seen.items() if record == own), default=symbol.values[0])
+        if other and max(other) < enough <= symbol.values[0]:
             least[symbol.name] = max(other) + 1
-        else:
+        elif other:
             changing.append(symbol)
     return least, changing
+
+
+def _trials(symbols: Sequence[Symbol], limits: Sequence[int]) -> Iterator[dict[Symbol, int]]:
+    near = [n for limit in limits for n in (limit - 1, limit, limit + 1)]
+    for value in dict.fromkeys([*SMALL, *near]):
+        yield {symbol: value for symbol in symbols if symbol.values[0] != value}
+    for parity in (0, 1):
+        sizes = {symbol: symbol.values[0] + 5 + 4 * place for place, symbol in enumerate(symbols)}
+        yield {symbol: value + (value + parity) % 2 for symbol, value in sizes.items()}
 
 
 # -- what the source compares with -----------------------------------------------------------------------

@@ -17,6 +17,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.evaluator.task.dataless import calls_without_data
 from egg.evaluator.task.dimensions import Axis, Place, Rehearsal, axes_of, fresh
 from egg.evaluator.task.program import Program
+from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Graph, Origin, Usage, Value
 from egg.expert.reading.branches import bounds, callers, limits_in, pinned, sizes_at
 from egg.expert.reading.points import Changes, Variant
@@ -111,10 +112,10 @@ class _Widening:
             sizes |= axis.at(value)
         return sizes
 
-    def _together(self, others: Sequence[Variant], settle: bool = True) -> bool:
+    def _together(self, others: Sequence[Variant], settle: bool = True, simple: bool = False) -> bool:
         points = [*self.points, *others]
         graph = self.naming(self.variants, points, _names([p.graph for p in points]))
-        if graph is None:
+        if graph is None or (simple and _kinds(simplify(graph)) != _kinds(simplify(self.graph))):
             return False
         if settle:
             self.graph, self.points = replace(graph, fixed=_still_fixed(graph, self.graph.fixed)), points
@@ -173,7 +174,8 @@ class _Widening:
     def fractions(self) -> None:
         """Fractions that the constructor is given, all at once, else one by one.
 
-        Not those with values at which the program does something else: a bound of 0 that stands for none.
+        Not those with values at which the program does something else: a bound of 0 that stands for none. And
+        not those whose value the algebra needs: a program that is known at one factor may be much smaller.
         """
         given = {name: v for name, v in self.base.capture.arguments.items() if type(v) is float}
         own = self._record(Changes()) if given else None
@@ -185,11 +187,11 @@ class _Widening:
                 for special in (0.0, 1.0, -value)
             )
         }
-        if wanted and self._with_changes(Changes(arguments=tuple(wanted.items()))):
+        if wanted and self._with_changes(Changes(arguments=tuple(wanted.items())), simple=True):
             self.free |= wanted.keys()
             return
         for name, value in wanted.items() if len(wanted) > 1 else ():
-            if self._with_changes(Changes(arguments=((name, value),))):
+            if self._with_changes(Changes(arguments=((name, value),)), simple=True):
                 self.free.add(name)
 
     # -- arguments of forward --------------------------------------------------------------------------
@@ -209,9 +211,9 @@ class _Widening:
             if self._with_changes(Changes(values=((place, other),))):
                 self.given.add(name)
 
-    def _with_changes(self, changes: Changes) -> bool:
+    def _with_changes(self, changes: Changes, simple: bool = False) -> bool:
         point = self.variants.changed(changes, self.base)
-        return point is not None and self._together([point])
+        return point is not None and self._together([point], simple=simple)
 
     # -- sizes that change the program -----------------------------------------------------------------
 
@@ -246,6 +248,12 @@ class _Widening:
             tuple(arguments_of(self.points, self.free, self.doubtful)),
             least={name: n for name, n in self.least.items() if name in self.graph.symbols},
         )
+
+
+def _kinds(graph: Graph) -> list[tuple[str, Any]]:
+    """What a graph computes, one by one; a division by a number and a product are one kind."""
+    told = {"div": "mul"}
+    return [(n.op, told.get(n.get("fn"), n.get("fn"))) for n in graph.nodes if n.op != "view"]
 
 
 def _other(value: float, place: int) -> float:

@@ -94,14 +94,14 @@ def _trials(symbols: Sequence[Symbol], limits: Sequence[int]) -> Iterator[dict[S
 
 
 def limits_in(source: str, module: Mapping[str, Any], numbers: Mapping[str, int | float]) -> list[int]:
-    """Integers in comparisons and conditions of the task's classes and functions: literals, integers of the
-    module, numbers that a module of the program keeps."""
+    """Integers that ``forward``, or what it calls, has in conditions: literals, integers of the source, and
+    numbers that a module of the program keeps."""
     kept: dict[str, set[int]] = {}
     for text, number in numbers.items():
         if type(number) is int:
             kept.setdefault(text.rsplit(".", 1)[-1], set()).add(number)
     found: list[int] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in (node for function in _called(ast.parse(source)) for node in ast.walk(function)):
         for part in _compared(node):
             match part:
                 case ast.Constant(value=int(number)) if not isinstance(part.value, bool):
@@ -111,6 +111,16 @@ def limits_in(source: str, module: Mapping[str, Any], numbers: Mapping[str, int 
                 case ast.Attribute(attr=name):
                     found += sorted(kept.get(name, ()))
     return [n for n in dict.fromkeys(found) if n > max(SMALL)][:MOST_LIMITS]
+
+
+def _called(tree: ast.Module) -> list[ast.FunctionDef]:
+    """Every ``forward``, and the functions of the source whose names it mentions, and so on."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    found = [function for function in functions if function.name == "forward"]
+    for function in found:
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(function)}
+        found += [f for f in functions if f.name in names and f not in found and f.name != "__init__"]
+    return found
 
 
 def _compared(node: ast.AST) -> Iterator[ast.AST]:

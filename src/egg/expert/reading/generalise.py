@@ -151,8 +151,17 @@ class _Naming:
         for dim, row in enumerate(self.rows.of(name, lambda v: v.shape)):
             if node.op == "view" and not self.rows.has(row):
                 self._part_of_operand(node, row)
+            if node.op in ("conv", "pool") and dim >= 2 and row in self.rows.sizes:
+                self._check_followed(node, dim, self.rows.sizes[row])
             self.rows.size(row, lambda n=number, d=dim, r=row: self._computed(node, n, d, r))
         self._settle(name)
+
+    def _check_followed(self, node: Node, dim: int, size: Size) -> None:
+        """A window makes a size of its operand's: one that follows another size is equal by accident."""
+        source = self._values[str(node.inputs[0])].shape[dim]
+        roots = [{self.rows.root(symbol.name) for symbol in s.factors} for s in (source, size)]
+        if all(roots) and roots[0].isdisjoint(roots[1]):
+            raise Unresolved(f"{size} agrees with what follows from {source} at all captures")
 
     def _part_of_operand(self, node: Node, row: Row) -> None:
         """Views split dimensions: what they show may be a whole part of one."""

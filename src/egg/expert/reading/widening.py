@@ -15,7 +15,7 @@ from typing import Any
 
 from egg.core.errors import MachineError, TaskError
 from egg.evaluator.task.dataless import calls_without_data
-from egg.evaluator.task.dimensions import Axis, Place, Rehearsal, axes_of, fresh
+from egg.evaluator.task.dimensions import RUNS, Axis, Place, Rehearsal, axes_of, fresh
 from egg.evaluator.task.program import Program
 from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Graph, Origin, Usage, Value
@@ -27,7 +27,7 @@ from egg.expert.sizes import Size, Symbol
 
 Row = tuple[Any, ...]
 Naming = Callable[[Variants, list[Variant], Mapping[Row, str]], Graph | None]
-RUNS_FOR_BRANCHES = 48
+RUNS_FOR_BRANCHES = 24
 """Forwards without data that looking for branches may always take."""
 MOST_PLACES = 4
 """Dimensions that are tried, each for itself, together with an argument."""
@@ -38,7 +38,7 @@ SPATIAL = {3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width
 def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Naming) -> Graph:
     """``graph``, which ``points`` became, with a name for every size and number that can change alone."""
     with Program.load(variants.task) as program:
-        rehearsal = Rehearsal(program, variants.runs_left)
+        rehearsal = Rehearsal(program, min(RUNS, variants.rehearsals))
         work = _Widening(variants, program, rehearsal, naming, graph, points)
         work.dimensions()
         work.integers()
@@ -64,6 +64,8 @@ class _Widening:
     given: set[str] = field(default_factory=set)
     """Numbers of ``forward`` that were varied alone."""
     least: dict[str, int] = field(default_factory=dict)
+    axes: tuple[Axis, ...] | None = None
+    """``None`` while they are not known, or not all of them."""
 
     @property
     def base(self) -> Variant:
@@ -76,6 +78,7 @@ class _Widening:
         if not self.rehearsal.runs({}):
             return
         found = axes_of(self.rehearsal)
+        self.axes = found if self.rehearsal.left > 0 else None
         wanted = [axis for axis in found if not _separate(self.graph, axis, found)]
         if not wanted or self._with_axes(wanted):
             return
@@ -85,6 +88,21 @@ class _Widening:
                 kept.append(axis)
         if kept:
             self._with_axes(kept)
+
+    def _rounded(self) -> list[Symbol]:
+        """Sizes that moved with an integer of the source, and alone do not move far: a pool rounds them."""
+        places = {place for axis in self.axes or () for place in axis.places}
+        kept = {
+            tuple(point.capture.numbers.get(text) for point in self.points)
+            for text in self.base.capture.numbers
+        }
+        return [
+            symbol
+            for symbol in callers(self.graph)
+            if self.axes is not None
+            and symbol.values not in kept
+            and places.isdisjoint(sizes_at(self.graph, symbol, 1))
+        ]
 
     def _with_axes(self, chosen: Sequence[Axis], settle: bool = True) -> bool:
         count = (3 if len(self.points) == 1 else 2) - (len(self.base.graph.nodes) > LARGE)
@@ -178,21 +196,24 @@ class _Widening:
         not those whose value the algebra needs: a program that is known at one factor may be much smaller.
         """
         given = {name: v for name, v in self.base.capture.arguments.items() if type(v) is float}
-        own = self._record(Changes()) if given else None
-        wanted = {
-            name: _other(value, at)
-            for at, (name, value) in enumerate(given.items())
-            if all(
-                self._record(Changes(arguments=((name, special),))) in (None, own)
-                for special in (0.0, 1.0, -value)
-            )
-        }
-        if wanted and self._with_changes(Changes(arguments=tuple(wanted.items())), simple=True):
-            self.free |= wanted.keys()
+        wanted = {name: _other(value, at) for at, (name, value) in enumerate(given.items())}
+        alone = {name: Changes(arguments=((name, value),)) for name, value in wanted.items()}
+        steady = [
+            n for n in wanted if self.variants.changed(alone[n], self.base) and self._steady(n, given[n])
+        ]
+        joint = Changes(arguments=tuple((name, wanted[name]) for name in steady))
+        if steady and self._with_changes(joint, simple=True):
+            self.free |= set(steady)
             return
-        for name, value in wanted.items() if len(wanted) > 1 else ():
-            if self._with_changes(Changes(arguments=((name, value),)), simple=True):
+        for name in steady if len(steady) > 1 else ():
+            if self._with_changes(alone[name], simple=True):
                 self.free.add(name)
+
+    def _steady(self, name: str, value: float) -> bool:
+        """Whether the program does the same at values that often mean something else."""
+        own = self._record(Changes())
+        specials = (self._record(Changes(arguments=((name, n),))) for n in (0.0, 1.0, -value))
+        return all(record in (None, own) for record in specials)
 
     # -- arguments of forward --------------------------------------------------------------------------
 
@@ -222,19 +243,26 @@ class _Widening:
         source, module = self.variants.task.source, vars(self.program.module)
         limits = limits_in(source, module, self.base.capture.numbers)
         self.rehearsal.left = max(self.rehearsal.left, RUNS_FOR_BRANCHES)
+        if rounded := self._rounded():
+            self.graph = pinned(self.graph, rounded)
         self.least, changing = bounds(self.graph, self.rehearsal, limits)
         if changing:
             self.graph = pinned(self.graph, changing)
-        if limits:
-            wrong = [symbol for symbol in callers(self.graph) if not self._holds(symbol, limits)]
-            self.graph = pinned(self.graph, wrong) if wrong else self.graph
+        free = callers(self.graph)
+        if limits and free and not self._holds(free, limits):
+            wrong = [s for s in free if len(free) == 1 or not self._holds([s], limits)]
+            self.graph = pinned(self.graph, wrong)
 
-    def _holds(self, symbol: Symbol, limits: Sequence[int]) -> bool:
+    def _holds(self, symbols: Sequence[Symbol], limits: Sequence[int]) -> bool:
         """Whether captures on both sides of each limit become one graph with the others."""
         others: list[Variant] = []
         for value in dict.fromkeys(n for limit in limits for n in (limit - 1, limit + 1)):
-            sizes = sizes_at(self.graph, symbol, value)
-            if value == symbol.values[0] or not self.rehearsal.runs(sizes):
+            sizes: dict[Place, int] = {}
+            for symbol in symbols:
+                sizes |= sizes_at(self.graph, symbol, value)
+            if not self.rehearsal.runs(sizes):
+                if len(symbols) > 1:
+                    return False
                 continue
             point = self.variants.changed(Changes(sizes=tuple(sorted(sizes.items()))), self.base)
             if point is None:
@@ -265,15 +293,16 @@ def _other(value: float, place: int) -> float:
 
 
 def _moved(axis: Axis, place: int, number: int, taken: set[int]) -> int | None:
-    """Where an axis goes in one of the captures: near, far and in between, each axis at its own distance."""
+    """Where an axis goes in one of the captures: by another share than all others, so that halves of halves
+    still differ."""
     size, step = axis.size, axis.step
     if step > 1:
         return next(
             (v for k in range(1 + number, 64) if (v := size + step * (k + 2 * place)) not in taken), None
         )
     if axis.seen[0] > size:
-        start = (size + 1 + 2 * place, 2 * size + 3 + 4 * place, size + size // 2 + 2 + 6 * place)[number]
-        return fresh(start, size, taken)
+        share = (11 + 3 * place, 25 - 2 * place, 14 + 5 * place)[number]
+        return fresh(size * max(share, 9) // 8 + 1 + 2 * place, size, taken)
     start = (size - 1 - 2 * place, size // 2 + 2 * place, size - size // 4 - 4 * place)[number]
     value = fresh(start, size, taken, -2)
     return value if value > 1 else None

@@ -90,19 +90,15 @@ class _Widening:
             self._with_axes(kept)
 
     def _rounded(self) -> list[Symbol]:
-        """Sizes that moved with an integer of the source, and alone do not move far: a pool rounds them."""
+        """Sizes that moved with an integer of the source and that alone move a little, and not far: a pool
+        rounds them to what a layer after it takes."""
         places = {place for axis in self.axes or () for place in axis.places}
-        kept = {
-            tuple(point.capture.numbers.get(text) for point in self.points)
-            for text in self.base.capture.numbers
-        }
-        return [
-            symbol
-            for symbol in callers(self.graph)
-            if self.axes is not None
-            and symbol.values not in kept
-            and places.isdisjoint(sizes_at(self.graph, symbol, 1))
-        ]
+        found: list[Symbol] = []
+        for symbol in callers(self.graph) if self.axes is not None else ():
+            near = sizes_at(self.graph, symbol, symbol.values[0] + 1)
+            if places.isdisjoint(near) and self.rehearsal.runs(near):
+                found.append(symbol)
+        return found
 
     def _with_axes(self, chosen: Sequence[Axis], settle: bool = True) -> bool:
         count = (3 if len(self.points) == 1 else 2) - (len(self.base.graph.nodes) > LARGE)

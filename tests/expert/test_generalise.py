@@ -8,7 +8,7 @@ from egg.core.source import Task
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.reading.capture import capture
 from egg.expert.reading.generalise import named_together
-from egg.expert.sizes import Size
+from egg.expert.sizes import Size, Symbol
 from tests.expert.captured import check, program
 
 
@@ -51,6 +51,7 @@ def test_a_convolution_computes_its_sizes() -> None:
     )  # fmt: skip
     graph = capture(task)
     assert graph.symbols == {
+        "batch_size": "x.shape[0]",
         "width": "x.shape[3]",
         "height": "x.shape[2]",
         "a_height": "height // 3",
@@ -113,10 +114,10 @@ def test_a_size_without_a_rule_stays_a_number_and_is_told() -> None:
     assert set(graph.symbols) == {"B", "C"}
 
 
-def test_without_integers_all_sizes_are_numbers() -> None:
+def test_without_integers_sizes_are_named_after_what_they_are() -> None:
     graph = capture(program("x * 2", "torch.randn(4, 5)", "pass", ""))
-    assert graph.symbols == {}
-    assert _shape(graph, "pointwise") == ["4", "5"]
+    assert graph.symbols == {"rows": "x.shape[0]", "x_1": "x.shape[1]"}
+    assert _shape(graph, "pointwise") == ["rows", "x_1"]
 
 
 def test_strides_of_arguments_are_named_too() -> None:
@@ -136,3 +137,9 @@ def test_what_is_lent_a_place_is_never_taken_for_dense(room: str) -> None:
 
     found = named_together([at(32, 23), at(64, 41)], {})
     assert (found is None) if room else (found is not None and found.value("y").contiguous)
+
+
+def test_a_size_that_was_computed_from_numbers_goes_with_named_ones() -> None:
+    tiles, batch = Size(1, (Symbol("tiles", (6,)),)), Size(2, (Symbol("batch", (4, 3, 5)),))
+    assert (tiles * batch).values == (48, 36, 60)
+    assert tiles.below(batch * 6)

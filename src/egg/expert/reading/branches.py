@@ -54,38 +54,54 @@ def sizes_at(graph: Graph, symbol: Symbol, value: int) -> dict[Place, int]:
 
 
 def bounds(graph: Graph, rehearsal: Rehearsal, limits: Sequence[int]) -> tuple[dict[str, int], list[Symbol]]:
-    """By named size the least value at which the program is this graph; and sizes at which it is not."""
+    """By named size the least value at which the program is this graph; and sizes at which it is not.
+
+    All sizes go to a value together first: where the program is the same then, none needs a try of its own.
+    """
+    own, symbols = rehearsal.record({}), callers(graph)
+    records: dict[str, dict[int, Any]] = {symbol.name: {} for symbol in symbols}
+    for trial in _trials(symbols, limits):
+        joint: dict[Place, int] = {}
+        for symbol, value in trial.items():
+            joint |= sizes_at(graph, symbol, value)
+        same = len(trial) > 1 and rehearsal.record(joint) == own
+        for symbol, value in trial.items():
+            told = own if same else rehearsal.record(sizes_at(graph, symbol, value))
+            records[symbol.name][value] = told
     least: dict[str, int] = {}
     changing: list[Symbol] = []
-    own = rehearsal.record({})
-    for symbol in callers(graph):
-        base = symbol.values[0]
-        near = [n for limit in limits for n in (limit - 1, limit, limit + 1)]
-        values = dict.fromkeys([*SMALL, base + 1 + base % 2, base + 2 - base % 2, *near])
-        records = {n: rehearsal.record(sizes_at(graph, symbol, n)) for n in values if n > 0 and n != base}
-        other = [n for n, record in records.items() if record is not None and record != own]
-        if not other:
-            continue
-        enough = min((n for n, record in records.items() if record == own), default=base)
-        if max(other) < enough <= base:
+    for symbol in symbols:
+        seen = records[symbol.name]
+        other = [n for n, record in seen.items() if record is not None and record != own]
+        enough = min((n for n, record in seen.items() if record == own), default=symbol.values[0])
+        if other and max(other) < enough <= symbol.values[0]:
             least[symbol.name] = max(other) + 1
-        else:
+        elif other:
             changing.append(symbol)
     return least, changing
+
+
+def _trials(symbols: Sequence[Symbol], limits: Sequence[int]) -> Iterator[dict[Symbol, int]]:
+    near = [n for limit in limits for n in (limit - 1, limit, limit + 1)]
+    for value in dict.fromkeys([*SMALL, *near]):
+        yield {symbol: value for symbol in symbols if symbol.values[0] != value}
+    for parity in (0, 1):
+        sizes = {symbol: symbol.values[0] + 5 + 4 * place for place, symbol in enumerate(symbols)}
+        yield {symbol: value + (value + parity) % 2 for symbol, value in sizes.items()}
 
 
 # -- what the source compares with -----------------------------------------------------------------------
 
 
 def limits_in(source: str, module: Mapping[str, Any], numbers: Mapping[str, int | float]) -> list[int]:
-    """Integers in comparisons and conditions of the task's classes and functions: literals, integers of the
-    module, numbers that a module of the program keeps."""
+    """Integers that ``forward``, or what it calls, has in conditions: literals, integers of the source, and
+    numbers that a module of the program keeps."""
     kept: dict[str, set[int]] = {}
     for text, number in numbers.items():
         if type(number) is int:
             kept.setdefault(text.rsplit(".", 1)[-1], set()).add(number)
     found: list[int] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in (node for function in _called(ast.parse(source)) for node in ast.walk(function)):
         for part in _compared(node):
             match part:
                 case ast.Constant(value=int(number)) if not isinstance(part.value, bool):
@@ -95,6 +111,16 @@ def limits_in(source: str, module: Mapping[str, Any], numbers: Mapping[str, int 
                 case ast.Attribute(attr=name):
                     found += sorted(kept.get(name, ()))
     return [n for n in dict.fromkeys(found) if n > max(SMALL)][:MOST_LIMITS]
+
+
+def _called(tree: ast.Module) -> list[ast.FunctionDef]:
+    """Every ``forward``, and the functions of the source whose names it mentions, and so on."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    found = [function for function in functions if function.name == "forward"]
+    for function in found:
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(function)}
+        found += [f for f in functions if f.name in names and f not in found and f.name != "__init__"]
+    return found
 
 
 def _compared(node: ast.AST) -> Iterator[ast.AST]:

@@ -34,6 +34,11 @@ from egg.expert.reading.variants import SIZED, Variants
 from egg.expert.reading.widening import widened
 from egg.expert.sizes import ONE, Size, as_size, product
 
+NAMED_SCALARS = frozenset(
+    {"add", "sub", "rsub", "mul", "div", "leaky_relu", "hardtanh", "clamp", "clamp_min", "clamp_max",
+     "maximum", "minimum", "gt", "ge", "lt", "le", "threshold"}
+)  # fmt: skip
+"""Pointwise functions whose formula does not depend on the value of their constants."""
 ATTEMPTS = 8
 """Sets of knobs that are tried until everything that follows from them has a rule."""
 
@@ -146,8 +151,17 @@ class _Naming:
         for dim, row in enumerate(self.rows.of(name, lambda v: v.shape)):
             if node.op == "view" and not self.rows.has(row):
                 self._part_of_operand(node, row)
+            if node.op in ("conv", "pool") and dim >= 2 and row in self.rows.sizes:
+                self._check_followed(node, dim, self.rows.sizes[row])
             self.rows.size(row, lambda n=number, d=dim, r=row: self._computed(node, n, d, r))
         self._settle(name)
+
+    def _check_followed(self, node: Node, dim: int, size: Size) -> None:
+        """A window makes a size of its operand's: one that follows another size is equal by accident."""
+        source = self._values[str(node.inputs[0])].shape[dim]
+        roots = [{self.rows.root(symbol.name) for symbol in s.factors} for s in (source, size)]
+        if all(roots) and roots[0].isdisjoint(roots[1]):
+            raise Unresolved(f"{size} agrees with what follows from {source} at all captures")
 
     def _part_of_operand(self, node: Node, row: Row) -> None:
         """Views split dimensions: what they show may be a whole part of one."""
@@ -243,7 +257,7 @@ class _Naming:
         if all(isinstance(c, int) for c in columns) and all(c > 0 for c in columns):
             return self.rows.size(row, lambda: self._offset(node, key, row))
         stem = node.label or str(node.get("fn", node.op))
-        return self.rows.real(f"{stem}_{key.rstrip('s')}", row)
+        return self.rows.real(f"{stem}_{key.rstrip('s')}", row, kept=_may_be_named(node, key))
 
     def _offset(self, node: Node, key: str, row: Row) -> tuple[str, str] | None:
         """A number near a size: the place where the last element lies."""
@@ -267,6 +281,11 @@ class _Naming:
             if name in needed:
                 needed |= set(re.findall(r"[A-Za-z_]\w*", self.rows.symbols[name])) & self.rows.symbols.keys()
         return {name: text for name, text in self.rows.symbols.items() if name in needed}
+
+
+def _may_be_named(node: Node, key: str) -> bool:
+    """Whether kernels take a number of the node by name, whatever its value."""
+    return node.get("fn") in NAMED_SCALARS if key == "scalars" else (node.op, key) == ("attention", "scale")
 
 
 def _varying_divisors(columns: list[Any]) -> bool:

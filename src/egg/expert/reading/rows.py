@@ -205,13 +205,13 @@ class Rows:
         words |= CONVOLUTION_WORDS if "conv" in kinds else words
         return words | ATTENTION_WORDS if "attention" in kinds or {"matmul", "softmax"} <= kinds else words
 
-    def real(self, wanted: str, row: Row) -> Size:
-        """A number that is kept, or computed from one or from a size: one over its root, one over it."""
+    def real(self, wanted: str, row: Row, kept: bool = False) -> Size:
+        """A number that is computed from a size, one over its root, one over it; or from one that is kept."""
         if row in self.sizes:
             return self.sizes[row]
-        if kept := self._kept(row) or self._from_kept(wanted, row):
-            name = self._unused(kept[0])
-            self._introduce(name, kept[1], row)
+        if found := (self._kept(row) or self._from_kept(wanted, row)) if kept else None:
+            name = self._unused(found[0])
+            self._introduce(name, found[1], row)
             self.sizes[row] = Size(1, (self.known[name],))
             return self.sizes[row]
         candidates = [*self.sizes.values(), *(Size(1, (s,)) for s in self.known.values())]

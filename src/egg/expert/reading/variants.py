@@ -23,7 +23,7 @@ from egg.expert.reading.turning import FREE, WAYS, Move, Sizes, alone, jointly, 
 SMALLEST = 8
 """Integers below this are kernels, strides, heads and depths, unless they are a batch."""
 VARIANTS = 3
-TRACES, RUNS = 9_000, 60_000
+TRACES, RUNS, REHEARSALS = 9_000, 60_000, 6_000
 """Nodes that may be traced, and run without being traced, in search of sizes. A count and no clock, so that a
 task is captured alike on every machine; each program has a few tries whatever its length."""
 LARGE = 300
@@ -63,6 +63,7 @@ class Variants:
     _running: dict[Sizes, bool] = field(default_factory=dict)
     _traces: int = 0
     _runs_left: int = 0
+    _rehearsals: int = 0
 
     def __post_init__(self) -> None:
         self.knobs = find_knobs(self.task.source)
@@ -77,6 +78,7 @@ class Variants:
         self._made[self.original] = capture
         length = max(len(capture.graph.nodes), 1)
         self._traces, self._runs_left = max(8, TRACES // length), max(24, RUNS // length)
+        self._rehearsals = max(24, REHEARSALS // length)
         return Variant(self.original, capture)
 
     @property
@@ -111,9 +113,9 @@ class Variants:
         return [variant for variant in found if variant is not None], tuple(manner)
 
     @property
-    def runs_left(self) -> int:
-        """Forwards without data that are left."""
-        return self._runs_left
+    def rehearsals(self) -> int:
+        """Forwards without data that looking for single dimensions may take."""
+        return self._rehearsals
 
     def changed(self, changes: Changes, base: Variant) -> Variant | None:
         """The program at its own integers with ``changes``; ``None`` where it does something else then."""

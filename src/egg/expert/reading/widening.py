@@ -15,8 +15,9 @@ from typing import Any
 
 from egg.core.errors import MachineError, TaskError
 from egg.evaluator.task.dataless import calls_without_data
-from egg.evaluator.task.dimensions import Axis, Place, Rehearsal, axes_of, fresh
+from egg.evaluator.task.dimensions import RUNS, Axis, Place, Rehearsal, axes_of, fresh
 from egg.evaluator.task.program import Program
+from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Graph, Origin, Usage, Value
 from egg.expert.reading.branches import bounds, callers, limits_in, pinned, sizes_at
 from egg.expert.reading.points import Changes, Variant
@@ -26,7 +27,7 @@ from egg.expert.sizes import Size, Symbol
 
 Row = tuple[Any, ...]
 Naming = Callable[[Variants, list[Variant], Mapping[Row, str]], Graph | None]
-RUNS_FOR_BRANCHES = 48
+RUNS_FOR_BRANCHES = 24
 """Forwards without data that looking for branches may always take."""
 MOST_PLACES = 4
 """Dimensions that are tried, each for itself, together with an argument."""
@@ -37,7 +38,7 @@ SPATIAL = {3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width
 def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Naming) -> Graph:
     """``graph``, which ``points`` became, with a name for every size and number that can change alone."""
     with Program.load(variants.task) as program:
-        rehearsal = Rehearsal(program, variants.runs_left)
+        rehearsal = Rehearsal(program, min(RUNS, variants.rehearsals))
         work = _Widening(variants, program, rehearsal, naming, graph, points)
         work.dimensions()
         work.integers()
@@ -63,6 +64,8 @@ class _Widening:
     given: set[str] = field(default_factory=set)
     """Numbers of ``forward`` that were varied alone."""
     least: dict[str, int] = field(default_factory=dict)
+    axes: tuple[Axis, ...] | None = None
+    """``None`` while they are not known, or not all of them."""
 
     @property
     def base(self) -> Variant:
@@ -75,6 +78,7 @@ class _Widening:
         if not self.rehearsal.runs({}):
             return
         found = axes_of(self.rehearsal)
+        self.axes = found if self.rehearsal.left > 0 else None
         wanted = [axis for axis in found if not _separate(self.graph, axis, found)]
         if not wanted or self._with_axes(wanted):
             return
@@ -84,6 +88,17 @@ class _Widening:
                 kept.append(axis)
         if kept:
             self._with_axes(kept)
+
+    def _rounded(self) -> list[Symbol]:
+        """Sizes that moved with an integer of the source and that alone move a little, and not far: a pool
+        rounds them to what a layer after it takes."""
+        places = {place for axis in self.axes or () for place in axis.places}
+        found: list[Symbol] = []
+        for symbol in callers(self.graph) if self.axes is not None else ():
+            near = sizes_at(self.graph, symbol, symbol.values[0] + 1)
+            if places.isdisjoint(near) and self.rehearsal.runs(near):
+                found.append(symbol)
+        return found
 
     def _with_axes(self, chosen: Sequence[Axis], settle: bool = True) -> bool:
         count = (3 if len(self.points) == 1 else 2) - (len(self.base.graph.nodes) > LARGE)
@@ -111,10 +126,10 @@ class _Widening:
             sizes |= axis.at(value)
         return sizes
 
-    def _together(self, others: Sequence[Variant], settle: bool = True) -> bool:
+    def _together(self, others: Sequence[Variant], settle: bool = True, simple: bool = False) -> bool:
         points = [*self.points, *others]
         graph = self.naming(self.variants, points, _names([p.graph for p in points]))
-        if graph is None:
+        if graph is None or (simple and _kinds(simplify(graph)) != _kinds(simplify(self.graph))):
             return False
         if settle:
             self.graph, self.points = replace(graph, fixed=_still_fixed(graph, self.graph.fixed)), points
@@ -173,24 +188,28 @@ class _Widening:
     def fractions(self) -> None:
         """Fractions that the constructor is given, all at once, else one by one.
 
-        Not those with values at which the program does something else: a bound of 0 that stands for none.
+        Not those with values at which the program does something else: a bound of 0 that stands for none. And
+        not those whose value the algebra needs: a program that is known at one factor may be much smaller.
         """
         given = {name: v for name, v in self.base.capture.arguments.items() if type(v) is float}
-        own = self._record(Changes()) if given else None
-        wanted = {
-            name: _other(value, at)
-            for at, (name, value) in enumerate(given.items())
-            if all(
-                self._record(Changes(arguments=((name, special),))) in (None, own)
-                for special in (0.0, 1.0, -value)
-            )
-        }
-        if wanted and self._with_changes(Changes(arguments=tuple(wanted.items()))):
-            self.free |= wanted.keys()
+        wanted = {name: _other(value, at) for at, (name, value) in enumerate(given.items())}
+        alone = {name: Changes(arguments=((name, value),)) for name, value in wanted.items()}
+        steady = [
+            n for n in wanted if self.variants.changed(alone[n], self.base) and self._steady(n, given[n])
+        ]
+        joint = Changes(arguments=tuple((name, wanted[name]) for name in steady))
+        if steady and self._with_changes(joint, simple=True):
+            self.free |= set(steady)
             return
-        for name, value in wanted.items() if len(wanted) > 1 else ():
-            if self._with_changes(Changes(arguments=((name, value),))):
+        for name in steady if len(steady) > 1 else ():
+            if self._with_changes(alone[name], simple=True):
                 self.free.add(name)
+
+    def _steady(self, name: str, value: float) -> bool:
+        """Whether the program does the same at values that often mean something else."""
+        own = self._record(Changes())
+        specials = (self._record(Changes(arguments=((name, n),))) for n in (0.0, 1.0, -value))
+        return all(record in (None, own) for record in specials)
 
     # -- arguments of forward --------------------------------------------------------------------------
 
@@ -209,9 +228,9 @@ class _Widening:
             if self._with_changes(Changes(values=((place, other),))):
                 self.given.add(name)
 
-    def _with_changes(self, changes: Changes) -> bool:
+    def _with_changes(self, changes: Changes, simple: bool = False) -> bool:
         point = self.variants.changed(changes, self.base)
-        return point is not None and self._together([point])
+        return point is not None and self._together([point], simple=simple)
 
     # -- sizes that change the program -----------------------------------------------------------------
 
@@ -220,19 +239,26 @@ class _Widening:
         source, module = self.variants.task.source, vars(self.program.module)
         limits = limits_in(source, module, self.base.capture.numbers)
         self.rehearsal.left = max(self.rehearsal.left, RUNS_FOR_BRANCHES)
+        if rounded := self._rounded():
+            self.graph = pinned(self.graph, rounded)
         self.least, changing = bounds(self.graph, self.rehearsal, limits)
         if changing:
             self.graph = pinned(self.graph, changing)
-        if limits:
-            wrong = [symbol for symbol in callers(self.graph) if not self._holds(symbol, limits)]
-            self.graph = pinned(self.graph, wrong) if wrong else self.graph
+        free = callers(self.graph)
+        if limits and free and not self._holds(free, limits):
+            wrong = [s for s in free if len(free) == 1 or not self._holds([s], limits)]
+            self.graph = pinned(self.graph, wrong)
 
-    def _holds(self, symbol: Symbol, limits: Sequence[int]) -> bool:
+    def _holds(self, symbols: Sequence[Symbol], limits: Sequence[int]) -> bool:
         """Whether captures on both sides of each limit become one graph with the others."""
         others: list[Variant] = []
         for value in dict.fromkeys(n for limit in limits for n in (limit - 1, limit + 1)):
-            sizes = sizes_at(self.graph, symbol, value)
-            if value == symbol.values[0] or not self.rehearsal.runs(sizes):
+            sizes: dict[Place, int] = {}
+            for symbol in symbols:
+                sizes |= sizes_at(self.graph, symbol, value)
+            if not self.rehearsal.runs(sizes):
+                if len(symbols) > 1:
+                    return False
                 continue
             point = self.variants.changed(Changes(sizes=tuple(sorted(sizes.items()))), self.base)
             if point is None:
@@ -248,6 +274,12 @@ class _Widening:
         )
 
 
+def _kinds(graph: Graph) -> list[tuple[str, Any]]:
+    """What a graph computes, one by one; a division by a number and a product are one kind."""
+    told = {"div": "mul"}
+    return [(n.op, told.get(n.get("fn"), n.get("fn"))) for n in graph.nodes if n.op != "view"]
+
+
 def _other(value: float, place: int) -> float:
     """Another fraction on the same side of zero and of one, a different one for each place."""
     share = 0.75 - 0.0625 * (place % 8)
@@ -257,15 +289,16 @@ def _other(value: float, place: int) -> float:
 
 
 def _moved(axis: Axis, place: int, number: int, taken: set[int]) -> int | None:
-    """Where an axis goes in one of the captures: near, far and in between, each axis at its own distance."""
+    """Where an axis goes in one of the captures: by another share than all others, so that halves of halves
+    still differ."""
     size, step = axis.size, axis.step
     if step > 1:
         return next(
             (v for k in range(1 + number, 64) if (v := size + step * (k + 2 * place)) not in taken), None
         )
     if axis.seen[0] > size:
-        start = (size + 1 + 2 * place, 2 * size + 3 + 4 * place, size + size // 2 + 2 + 6 * place)[number]
-        return fresh(start, size, taken)
+        share = (11 + 3 * place, 25 - 2 * place, 14 + 5 * place)[number]
+        return fresh(size * max(share, 9) // 8 + 1 + 2 * place, size, taken)
     start = (size - 1 - 2 * place, size // 2 + 2 * place, size - size // 4 - 4 * place)[number]
     value = fresh(start, size, taken, -2)
     return value if value > 1 else None

@@ -262,7 +262,8 @@ def _braced(index: Expr) -> str:
 
 def pointer_stem(value: Value) -> str:
     """A short name for what is loaded: ``conv_bias`` for the parameter ``conv.bias``."""
-    return value.path.replace(".", "_") if value.origin is not Origin.NODE else value.name
+    stem = value.path.replace(".", "_") if value.origin is not Origin.NODE else value.name
+    return stem.rstrip("_") or stem
 
 
 def address(value: Value, index: Index) -> Expr:

@@ -18,6 +18,7 @@ from typing import Any
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, spelled
 from egg.expert.sizes import Size, Symbol
+from egg.expert.words import RESERVED
 
 HELD = frozenset({Origin.PARAMETER, Origin.CONSTANT})
 """Values that ``forward`` finds at ``self``."""
@@ -31,7 +32,6 @@ ROLES: Mapping[int, tuple[str, ...]] = {
 """What a dimension is called by the rank of its tensor."""
 PLACES = ("weight", "weight", "bias", "running_mean", "running_var")
 """What a parameter is by its place among a node's operands."""
-TAKEN = frozenset({"tl", "torch", "triton", "nn", "self", "None", "True", "False"})
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def own_names(graph: Graph, nodes: Sequence[Node]) -> Names:
 
 def role_names(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[Names]:
     """Names for each group of a family: those of the program where all agree, else by role."""
-    taken = set(TAKEN)
+    taken = set(RESERVED)
     every = [touched(graph, nodes) for nodes in groups]
     values = [_role(graph, groups[0], column, taken) for column in zip(*every, strict=True)]
     columns = zip(*(symbols_of(graph, nodes) for nodes in groups), strict=False)

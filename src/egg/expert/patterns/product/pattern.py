@@ -20,6 +20,7 @@ from dataclasses import replace
 from egg.expert.graph import Graph
 from egg.expert.index import loop_index
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled
+from egg.expert.patterns.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
 from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
@@ -177,7 +178,7 @@ class _Writer:
         frame, masks = main.frame()
         reader = Reader(self.graph, self.group.nodes, kernel.body, masks)
         blocks = (constants["BLOCK_M"], constants["BLOCK_N"])
-        columns = groups.all_slots(False) if groups is not None else problem.columns.code()
+        columns = self._places if groups is not None else problem.columns.code()
         grid = f"triton.cdiv({problem.rows}, {blocks[0]}) * triton.cdiv({columns}, {blocks[1]})"
         grid = grid if problem.batch == ONE else f"{problem.batch} * {grid}"
         second: Second | None = None
@@ -218,7 +219,7 @@ class _Writer:
         tail.stages(until=stage)
         tail.store(tuple(name for name in self.writes if name not in late))
         count = store_partial(self.problem, kernel, tail, stage, batch)
-        across = f"triton.cdiv({self.problem.columns}, {constants['BLOCK_N']})"
+        across = f"triton.cdiv({self._places}, {constants['BLOCK_N']})"
         self.call.append(
             f"{partials_name(self.problem)} = torch.empty(({count}, {across}, {all_rows(self.problem)}), "
             f"device={self.device}, dtype=torch.float32)"
@@ -227,7 +228,7 @@ class _Writer:
         return finished(self.problem, stage.node.output, across, count, names)
 
     def _tile_constants(self, way: Way, whole: bool) -> dict[str, str]:
-        tiles, knobs, problem = way.tiles, self.knobs, self.problem
+        tiles, knobs = way.tiles, self.knobs
         packed = way.mode == "packed"
         limit = self.terms.gpu.shared_per_block
         per_k = (4 if way.grade == "fp32" else 2) if packed else (2 if way.grade == "half" else 4)
@@ -245,7 +246,7 @@ class _Writer:
         made = {"BLOCK_M": knobs.constant("BLOCK_M", tiles.m, ms if len(ms) > 1 else ())}
         if whole:
             name = self.problem.host.local("block_n")
-            self.call.append(f"{name} = max(16, triton.next_power_of_2({problem.columns}))  # whole rows")
+            self.call.append(f"{name} = max(16, triton.next_power_of_2({self._places}))  # whole rows")
             made["BLOCK_N"] = name
         else:
             made["BLOCK_N"] = knobs.constant("BLOCK_N", tiles.n, ns if len(ns) > 1 else ())
@@ -258,11 +259,18 @@ class _Writer:
         self._stages = knobs.constant("NUM_STAGES", tiles.stages)
         return made
 
+    @property
+    def _places(self) -> str:
+        """How many places of tiles a row of the result takes, as the host says it."""
+        return self.groups.all_slots(False) if self.groups is not None else self.problem.columns.code()
+
     def _programs(self, way: Way) -> str:
         """How many programs walk over the tiles."""
         room = way.tiles.room(2 if way.grade == "tf32" else 4)
-        each = max(1, self.terms.gpu.shared_per_block // room)
-        return self.knobs.constant("PROGRAMS", each * self.terms.gpu.sms, why="all that run at once")
+        fit = max(1, self.terms.gpu.shared_per_block // room)
+        self.helpers[MULTIPROCESSORS] = TEXT
+        each = self.knobs.constant("PROGRAMS", fit, why="that run at once on a multiprocessor")
+        return f"{each} * {multiprocessors(self.device)}"
 
     def _wide_enough(self, block: str) -> str:
         """A tile holds whole groups of columns, however wide they are at another size."""
@@ -388,7 +396,7 @@ class _Writer:
             else "from packed fp16 operands",
             "direct": "from the operands as they lie"
             + (", split into fp16 halves in registers: fp32 accuracy" if way.grade == "fp32" else ""),
-            "vector": "in one pass over the larger operand",
+            "vector": "in one read of the larger operand",
         }[way.mode]
         tail = self._tail_words()
         return f"The product {how}{f', then {tail} on the tile in registers' if tail else ''}."

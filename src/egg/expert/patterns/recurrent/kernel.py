@@ -99,8 +99,9 @@ WAIT = Function(
     '''@triton.jit
 def wait_for(counter_ptr, count):
     """Until so many programs have published; what they stored before is then visible here."""
-    while tl.atomic_add(counter_ptr, 0, sem="acquire") < count:
-        pass''',
+    published = tl.atomic_add(counter_ptr, 0, sem="acquire")
+    while published < count:
+        published = tl.atomic_add(counter_ptr, 0, sem="acquire")''',
 )
 
 

@@ -11,10 +11,10 @@ it costs. Three ways to walk, named by the setting ``mode``:
     side, each one step behind the one below: steps + layers - 1 launches instead of their product.
 ``cooperative``
     The same kernel with all steps in one launch: programs count themselves when they have published their
-    units, and wait until all have. That takes a device that runs all of them at the same time; where it does
-    not (too many programs, or the interpreter, which runs one after another) each step is a launch again,
-    and the counters are there before anybody looks. The first choice where ``alone`` is too large and all
-    programs fit; a third faster than replayed launches.
+    units, and wait until all have. That takes a device that runs all of them at the same time: ``forward``
+    asks it for its multiprocessors, and where they are too few (or in the interpreter, which runs one program
+    after another) each step is a launch again, and the counters are there before anybody looks.
+    The first choice where ``alone`` is too large and all programs fit; a third faster than replayed launches.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled
+from egg.expert.patterns.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.patterns.product.text import INT32_ELEMENTS, Knobs
 from egg.expert.patterns.recurrent.kernel import GATES, PROJECT, Walk
 from egg.expert.sizes import Size
@@ -203,6 +204,7 @@ class _Layer:
             {PROJECT.name: PROJECT.text, **walk.functions(), walk.name: walk.text()},
             tuple(self.lines),
             self.knobs.constants(),
+            {MULTIPROCESSORS: TEXT} if self.mode == "cooperative" else {},
             summary=self._summary(),
         )
 
@@ -257,12 +259,7 @@ class _Layer:
         waves = f"{self.steps} + {self.layers - 1}" if self.stacked else self.steps.code()
         add(f"{self._local('waves')} = {waves}")
         if self.mode == "cooperative":
-            at_once = self.knobs.constant(
-                "AT_ONCE", self.terms.gpu.sms, (), "programs that the GPU runs at the same time"
-            )
-            local = self._local("at_once")
-            add(f"{local} = {at_once} if {spelled(self.graph, self.x.name)}.is_cuda else 1")
-            together = f"{self._local('programs')} <= {local}"
+            together = f"{self._local('programs')} <= {multiprocessors(self.device)}"
             add(f"{self._local('stride')} = {self._local('waves')} if {together} else 1")
 
     def _rows(self) -> str:

@@ -26,7 +26,7 @@ from egg.expert.fusion.local import (
     symbols_of,
     word_of,
 )
-from egg.expert.fusion.loosen import MOST, loosened
+from egg.expert.fusion.loosen import MOST, freed, is_free, is_leading, is_told, loosened
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Group, Part, Unfit
 from egg.expert.patterns.product.host import Host
@@ -75,6 +75,8 @@ class _Writing:
         """How many groups look alike, whatever their sizes."""
         self._called_with: dict[str, dict[str, set[Any]]] = {}
         """By kernel and size: the values at the program's own size."""
+        self._chosen: dict[str, dict[str, bool]] = {}
+        """By kernel: sizes that the caller chooses, and whether it need not know their values."""
         self._kin: dict[int, kin.Kin] = {}
         """By group: itself in the graph of its family, where there is one."""
 
@@ -92,11 +94,12 @@ class _Writing:
         return tuple(groups[place] for place in order), self._loosened([parts[place] for place in order])
 
     def _loosened(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """Kernels that are called with too many values of a size take it as a plain argument."""
+        """Kernels take sizes as plain arguments that the caller chooses, or that have too many values."""
         texts: dict[str, str] = {}
         for kernel, text in {name: text for part in parts for name, text in part.kernels.items()}.items():
             many = [size for size, values in self._called_with.get(kernel, {}).items() if len(values) > MOST]
-            texts[kernel] = loosened(text, many)
+            free = [size for size, told in self._chosen.get(kernel, {}).items() if told]
+            texts[kernel] = freed(loosened(text, many), free)
         return tuple(replace(p, kernels={name: texts[name] for name in p.kernels}) for p in parts)
 
     def _note(self, part: Part, graph: Graph, group: Group) -> None:
@@ -105,8 +108,12 @@ class _Writing:
             return
         for kernel in part.kernels:
             sizes = self._called_with.setdefault(kernel, {})
+            chosen = self._chosen.setdefault(kernel, {})
             for name, symbol in symbols_of(graph, group.nodes).items():
                 sizes.setdefault(name, set()).add(symbol.values[0])
+                found = graph.symbols.get(name, "")
+                told = group.pattern == "loops" and is_free(found) and is_told(symbol.values[0])
+                chosen[name] = chosen.get(name, True) and (told or is_leading(found))
 
     def _classes(self) -> list[list[int]]:
         """Places of groups that are equal up to names; the first of each will be written."""

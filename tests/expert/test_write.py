@@ -136,7 +136,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert text == write_file(
         TASK, graph, parts, ["Projection with GELU, in Triton.", "Written for the H200."]
     )
-    assert text.startswith('"""Projection with GELU, in Triton.\n\nWritten for the H200.\n\nKernels:\n')
+    assert text.startswith('"""Projection with GELU, in Triton.\n\nWritten for the H200.\n\nFor any batch_size; ')
     assert "Left to PyTorch: matrix product." in text
     assert "GELU_BLOCK = 1024  # elements of one program" in text
     assert "self.layers[0].weight" in text

@@ -15,8 +15,8 @@ Nothing is executed: the text is parsed, and pieces of it are copied with their 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from egg.core.source import Task
 from egg.evaluator.static.namespaces import judge_import
@@ -57,6 +57,22 @@ class Constructor:
     """``def forward(self, x: torch.Tensor) -> torch.Tensor:``"""
     names: frozenset[str]
     """What all of this binds at module level."""
+
+    def beginning(self, lines: Sequence[str]) -> Constructor:
+        """With statements at the start of ``ModelNew.__init__``, behind its docstring."""
+        tree = ast.parse(self.model)
+        found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+        if not found:
+            raise Unfit("the constructor is inherited, and kernels are right at one value of an argument")
+        at = next((s for s in found[0].body if not is_text(s)), found[0].body[-1])
+        rows = self.model.split("\n")
+        if at.lineno == found[0].lineno:
+            raise Unfit("the constructor stands on one line")
+        head, tail = rows[: at.lineno - 1], rows[at.lineno - 1 :]
+        while head[-1].strip().startswith("#"):
+            tail.insert(0, head.pop())
+        added = [" " * at.col_offset + line for line in lines]
+        return replace(self, model="\n".join([*head, *added, *tail]))
 
 
 def constructor(task: Task) -> Constructor:

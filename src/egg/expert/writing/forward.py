@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from egg.expert.graph import Graph, Origin
-from egg.expert.parts import Group, Part, spelled
-from egg.expert.reading.rows import attribute_text, dimension_text
-from egg.expert.reading.variants import SMALLEST
-from egg.expert.sizes import Size
+from egg.expert.parts import Group, Part, Unfit, spelled
+from egg.expert.patterns.library.layout import brought
+from egg.expert.reading.rows import attribute_text
 from egg.expert.writing.breaking import LIMIT
+from egg.expert.writing.domain import input_values, written_inputs
 from egg.expert.writing.heading import Parts, left_to_pytorch, wrapped
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.names import words
@@ -25,16 +25,16 @@ LONGEST_COMMENT = 90
 VIEWS = "Views of what is in memory."
 
 
-def forward_lines(graph: Graph, parts: Parts, header: str) -> list[str]:
-    """The method, indented as a member of its class; ``header`` is its ``def`` line."""
+def forward_lines(graph: Graph, parts: Parts) -> list[str]:
+    """The body of the method, without the guard at its top."""
     live = _live_blocks(graph, parts)
-    blocks = [_aliases(graph), _fixed(graph), _moved(graph, live), _sizes(graph, parts)]
+    blocks = [_brought(graph, live), _moved(graph, live), _sizes(graph, parts)]
     for comment, call in live:
         text = double_quoted("\n".join(call))
         blocks.append(
             [*(f"        # {line}" for line in wrapped(comment, LONGEST_COMMENT)), *laid_out(text, 8)]
         )
-    lines = laid_out(header, 4)
+    lines: list[str] = []
     for place, block in enumerate(block for block in blocks if block):
         lines += block if place == 0 else ["", *block]
     if sum(map(bool, blocks)) > 1:
@@ -42,36 +42,22 @@ def forward_lines(graph: Graph, parts: Parts, header: str) -> list[str]:
     return [*lines, *laid_out(f"return {_returned(graph)}", 8)]
 
 
-def _aliases(graph: Graph) -> list[str]:
-    """Arguments that the graph knows by another name."""
-    values = (graph.value(name) for name in graph.arguments if name is not None)
-    return [f"        {v.name} = {v.path}" for v in values if v.path and v.path != v.name]
+def _brought(graph: Graph, blocks: Iterable[tuple[str, list[str]]]) -> list[str]:
+    """Arguments under the names of the graph, and lying in memory as kernels and calls take them to.
 
-
-def _fixed(graph: Graph) -> list[str]:
-    """An error at other sizes, where the kernels are right at one size of the program alone.
-
-    Asked is every size of an argument that has no name; and for a size that no argument shows, a parameter.
+    A call with another layout pays for a copy; one with this layout for the question alone. What the program
+    writes into is no copy: the guard has seen that it lies so already.
     """
-    if not graph.fixed:
-        return []
-    asked = {
-        dimension_text(value, dim): size.number
-        for value in graph.values.values()
-        for dim, size in enumerate(value.shape if value.origin is Origin.INPUT else ())
-        if not size.factors and (size.number >= SMALLEST or size.number in graph.fixed.values())
-    }
-    for number in set(graph.fixed.values()) - set(asked.values()):
-        held = (v for v in graph.values.values() if v.origin in (Origin.PARAMETER, Origin.CONSTANT))
-        texts = (dimension_text(v, d) for v in held for d, size in enumerate(v.shape) if size == Size(number))
-        asked |= dict.fromkeys(list(texts)[:1], number)
-    if not asked:
-        return []
-    named = " and ".join(f"{n} = {v}" for n, v in graph.fixed.items() if not n.startswith("literal"))
-    named = named or " and ".join(f"{text} = {number}" for text, number in asked.items())
-    condition = " or ".join(f"{text} != {number}" for text, number in asked.items())
-    error = f'raise ValueError("these kernels are right for {named} alone")'
-    return laid_out(f"if {condition}:\n    {error}", 8)
+    mentioned = set(_flat(graph.results)).union(*(words(line) for _, lines in blocks for line in lines))
+    written = written_inputs(graph)
+    lines = []
+    for value in input_values(graph):
+        request = "" if value.name in written or value.name not in mentioned else brought(value)
+        if request is None:
+            raise Unfit(f"the argument {value.path} has gaps in memory, or shares elements")
+        if request or value.path != value.name:
+            lines.append(f"        {value.name} = {value.path}{request}")
+    return lines
 
 
 def _moved(graph: Graph, blocks: Iterable[tuple[str, list[str]]]) -> list[str]:

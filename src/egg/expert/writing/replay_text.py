@@ -29,18 +29,21 @@ generators, a few microseconds for each."""
 
 
 def fits(graph: Graph, built: Constructor) -> bool:
-    """Whether ``forward`` takes just the tensors of the graph, and the names of the methods are free."""
+    """Whether ``forward`` takes the tensors of the graph, beside them only defaults (which the guard holds it
+    to), and the names of the methods are free."""
     (forward,) = ast.parse(f"{built.forward} ...").body
     assert isinstance(forward, ast.FunctionDef)
     arguments = forward.args
     special = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs
     taken = re.search(rf"\b({'|'.join(OWN_NAMES)})\w*\b", built.model)
     names = [argument.arg for argument in arguments.args[1:]]
-    return not special and taken is None and names == list(graph.arguments)
+    others = len(names) - len(graph.arguments)
+    tensors = names[: len(graph.arguments)] == list(graph.arguments)
+    return not special and taken is None and tensors and others <= len(arguments.defaults)
 
 
-def replaying(graph: Graph, launches: Sequence[str], header: str) -> list[str]:
-    """The class's attributes and methods: ``launches`` are the lines of the plain ``forward``."""
+def replaying(graph: Graph, guard: Sequence[str], launches: Sequence[str], header: str) -> list[str]:
+    """The class's attributes and methods: ``launches`` is the body of the plain ``forward``."""
     names = [str(name) for name in graph.arguments]
     given = ", ".join(names)
     inputs = f"({given},)" if len(names) == 1 else f"({given})"
@@ -50,8 +53,9 @@ def replaying(graph: Graph, launches: Sequence[str], header: str) -> list[str]:
     return [
         *(f"    {name} = None" for name in kept),
         "",
-        "    @torch.no_grad()",
         *laid_out(header, 4),
+        *_DOCSTRING.split("\n"),
+        *guard,
         *_FORWARD.format(given=given, first=names[0], inputs=inputs).split("\n"),
         *laid_out(f"return {_clones(graph)}", 8),
         "",
@@ -64,12 +68,13 @@ def replaying(graph: Graph, launches: Sequence[str], header: str) -> list[str]:
     ]
 
 
-_FORWARD = '''\
+_DOCSTRING = '''\
         """The launches: one by one at first, then recorded as a CUDA graph and replayed.
 
         The graph is for these shapes, and for weights that stay where they are (new values count).
         It cannot be copied: to copy the module, load its state_dict into a new one.
-        """
+        """'''
+_FORWARD = """\
         if {first}.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return self.launches({given})
         inputs = {inputs}
@@ -77,10 +82,7 @@ _FORWARD = '''\
         known = self.recorded_for == wanted
         if not known:
             self.recorded_for = self.recorded = self.fixed_results = None
-            self.fixed_inputs = [
-                torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
-                for t in inputs
-            ]
+            self.fixed_inputs = [torch.empty_like(t) for t in inputs]
         for fixed, given in zip(self.fixed_inputs, inputs):
             fixed.copy_(given)
         if not known:
@@ -90,7 +92,7 @@ _FORWARD = '''\
             if self.recorded is None:
                 self.record()
             self.recorded.replay()
-            results = self.fixed_results'''
+            results = self.fixed_results"""
 
 _RECORD = '''\
     def record(self):

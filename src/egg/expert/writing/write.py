@@ -1,9 +1,10 @@
 """The kernel file: parts put together into what a person would have written and would be glad to maintain.
 
-From top to bottom: what the program is and which kernel does what; imports; tile sizes and launch options,
-with the table of those that may be tuned; kernels; functions of the host; the constructors of the task;
-``ModelNew``, whose ``forward`` names the sizes it needs and then computes group after group. The file stands
-alone, and the same parts always give the same text.
+From top to bottom: what the program is, what it is for and which kernel does what; imports; tile sizes and
+launch options, with the table of those that may be tuned; the domain; kernels; functions of the host; the
+constructors of the task; what the guard needs; ``ModelNew``, whose ``forward`` holds a call to the domain,
+names the sizes it needs and then computes group after group. The file stands alone, and the same parts always
+give the same text.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from egg.expert.graph import BYTES, Graph
 from egg.expert.parts import Constant, Group, Unfit
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
+from egg.expert.writing.domain import domain_of
 from egg.expert.writing.forward import forward_lines
+from egg.expert.writing.guard import Guard, Names, fixed_arguments
 from egg.expert.writing.heading import Parts, module_docstring, wrapped
 from egg.expert.writing.imports import sorted_imports
 from egg.expert.writing.keeping import with_method
 from egg.expert.writing.layout import laid_out
+from egg.expert.writing.literals import domain_lines
 from egg.expert.writing.names import read_names
 from egg.expert.writing.replay_text import fits, replaying
 from egg.expert.writing.tidy import double_quoted
@@ -43,21 +47,31 @@ def write_file(
     """
     built = constructor(task)
     parts = _with_own_names(graph, parts, built)
-    forward = forward_lines(graph, parts, built.forward)
+    names = Names.free(graph, built, [name for _, part in parts for name in (*part.kernels, *part.helpers)])
+    built = fixed_arguments(built, graph, names)
+    guard, domain = Guard(graph, built.forward, names), domain_of(graph)
+    body = forward_lines(graph, parts)
     if replay is not None and fits(graph, built):
         title = [*title, f"The launches are replayed as one CUDA graph: {replay}."]
-        forward = replaying(graph, forward[len(laid_out(built.forward, 4)) :], built.forward)
+        forward = replaying(graph, guard.lines(), body, built.forward)
+    else:
+        forward = ["", *laid_out(built.forward, 4), *guard.lines(), "", *body]
+    forward = with_method(built.model, forward)
+    first = forward.index("")  # class attributes stand before it
+    methods = [*guard.attributes(), *forward[:first], "", *guard.methods(), *forward[first:]]
     constants = _constants(parts, built)
     sections = [
-        _constant_lines(constants, _tunables(graph, parts)),
+        [*_constant_lines(constants, _tunables(graph, parts)), "", *domain_lines(domain)],
         *_definitions((part.kernels for _, part in parts), "kernel"),
         *_definitions((part.helpers for _, part in parts), "helper"),
         *(laid_out(text, only_long=True) for text in built.definitions),
-        [*laid_out(built.model, only_long=True), "", *with_method(built.model, forward)],
+        *guard.definitions(),
+        [*laid_out(built.model, only_long=True), "", *methods],
     ]
-    body = "\n\n\n".join("\n".join(lines) for lines in sections if lines)
-    gap = "\n\n" if _starts_plain(body) else "\n\n\n"
-    return f"{module_docstring(parts, title)}\n\n{_imports(parts, built, body)}{gap}{body}\n"
+    text = "\n\n\n".join("\n".join(lines).strip("\n") for lines in sections if lines)
+    gap = "\n\n" if _starts_plain(text) else "\n\n\n"
+    title = [*title, f"For {domain.words()}."]
+    return f"{module_docstring(parts, title)}\n\n{_imports(parts, built, text)}{gap}{text}\n"
 
 
 def _starts_plain(body: str) -> bool:

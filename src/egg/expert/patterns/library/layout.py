@@ -35,7 +35,7 @@ def laid_out(graph: Graph, node: Node, line: str) -> str:
         value = graph.value(name)
         if not _matters(graph, name) or _certain(graph, node, value):
             continue
-        request = _request(value)
+        request = brought(value)
         before, _, text = line.partition(" = ")
         if request is None:
             line += f"\n{name} = {_copied(graph, value)}"
@@ -113,7 +113,7 @@ def _numbers(sizes: tuple[Size, ...], at: int) -> tuple[int, ...]:
     return tuple(size.values[at % len(size.values)] for size in sizes)
 
 
-def _request(value: Value) -> str | None:
+def brought(value: Value) -> str | None:
     """What makes a tensor lie as ``value`` does, where that is without gaps."""
     if value.contiguous:
         return ".contiguous()"

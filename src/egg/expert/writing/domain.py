@@ -1,0 +1,99 @@
+"""The domain of a kernel file, read off its graph: what the captures agreed on, and nothing beside it.
+
+A dimension of an input is what the graph calls it. A name that is computed from other names is replaced by
+its arithmetic, so that only sizes which somebody chooses are left: the caller, or the constructor where a
+parameter has that size or ``forward`` reads it from ``self``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+from egg.core.domain import Dimension, Domain, Input, Layout, Size, TensorInput, names_in
+from egg.expert.graph import Graph, Origin, Value
+
+HELD = (Origin.PARAMETER, Origin.CONSTANT)
+"""Tensors that the module brings along."""
+
+
+def domain_of(graph: Graph) -> Domain:
+    inputs = tuple(_inputs(graph))
+    shapes = [given.shape for given in inputs if isinstance(given, TensorInput)]
+    mentioned = {name for shape in shapes for dimension in shape for name in names_in(dimension)}
+    held = held_sizes(graph)
+    sizes = tuple(
+        Size(name, least=max(1, graph.usage.least.get(name, 1)), module=name in held)
+        for name in graph.symbols
+        if name in mentioned
+    )
+    return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes)
+
+
+def input_values(graph: Graph) -> list[Value]:
+    """The tensors among the arguments of ``forward``, in order."""
+    return [graph.value(name) for name in graph.arguments if name is not None]
+
+
+def written_inputs(graph: Graph) -> frozenset[str]:
+    """Inputs that the program writes into: the caller sees it, so no copy may stand for them."""
+    targets = {node.inputs[0] for node in graph if node.op == "update"}
+    return frozenset(value.name for value in input_values(graph) if value.name in targets)
+
+
+def held_sizes(graph: Graph) -> frozenset[str]:
+    """Sizes that the constructor decides: those in a parameter's shape, and those read from ``self``."""
+    shapes = (value.shape for value in graph.values.values() if value.origin in HELD)
+    found = {symbol.name for shape in shapes for size in shape for symbol in size.factors}
+    for name, text in graph.symbols.items():
+        reads = re.findall(r"[A-Za-z_]\w*", text)
+        if "self" in reads and not any(value.path in reads for value in input_values(graph)):
+            found.add(name)
+    return frozenset(found)
+
+
+def _inputs(graph: Graph) -> Iterator[Input]:
+    """Tensors and other values in the order of the signature; defaults that were not given come last."""
+    values = iter(graph.usage.values)
+    written = written_inputs(graph)
+    for name in graph.arguments:
+        if name is None:
+            yield from [value for value in [next(values, None)] if value is not None]
+            continue
+        given = graph.value(name)
+        layout = Layout.CONTIGUOUS if name in written else Layout.ANY
+        yield TensorInput(
+            given.path, (given.dtype,), tuple(_dimension(graph, size.code()) for size in given.shape), layout
+        )
+    yield from values
+
+
+def _dimension(graph: Graph, code: str) -> Dimension:
+    """``code`` with computed names replaced, as far as a domain can say the arithmetic."""
+    if code.lstrip("-").isdigit():
+        return int(code)
+    expanded = ast.unparse(_Expanded(graph.symbols).visit(ast.parse(code, mode="eval")))
+    try:
+        names_in(expanded)
+    except ValueError:
+        return code
+    return expanded
+
+
+class _Expanded(ast.NodeTransformer):
+    """Names that follow from other names, as what they follow from."""
+
+    def __init__(self, symbols: Mapping[str, str]) -> None:
+        self._symbols = symbols
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        text = self._symbols.get(node.id)
+        if text is None:
+            return node
+        rule = ast.parse(text, mode="eval").body
+        if any(isinstance(inner, ast.Attribute | ast.Call) for inner in ast.walk(rule)):
+            return node
+        if any(isinstance(inner, ast.Name) and inner.id not in self._symbols for inner in ast.walk(rule)):
+            return node
+        return self.visit(rule)

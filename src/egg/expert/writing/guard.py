@@ -1,0 +1,439 @@
+"""What keeps a kernel file to its domain: a question at the top of ``forward``, and answers behind it.
+
+A call is known by its signature: shapes, dtypes and devices of its tensors, the modes that decide what the
+program computes, and values that are no tensors. One look into a set admits a signature that was met before;
+at any other, ``admit`` compares everything with the domain, the module's own tensors included, and raises or
+remembers. The set is bounded, and empty again as soon as weights may be others (``to``, ``load_state_dict``).
+
+Under grad mode results are tied to whatever they were computed from by a function whose ``backward`` raises:
+a gradient is refused, never lost.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from egg.core.domain import Mode, ValueInput
+from egg.expert.graph import Graph, Origin, Value
+from egg.expert.parts import spelled
+from egg.expert.reading.rows import attribute_text, dimension_text
+from egg.expert.sizes import Size
+from egg.expert.writing.breaking import LIMIT
+from egg.expert.writing.constructor import Constructor
+from egg.expert.writing.domain import held_sizes, input_values, written_inputs
+from egg.expert.writing.layout import laid_out
+from egg.expert.writing.literals import differs, literal_text
+from egg.expert.writing.names import words
+
+FEW = 2
+"""Modules whose mode is asked one by one; more are kept in a list."""
+KEPT = 64
+"""Signatures that are remembered."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the guard's own things are called in a file, where nothing else has the name."""
+
+    domain: str = "DOMAIN"
+    outside: str = "outside"
+    check_inputs: str = "check_inputs"
+    check_sizes: str = "check_sizes"
+    check_shape: str = "check_shape"
+    check_weights: str = "check_weights"
+    function: str = "ForwardOnly"
+    forward_only: str = "forward_only"
+    admit: str = "admit"
+    admitted: str = "admitted"
+    modes: str = "modes"
+    modal: str = "modal_layers"
+    seen: str = "seen"
+    held: str = "held"
+
+    @classmethod
+    def free(cls, graph: Graph, built: Constructor, functions: Iterable[str]) -> Names:
+        """Those names, each with underscores behind it where values, sizes or the task have it already."""
+        texts = "\n".join((*built.definitions, built.model, built.forward))
+        taken = {*graph.values, *graph.symbols, *built.names, *functions, *re.findall(r"[A-Za-z_]\w*", texts)}
+        found: dict[str, str] = {}
+        for name, wanted in vars(cls()).items():
+            if name != "domain":
+                while wanted in taken:
+                    wanted += "_"
+            found[name] = wanted
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Writes the guard of one file."""
+
+    graph: Graph
+    header: str
+    """``def forward(self, x):``"""
+    names: Names
+
+    # -- forward -------------------------------------------------------------------------------------
+
+    def lines(self) -> list[str]:
+        """What stands at the top of ``forward``."""
+        n = self.names
+        seen = list(self._signature())
+        text = [
+            *self._absent(),
+            f"{n.seen} = ({', '.join(seen)}{',' if len(seen) == 1 else ''})",
+            f"if {n.seen} not in self.{n.admitted}:",
+            f"    self.{n.admit}({', '.join((n.seen, *self._parameters))})",
+            "if torch.is_grad_enabled():",
+            f"    return {n.forward_only}({', '.join(('self', *self._handed()))})",
+        ]
+        return laid_out("\n".join(text), 8)
+
+    def _absent(self) -> Iterator[str]:
+        """A tensor that was left out has no shape to ask for; :func:`admit` says so in words."""
+        given = self._forward.args
+        optional = [a.arg for a in given.args[len(given.args) - len(given.defaults) :]]
+        tensors = [value.path for value in input_values(self.graph)]
+        asked = [name for place, name in enumerate(tensors) if place or name in optional]
+        if asked:
+            condition = " or ".join(f"{name} is None" for name in asked)
+            yield f"if {condition}:"
+            yield f"    self.{self.names.admit}({', '.join(('None', *self._parameters))})"
+
+    def _signature(self) -> Iterator[str]:
+        graph, usage = self.graph, self.graph.usage
+        for value in input_values(graph):
+            yield from (f"{value.path}.shape", f"{value.path}.dtype", f"{value.path}.device")
+            if value.name in written_inputs(graph):
+                yield f"{value.path}.is_contiguous()"
+        for given in usage.values:
+            yield from self._of_value(given)
+        if self._moded and len(usage.modal) <= FEW:
+            yield from self._modes()
+        elif self._moded:
+            yield f"*self.{self.names.modes}()"
+        if self._device is not None:
+            yield f"torch.is_autocast_enabled({self._device}.type)"
+
+    def _of_value(self, given: ValueInput) -> Iterator[str]:
+        """A value is compared with care by ``admit``; here it must only never be taken for another."""
+        if given.free:
+            yield f"type({given.name})"
+        elif given.value is None or isinstance(given.value, bool):
+            yield f"{given.name} is {given.value}"
+        elif isinstance(given.value, list):
+            yield f"repr({given.name})"
+        else:
+            yield from (f"type({given.name})", given.name)
+
+    def _modes(self) -> Iterator[str]:
+        for path in self.graph.usage.modal:
+            yield f"{attribute_text(path)}.training" if path else "self.training"
+
+    @property
+    def _moded(self) -> bool:
+        """Whether the program is this graph in one mode alone."""
+        return len(self.graph.usage.modes) == 1 and bool(self.graph.usage.modal)
+
+    @property
+    def _device(self) -> str | None:
+        given = input_values(self.graph)
+        return f"{given[0].path}.device" if given else None
+
+    @property
+    def _forward(self) -> ast.FunctionDef:
+        (forward,) = ast.parse(f"{self.header} ...").body
+        assert isinstance(forward, ast.FunctionDef)
+        return forward
+
+    @property
+    def _parameters(self) -> list[str]:
+        """The names of ``forward``'s parameters."""
+        given = self._forward.args
+        return [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)][1:]
+
+    def _handed(self) -> list[str]:
+        """The parameters as ``forward`` is called with them."""
+        given = self._forward.args
+        plain = [argument.arg for argument in (*given.posonlyargs, *given.args)][1:]
+        return [*plain, *(f"{argument.arg}={argument.arg}" for argument in given.kwonlyargs)]
+
+    # -- the class -----------------------------------------------------------------------------------
+
+    def attributes(self) -> list[str]:
+        """Class attributes: what an instance starts with."""
+        lines = [f"    {self.names.admitted} = frozenset()"]
+        if self._many:
+            lines.append(f"    {self.names.modal} = None")
+        return lines
+
+    @property
+    def _many(self) -> bool:
+        return self._moded and len(self.graph.usage.modal) > FEW
+
+    def methods(self) -> list[str]:
+        n = self.names
+        lines = laid_out(f"def {n.admit}(self, {', '.join((n.seen, *self._parameters))}):", 4)
+        lines += [
+            f'        """Raise for a call outside {n.domain}; remember the signature of one inside."""',
+            *laid_out("\n".join(self._checks()), 8),
+            *_REMEMBERED.format(admitted=n.admitted, kept=KEPT, seen=n.seen).split("\n"),
+        ]
+        if self._many:
+            lines += ["", *self._mode_method()]
+        return [*lines, "", *_FORGETTING.format(admitted=n.admitted).split("\n")]
+
+    def _mode_method(self) -> list[str]:
+        n = self.names
+        listed = ", ".join(literal_text(path) for path in self.graph.usage.modal)
+        return [
+            f"    def {n.modes}(self):",
+            '        """Whether each layer that computes otherwise in the other mode is in training."""',
+            f"        if self.{n.modal} is None:",
+            *laid_out(f"self.{n.modal} = [self.get_submodule(path) for path in ({listed})]", 12),
+            f"        return [layer.training for layer in self.{n.modal}]",
+        ]
+
+    def _checks(self) -> Iterator[str]:
+        n, tensors = self.names, input_values(self.graph)
+        yield from self._value_checks()
+        if tensors:
+            yield f"{n.check_inputs}({', '.join(f'{value.path}={value.path}' for value in tensors)})"
+        if self._device is not None:
+            yield f"if torch.is_autocast_enabled({self._device}.type):"
+            yield f'    raise {n.outside}("autocast is enabled", "the dtypes they are given")'
+        yield from self._mode_checks()
+        yield from self._sizes()
+        for value in tensors:
+            if not self._bound(value):
+                yield f'{n.check_shape}("{value.path}", {value.path}, {_tuple(value.shape)})'
+            if value.name in written_inputs(self.graph):
+                yield f"if not {value.path}.is_contiguous():"
+                wanted = "a contiguous one there, which they write into"
+                yield f'    raise {n.outside}("{value.path} has gaps", "{wanted}")'
+        yield from self._held()
+
+    def _value_checks(self) -> Iterator[str]:
+        n = self.names
+        for given in self.graph.usage.values:
+            shown = f'f"{given.name} is {{{given.name}!r}}"'
+            if given.free:
+                yield f"if isinstance({given.name}, bool) or not isinstance({given.name}, (int, float)):"
+                yield f'    raise {n.outside}({shown}, "a number")'
+                continue
+            yield f"if isinstance({given.name}, torch.Tensor) or {differs(given.name, given.value)}:"
+            yield f"    raise {n.outside}({shown}, {literal_text(literal_text(given.value))})"
+
+    def _mode_checks(self) -> Iterator[str]:
+        if not self._moded:
+            return
+        mode = self.graph.usage.modes[0]
+        other = Mode.EVAL if mode is Mode.TRAIN else Mode.TRAIN
+        asked = f"self.{self.names.modes}()" if self._many else f"({', '.join(self._modes())},)"
+        condition = f"not all({asked})" if mode is Mode.TRAIN else f"any({asked})"
+        yield f"if {condition}:"
+        yield f'    raise {self.names.outside}("a layer is in {other.value} mode", "{mode.value} mode")'
+
+    def _sizes(self) -> Iterator[str]:
+        """The sizes that shapes are made of, and that those which the caller chose are large enough.
+
+        A size that a parameter has is read there, so that an input is compared with the module.
+        """
+        graph, texts = self.graph, self._texts
+        values = [v for v in graph.values.values() if v.origin is not Origin.NODE]
+        values += [graph.value(name) for name in _flat(graph.results)]
+        needed = {s.name for v in values for size in (*v.shape, *v.stride) for s in size.factors}
+        asked = [name for name in graph.symbols if name in needed and name not in held_sizes(graph)]
+        for name in reversed(list(texts)):
+            if name in needed:
+                needed |= words(texts[name])
+        yield from (f"{name} = {text}" for name, text in texts.items() if name in needed)
+        if asked:
+            yield f"{self.names.check_sizes}({', '.join(f'{name}={name}' for name in asked)})"
+
+    @property
+    def _texts(self) -> dict[str, str]:
+        """How each size is found."""
+        texts = dict(self.graph.symbols)
+        for value in self.graph.values.values():
+            if value.origin is Origin.PARAMETER:
+                for dim, size in enumerate(value.shape):
+                    name = size.code()
+                    if name in texts and "self." not in texts[name]:
+                        texts[name] = dimension_text(value, dim)
+        return texts
+
+    def _bound(self, value: Value) -> bool:
+        """Whether a shape says nothing: each of its sizes is read from it."""
+        found = [self._texts.get(size.code()) for size in value.shape]
+        return found == [dimension_text(value, dim) for dim in range(value.rank)]
+
+    def _held(self) -> Iterator[str]:
+        """The module's own tensors: shapes, dtypes, device, and that they are contiguous where they were."""
+        n, graph = self.names, self.graph
+        rows: dict[str, list[str]] = {}
+        for value in graph.values.values():
+            if value.origin is Origin.PARAMETER:
+                rows.setdefault(_laid(value), []).append(value.path)
+        if rows:
+            yield f"{n.held} = {{**dict(self.named_parameters()), **dict(self.named_buffers())}}"
+        device = self._device or f"next(iter({n.held}.values())).device"
+        for laid, paths in rows.items():
+            call = f"{n.check_weights}({n.held}, {literal_text(' '.join(paths))}, {device}, {laid})"
+            yield call if len(call) <= LIMIT - 8 else self._wide(paths, device, laid)
+        for value in graph.values.values():
+            if value.origin is Origin.CONSTANT:
+                given = f"{{{literal_text(value.path)}: {spelled(graph, value.name)}}}"
+                place = f"{spelled(graph, value.name)}.device"
+                yield f"{n.check_weights}({given}, {literal_text(value.path)}, {place}, {_laid(value)})"
+
+    def _wide(self, paths: Sequence[str], device: str, laid: str) -> str:
+        """The names in a text of several lines."""
+        names = textwrap.wrap(" ".join(paths), LIMIT - 12, break_long_words=False, break_on_hyphens=False)
+        dtype, _, shape = laid.partition(", ")
+        shapes = [f"    {text}," for text in shape.replace("), (", ")|(").split("|")]
+        lines = [f"{self.names.check_weights}(", f"    {self.names.held},", '    """']
+        lines += [*(f"    {line}" for line in names), '    """,', f"    {device},", f"    {dtype},"]
+        return "\n".join([*lines, *shapes, ")"])
+
+    # -- module level --------------------------------------------------------------------------------
+
+    def definitions(self) -> list[list[str]]:
+        """Functions and the class that the methods use."""
+        return [text.format(**vars(self.names)).split("\n") for text in _DEFINITIONS]
+
+
+def fixed_arguments(built: Constructor, graph: Graph, names: Names) -> Constructor:
+    """The constructor with a check of every argument that the kernels are right for at one value alone."""
+    fixed = [argument for argument in graph.usage.arguments if not argument.free]
+    return (
+        built
+        if not fixed
+        else built.beginning(
+            [
+                line
+                for argument in fixed
+                for line in (
+                    f"if {differs(argument.name, argument.value)}:",
+                    f'    raise {names.outside}(f"{argument.name} is {{{argument.name}!r}}", '
+                    f"{literal_text(literal_text(argument.value))})",
+                )
+            ]
+        )
+    )
+
+
+def _laid(value: Value) -> str:
+    """Dtype, shape, and strides where it is not contiguous."""
+    stride = "" if value.contiguous else f", {_tuple(value.stride)}"
+    return f"torch.{value.dtype}, {_tuple(value.shape)}{stride}"
+
+
+def _tuple(sizes: Sequence[Size]) -> str:
+    texts = [size.code() for size in sizes]
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _flat(results: Iterable[object]) -> Iterator[str]:
+    for result in results:
+        if isinstance(result, str):
+            yield result
+        elif isinstance(result, list | tuple):
+            yield from _flat(result)
+
+
+_REMEMBERED = """\
+        if len(self.{admitted}) == {kept}:
+            self.{admitted} = frozenset()
+        self.{admitted} = self.{admitted} | {{{seen}}}"""
+
+_FORGETTING = '''\
+    def _apply(self, *arguments, **options):
+        """``to``, ``half``, ``cuda``: the weights are to be looked at again."""
+        self.{admitted} = frozenset()
+        return super()._apply(*arguments, **options)
+
+    def _load_from_state_dict(self, *arguments, **options):
+        """``load_state_dict``, which may assign other tensors."""
+        self.{admitted} = frozenset()
+        return super()._load_from_state_dict(*arguments, **options)'''
+
+_DEFINITIONS = (
+    '''\
+def {outside}(given, wanted):
+    """The error for what these kernels are not written for."""
+    advice = "use the original module for anything else"
+    return ValueError(f"{{given}}, and these kernels are for {{wanted}}: {{advice}}")''',
+    '''\
+def {check_inputs}(**inputs):
+    """Raise where arguments are not tensors of the dtypes and ranks in {domain}, on one device."""
+    for name, tensor in inputs.items():
+        stated = {domain}["inputs"][name]
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{{name}} is {{tensor!r}}, and these kernels are for a tensor there")
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in stated["dtypes"]:
+            raise {outside}(f"{{name}} is {{dtype}}", " or ".join(stated["dtypes"]))
+        if tensor.dim() != len(stated["shape"]):
+            raise {outside}(f"{{name}} has {{tensor.dim()}} dimensions", f"the shape {{stated['shape']}}")
+    if len({{tensor.device for tensor in inputs.values()}}) > 1:
+        raise {outside}("the inputs are on several devices", "one")''',
+    '''\
+def {check_sizes}(**sizes):
+    """Raise where a size is smaller than {domain} says, or nothing is left of it."""
+    for name, size in sizes.items():
+        least = {domain}["sizes"].get(name, {{}}).get("least", 1)
+        if size < least:
+            raise {outside}(f"{{name}} is {{size}}", f"{{least}} or more")''',
+    '''\
+def {check_shape}(name, tensor, shape):
+    """Raise where a tensor has another shape than the sizes of the call make it."""
+    if tuple(tensor.shape) != shape:
+        stated = {domain}["inputs"].get(name, {{}}).get("shape", "")
+        given = f"{{name}} has the shape {{tuple(tensor.shape)}}"
+        raise {outside}(given, f"{{shape}} {{stated}}".rstrip())''',
+    '''\
+def {check_weights}(held, names, device, dtype, shape, stride=None):
+    """Raise where weights are not as the kernels read them; contiguous, where no stride is given."""
+    for name in names.split():
+        tensor, found = held[name], held[name].stride()
+        {check_shape}(name, tensor, shape)
+        if tensor.dtype != dtype or tensor.device != device:
+            given = f"{{name}} is {{tensor.dtype}} on {{tensor.device}}"
+            raise {outside}(given, f"{{dtype}} on {{device}}")
+        if stride is None and not tensor.is_contiguous():
+            raise {outside}(f"{{name}} has the strides {{found}}", "contiguous weights")
+        if stride and any(n > 1 and a != b for n, a, b in zip(shape, found, stride)):
+            raise {outside}(f"{{name}} has the strides {{found}}", f"the strides {{stride}}")''',
+    '''\
+class {function}(torch.autograd.Function):
+    """Ties a result to what it was computed from, so that a gradient is refused and not lost."""
+
+    @staticmethod
+    def forward(ctx, result, *sources):
+        return result.detach()
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise RuntimeError("these kernels compute forward only: train with the original module")''',
+    '''\
+def {forward_only}(module, *inputs, **options):
+    """What forward computes; where it depends on something that requires a gradient, tied to that."""
+    with torch.no_grad():
+        results = module.forward(*inputs, **options)
+    given = [t for t in (*inputs, *options.values()) if isinstance(t, torch.Tensor)]
+    sources = [t for t in (*given, *module.parameters()) if t.requires_grad]
+    if not sources:
+        return results
+    if isinstance(results, torch.Tensor):
+        return {function}.apply(results, *sources) if results.is_floating_point() else results
+    tied = (
+        {function}.apply(result, *sources) if result.is_floating_point() else result
+        for result in results
+    )
+    return type(results)(tied)''',
+)

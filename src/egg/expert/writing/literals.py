@@ -1,0 +1,60 @@
+"""Plain values as Python text, and the conditions under which a name has another value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from egg.core.domain import NAME, Domain, Plain
+from egg.expert.writing.breaking import LIMIT
+
+
+def literal_text(value: Any) -> str:
+    """A literal that ``ast.literal_eval`` reads, in double quotes; infinities are numbers too large."""
+    match value:
+        case str():
+            return '"' + repr(value)[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
+        case float() if math.isinf(value):
+            return "1e999" if value > 0 else "-1e999"
+        case list():
+            return f"[{', '.join(map(literal_text, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{literal_text(k)}: {literal_text(v)}" for k, v in value.items()) + "}"
+    return repr(value)
+
+
+def differs(name: str, value: Plain) -> str:
+    """The condition that a variable does not hold ``value``: ``mask is not None``, ``scale != 2.0``."""
+    if value is None or isinstance(value, bool):
+        return f"{name} is not {value}"
+    if isinstance(value, list):
+        forms = dict.fromkeys((literal_text(value), _tuple_text(value, deep=False), _tuple_text(value)))
+        return f"{name} not in ({', '.join(forms)})"
+    if isinstance(value, float) and math.isnan(value):
+        return f"{name} == {name}"
+    return f"{name} != {literal_text(value)}"
+
+
+def _tuple_text(value: list[Any], *, deep: bool = True) -> str:
+    texts = [_tuple_text(v) if deep and isinstance(v, list) else literal_text(v) for v in value]
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def domain_lines(domain: Domain) -> list[str]:
+    """``DOMAIN = {...}``, one line for each thing it speaks of."""
+    return [f"{NAME} = {{", *_entries(domain.literal(), 4), "}"]
+
+
+def _entries(held: Mapping[str, Any], indent: int) -> Iterator[str]:
+    pad = " " * indent
+    for key, value in held.items():
+        line = f"{pad}{literal_text(key)}: {literal_text(value)},"
+        nested = isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
+        if isinstance(value, dict) and value and (nested or len(line) > LIMIT):
+            yield from (f"{pad}{literal_text(key)}: {{", *_entries(value, indent + 4), f"{pad}}},")
+        elif isinstance(value, list) and len(line) > LIMIT:
+            items = (f"{pad}    {literal_text(item)}," for item in value)
+            yield from (f"{pad}{literal_text(key)}: [", *items, f"{pad}],")
+        else:
+            yield line

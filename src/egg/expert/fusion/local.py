@@ -62,7 +62,9 @@ class Local:
         names = {**self.spelled, **{name: _free(name, self.avoided) for name in made & self.avoided}}
         call = _NAME.sub(lambda found: names.get(found[0], found[0]), text)
         sizes = dict.fromkeys(self.spelled.get(name, name) for name in part.sizes)
-        return replace(part, call=tuple(call.split("\n")), sizes=tuple(s for s in sizes if s.isidentifier()))
+        counts = tuple(_NAME.sub(lambda found: names.get(found[0], found[0]), text) for text in part.counts)
+        sizes = tuple(size for size in sizes if size.isidentifier())
+        return replace(part, call=tuple(call.split("\n")), sizes=sizes, counts=counts)
 
 
 _NAME = re.compile(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*\b(?!=(?!=))")

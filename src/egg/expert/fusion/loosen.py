@@ -10,20 +10,23 @@ serves blocks of a network with more than :data:`MOST` values of one.
 wherever that costs nothing:
 
 - a leading one, such as the batch, everywhere: it scales grids, bounds and the outermost offset;
-- any other one in kernels that pass over memory, if Triton's own specialisation (whether an argument is a
-  multiple of 16) says as much of the value at capture as the value itself did: a multiple of 16, or odd.
+- any other one where a kernel only compares with it, as with the number of elements of a flat tensor, if
+  Triton's own specialisation (whether an argument is a multiple of 16) says as much of the value at capture
+  as the value itself did: a multiple of 16, or odd.
 
-A size that divides a vector of indices stays known: such a quotient by a plain number is a dozen instructions
-for every element. So does one that only the compiler can use: the shape of a tile, a condition that chooses
-code, the constant of another function. And so do all sizes of kernels whose tensors need 64-bit offsets:
-products of plain arguments are 32 bits wide.
+Lengths of rows and the sides of images stay known where they stand in addresses and loops: written as plain
+arguments, the kernels of norms and of softmax are a fifth to a third longer. So does a size that divides a
+vector of indices (such a quotient by a plain number is a dozen instructions for every element), one that only
+the compiler can use (the shape of a tile, a condition that chooses code, the constant of another function),
+the summed dimension of a product and the rows of its result. And so do all sizes of kernels whose tensors
+need 64-bit offsets: products of plain arguments are 32 bits wide.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 MOST = 4
 """Values of one size that a kernel may be compiled for."""
@@ -62,14 +65,17 @@ def loosened(text: str, names: Iterable[str]) -> str:
     return text
 
 
-def freed(text: str, names: Iterable[str]) -> str:
-    """The same, but a size that divides vectors stays known."""
-    for name in names:
+def freed(text: str, names: Mapping[str, bool]) -> str:
+    """The same for sizes that the caller chooses: one that divides vectors stays known, and one that is not
+    leading (``names`` says which are) if it is used for more than comparisons."""
+    for name, leading in names.items():
         if not _parameter(name).search(text):
             continue
         uses = _Uses(ast.parse(text))
         following = uses.following(name)
-        if following is not None and following.isdisjoint(uses.dividing_vectors()):
+        if following is None or not following.isdisjoint(uses.dividing_vectors()):
+            continue
+        if leading or uses.only_compared(name):
             text = _plain(text, name, following)
     return text
 
@@ -125,6 +131,17 @@ class _Uses:
                 ):
                     found |= _names(right)
         return found
+
+    def only_compared(self, name: str) -> bool:
+        """Whether every use of a parameter ends in a comparison."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+                up = self._parents[node]
+                while isinstance(up, ast.BinOp):
+                    up = self._parents[up]
+                if not isinstance(up, ast.Compare):
+                    return False
+        return True
 
     def _vectors(self) -> set[str]:
         """Variables that have an element for each place of a tile."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.index import Expr, Index, Negative, loop_index, unflat
-from egg.expert.parts import Group, Unfit
+from egg.expert.parts import Group, Unfit, within_reach
 from egg.expert.patterns.product.text import Kernel, is_large, size_names
 from egg.expert.reader import Reader, address, beyond_view, pointer_stem, through_view
 from egg.expert.sizes import ONE, Size, product
@@ -104,7 +104,17 @@ class Problem:
     @cached_property
     def wide_offsets(self) -> bool:
         """Whether 32 bits do not reach all of some operand."""
-        return any(is_large(value) for value in (self.q, self.k, self.v, self.graph.result(self.node)))
+        return any(is_large(value) for value in self._tensors)
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """What 32 bits must reach at other sizes."""
+        return () if self.wide_offsets else within_reach(value.elements for value in self._tensors)
+
+    @property
+    def _tensors(self) -> list[Value]:
+        names = (*self.group.reads(self.graph), *self.group.writes(self.graph))
+        return [self.q, self.k, self.v, self.graph.result(self.node), *map(self.graph.value, names)]
 
     # -- indices -----------------------------------------------------------------------------------
 

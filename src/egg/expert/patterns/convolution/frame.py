@@ -366,7 +366,14 @@ class Tail:
         return self.form.group.reads(self.form.graph)[0]
 
 
-def finished(form: Form, kernels: Mapping[str, str], call: Sequence[str], knobs: Knobs, summary: str) -> Part:
+def finished(
+    form: Form,
+    kernels: Mapping[str, str],
+    call: Sequence[str],
+    knobs: Knobs,
+    summary: str,
+    counts: Sequence[str] = (),
+) -> Part:
     """The part: kernels, and one function for the host, which ``forward`` calls in a line."""
     kernels = {**form.windows.helpers(), **kernels} if form.windows is not None else kernels
     host = Host(form.graph, form.group).function(call, f"{summary[0].upper()}{summary[1:]}.", {})
@@ -378,6 +385,7 @@ def finished(form: Form, kernels: Mapping[str, str], call: Sequence[str], knobs:
         imports=imports_of("\n".join(kernels.values())),
         sizes=host.sizes,
         summary=summary,
+        counts=(*form.counts, *counts),
     )
 
 

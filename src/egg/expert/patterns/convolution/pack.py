@@ -13,16 +13,17 @@ first half leaves over becomes a second fp16 number.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 
 from egg.expert.index import as_expr, loop_index, unflat
-from egg.expert.parts import spelled
+from egg.expert.parts import REACH, spelled
 from egg.expert.patterns.convolution.form import Axis, Form
 from egg.expert.patterns.convolution.frame import define_steps, new_kernel
 from egg.expert.patterns.convolution.grade import POWER, SCALE, TYPES, Grade
 from egg.expert.patterns.product.host import Host
-from egg.expert.patterns.product.text import INT32_ELEMENTS, Kernel, Knobs, words
+from egg.expert.patterns.product.text import Kernel, Knobs, words
 from egg.expert.reader import Reader
 from egg.expert.sizes import Size, product
 
@@ -67,7 +68,26 @@ class Packing:
         """Whether 32-bit offsets do not reach all of the packed input."""
         form, step = self.form, self.channel_step
         channels = form.groups.value * (-(-form.inputs.value // step) * step)
-        return form.batch.value * channels * prod(axis.padded() for axis in form.axes) >= INT32_ELEMENTS
+        return form.batch.value * channels * prod(axis.padded() for axis in form.axes) >= REACH
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """What 32 bits must count of it at other sizes."""
+        if self.large:
+            return ()
+        form, step = self.form, self.channel_step
+        blocks = (
+            f"(({form.inputs} + {step - 1}) // {step})"
+            if form.inputs.factors
+            else str(-(-form.inputs.number // step))
+        )
+        channels = f"{form.groups * step} * {blocks}"
+        axes = [f"({text})" if " " in (text := self._padded_text(axis)) else text for axis in form.axes]
+        return (" * ".join([form.batch.code(), channels, *axes]),)
+
+    def _padded_text(self, axis: Axis) -> str:
+        """With the steps of a phase in terms of named sizes."""
+        return re.sub(rf"\bsteps_{axis.letter}\b", f"({axis.count_text})", axis.padded_text)
 
     def meta(self) -> dict[str, str]:
         return {}

@@ -73,7 +73,7 @@ def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
         *kernel.launch(grid(form, meta["BLOCK_P"], meta["BLOCK_O"]), options),
     )
     kernels = {**packing.kernels(), kernel.name: kernel.definition()}
-    return finished(form, kernels, call, knobs, SUMMARY)
+    return finished(form, kernels, call, knobs, SUMMARY, packing.counts)
 
 
 def _phase_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from egg.expert.graph import Graph, Node, Origin
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled
+from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled, within_reach
 from egg.expert.patterns.loops.domain import anchored, domain_of
 from egg.expert.patterns.loops.kernel import Kernel, part_name, row_name
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
@@ -240,7 +240,8 @@ def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
     code = "\n".join(texts.values())
     words = "\n".join(call)
     sizes = tuple(name for name in _ordered(work) if _mentions(words, name))
-    return Part(texts, tuple(call), constants, {}, imports_of(code), sizes, _summary(work, plan))
+    counts = () if work.far else within_reach(work.counts)
+    return Part(texts, tuple(call), constants, {}, imports_of(code), sizes, _summary(work, plan), counts)
 
 
 def _ordered(work: Work) -> list[str]:

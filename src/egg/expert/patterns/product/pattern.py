@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from egg.expert.graph import Graph
 from egg.expert.index import loop_index
-from egg.expert.parts import Group, Part, Terms, Unfit, spelled
+from egg.expert.parts import REACH, Group, Part, Terms, Unfit, spelled, within_reach
 from egg.expert.patterns.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
@@ -75,6 +75,8 @@ class _Writer:
         self.imports: tuple[str, ...] = ()
         self.handed: dict[str, Function] = {}
         """Packed weights, which are made apart and kept."""
+        self.counts: list[str] = []
+        """Of packed operands."""
 
     def _followed(self) -> Followed:
         """What follows the product, seen from a tile of its result."""
@@ -108,7 +110,14 @@ class _Writer:
             imports=imports,
             sizes=host.sizes,
             summary=self._summary(way),
+            counts=(*self._counts(), *self.counts),
         )
+
+    def _counts(self) -> tuple[str, ...]:
+        """What offsets of 32 bits must reach: tensors, and the result, of which parts may be stored."""
+        names = (*self.group.reads(self.graph), *self.writes)
+        every = [*(self.graph.value(name).elements for name in names), self.problem.result.elements]
+        return () if any(count.value >= REACH for count in every) else within_reach(every)
 
     # -- decisions ---------------------------------------------------------------------------------
 
@@ -292,6 +301,7 @@ class _Writer:
             device = self.device if weight is None else f"{spelled(self.graph, weight.name)}.device"
             packed = pack(self.problem, side, low, fixed, device)
             self.kernels[packed.kernel.name] = packed.kernel.definition()
+            self.counts += packed.reach.counts
             if weight is not None:
                 self._keep(side, packed, (padded, *packed.call))
             else:
@@ -341,7 +351,7 @@ class _Writer:
             "ROWS": rows,
             "BLOCK_K": self.knobs.constant("BLOCK_K", tiles.k, _around(tiles.k, 16, 2048)),
         }
-        kernel.meta["WIDTH"] = f"triton.next_power_of_2({body.short})"
+        kernel.meta["WIDTH"] = body.width
         body.place()
         body.loop()
         frame, masks = body.frame()
@@ -355,12 +365,15 @@ class _Writer:
             )
             store_part(problem, kernel, frame, masks, body.batch)
             second = self._join(kernel.meta["SPLIT_K"])
-            grid = f"({grid}, {kernel.meta['SPLIT_K']})"
+            axes = [grid, kernel.meta["SPLIT_K"]]
         else:
             tail = Tail(problem, kernel, reader, frame, "total")
             tail.stages()
             tail.store(self.writes)
-            grid = f"({grid},)"
+            axes = [grid]
+        if body.blocks:
+            axes = [grid, kernel.meta.get("SPLIT_K", "1"), body.blocks]
+        grid = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
         kernel.add_pointers(reader.pointers)
         self._launch(kernel, grid, {"num_warps": self.knobs.constant("NUM_WARPS", tiles.warps)})
         self._add_second(second)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from egg.expert.graph import Graph, Value
-from egg.expert.parts import Constant, Setting, Unfit, spelled
+from egg.expert.parts import REACH, Constant, Setting, Unfit, spelled
 from egg.expert.reader import Body
 from egg.expert.sizes import Size
 from egg.expert.words import PRODUCT, RESERVED
@@ -20,7 +20,6 @@ LINE = 104
 """Characters of a line in the file, less the indentation it gets there."""
 WORD = re.compile(r"[A-Za-z_]\w*")
 DIVISORS = re.compile(r"(?://|%)\s*(\([^()]*\)|\w+)")
-INT32_ELEMENTS = 2**31
 DTYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32"}
 
 
@@ -158,7 +157,7 @@ def allocation(value: Value, device: str) -> str:
 
 def is_large(value: Value) -> bool:
     """Whether a 32-bit offset does not reach all of it."""
-    return value.elements.value >= INT32_ELEMENTS
+    return value.elements.value >= REACH
 
 
 def part_span(depth: Size) -> str:

@@ -22,9 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from egg.expert.graph import Graph, Node, Origin, Value
-from egg.expert.parts import Group, Part, Terms, Unfit, spelled
+from egg.expert.parts import REACH, Group, Part, Terms, Unfit, spelled, within_reach
 from egg.expert.patterns.device import MULTIPROCESSORS, TEXT, multiprocessors
-from egg.expert.patterns.product.text import INT32_ELEMENTS, Knobs
+from egg.expert.patterns.product.text import Knobs
 from egg.expert.patterns.recurrent.kernel import GATES, PROJECT, Walk
 from egg.expert.sizes import Size
 
@@ -180,10 +180,15 @@ class _Layer:
         units = self.depth if self.mode == "alone" else self.units
         if not self.on_chip(units, False):
             raise Unfit(f"the weights of {self.hidden.value} hidden units do not fit on chip")
-        rows = self.steps.value * self.batch.value
-        widest = max(self.gates * self.hidden.value * self.directions, self.x.shape[2].value)
-        if rows * max(widest, self.hidden.value * self.layers) >= INT32_ELEMENTS:
+        if any(count.value >= REACH for count in self.counts):
             raise Unfit("states beyond the reach of 32-bit offsets")
+
+    @property
+    def counts(self) -> tuple[Size, ...]:
+        """Elements of the gates of all steps, of the input, and of the states of all layers."""
+        rows = self.steps * self.batch
+        widths = (self.hidden * self.gates * self.directions, self.x.shape[2], self.hidden * self.layers)
+        return tuple(rows * width for width in widths)
 
     # -- the part --------------------------------------------------------------------------------------
 
@@ -206,6 +211,7 @@ class _Layer:
             self.knobs.constants(),
             {MULTIPROCESSORS: TEXT} if self.mode == "cooperative" else {},
             summary=self._summary(),
+            counts=within_reach(self.counts),
         )
 
     def _summary(self) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from egg.expert.fusion.again import moves_nothing, recomputed, repeats
 from egg.expert.fusion.choices import FREE, Choices, Structure
+from egg.expert.fusion.extremes import widened
 from egg.expert.fusion.growing import continued
 from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
@@ -62,7 +63,7 @@ def structured(
 ) -> Structure:
     """Partition ``graph`` and write every group."""
     choices = choices or Choices()
-    plain = _Partition(continued(_live(graph)), terms, writers, choices)
+    plain = _Partition(widened(continued(_live(graph))), terms, writers, choices)
     plain.divide()
     plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()

@@ -43,7 +43,7 @@ from egg.expert.patterns.product.loop_packed import PackedOperands
 from egg.expert.patterns.product.pack import Packed, pack, padded_name
 from egg.expert.patterns.product.place import Place
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream, unrolled
+from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
 from egg.expert.patterns.product.tail import Frame, Tail
 from egg.expert.patterns.product.text import Kernel, Knobs, allocation
 from egg.expert.patterns.product.vector import Stream
@@ -180,8 +180,7 @@ class _Writer:
             operands = self._packed(way, constants, place, light)
         else:
             operands = DirectOperands(place, way.grade, wanted(problem, self.terms, way))
-        short = way.mode == "packed" and unrolled(problem, tiles)
-        main = Main(place, operands, split, way.walks, short)
+        main = Main(place, operands, split, way.walks)
         main.begin()
         main.loop()
         frame, masks = main.frame()

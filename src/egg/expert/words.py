@@ -48,8 +48,9 @@ CONVOLUTION = frozenset(
         "w_high", "x_scaled", "w_scaled", "padded_c", "tiles", "image", "v", "acc_0", "acc_1",
         "larger",
         *(f"{word}{level}" for word in ("v", "n", "s", "inside") for level in range(1, 7)),
-        *(f"{word}{axis}" for word in "qrjiu" for axis in "dhw"),
-        *(f"{word}_{axis}" for word in ("steps", "first", "origin", "taps", "padded") for axis in "dhw"),
+        *(f"{word}{axis}" for word in "qrju" for axis in "dhw"),
+        *(f"{word}_{axis}" for word in ("in", "steps", "first") for axis in "dhw"),
+        *(f"{word}_{axis}" for word in ("origin", "taps", "padded") for axis in "dhw"),
     }
 )  # fmt: skip
 ATTENTION = frozenset({

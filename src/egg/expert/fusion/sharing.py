@@ -27,6 +27,7 @@ from egg.expert.fusion.local import (
     word_of,
 )
 from egg.expert.fusion.loosen import MOST, freed, is_free, is_leading, is_told, loosened
+from egg.expert.fusion.purpose import group_name
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import REACH, Group, Part, Unfit
 from egg.expert.patterns.product.host import Host
@@ -34,24 +35,12 @@ from egg.expert.sizes import Size, Symbol
 from egg.expert.writing.domain import held_sizes
 from egg.expert.writing.names import renamed_functions
 
-FREE = frozenset({"view", "constant"})
 OFTEN = 4
 """Groups that look alike from which on their lines become a function."""
-LONGEST_NAME = 4
-"""Operators that a group's name mentions."""
 
 Members = Sequence[tuple[tuple[Node, ...], str]]
 """Groups as nodes and the pattern that writes them."""
 WriteOne = Callable[[Graph, Group], Part]
-
-
-def group_name(nodes: Sequence[Node]) -> str:
-    """What a group does, as an identifier: the first few operators that are more than a change of shape."""
-    words = [word_of(node) for node in nodes if node.op not in FREE]
-    if len(words) > 1:
-        words = [word for word in words if word != "update"] or ["update"]
-    kept = words if len(words) <= LONGEST_NAME else [*words[: LONGEST_NAME - 1], words[-1]]
-    return "_".join(dict.fromkeys(kept)) or "views"
 
 
 def written(graph: Graph, members: Members, write: WriteOne) -> tuple[tuple[Group, ...], tuple[Part, ...]]:

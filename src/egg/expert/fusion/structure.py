@@ -22,7 +22,8 @@ from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
 from egg.expert.fusion.operands import without_half_done
 from egg.expert.fusion.placing import STORING, makers, placed, rooms_first
-from egg.expert.fusion.sharing import group_name, written
+from egg.expert.fusion.purpose import group_name
+from egg.expert.fusion.sharing import written
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Terms, Unfit
 from egg.expert.sizes import ONE

@@ -226,14 +226,14 @@ class Packing:
         line(f"c = (item % {blocks} * BLOCK_C + tl.arange(0, BLOCK_C))[None, :]")
         line(f"item_q = item // {blocks}")
         line(f"q{last.letter} = (item_q % {stretches} * BLOCK_Q + tl.arange(0, BLOCK_Q))[:, None]")
-        line(f"i{last.letter} = q{last.letter}" + _shift(last))
+        line(f"in_{last.letter} = q{last.letter}" + _shift(last))
         if rows:
             line(f"row = item_q // {stretches}")
         inner = ""
         for axis in reversed(form.axes[:-1]):
             text = f"row // ({inner})" if inner else "row"
             text += "" if axis is form.axes[0] else f" % padded_{axis.letter}"
-            line(f"i{axis.letter} = {text}" + _shift(axis))
+            line(f"in_{axis.letter} = {text}" + _shift(axis))
             inner = f"padded_{axis.letter} * {inner}" if inner else f"padded_{axis.letter}"
         v = self._input_at(kernel, pointers)
         if self.scaled:
@@ -273,9 +273,9 @@ class Packing:
         guards.append(f"(ci < {form.inputs})")
         at = []
         for axis in form.axes:
-            guards += [f"(i{axis.letter} >= 0)"] if axis.before > 0 else []
-            guards.append(f"(i{axis.letter} < {axis.size})")
-            at.append(loop_index(f"i{axis.letter}", axis.size) if axis.size.code() != "1" else as_expr(0))
+            guards += [f"(in_{axis.letter} >= 0)"] if axis.before > 0 else []
+            guards.append(f"(in_{axis.letter} < {axis.size})")
+            at.append(loop_index(f"in_{axis.letter}", axis.size) if axis.size.code() != "1" else as_expr(0))
         line(f"inside = {' & '.join(guards)}")
         channel = loop_index("group", form.groups) * form.inputs + loop_index("ci", form.inputs)
         reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)

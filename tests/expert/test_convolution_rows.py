@@ -41,7 +41,7 @@ def test_both_phases_of_a_row_are_written_together() -> None:
 
 def test_many_phases_become_zeros() -> None:
     text = replace(SPARSE, settings={"mode": "packed"}).source()
-    assert "(iw * 5 == uw)" in text
+    assert "(in_w * 5 == uw)" in text
     assert "mask=tl.trans(inside)" in text
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from egg.expert.graph import Graph, Node
+from egg.expert.sizes import Size
 from egg.hardware.gpus import Gpu
 
 Setting = int | str | bool
+REACH = 2**31 - 2**24
+"""Elements that offsets of 32 bits reach, those that a loop looks at last included: beyond the end by all
+programs' blocks."""
 
 
 class Unfit(Exception):
@@ -88,6 +92,15 @@ class Part:
     """Named sizes that the call mentions; ``forward`` defines them at its top."""
     summary: str = ""
     """What is fused and why, in a sentence."""
+    counts: tuple[str, ...] = ()
+    """Numbers of elements, in named sizes, that must stay below :data:`REACH`: offsets up to there have 32
+    bits. A call with more of them is refused before anything is launched."""
+
+
+def within_reach(counts: Iterable[Size]) -> tuple[str, ...]:
+    """Counts as a part states them, where kernels are written with offsets of 32 bits. Plain numbers were
+    looked at already."""
+    return tuple(dict.fromkeys(count.code() for count in counts if count.factors))
 
 
 def spelled(graph: Graph, name: str) -> str:

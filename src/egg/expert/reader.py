@@ -19,6 +19,7 @@ from egg.expert.index import Expr, Index, Negative, flat, unflat
 from egg.expert.parts import Unfit
 from egg.expert.scalar import TRITON_TYPES, expression, literal
 from egg.expert.sizes import ONE, Size
+from egg.expert.words import INSTEAD
 
 NARROW = 2**30
 """Whole numbers below that are computed in 32 bits, whatever type the program has for them."""
@@ -40,6 +41,7 @@ class Body:
     def name(self, wanted: str) -> str:
         """A fresh variable name like ``wanted``."""
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted) or "v"
+        base = INSTEAD.get(base, base)
         name, count = base, 1
         while name in self.taken:
             count += 1
@@ -262,7 +264,8 @@ def _braced(index: Expr) -> str:
 
 def pointer_stem(value: Value) -> str:
     """A short name for what is loaded: ``conv_bias`` for the parameter ``conv.bias``."""
-    return value.path.replace(".", "_") if value.origin is not Origin.NODE else value.name
+    stem = value.path.replace(".", "_") if value.origin is not Origin.NODE else value.name
+    return stem.rstrip("_") or stem
 
 
 def address(value: Value, index: Index) -> Expr:

@@ -93,18 +93,18 @@ def _at(graph: Graph, scenario: int) -> Graph:
         )
         for name, value in graph.values.items()
     }
-    nodes = tuple(replace(n, attributes=_each_size(dict(n.attributes), number)) for n in graph.nodes)
+    nodes = tuple(replace(n, attributes=each_size(dict(n.attributes), number)) for n in graph.nodes)
     return replace(graph, values=values, nodes=nodes, symbols={})
 
 
-def _each_size(thing: Any, change: Callable[[Size], Any]) -> Any:
+def each_size(thing: Any, change: Callable[[Size], Any]) -> Any:
     match thing:
         case Size():
             return change(thing)
         case dict():
-            return {key: _each_size(inner, change) for key, inner in thing.items()}
+            return {key: each_size(inner, change) for key, inner in thing.items()}
         case list() | tuple():
-            return type(thing)(_each_size(inner, change) for inner in thing)
+            return type(thing)(each_size(inner, change) for inner in thing)
     return thing
 
 
@@ -174,5 +174,5 @@ def _mapped(graph: Graph, change: Callable[[Size], Size]) -> Graph:
         name: replace(value, shape=tuple(map(change, value.shape)), stride=tuple(map(change, value.stride)))
         for name, value in graph.values.items()
     }
-    nodes = tuple(replace(n, attributes=_each_size(dict(n.attributes), change)) for n in graph.nodes)
+    nodes = tuple(replace(n, attributes=each_size(dict(n.attributes), change)) for n in graph.nodes)
     return replace(graph, values=values, nodes=nodes)

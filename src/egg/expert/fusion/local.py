@@ -18,6 +18,7 @@ from typing import Any
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, spelled
 from egg.expert.sizes import Size, Symbol
+from egg.expert.words import RESERVED
 
 HELD = frozenset({Origin.PARAMETER, Origin.CONSTANT})
 """Values that ``forward`` finds at ``self``."""
@@ -31,7 +32,6 @@ ROLES: Mapping[int, tuple[str, ...]] = {
 """What a dimension is called by the rank of its tensor."""
 PLACES = ("weight", "weight", "bias", "running_mean", "running_var")
 """What a parameter is by its place among a node's operands."""
-TAKEN = frozenset({"tl", "torch", "triton", "nn", "self", "None", "True", "False"})
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ class Local:
         names = {**self.spelled, **{name: _free(name, self.avoided) for name in made & self.avoided}}
         call = _NAME.sub(lambda found: names.get(found[0], found[0]), text)
         sizes = dict.fromkeys(self.spelled.get(name, name) for name in part.sizes)
-        return replace(part, call=tuple(call.split("\n")), sizes=tuple(s for s in sizes if s.isidentifier()))
+        counts = tuple(_NAME.sub(lambda found: names.get(found[0], found[0]), text) for text in part.counts)
+        sizes = tuple(size for size in sizes if size.isidentifier())
+        return replace(part, call=tuple(call.split("\n")), sizes=sizes, counts=counts)
 
 
 _NAME = re.compile(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*\b(?!=(?!=))")
@@ -225,7 +227,7 @@ def own_names(graph: Graph, nodes: Sequence[Node]) -> Names:
 
 def role_names(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[Names]:
     """Names for each group of a family: those of the program where all agree, else by role."""
-    taken = set(TAKEN)
+    taken = set(RESERVED)
     every = [touched(graph, nodes) for nodes in groups]
     values = [_role(graph, groups[0], column, taken) for column in zip(*every, strict=True)]
     columns = zip(*(symbols_of(graph, nodes) for nodes in groups), strict=False)

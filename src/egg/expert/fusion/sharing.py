@@ -26,31 +26,21 @@ from egg.expert.fusion.local import (
     symbols_of,
     word_of,
 )
-from egg.expert.fusion.loosen import MOST, loosened
+from egg.expert.fusion.loosen import MOST, freed, is_free, is_leading, is_told, loosened
+from egg.expert.fusion.purpose import group_name
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Unfit
+from egg.expert.parts import REACH, Group, Part, Unfit
 from egg.expert.patterns.product.host import Host
 from egg.expert.sizes import Size, Symbol
+from egg.expert.writing.domain import held_sizes
 from egg.expert.writing.names import renamed_functions
 
-FREE = frozenset({"view", "constant"})
 OFTEN = 4
 """Groups that look alike from which on their lines become a function."""
-LONGEST_NAME = 4
-"""Operators that a group's name mentions."""
 
 Members = Sequence[tuple[tuple[Node, ...], str]]
 """Groups as nodes and the pattern that writes them."""
 WriteOne = Callable[[Graph, Group], Part]
-
-
-def group_name(nodes: Sequence[Node]) -> str:
-    """What a group does, as an identifier: the first few operators that are more than a change of shape."""
-    words = [word_of(node) for node in nodes if node.op not in FREE]
-    if len(words) > 1:
-        words = [word for word in words if word != "update"] or ["update"]
-    kept = words if len(words) <= LONGEST_NAME else [*words[: LONGEST_NAME - 1], words[-1]]
-    return "_".join(dict.fromkeys(kept)) or "views"
 
 
 def written(graph: Graph, members: Members, write: WriteOne) -> tuple[tuple[Group, ...], tuple[Part, ...]]:
@@ -75,6 +65,10 @@ class _Writing:
         """How many groups look alike, whatever their sizes."""
         self._called_with: dict[str, dict[str, set[Any]]] = {}
         """By kernel and size: the values at the program's own size."""
+        self._chosen: dict[str, dict[str, bool]] = {}
+        """By kernel: sizes that the caller chooses, and whether they are leading ones."""
+        self._held = {graph.symbols[name] for name in held_sizes(graph) if name in graph.symbols}
+        """How sizes are found that the constructor decides."""
         self._kin: dict[int, kin.Kin] = {}
         """By group: itself in the graph of its family, where there is one."""
 
@@ -92,21 +86,36 @@ class _Writing:
         return tuple(groups[place] for place in order), self._loosened([parts[place] for place in order])
 
     def _loosened(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """Kernels that are called with too many values of a size take it as a plain argument."""
+        """Kernels take sizes as plain arguments that the caller chooses, or that have too many values."""
         texts: dict[str, str] = {}
         for kernel, text in {name: text for part in parts for name, text in part.kernels.items()}.items():
             many = [size for size, values in self._called_with.get(kernel, {}).items() if len(values) > MOST]
-            texts[kernel] = loosened(text, many)
+            texts[kernel] = freed(loosened(text, many), self._chosen.get(kernel, {}))
         return tuple(replace(p, kernels={name: texts[name] for name in p.kernels}) for p in parts)
 
     def _note(self, part: Part, graph: Graph, group: Group) -> None:
         """Which sizes the kernels of a part are called with; of huge tensors none, they need 64 bits."""
-        if any(value.elements.value >= 2**31 for value in graph.values.values()):
+        if any(value.elements.value >= REACH for value in graph.values.values()):
             return
         for kernel in part.kernels:
             sizes = self._called_with.setdefault(kernel, {})
+            chosen = self._chosen.setdefault(kernel, {})
             for name, symbol in symbols_of(graph, group.nodes).items():
                 sizes.setdefault(name, set()).add(symbol.values[0])
+                if (leading := self._leading(graph, group, name, symbol.values[0])) is not None:
+                    chosen[name] = chosen.get(name, True) and leading
+
+    def _leading(self, graph: Graph, group: Group, name: str, value: int) -> bool | None:
+        """Whether a size that the caller chooses is a leading one; ``None`` for any that kernels are to know,
+        see :mod:`egg.expert.fusion.loosen`."""
+        found = graph.symbols.get(name, "")
+        if not is_free(found) or found in self._held or name in held_sizes(graph):
+            return None
+        products = (node for node in group.nodes if node.op == "matmul")
+        inner = (size for node in products for size in (graph.result(node).shape[-1], _depth(graph, node)))
+        if any(symbol.name == name for size in inner for symbol in size.factors):
+            return None
+        return True if is_leading(found) else False if is_told(value) else None
 
     def _classes(self) -> list[list[int]]:
         """Places of groups that are equal up to names; the first of each will be written."""
@@ -253,6 +262,11 @@ class _Writing:
             part = replace(renamed_part(replace(part, kernels={}), names), kernels=kernels)
         helpers = {n: self._told.setdefault((n, _essence(n, t)), t) for n, t in part.helpers.items()}
         return replace(part, helpers=helpers)
+
+
+def _depth(graph: Graph, product: Node) -> Size:
+    """The summed dimension of a product."""
+    return graph.value(str(product.inputs[0])).shape[-1]
 
 
 _DOCSTRING = re.compile(r'"""(?:[^"]|"(?!""))*"""')

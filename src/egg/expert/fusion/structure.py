@@ -16,12 +16,14 @@ from typing import Any
 
 from egg.expert.fusion.again import moves_nothing, recomputed, repeats
 from egg.expert.fusion.choices import FREE, Choices, Structure
+from egg.expert.fusion.extremes import widened
 from egg.expert.fusion.growing import continued
 from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
 from egg.expert.fusion.operands import without_half_done
 from egg.expert.fusion.placing import STORING, makers, placed, rooms_first
-from egg.expert.fusion.sharing import group_name, written
+from egg.expert.fusion.purpose import group_name
+from egg.expert.fusion.sharing import written
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Terms, Unfit
 from egg.expert.sizes import ONE
@@ -62,7 +64,7 @@ def structured(
 ) -> Structure:
     """Partition ``graph`` and write every group."""
     choices = choices or Choices()
-    plain = _Partition(continued(_live(graph)), terms, writers, choices)
+    plain = _Partition(widened(continued(_live(graph))), terms, writers, choices)
     plain.divide()
     plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()

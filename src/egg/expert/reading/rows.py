@@ -13,11 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from egg.expert.graph import Graph, Origin, Value
-from egg.expert.patterns.attention.problem import OWN as ATTENTION_WORDS
-from egg.expert.patterns.convolution.frame import RESERVED as CONVOLUTION_WORDS
-from egg.expert.patterns.product.text import RESERVED as PRODUCT_WORDS
-from egg.expert.reading.normal.builder import RESERVED
 from egg.expert.sizes import Size, Symbol
+from egg.expert.words import RESERVED, of_kernels
 
 MOST_FACTORS = 5
 Row = tuple[Any, ...]
@@ -200,10 +197,7 @@ class Rows:
     @cached_property
     def _kernel_words(self) -> frozenset[str]:
         """What kernels for this program call things of their own: sizes of that name would be in the way."""
-        kinds = {node.op for node in self.graphs[0].nodes}
-        words = PRODUCT_WORDS if "matmul" in kinds else frozenset[str]()
-        words |= CONVOLUTION_WORDS if "conv" in kinds else words
-        return words | ATTENTION_WORDS if "attention" in kinds or {"matmul", "softmax"} <= kinds else words
+        return of_kernels(node.op for node in self.graphs[0].nodes)
 
     def real(self, wanted: str, row: Row, kept: bool = False) -> Size:
         """A number that is computed from a size, one over its root, one over it; or from one that is kept."""

@@ -44,6 +44,7 @@ class Names:
     check_inputs: str = "check_inputs"
     check_sizes: str = "check_sizes"
     check_shape: str = "check_shape"
+    check_reach: str = "check_reach"
     check_weights: str = "check_weights"
     function: str = "ForwardOnly"
     forward_only: str = "forward_only"
@@ -76,6 +77,8 @@ class Guard:
     header: str
     """``def forward(self, x):``"""
     names: Names
+    counts: tuple[str, ...] = ()
+    """Numbers of elements that offsets of the kernels must reach."""
 
     # -- forward -------------------------------------------------------------------------------------
 
@@ -209,6 +212,7 @@ class Guard:
             yield f'    raise {n.outside}("autocast is enabled", "the dtypes they are given")'
         yield from self._mode_checks()
         yield from self._sizes()
+        yield from self._reach()
         for value in tensors:
             if not self._bound(value):
                 yield f'{n.check_shape}("{value.path}", {value.path}, {_tuple(value.shape)})'
@@ -254,6 +258,7 @@ class Guard:
         values = [v for v in graph.values.values() if v.origin is not Origin.NODE]
         values += [graph.value(name) for name in _flat(graph.results)]
         needed = {s.name for v in values for size in (*v.shape, *v.stride) for s in size.factors}
+        needed |= {name for count in self.counts for name in words(count)}
         asked = [name for name in graph.symbols if name in needed and name not in held_sizes(graph)]
         for name in reversed(list(texts)):
             if name in needed:
@@ -261,6 +266,11 @@ class Guard:
         yield from (f"{name} = {text}" for name, text in texts.items() if name in needed and name != text)
         if asked:
             yield f"{self.names.check_sizes}({', '.join(f'{name}={name}' for name in asked)})"
+
+    def _reach(self) -> Iterator[str]:
+        """Sizes may be as large as 32 bits count."""
+        if self.counts:
+            yield f"{self.names.check_reach}({', '.join(self.counts)})"
 
     def _texts(self) -> dict[str, str]:
         """How each size is found."""
@@ -311,7 +321,8 @@ class Guard:
 
     def definitions(self) -> list[list[str]]:
         """Functions and the class that the methods use."""
-        return [text.format(**vars(self.names)).split("\n") for text in _DEFINITIONS]
+        texts = _DEFINITIONS if self.counts else [text for text in _DEFINITIONS if text is not _REACHING]
+        return [text.format(**vars(self.names)).split("\n") for text in texts]
 
 
 def fixed_arguments(built: Constructor, graph: Graph, names: Names) -> Constructor:
@@ -369,6 +380,12 @@ _FORGETTING = '''\
         self.{admitted} = frozenset()
         return super()._load_from_state_dict(*arguments, **options)'''
 
+_REACHING = '''\
+def {check_reach}(*counts):
+    """Raise where a tensor has more elements than the 32-bit offsets of the kernels reach."""
+    if max(counts) >= 2**31 - 2**24:
+        raise {outside}(f"a tensor has {{max(counts)}} elements", "fewer than 2**31 - 2**24")'''
+
 _DEFINITIONS = (
     '''\
 def {outside}(given, wanted):
@@ -403,6 +420,7 @@ def {check_shape}(name, tensor, shape):
         stated = {domain}["inputs"].get(name, {{}}).get("shape", "")
         given = f"{{name}} has the shape {{tuple(tensor.shape)}}"
         raise {outside}(given, f"{{shape}} {{stated}}".rstrip())''',
+    _REACHING,
     '''\
 def {check_weights}(held, names, device, dtype, shape, stride=None):
     """Raise where weights are not as the kernels read them; contiguous, where no stride is given."""

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from egg.core.source import Task
+from egg.expert.fusion.reach import largest_counts
 from egg.expert.fusion.sharing import renamed_part
 from egg.expert.graph import BYTES, Graph
 from egg.expert.parts import Constant, Group, Unfit
-from egg.expert.reading.normal.builder import RESERVED
+from egg.expert.words import RESERVED
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
 from egg.expert.writing.domain import domain_of
@@ -50,7 +51,8 @@ def write_file(
     parts = _with_own_names(graph, parts, built)
     names = Names.free(graph, built, [name for _, part in parts for name in (*part.kernels, *part.helpers)])
     built = fixed_arguments(built, graph, names)
-    guard, domain = Guard(graph, built.forward, names), domain_of(graph)
+    counts = largest_counts((part for _, part in parts), graph)
+    guard, domain = Guard(graph, built.forward, names, counts), domain_of(graph)
     body = forward_lines(graph, parts)
     if replay is not None and fits(graph, built):
         title = [*title, f"The launches are replayed as one CUDA graph: {replay}."]

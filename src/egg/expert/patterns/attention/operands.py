@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from egg.expert.graph import Value
 from egg.expert.index import loop_index, unflat
 from egg.expert.parts import spelled
-from egg.expert.patterns.attention.problem import OWN, Problem, braced
+from egg.expert.patterns.attention.problem import Problem, braced
 from egg.expert.patterns.product.text import Kernel
 from egg.expert.reader import Reader, address
 from egg.expert.sizes import Size
+from egg.expert.words import ATTENTION
 
 LARGEST_TILE = 8192
 """Elements that a program of a packing kernel holds."""
@@ -131,7 +132,7 @@ def pack(
     """
     rows, columns = value.shape[-2:]
     kernel = Kernel(f"{problem.group.name}_pack_{side}", _doc(way, side, by_tile), problem.graph)
-    kernel.body.taken |= OWN
+    kernel.body.taken |= ATTENTION
     if by_tile:
         kernel.meta = {"ROWS": blocks[0], "COLUMNS": blocks[1]}
     else:

@@ -8,9 +8,10 @@ a fixed order, so that the result is the same every time.
 
 from __future__ import annotations
 
-from egg.expert.patterns.attention.problem import OWN, Problem, braced, store_result
+from egg.expert.patterns.attention.problem import Problem, braced, store_result
 from egg.expert.patterns.product.text import Kernel
 from egg.expert.sizes import Size
+from egg.expert.words import ATTENTION
 
 MOST_PARTS = 64
 """As many as a program that joins them holds at once."""
@@ -44,7 +45,7 @@ def write_joining(problem: Problem, kernel: Kernel) -> None:
     """Bring all parts of a row to its largest score, add them up, and do what follows: a program has one row,
     and reads all of its parts at once."""
     body, line = kernel.body, kernel.body.line
-    body.taken |= OWN
+    body.taken |= ATTENTION
     values, maxima, sums = names(problem)
     kernel.operands |= {"parts_ptr": values, "maxima_ptr": maxima, "sums_ptr": sums}
     cast = ".to(tl.int64)" if problem.wide_offsets else ""

@@ -97,6 +97,7 @@ class _Writer:
             kernels=self.kernels,
             call=call,
             constants=self.knobs.constants(),
+            counts=self.problem.counts,
             imports=(*imports, *imports_of(text)),
             sizes=tuple(sorted(words("\n".join(call)) & size_names(self.graph))),
             summary=self._summary(),

@@ -7,26 +7,14 @@ from functools import cached_property
 
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.index import Expr, Index, Negative, loop_index, unflat
-from egg.expert.parts import Group, Unfit
+from egg.expert.parts import Group, Unfit, within_reach
 from egg.expert.patterns.product.text import Kernel, is_large, size_names
 from egg.expert.reader import Reader, address, beyond_view, pointer_stem, through_view
 from egg.expert.sizes import ONE, Size, product
+from egg.expert.words import ATTENTION
 
 LOG2_E = 1.4426950408889634
 """Exponentials are taken to base 2, which is one instruction; the scale brings the scores there."""
-OWN = frozenset({
-    "batch", "block", "blocks", "key_blocks", "pid", "query", "key", "column", "depth", "width", "start",
-    "scores", "part", "higher", "base", "weights", "weights_high", "weights_low", "shrink", "sums", "top",
-    "total", "seen", "clear", "reach", "score_scale", "q", "k", "v", "q_high", "q_low", "k_high", "k_low",
-    "v_high", "v_low", "q_scale", "k_scale", "v_scale", "q_at", "k_at", "result", "tile", "tiles", "tile_m",
-    "tile_n", "most", "norm", "row", "values", "columns", "row_blocks", "column_blocks", "k_start", "depths",
-    "BLOCK_M", "BLOCK_N", "BLOCK_K", "BLOCK_D", "BLOCK_V", "ROWS", "COLUMNS", "TILE_N", "low", "high",
-    "halves", "places", "rows", "step", "factor", "at", "whole", "maxima_ptr", "sums_ptr",
-    "SPLIT", "SHARES", "share", "span", "inside", "parts_ptr", "high_ptr", "low_ptr", "scales_ptr",
-    "bounds_ptr",
-    "q_stride", "k_stride", "v_stride",
-})  # fmt: skip
-"""Names that these kernels write themselves."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +43,7 @@ class Problem:
             raise Unfit("queries, keys and values do not fit each other")
         if not q.dtype == k.dtype == v.dtype or q.dtype not in ("float32", "float16", "bfloat16"):
             raise Unfit(f"attention of {q.dtype}, {k.dtype} and {v.dtype}")
-        if names := size_names(graph) & OWN:
+        if names := size_names(graph) & ATTENTION:
             raise Unfit(f"sizes are called {sorted(names)}, as the kernel's own variables are")
         return Problem(graph, group, node, q, k, v, mask)
 
@@ -116,7 +104,17 @@ class Problem:
     @cached_property
     def wide_offsets(self) -> bool:
         """Whether 32 bits do not reach all of some operand."""
-        return any(is_large(value) for value in (self.q, self.k, self.v, self.graph.result(self.node)))
+        return any(is_large(value) for value in self._tensors)
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """What 32 bits must reach at other sizes."""
+        return () if self.wide_offsets else within_reach(value.elements for value in self._tensors)
+
+    @property
+    def _tensors(self) -> list[Value]:
+        names = (*self.group.reads(self.graph), *self.group.writes(self.graph))
+        return [self.q, self.k, self.v, self.graph.result(self.node), *map(self.graph.value, names)]
 
     # -- indices -----------------------------------------------------------------------------------
 
@@ -229,7 +227,7 @@ def store_result(problem: Problem, kernel: Kernel, result: str) -> None:
     graph, places = problem.graph, problem.places()
     masks = {"query": f"(query < {problem.queries})", "width": f"(width < {problem.width})"}
     reader = Reader(graph, problem.group.nodes, kernel.body, masks)
-    kernel.body.taken |= OWN
+    kernel.body.taken |= ATTENTION
     anchor = problem.node.output
 
     def held(index: Index) -> str:
@@ -264,6 +262,6 @@ def read_mask(problem: Problem, reader: Reader) -> str:
 
 
 def mask_reader(problem: Problem, kernel: Kernel) -> Reader:
-    kernel.body.taken |= OWN
+    kernel.body.taken |= ATTENTION
     masks = {"query": f"(query < {problem.queries})", "column": f"(column < {problem.keys})"}
     return Reader(problem.graph, problem.group.nodes, kernel.body, masks)

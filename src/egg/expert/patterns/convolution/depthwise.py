@@ -64,7 +64,7 @@ def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
         line(f"sum_{at} = tl.zeros((BLOCK_W,), tl.float32)")
     line(f"for step in range(ROWS + {last}):" if last else "for step in range(ROWS):")
     body.indent += 1
-    line(f"ih = first + step - {rows.padding}" if rows.padding else "ih = first + step")
+    line(f"in_h = first + step - {rows.padding}" if rows.padding else "in_h = first + step")
     reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)
     seen = [_row_at(form, kernel, reader, kw) for kw in range(columns.kernel)]
     for at in range(last, -1, -1):
@@ -97,12 +97,12 @@ def _row_at(form: Form, kernel: Kernel, reader: Reader, kw: int) -> str:
     """The input row, shifted for one tap."""
     rows, columns = form.axes
     iw = loop_index("qw", columns.out) * columns.step + columns.origin(0) + kw * columns.reach
-    ih = loop_index("ih", rows.size)
-    guards = ["(ih >= 0)"] if rows.padding > 0 else []
-    guards += [f"(ih < {rows.size})"]
+    in_h = loop_index("in_h", rows.size)
+    guards = ["(in_h >= 0)"] if rows.padding > 0 else []
+    guards += [f"(in_h < {rows.size})"]
     guards += [f"({iw} >= 0)"] if iw.may_be_negative() else []
     guards += [f"({iw} < {columns.size})"]
-    x = reader.read(form.x.name, (loop_index("n", form.batch), _input_channel(form), ih, iw), tuple(guards))
+    x = reader.read(form.x.name, (loop_index("n", form.batch), _input_channel(form), in_h, iw), tuple(guards))
     return kernel.body.let("x", f"tl.where({' & '.join(guards)}, {x}, 0.0)") if form.computed(form.x) else x
 
 

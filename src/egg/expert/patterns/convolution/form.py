@@ -16,7 +16,7 @@ from typing import Any
 
 from egg.expert.graph import FLOATS, Graph, Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
-from egg.expert.parts import Group, Unfit
+from egg.expert.parts import REACH, Group, Unfit, within_reach
 from egg.expert.patterns.convolution.axis import Axis
 from egg.expert.patterns.convolution.pooled import Windows
 from egg.expert.patterns.convolution.sums import TILED
@@ -82,11 +82,23 @@ class Form:
             for at in range(rank)
         )
         form = cls(graph, group, node, axes)
-        if form.positions * 2 >= 2**31:
+        if form.positions * 2 >= REACH:
             raise Unfit("more output positions than 32 bits count")
-        if any(product(value.shape[1:]).value >= 2**31 for value in (x, out)):
+        if any(image.value >= REACH for image in form.images):
             raise Unfit("images larger than 32 bits count: only the batch's part of an address has 64")
         return form
+
+    @property
+    def images(self) -> tuple[Size, Size]:
+        """Elements of an image before and behind it."""
+        return product(self.x.shape[1:]), product(self.result.shape[1:])
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """What 32 bits must count at other sizes: all output positions twice, and elements of an image."""
+        steps = [f"({axis.count_text})" if " " in axis.count_text else axis.count_text for axis in self.axes]
+        positions = " * ".join((self.batch.code(), *steps, "2"))
+        return positions, *within_reach(self.images)
 
     @cached_property
     def x(self) -> Value:

@@ -25,26 +25,12 @@ from egg.expert.patterns.product.text import Kernel, Knobs, allocation, size_nam
 from egg.expert.reader import Reader, address, beyond_view
 from egg.expert.scalar import imports_of, stored
 from egg.expert.sizes import ONE
-
-RESERVED = frozenset(
-    {
-        "pid", "group", "p", "o", "n", "c", "s", "k", "k0", "kk", "ci", "t", "e", "acc", "part",
-        "inside", "kept", "live", "summed", "scale", "row", "column", "at", "step", "first",
-        "plane", "top", "top_e", "start", "item", "item_q", "end", "u", "largest", "packed", "high",
-        "x_at", "w_at", "x_e", "w_e", "x_low", "w_low", "x_high",
-        "w_high", "x_scaled", "w_scaled", "padded_c", "tiles", "image", "v", "acc_0", "acc_1",
-        "larger",
-        *(f"{word}{level}" for word in ("v", "n", "s", "inside") for level in range(1, 7)),
-        *(f"{word}{axis}" for word in "qrjiu" for axis in "dhw"),
-        *(f"{word}_{axis}" for word in ("steps", "first", "origin", "taps", "padded") for axis in "dhw"),
-    }
-)  # fmt: skip
-"""Names the kernels use for their own purposes."""
+from egg.expert.words import CONVOLUTION
 
 
 def new_kernel(form: Form, name: str, doc: str) -> Kernel:
     """An empty kernel; every size but the batch is known when it is compiled, so that divisions are cheap."""
-    if clash := sorted(RESERVED & size_names(form.graph)):
+    if clash := sorted(CONVOLUTION & size_names(form.graph)):
         raise Unfit(f"a size of the program is called {clash[0]}, as something in the kernel is")
     batch = {symbol.name for symbol in form.batch.factors}
     shapes = (*form.x.shape[1:], *form.weight.shape, *form.result.shape[1:])
@@ -52,7 +38,7 @@ def new_kernel(form: Form, name: str, doc: str) -> Kernel:
     shapes += tuple(stride for value in parts if value.lent for stride in value.stride)
     sizes = {symbol.name for size in shapes for symbol in size.factors} - batch
     kernel = Kernel(name, doc, form.graph, fixed=frozenset(sizes))
-    kernel.body.taken |= RESERVED
+    kernel.body.taken |= CONVOLUTION
     return kernel
 
 
@@ -380,7 +366,14 @@ class Tail:
         return self.form.group.reads(self.form.graph)[0]
 
 
-def finished(form: Form, kernels: Mapping[str, str], call: Sequence[str], knobs: Knobs, summary: str) -> Part:
+def finished(
+    form: Form,
+    kernels: Mapping[str, str],
+    call: Sequence[str],
+    knobs: Knobs,
+    summary: str,
+    counts: Sequence[str] = (),
+) -> Part:
     """The part: kernels, and one function for the host, which ``forward`` calls in a line."""
     kernels = {**form.windows.helpers(), **kernels} if form.windows is not None else kernels
     host = Host(form.graph, form.group).function(call, f"{summary[0].upper()}{summary[1:]}.", {})
@@ -392,6 +385,7 @@ def finished(form: Form, kernels: Mapping[str, str], call: Sequence[str], knobs:
         imports=imports_of("\n".join(kernels.values())),
         sizes=host.sizes,
         summary=summary,
+        counts=(*form.counts, *counts),
     )
 
 

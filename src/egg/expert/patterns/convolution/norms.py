@@ -97,6 +97,7 @@ class Cut:
             imports=tuple(dict.fromkeys((*front.imports, *rear.imports))),
             sizes=tuple(dict.fromkeys((*front.sizes, *named_here, *rear.sizes))),
             summary=f"{front.summary}; its tiles leave the statistics of the norm behind, too",
+            counts=(*front.counts, *rear.counts),
         )
 
     def _sides(self) -> tuple[list[Node], list[Node]]:

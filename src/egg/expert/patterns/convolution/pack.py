@@ -13,16 +13,17 @@ first half leaves over becomes a second fp16 number.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 
 from egg.expert.index import as_expr, loop_index, unflat
-from egg.expert.parts import spelled
+from egg.expert.parts import REACH, spelled
 from egg.expert.patterns.convolution.form import Axis, Form
 from egg.expert.patterns.convolution.frame import define_steps, new_kernel
 from egg.expert.patterns.convolution.grade import POWER, SCALE, TYPES, Grade
 from egg.expert.patterns.product.host import Host
-from egg.expert.patterns.product.text import INT32_ELEMENTS, Kernel, Knobs, words
+from egg.expert.patterns.product.text import Kernel, Knobs, words
 from egg.expert.reader import Reader
 from egg.expert.sizes import Size, product
 
@@ -67,7 +68,26 @@ class Packing:
         """Whether 32-bit offsets do not reach all of the packed input."""
         form, step = self.form, self.channel_step
         channels = form.groups.value * (-(-form.inputs.value // step) * step)
-        return form.batch.value * channels * prod(axis.padded() for axis in form.axes) >= INT32_ELEMENTS
+        return form.batch.value * channels * prod(axis.padded() for axis in form.axes) >= REACH
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """What 32 bits must count of it at other sizes."""
+        if self.large:
+            return ()
+        form, step = self.form, self.channel_step
+        blocks = (
+            f"(({form.inputs} + {step - 1}) // {step})"
+            if form.inputs.factors
+            else str(-(-form.inputs.number // step))
+        )
+        channels = f"{form.groups * step} * {blocks}"
+        axes = [f"({text})" if " " in (text := self._padded_text(axis)) else text for axis in form.axes]
+        return (" * ".join([form.batch.code(), channels, *axes]),)
+
+    def _padded_text(self, axis: Axis) -> str:
+        """With the steps of a phase in terms of named sizes."""
+        return re.sub(rf"\bsteps_{axis.letter}\b", f"({axis.count_text})", axis.padded_text)
 
     def meta(self) -> dict[str, str]:
         return {}
@@ -206,14 +226,14 @@ class Packing:
         line(f"c = (item % {blocks} * BLOCK_C + tl.arange(0, BLOCK_C))[None, :]")
         line(f"item_q = item // {blocks}")
         line(f"q{last.letter} = (item_q % {stretches} * BLOCK_Q + tl.arange(0, BLOCK_Q))[:, None]")
-        line(f"i{last.letter} = q{last.letter}" + _shift(last))
+        line(f"in_{last.letter} = q{last.letter}" + _shift(last))
         if rows:
             line(f"row = item_q // {stretches}")
         inner = ""
         for axis in reversed(form.axes[:-1]):
             text = f"row // ({inner})" if inner else "row"
             text += "" if axis is form.axes[0] else f" % padded_{axis.letter}"
-            line(f"i{axis.letter} = {text}" + _shift(axis))
+            line(f"in_{axis.letter} = {text}" + _shift(axis))
             inner = f"padded_{axis.letter} * {inner}" if inner else f"padded_{axis.letter}"
         v = self._input_at(kernel, pointers)
         if self.scaled:
@@ -253,9 +273,9 @@ class Packing:
         guards.append(f"(ci < {form.inputs})")
         at = []
         for axis in form.axes:
-            guards += [f"(i{axis.letter} >= 0)"] if axis.before > 0 else []
-            guards.append(f"(i{axis.letter} < {axis.size})")
-            at.append(loop_index(f"i{axis.letter}", axis.size) if axis.size.code() != "1" else as_expr(0))
+            guards += [f"(in_{axis.letter} >= 0)"] if axis.before > 0 else []
+            guards.append(f"(in_{axis.letter} < {axis.size})")
+            at.append(loop_index(f"in_{axis.letter}", axis.size) if axis.size.code() != "1" else as_expr(0))
         line(f"inside = {' & '.join(guards)}")
         channel = loop_index("group", form.groups) * form.inputs + loop_index("ci", form.inputs)
         reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)

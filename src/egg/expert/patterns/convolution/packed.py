@@ -73,7 +73,7 @@ def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
         *kernel.launch(grid(form, meta["BLOCK_P"], meta["BLOCK_O"]), options),
     )
     kernels = {**packing.kernels(), kernel.name: kernel.definition()}
-    return finished(form, kernels, call, knobs, SUMMARY)
+    return finished(form, kernels, call, knobs, SUMMARY, packing.counts)
 
 
 def _phase_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:
@@ -99,8 +99,8 @@ def _dense_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:
         line(f"j{x} = {tap}")
         shift = axis.padding - tap * axis.dilation
         line(f"u{x} = q{x} {'-' if shift < 0 else '+'} {abs(shift)}")
-        line(f"i{x} = u{x} // {axis.stride}")
-        line(f"inside = live & (u{x} >= 0) & (i{x} * {axis.stride} == u{x}) & (i{x} < {axis.size})")
+        line(f"in_{x} = u{x} // {axis.stride}")
+        line(f"inside = live & (u{x} >= 0) & (in_{x} * {axis.stride} == u{x}) & (in_{x} < {axis.size})")
         _rows(form, kernel, large, begin=not tap)
         _scalar_loop(form, kernel, grade, ", mask=tl.trans(inside), other=0.0")
     line("inside = live")
@@ -131,7 +131,7 @@ def _position(form: Form, first: bool = False) -> str:
     for axis in form.axes:
         terms = [] if first else [f"q{axis.letter}" + (f" * {axis.step}" if axis.step > 1 else "")]
         if axis.dense:
-            place = _nested(place, f"padded_{axis.letter}", "" if first else f"i{axis.letter}")
+            place = _nested(place, f"padded_{axis.letter}", "" if first else f"in_{axis.letter}")
             continue
         terms += [f"origin_{axis.letter}"] if axis.phases > 1 else []
         shift = axis.before + (axis.origin(0) if axis.phases == 1 else 0)

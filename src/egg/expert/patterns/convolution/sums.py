@@ -98,6 +98,7 @@ class _Cut:
             imports=tuple(dict.fromkeys((*front.imports, *rear.imports))),
             sizes=tuple(dict.fromkeys(name for name in (*front.sizes, *rear.sizes) if name != size)),
             summary=f"{front.summary}; what a tile adds to the sum over space is all that is written of it",
+            counts=(*front.counts, *rear.counts),
         )
 
     def _size_name(self) -> str:

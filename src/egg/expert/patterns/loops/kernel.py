@@ -10,12 +10,13 @@ from functools import cached_property
 from egg.expert.graph import Value
 from egg.expert.index import Index
 from egg.expert.patterns.loops.hooks import hook_of
-from egg.expert.patterns.loops.reader import RESERVED, LoopBody, LoopReader
+from egg.expert.patterns.loops.reader import LoopBody, LoopReader
 from egg.expert.patterns.loops.statistics import HELPERS, Statistic, Tile
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.reader import address, pointer_stem
 from egg.expert.scalar import stored
 from egg.expert.sizes import ONE
+from egg.expert.words import RESERVED
 
 CONSTANTS = ("BLOCK_X", "BLOCK_R", "LANES", "SPLITS")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from egg.expert.graph import Graph, Node, Origin
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled
+from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled, within_reach
 from egg.expert.patterns.loops.domain import anchored, domain_of
 from egg.expert.patterns.loops.kernel import Kernel, part_name, row_name
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
@@ -240,7 +240,8 @@ def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
     code = "\n".join(texts.values())
     words = "\n".join(call)
     sizes = tuple(name for name in _ordered(work) if _mentions(words, name))
-    return Part(texts, tuple(call), constants, {}, imports_of(code), sizes, _summary(work, plan))
+    counts = () if work.far else within_reach(work.counts)
+    return Part(texts, tuple(call), constants, {}, imports_of(code), sizes, _summary(work, plan), counts)
 
 
 def _ordered(work: Work) -> list[str]:
@@ -326,7 +327,8 @@ def _word(node: Node) -> str:
     if node.op == "scan":
         text = "decaying total" if node["fn"] == "decayed" else f"cumulative {text}"
     text = f"{node['fn']} pool" if node.op == "pool" else text
-    return f"{node.label} ({text})" if node.label and node.label != text else text
+    label = node.label.replace("_", " ")
+    return text if not label or label == text.replace("_", " ") else f"{node.label} ({text})"
 
 
 def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
@@ -340,7 +342,7 @@ def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
         "whole": "whole rows stay in registers" + (", so each element is read once" if once else ""),
         "looped": "a row passes by in blocks, too long to be kept",
         "stretch": "each program gathers a share of a row, since there are few rows",
-        "blocks": "one sweep, nothing in between goes through memory",
+        "blocks": "all in registers, nothing in between goes through memory",
         "none": "joins the states that programs gathered of a row",
         "apply": "applies the states of rows, one block of a row per program",
         "strip": "programs walk down rows and keep those of their windows, so each is loaded once",
@@ -348,8 +350,11 @@ def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
 
 
 def _summary(work: Work, plan: Plan) -> str:
-    return (
-        f"{_what(work)} in one sweep ({plan.mode})"
-        if plan.mode != "split"
-        else f"{_what(work)}, rows shared by {plan.splits} programs"
-    )
+    how = {
+        "pointwise": "in one kernel",
+        "strips": "in one kernel, down strips",
+        "resident": "in one kernel, whole rows in registers",
+        "looped": "in one kernel, long rows block by block",
+        "split": f"with rows shared by {plan.splits} programs",
+    }
+    return f"{_what(work)} {how[plan.mode]}"

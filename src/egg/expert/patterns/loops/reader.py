@@ -8,7 +8,6 @@ channel's bias) is read in front of the loop, once.
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,10 +21,6 @@ from egg.expert.parts import Unfit
 from egg.expert.reader import Body, Reader, address
 from egg.expert.sizes import Size, as_size, product
 
-RESERVED = frozenset(
-    {*keyword.kwlist, "tl", "triton", "libdevice", "range", "float", "int", "min", "max", "abs", "sum", "len"}
-)
-"""Names a variable of a kernel must not take."""
 UNROLLED = 32
 """Taps that are written out one by one; a larger window is a loop."""
 NANS = "propagate_nan=tl.PropagateNan.ALL"

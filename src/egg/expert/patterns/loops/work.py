@@ -7,14 +7,10 @@ from functools import cached_property
 
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Index
-from egg.expert.parts import Group
+from egg.expert.parts import REACH, Group
 from egg.expert.patterns.loops.domain import Anchored, Domain, place, places
 from egg.expert.patterns.loops.statistics import Statistic, statistic_of
-from egg.expert.sizes import ONE, product
-
-FAR = 2**31 - 2**24
-"""From so many elements on, positions do not fit into 32 bits: neither do those that a loop looks at last,
-beyond the end by all programs' blocks."""
+from egg.expert.sizes import ONE, Size, product
 
 
 @dataclass(frozen=True)
@@ -128,8 +124,15 @@ class Work:
 
     @cached_property
     def far(self) -> bool:
-        names = {*self.group.reads(self.graph), *self.writes}
-        return any(self.graph.value(name).elements.value >= FAR for name in names)
+        return any(count.value >= REACH for count in self.counts)
+
+    @cached_property
+    def counts(self) -> list[Size]:
+        """Of what is read and written, and of the positions that are gone over."""
+        names = dict.fromkeys((*self.group.reads(self.graph), *self.writes))
+        domain = self.domain
+        over = domain.outer_size * domain.kept_size * domain.reduced_size
+        return [over, *(self.graph.value(name).elements for name in names)]
 
     @cached_property
     def far_along(self) -> bool:
@@ -141,4 +144,4 @@ class Work:
         together = split.reduced_dims == tuple(range(first, first + len(split.reduced_dims)))
         names = (*self.group.reads(self.graph), *self.writes)
         plain = together and all(self.graph.value(name).contiguous for name in names)
-        return not plain or product(split.shape[first:]).value >= FAR
+        return not plain or product(split.shape[first:]).value >= REACH

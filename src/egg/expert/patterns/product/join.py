@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egg.expert.index import Expr, loop_index, unflat
+from egg.expert.parts import REACH
 from egg.expert.patterns.product.follow import Stage
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
@@ -40,13 +41,11 @@ def store_part(problem: Problem, kernel: Kernel, frame: Frame, masks: dict[str, 
     rows, columns = all_rows(problem), problem.columns
     row = loop_index(batch, problem.batch) * problem.rows + frame.row
     at = row * columns + frame.column
-    large = 64 * rows.value * columns.value >= 2**31
-    part = "part.to(tl.int64)" if large else "part"
     symbols = sorted(frame.row.symbols() | frame.column.symbols())
     mask = " & ".join(masks[s] for s in symbols if s in masks)
     where = str(at) if symbols else "tl.arange(0, 1)[:, None]"
     kernel.results["parts_ptr"] = parts_name(problem)
-    kernel.body.line(f"at = {part} * ({rows * columns}) + {where}")
+    kernel.body.line(f"at = part.to(tl.int64) * ({rows * columns}) + {where}")
     kernel.body.line(f"tl.store(parts_ptr + at, total{f', mask={mask}' if mask else ''})")
 
 
@@ -65,7 +64,7 @@ def joined(
     width = power_of_two(columns.value)
     height = max(1, min(power_of_two(rows.value), (2048 if whole else 1024) // min(width, 1024)))
     masks: dict[str, str] = {}
-    cast = ".to(tl.int64)" if rows.value * columns.value >= 2**31 else ""
+    cast = ".to(tl.int64)" if (rows * columns).value >= REACH else ""
     if rows != ONE:
         body.line(f"{row} = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)){cast}[:, None]")
         masks[row] = f"({row} < {rows})"
@@ -95,10 +94,8 @@ def joined(
     body.line(f"total = tl.zeros({shape}, tl.float32)")
     body.line("for part in range(SPLIT_K):")
     text = str(where) if masks else "tl.arange(0, 1)[:, None]"
-    body.line(
-        f"    total += tl.load(parts_ptr + part * ({rows * columns}) + {text}"
-        f"{f', mask={mask}, other=0.0' if mask else ''})"
-    )
+    body.line(f"    total += tl.load(parts_ptr + {text}{f', mask={mask}, other=0.0' if mask else ''})")
+    body.line(f"    parts_ptr += {rows * columns}")
     kernel.operands["parts_ptr"] = parts_name(problem)
     reader = Reader(problem.graph, problem.group.nodes, body, masks)
     anchor = (*unflat(at_row, problem.result.shape[:-1]), at_column)

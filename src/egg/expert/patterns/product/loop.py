@@ -32,8 +32,6 @@ class Main:
     split: bool
     walking: bool = False
     """Few programs walk over all tiles: the loads of one run while the one before is stored."""
-    unrolled: bool = False
-    """The summed dimension is a step or two."""
 
     @property
     def _packed(self) -> PackedOperands | None:
@@ -92,7 +90,7 @@ class Main:
         body.line(f"total = tl.zeros({shape}, tl.float32)")
         if self._apart:
             body.line(f"small = tl.zeros({shape}, tl.float32)")
-        steps = "tl.static_range" if self.walking or self.unrolled else "range"
+        steps = "tl.static_range" if self.walking else "range"
         body.line(f"for k_start in {steps}({self._low}, {self._high}, BLOCK_K):")
         body.indent += 1
         if isinstance(self.operands, PackedOperands):

@@ -42,8 +42,7 @@ class PackedOperands:
             line(f"left_at = {place.coordinate(first, 'tile_m * BLOCK_M')}")
             line(f"right_at = {place.coordinate(begin, 'tile_n * BLOCK_N')}")
             return
-        large = 2 * max(self.left.rows.value, self.right.rows.value) * problem.depth.value >= 2**31
-        cast = ".to(tl.int64)" if large else ""
+        cast = ".to(tl.int64)" if self.left.reach.far or self.right.reach.far else ""
         for name, size, tile, start, block in (
             ("left_at", problem.rows, "tile_m", first, "BLOCK_M"),
             ("right_at", problem.columns, "tile_n", begin, "BLOCK_N"),

@@ -16,16 +16,38 @@ from dataclasses import dataclass
 
 from egg.expert.graph import Value
 from egg.expert.index import Index, loop_index, unflat
+from egg.expert.parts import REACH
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import power_of_two
-from egg.expert.patterns.product.text import INT32_ELEMENTS, Kernel, is_large
+from egg.expert.patterns.product.text import Kernel
 from egg.expert.reader import Reader
 from egg.expert.sizes import ONE, Size, product
 
 WHOLE_ROW = 8192
 """Elements of a row that one program holds at once."""
+DEEPEST = 128
+"""The largest block along the summed dimension."""
 WHOLE_COLUMN = 1024
 """The same where it has sixteen rows at once, because those are what is contiguous."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far into a packed operand offsets may lead: both halves, each row filled up to whole blocks."""
+
+    rows: Size
+    depth: Size
+
+    @property
+    def far(self) -> bool:
+        """Whether 32 bits do not count as far, at the program's own size."""
+        return 2 * self.rows.value * (self.depth.value + DEEPEST) >= REACH
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """What must stay within reach at other sizes."""
+        named = self.rows.factors or self.depth.factors
+        return (f"{self.rows * 2} * ({self.depth} + {DEEPEST})",) if named and not self.far else ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +60,7 @@ class Packed:
     scales: str
     rows: Size
     """Of all matrices of the operand together."""
+    reach: Reach
 
 
 def pack(problem: Problem, side: str, low_halves: bool, constants: dict[str, str], device: str) -> Packed:
@@ -78,7 +101,7 @@ def pack(problem: Problem, side: str, low_halves: bool, constants: dict[str, str
             {"num_warps": "8" if chunk > 4096 or along else "4"},
         ),
     )
-    return Packed(kernel, call, packed, scales, rows)
+    return Packed(kernel, call, packed, scales, rows, Reach(rows, depth))
 
 
 def padded_name(problem: Problem) -> str:
@@ -128,8 +151,7 @@ class _Writer:
 
     def head(self) -> None:
         line = self.kernel.body.line
-        wide = is_large(self.operand) or 2 * self.all_rows.value * self.problem.depth.value >= INT32_ELEMENTS
-        cast = ".to(tl.int64)" if wide else ""
+        cast = ".to(tl.int64)" if Reach(self.all_rows, self.problem.depth).far else ""
         pid = "tl.program_id(0)"
         if self.matrices != ONE:
             line(f"blocks = tl.cdiv({self.rows}, ROWS)")

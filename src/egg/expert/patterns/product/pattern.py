@@ -19,7 +19,8 @@ from dataclasses import replace
 
 from egg.expert.graph import Graph
 from egg.expert.index import loop_index
-from egg.expert.parts import Group, Part, Terms, Unfit, spelled
+from egg.expert.parts import REACH, Group, Part, Terms, Unfit, spelled, within_reach
+from egg.expert.patterns.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
 from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
@@ -42,7 +43,7 @@ from egg.expert.patterns.product.loop_packed import PackedOperands
 from egg.expert.patterns.product.pack import Packed, pack, padded_name
 from egg.expert.patterns.product.place import Place
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream, unrolled
+from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
 from egg.expert.patterns.product.tail import Frame, Tail
 from egg.expert.patterns.product.text import Kernel, Knobs, allocation
 from egg.expert.patterns.product.vector import Stream
@@ -74,6 +75,8 @@ class _Writer:
         self.imports: tuple[str, ...] = ()
         self.handed: dict[str, Function] = {}
         """Packed weights, which are made apart and kept."""
+        self.counts: list[str] = []
+        """Of packed operands."""
 
     def _followed(self) -> Followed:
         """What follows the product, seen from a tile of its result."""
@@ -107,7 +110,14 @@ class _Writer:
             imports=imports,
             sizes=host.sizes,
             summary=self._summary(way),
+            counts=(*self._counts(), *self.counts),
         )
+
+    def _counts(self) -> tuple[str, ...]:
+        """What offsets of 32 bits must reach: tensors, and the result, of which parts may be stored."""
+        names = (*self.group.reads(self.graph), *self.writes)
+        every = [*(self.graph.value(name).elements for name in names), self.problem.result.elements]
+        return () if any(count.value >= REACH for count in every) else within_reach(every)
 
     # -- decisions ---------------------------------------------------------------------------------
 
@@ -170,14 +180,13 @@ class _Writer:
             operands = self._packed(way, constants, place, light)
         else:
             operands = DirectOperands(place, way.grade, wanted(problem, self.terms, way))
-        short = way.mode == "packed" and unrolled(problem, tiles)
-        main = Main(place, operands, split, way.walks, short)
+        main = Main(place, operands, split, way.walks)
         main.begin()
         main.loop()
         frame, masks = main.frame()
         reader = Reader(self.graph, self.group.nodes, kernel.body, masks)
         blocks = (constants["BLOCK_M"], constants["BLOCK_N"])
-        columns = groups.all_slots(False) if groups is not None else problem.columns.code()
+        columns = self._places if groups is not None else problem.columns.code()
         grid = f"triton.cdiv({problem.rows}, {blocks[0]}) * triton.cdiv({columns}, {blocks[1]})"
         grid = grid if problem.batch == ONE else f"{problem.batch} * {grid}"
         second: Second | None = None
@@ -218,7 +227,7 @@ class _Writer:
         tail.stages(until=stage)
         tail.store(tuple(name for name in self.writes if name not in late))
         count = store_partial(self.problem, kernel, tail, stage, batch)
-        across = f"triton.cdiv({self.problem.columns}, {constants['BLOCK_N']})"
+        across = f"triton.cdiv({self._places}, {constants['BLOCK_N']})"
         self.call.append(
             f"{partials_name(self.problem)} = torch.empty(({count}, {across}, {all_rows(self.problem)}), "
             f"device={self.device}, dtype=torch.float32)"
@@ -227,7 +236,7 @@ class _Writer:
         return finished(self.problem, stage.node.output, across, count, names)
 
     def _tile_constants(self, way: Way, whole: bool) -> dict[str, str]:
-        tiles, knobs, problem = way.tiles, self.knobs, self.problem
+        tiles, knobs = way.tiles, self.knobs
         packed = way.mode == "packed"
         limit = self.terms.gpu.shared_per_block
         per_k = (4 if way.grade == "fp32" else 2) if packed else (2 if way.grade == "half" else 4)
@@ -245,7 +254,7 @@ class _Writer:
         made = {"BLOCK_M": knobs.constant("BLOCK_M", tiles.m, ms if len(ms) > 1 else ())}
         if whole:
             name = self.problem.host.local("block_n")
-            self.call.append(f"{name} = max(16, triton.next_power_of_2({problem.columns}))  # whole rows")
+            self.call.append(f"{name} = max(16, triton.next_power_of_2({self._places}))  # whole rows")
             made["BLOCK_N"] = name
         else:
             made["BLOCK_N"] = knobs.constant("BLOCK_N", tiles.n, ns if len(ns) > 1 else ())
@@ -258,11 +267,18 @@ class _Writer:
         self._stages = knobs.constant("NUM_STAGES", tiles.stages)
         return made
 
+    @property
+    def _places(self) -> str:
+        """How many places of tiles a row of the result takes, as the host says it."""
+        return self.groups.all_slots(False) if self.groups is not None else self.problem.columns.code()
+
     def _programs(self, way: Way) -> str:
         """How many programs walk over the tiles."""
         room = way.tiles.room(2 if way.grade == "tf32" else 4)
-        each = max(1, self.terms.gpu.shared_per_block // room)
-        return self.knobs.constant("PROGRAMS", each * self.terms.gpu.sms, why="all that run at once")
+        fit = max(1, self.terms.gpu.shared_per_block // room)
+        self.helpers[MULTIPROCESSORS] = TEXT
+        each = self.knobs.constant("PROGRAMS", fit, why="that run at once on a multiprocessor")
+        return f"{each} * {multiprocessors(self.device)}"
 
     def _wide_enough(self, block: str) -> str:
         """A tile holds whole groups of columns, however wide they are at another size."""
@@ -284,6 +300,7 @@ class _Writer:
             device = self.device if weight is None else f"{spelled(self.graph, weight.name)}.device"
             packed = pack(self.problem, side, low, fixed, device)
             self.kernels[packed.kernel.name] = packed.kernel.definition()
+            self.counts += packed.reach.counts
             if weight is not None:
                 self._keep(side, packed, (padded, *packed.call))
             else:
@@ -333,7 +350,7 @@ class _Writer:
             "ROWS": rows,
             "BLOCK_K": self.knobs.constant("BLOCK_K", tiles.k, _around(tiles.k, 16, 2048)),
         }
-        kernel.meta["WIDTH"] = f"triton.next_power_of_2({body.short})"
+        kernel.meta["WIDTH"] = body.width
         body.place()
         body.loop()
         frame, masks = body.frame()
@@ -347,12 +364,15 @@ class _Writer:
             )
             store_part(problem, kernel, frame, masks, body.batch)
             second = self._join(kernel.meta["SPLIT_K"])
-            grid = f"({grid}, {kernel.meta['SPLIT_K']})"
+            axes = [grid, kernel.meta["SPLIT_K"]]
         else:
             tail = Tail(problem, kernel, reader, frame, "total")
             tail.stages()
             tail.store(self.writes)
-            grid = f"({grid},)"
+            axes = [grid]
+        if body.blocks:
+            axes = [grid, kernel.meta.get("SPLIT_K", "1"), body.blocks]
+        grid = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
         kernel.add_pointers(reader.pointers)
         self._launch(kernel, grid, {"num_warps": self.knobs.constant("NUM_WARPS", tiles.warps)})
         self._add_second(second)
@@ -388,7 +408,7 @@ class _Writer:
             else "from packed fp16 operands",
             "direct": "from the operands as they lie"
             + (", split into fp16 halves in registers: fp32 accuracy" if way.grade == "fp32" else ""),
-            "vector": "in one sweep over the larger operand",
+            "vector": "in one read of the larger operand",
         }[way.mode]
         tail = self._tail_words()
         return f"The product {how}{f', then {tail} on the tile in registers' if tail else ''}."

@@ -128,7 +128,7 @@ def choose(problem: Problem, terms: Terms, wants: Wants) -> Way:
     mode = settings.get("mode")
     if mode == "vector" or (mode is None and narrow <= NARROW):
         return Way("vector", grade, stream(problem, terms.gpu, False))
-    if min(problem.rows.values) < 2 or min(problem.columns.values) < 2:
+    if ONE in (problem.rows, problem.columns):
         raise Unfit("a product with a vector, by tiles")
     ways = list(_ways(problem, terms, grade, wants))
     packing = settings.get("packing")
@@ -161,8 +161,8 @@ def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[
     halves = 2 if grade == "fp32" else 1
     fresh = [operand for operand in (problem.left, problem.right) if kept(problem, terms, operand) is None]
     for tiles in _fitting(packed, problem, wants, halves, gpu.shared_per_block // (2 * halves)):
-        if unrolled(problem, one := replace(tiles, stages=1)):
-            tiles = one  # room for two programs on a multiprocessor: one loads while the other stores
+        if problem.depth.value <= tiles.k:  # nothing to run ahead of: room for two programs on a
+            tiles = replace(tiles, stages=1)  # multiprocessor, of which one loads while the other stores
         short = tiles.stages == 1
         yield Way("packed", grade, tiles, _seconds(problem, gpu, grade, tiles, fresh, overlapped=short))
         if tiles.split > 1 or problem.batch != ONE or not wants.may_walk:
@@ -193,11 +193,6 @@ def _computed_seconds(problem: Problem, tiles: Tiles) -> float:
     sides = ((problem.left, tiles.m), (problem.right, tiles.n))
     elements = sum(size * tiles.k for operand, size in sides if problem.computes(operand))
     return COMPUTED_ELEMENT * elements / (32 * tiles.warps)
-
-
-def unrolled(problem: Problem, tiles: Tiles) -> bool:
-    """Whether the summed dimension is a step or two, written one after the other: nothing to run ahead of."""
-    return tiles.stages == 1 and problem.depth.value <= tiles.k and max(problem.depth.values) <= 4 * tiles.k
 
 
 def apart(way: Way, terms: Terms) -> bool:

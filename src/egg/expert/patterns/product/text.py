@@ -11,27 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from egg.expert.graph import Graph, Value
-from egg.expert.parts import Constant, Setting, Unfit, spelled
+from egg.expert.parts import REACH, Constant, Setting, Unfit, spelled
 from egg.expert.reader import Body
 from egg.expert.sizes import Size
+from egg.expert.words import PRODUCT, RESERVED
 
 LINE = 104
 """Characters of a line in the file, less the indentation it gets there."""
 WORD = re.compile(r"[A-Za-z_]\w*")
 DIVISORS = re.compile(r"(?://|%)\s*(\([^()]*\)|\w+)")
-INT32_ELEMENTS = 2**31
-RESERVED = frozenset({
-    "tl", "triton", "torch", "libdevice", "total", "part", "k_low", "k_high", "k_start", "largest",
-    "exponent", "row_scale", "inverse", "scaled", "high_half", "low_half", "inside", "padded",
-    "part_span", "pid", "tiles_m", "tiles_n", "band", "band_start", "left_at", "right_at", "left_high",
-    "left_low", "right_high", "right_low", "left_tile", "right_tile", "left_tiles", "right_tiles",
-    "part_sum", "tile_m", "tile_n", "parts_ptr", "partials_ptr", "packed_ptr", "scales_ptr",
-    "left_scales_ptr", "right_scales_ptr", "left_ptr", "right_ptr", "blocks", "sums", "at", "ROWS",
-    "WIDTH", "TILES", "COLUMNS", "BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "SPLIT_K",
-    "GROUP_WIDTH", "GROUP_SLOTS",
-    "round_tf32", "fp16_halves", "left_scale", "right_scale", "small",
-})  # fmt: skip
-"""Names that the patterns write themselves."""
 DTYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32"}
 
 
@@ -64,9 +52,9 @@ class Kernel:
 
     def __post_init__(self) -> None:
         sizes = size_names(self.graph)
-        if sizes & RESERVED:
-            raise Unfit(f"sizes are called {sorted(sizes & RESERVED)}, as the kernel's own variables are")
-        self.body.taken |= sizes | RESERVED
+        if clash := sizes & (PRODUCT | RESERVED):
+            raise Unfit(f"sizes are called {sorted(clash)}, as the kernel's own variables are")
+        self.body.taken |= sizes | PRODUCT | RESERVED
 
     def add_pointers(self, pointers: Mapping[str, str]) -> None:
         """Values that a reader loaded."""
@@ -169,7 +157,7 @@ def allocation(value: Value, device: str) -> str:
 
 def is_large(value: Value) -> bool:
     """Whether a 32-bit offset does not reach all of it."""
-    return value.elements.value >= INT32_ELEMENTS
+    return value.elements.value >= REACH
 
 
 def part_span(depth: Size) -> str:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from egg.expert.index import Expr, Index, loop_index
 from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.rules import NARROW
 from egg.expert.patterns.product.tail import Frame
 from egg.expert.patterns.product.text import Kernel, is_large, part_span
 from egg.expert.reader import Reader
 from egg.expert.sizes import ONE, Size
+
+ALL = "tl.arange(0, WIDTH)"
 
 
 class Stream:
@@ -45,6 +48,26 @@ class Stream:
             return problem.left_index(batch, long if self.by_rows else short, k)
         return problem.right_index(batch, k, short if self.by_rows else long)
 
+    @property
+    def blocks(self) -> str:
+        """How many programs share the smaller operand, as the host says it; none where one has it all."""
+        return f"triton.cdiv({self.short}, {self.width})" if self.short.factors else ""
+
+    @property
+    def width(self) -> str:
+        """Rows of the smaller operand that a program has: those of the captured call, and not many more."""
+        whole = f"triton.next_power_of_2({self.short})"
+        return f"min({whole}, {NARROW})" if self.short.factors and self.short.value <= NARROW else whole
+
+    @property
+    def _places(self) -> str:
+        """Of the smaller operand."""
+        return f"tl.program_id(2) * WIDTH + {ALL}" if self.short.factors else ALL
+
+    @property
+    def _bracketed(self) -> str:
+        return f"({self._places})" if " + " in self._places else self._places
+
     def place(self) -> None:
         problem, line = self.problem, self.kernel.body.line
         line("pid = tl.program_id(0)")
@@ -73,7 +96,7 @@ class Stream:
         else:
             body.line(f"{self.long_at} = tl.minimum({whole}, {self.long} - 1){self.cast}{first}")
         if not flat:
-            body.line(f"{self.short_at} = tl.minimum(tl.arange(0, WIDTH), {self.short} - 1){second}")
+            body.line(f"{self.short_at} = tl.minimum({self._places}, {self.short} - 1){second}")
         shape = "(ROWS, BLOCK_K)" if flat else "(ROWS, WIDTH, BLOCK_K)"
         body.line(f"sums = tl.zeros({shape}, tl.float32)")
         body.line(f"for k_start in range({self._low}, {self._high}, BLOCK_K):")
@@ -111,7 +134,7 @@ class Stream:
         line(f"{long} = (pid * ROWS + tl.arange(0, ROWS)){self.cast}[:, None]")
         masks = {long: f"({long} < {self.long})"}
         if self.short != ONE:
-            line(f"{short} = tl.arange(0, WIDTH)[None, :]")
+            line(f"{short} = {self._bracketed}[None, :]")
             masks[short] = f"({short} < {self.short})"
         batch, row, column = (
             loop_index(self.batch, problem.batch),

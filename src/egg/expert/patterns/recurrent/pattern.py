@@ -11,10 +11,10 @@ it costs. Three ways to walk, named by the setting ``mode``:
     side, each one step behind the one below: steps + layers - 1 launches instead of their product.
 ``cooperative``
     The same kernel with all steps in one launch: programs count themselves when they have published their
-    units, and wait until all have. That takes a device that runs all of them at the same time; where it does
-    not (too many programs, or the interpreter, which runs one after another) each step is a launch again,
-    and the counters are there before anybody looks. The first choice where ``alone`` is too large and all
-    programs fit; a third faster than replayed launches.
+    units, and wait until all have. That takes a device that runs all of them at the same time: ``forward``
+    asks it for its multiprocessors, and where they are too few (or in the interpreter, which runs one program
+    after another) each step is a launch again, and the counters are there before anybody looks.
+    The first choice where ``alone`` is too large and all programs fit; a third faster than replayed launches.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from egg.expert.graph import Graph, Node, Origin, Value
-from egg.expert.parts import Group, Part, Terms, Unfit, spelled
-from egg.expert.patterns.product.text import INT32_ELEMENTS, Knobs
+from egg.expert.parts import REACH, Group, Part, Terms, Unfit, spelled, within_reach
+from egg.expert.patterns.device import MULTIPROCESSORS, TEXT, multiprocessors
+from egg.expert.patterns.product.text import Knobs
 from egg.expert.patterns.recurrent.kernel import GATES, PROJECT, Walk
 from egg.expert.sizes import Size
 
@@ -179,10 +180,15 @@ class _Layer:
         units = self.depth if self.mode == "alone" else self.units
         if not self.on_chip(units, False):
             raise Unfit(f"the weights of {self.hidden.value} hidden units do not fit on chip")
-        rows = self.steps.value * self.batch.value
-        widest = max(self.gates * self.hidden.value * self.directions, self.x.shape[2].value)
-        if rows * max(widest, self.hidden.value * self.layers) >= INT32_ELEMENTS:
+        if any(count.value >= REACH for count in self.counts):
             raise Unfit("states beyond the reach of 32-bit offsets")
+
+    @property
+    def counts(self) -> tuple[Size, ...]:
+        """Elements of the gates of all steps, of the input, and of the states of all layers."""
+        rows = self.steps * self.batch
+        widths = (self.hidden * self.gates * self.directions, self.x.shape[2], self.hidden * self.layers)
+        return tuple(rows * width for width in widths)
 
     # -- the part --------------------------------------------------------------------------------------
 
@@ -203,7 +209,9 @@ class _Layer:
             {PROJECT.name: PROJECT.text, **walk.functions(), walk.name: walk.text()},
             tuple(self.lines),
             self.knobs.constants(),
+            {MULTIPROCESSORS: TEXT} if self.mode == "cooperative" else {},
             summary=self._summary(),
+            counts=within_reach(self.counts),
         )
 
     def _summary(self) -> str:
@@ -257,12 +265,7 @@ class _Layer:
         waves = f"{self.steps} + {self.layers - 1}" if self.stacked else self.steps.code()
         add(f"{self._local('waves')} = {waves}")
         if self.mode == "cooperative":
-            at_once = self.knobs.constant(
-                "AT_ONCE", self.terms.gpu.sms, (), "programs that the GPU runs at the same time"
-            )
-            local = self._local("at_once")
-            add(f"{local} = {at_once} if {spelled(self.graph, self.x.name)}.is_cuda else 1")
-            together = f"{self._local('programs')} <= {local}"
+            together = f"{self._local('programs')} <= {multiprocessors(self.device)}"
             add(f"{self._local('stride')} = {self._local('waves')} if {together} else 1")
 
     def _rows(self) -> str:

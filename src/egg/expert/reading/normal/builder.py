@@ -6,8 +6,6 @@ are compared (:mod:`egg.expert.reading.generalise`).
 
 from __future__ import annotations
 
-import builtins
-import keyword
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +15,7 @@ import torch
 
 from egg.expert.graph import Node, Value, contiguous_stride
 from egg.expert.sizes import Size
+from egg.expert.words import CALLED, INSTEAD, RESERVED
 
 Number = bool | int | float
 Operand = Value | Number
@@ -32,13 +31,6 @@ atan2 sinh cosh asinh acosh atanh tanh erf erfc sigmoid logsigmoid xlogy
 """
 _FLOATING = frozenset(_REAL.split())
 """Functions whose results are floating even for integers."""
-BUILTINS = frozenset(name for name in vars(builtins) if name.islower()) - {"input"}
-"""What host code calls by these names is Python's. ``input`` it never calls, and many a forward takes one."""
-RESERVED = (
-    frozenset({"self", "torch", "triton", "tl", "nn", "F", "math", "libdevice"})
-    | frozenset(keyword.kwlist)
-    | BUILTINS
-)
 
 
 @dataclass(frozen=True)
@@ -130,20 +122,20 @@ class Builder:
 
     # -- bookkeeping -------------------------------------------------------------------------------
 
-    def name(self, wanted: str) -> str:
+    def name(self, wanted: str, reserved: frozenset[str] = RESERVED) -> str:
         """A fresh identifier like ``wanted``."""
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted).strip("_") or "value"
         base = f"v{base}" if base[0].isdigit() else base
-        base = f"{base}_" if base in RESERVED else base
+        base = INSTEAD.get(base, f"{base}_") if base in reserved else base
         name = base
-        while name in self.values or name in RESERVED:
+        while name in self.values or name in reserved:
             self.names[base] = self.names.get(base, 1) + 1
             name = f"{base}_{self.names[base]}"
         return name
 
     def leaf(self, value: Value) -> Value:
         """An input, parameter or constant of the program."""
-        named = replace(value, name=self.name(value.name))
+        named = replace(value, name=self.name(value.name, CALLED))
         self.values[named.name] = named
         return named
 

@@ -11,14 +11,16 @@ from functools import cache
 
 import pytest
 
-from egg.core.domain import Argument, Domain, Layout, Mode, Size, TensorInput, ValueInput, names_in
+from egg.core.domain import Argument, Domain, Layout, Mode, Size, TensorInput, ValueInput
 from egg.core.policy import LibraryCalls
 from egg.core.source import Task
 from egg.evaluator import static
 from egg.expert.assemble import graph_of, kernel_file
-from egg.expert.graph import Graph, Usage
+from egg.expert.graph import Graph, Node, Origin, Usage, Value, contiguous_stride
 from egg.expert.moves import Recipe, parsed
+from egg.expert.sizes import ONE, named
 from egg.expert.writing.domain import domain_of
+from egg.expert.writing.guard import Guard, Names
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import program
@@ -425,26 +427,32 @@ def test_the_file_states_its_domain_and_both_static_checks_take_it() -> None:
     assert text.index("if slope != 0.01:", start) < text.index("# the layer", start)
 
 
-def test_a_size_that_is_computed_from_another_is_no_choice_of_its_own() -> None:
-    task = program(
-        "F.max_pool1d(x, 3, 1) + y", "torch.rand(B, 4, H), torch.rand(B, 4, H - 2)",
-        knobs="B, H = 3, 16", arguments="x, y",
-    )  # fmt: skip
-    domain = domain_of(graph(task))
-    first, second = domain.inputs
-    assert isinstance(first, TensorInput)
-    assert isinstance(second, TensorInput)
-    assert [names_in(size) <= names_in(first.shape[at]) for at, size in enumerate(second.shape)] == [True] * 3
-    assert len(domain.sizes) == 3
-    run(
-        source(task),
-        task,
-        """
-theirs, ours = made()
-alike(theirs, ours, torch.rand(2, 3, 12), torch.rand(2, 3, 10))
-raises(ValueError, "y has the shape (2, 3, 4)", ours, torch.rand(2, 3, 12), torch.rand(2, 3, 4))
-""",
+def test_a_size_that_follows_from_another_input_is_no_choice_of_its_own() -> None:
+    """What is added to a pooled tensor has its size: the guard asks for that, and the domain says it."""
+    batch, height, pooled = named("B", (3, 4)), named("H", (16, 9)), named("y_1", (7, 4))
+    shapes = {"x": (batch, height), "y": (batch, pooled), "pool": (batch, pooled), "add": (batch, pooled)}
+    origins = {"x": Origin.INPUT, "y": Origin.INPUT}
+    values = {
+        name: Value(name, shape, "float32", contiguous_stride(shape), origins.get(name, Origin.NODE), name)
+        for name, shape in shapes.items()
+    }
+    window = {"kernel": (3,), "stride": (2,), "padding": (0,), "dilation": (1,), "fn": "max"}
+    values = {n: replace(v, shape=(ONE, *v.shape), stride=(ONE, *v.stride)) for n, v in values.items()}
+    nodes = (
+        Node("pool", ("x",), ("pool",), window),
+        Node("pointwise", ("pool", "y"), ("add",), {"fn": "add", "scalars": ()}),
     )
+    symbols = {"B": "x.shape[1]", "y_1": "y.shape[2]", "H": "x.shape[2]"}
+    known = Graph(values, nodes, ("x", "y"), ("add",), "tensor", symbols)
+    domain = domain_of(known)
+    assert [given.shape for given in domain.inputs if isinstance(given, TensorInput)] == [
+        (1, "B", "H"),
+        (1, "B", "(H - 1) // 2"),
+    ]
+    assert [size.name for size in domain.sizes] == ["B", "H"]
+    text = "\n".join(Guard(known, "def forward(self, x, y):", Names()).methods())
+    assert text.index("H = x.shape[2]") < text.index("y_1 = (H - 1) // 2")
+    assert 'check_shape("y", y, (1, B, y_1))' in text
 
 
 def test_a_written_input_is_taken_as_it_lies() -> None:

@@ -12,7 +12,6 @@ a gradient is refused, never lost.
 from __future__ import annotations
 
 import ast
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
 from egg.expert.writing.domain import held_sizes, input_values, rules, written_inputs
+from egg.expert.writing.guard_text import DEFINITIONS, FORGETTING, REACHING, REMEMBERED, Names
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
 from egg.expert.writing.names import words
@@ -33,40 +33,6 @@ FEW = 2
 """Modules whose mode is asked one by one; more are kept in a list."""
 KEPT = 256
 """Signatures that are remembered."""
-
-
-@dataclass(frozen=True)
-class Names:
-    """What the guard's own things are called in a file, where nothing else has the name."""
-
-    domain: str = "DOMAIN"
-    outside: str = "outside"
-    check_inputs: str = "check_inputs"
-    check_sizes: str = "check_sizes"
-    check_shape: str = "check_shape"
-    check_reach: str = "check_reach"
-    check_weights: str = "check_weights"
-    function: str = "ForwardOnly"
-    forward_only: str = "forward_only"
-    admit: str = "admit"
-    admitted: str = "admitted"
-    modes: str = "modes"
-    modal: str = "modal_layers"
-    seen: str = "seen"
-    held: str = "held"
-
-    @classmethod
-    def free(cls, graph: Graph, built: Constructor, functions: Iterable[str]) -> Names:
-        """Those names, each with underscores behind it where values, sizes or the task have it already."""
-        texts = "\n".join((*built.definitions, built.model, built.forward))
-        taken = {*graph.values, *graph.symbols, *built.names, *functions, *re.findall(r"[A-Za-z_]\w*", texts)}
-        found: dict[str, str] = {}
-        for name, wanted in vars(cls()).items():
-            if name != "domain":
-                while wanted in taken:
-                    wanted += "_"
-            found[name] = wanted
-        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -185,11 +151,11 @@ class Guard:
         lines += [
             f'        """Raise for a call outside {n.domain}; remember the signature of one inside."""',
             *laid_out("\n".join(self._checks()), 8),
-            *_REMEMBERED.format(admitted=n.admitted, kept=KEPT, seen=n.seen).split("\n"),
+            *REMEMBERED.format(admitted=n.admitted, kept=KEPT, seen=n.seen).split("\n"),
         ]
         if self._many:
             lines += ["", *self._mode_method()]
-        return [*lines, "", *_FORGETTING.format(admitted=n.admitted).split("\n")]
+        return [*lines, "", *FORGETTING.format(admitted=n.admitted).split("\n")]
 
     def _mode_method(self) -> list[str]:
         n = self.names
@@ -321,7 +287,7 @@ class Guard:
 
     def definitions(self) -> list[list[str]]:
         """Functions and the class that the methods use."""
-        texts = _DEFINITIONS if self.counts else [text for text in _DEFINITIONS if text is not _REACHING]
+        texts = DEFINITIONS if self.counts else [text for text in DEFINITIONS if text is not REACHING]
         return [text.format(**vars(self.names)).split("\n") for text in texts]
 
 
@@ -362,103 +328,3 @@ def _flat(results: Iterable[object]) -> Iterator[str]:
             yield result
         elif isinstance(result, list | tuple):
             yield from _flat(result)
-
-
-_REMEMBERED = """\
-        if not 0 < len(self.{admitted}) < {kept}:
-            self.{admitted} = set()
-        self.{admitted}.add({seen})"""
-
-_FORGETTING = '''\
-    def _apply(self, *arguments, **options):
-        """``to``, ``half``, ``cuda``: the weights are to be looked at again."""
-        self.{admitted} = frozenset()
-        return super()._apply(*arguments, **options)
-
-    def _load_from_state_dict(self, *arguments, **options):
-        """``load_state_dict``, which may assign other tensors."""
-        self.{admitted} = frozenset()
-        return super()._load_from_state_dict(*arguments, **options)'''
-
-_REACHING = '''\
-def {check_reach}(*counts):
-    """Raise where a tensor has more elements than the 32-bit offsets of the kernels reach."""
-    if max(counts) >= 2**31 - 2**24:
-        raise {outside}(f"a tensor has {{max(counts)}} elements", "fewer than 2**31 - 2**24")'''
-
-_DEFINITIONS = (
-    '''\
-def {outside}(given, wanted):
-    """The error for what these kernels are not written for."""
-    advice = "use the original module for anything else"
-    return ValueError(f"{{given}}, and these kernels are for {{wanted}}: {{advice}}")''',
-    '''\
-def {check_inputs}(**inputs):
-    """Raise where arguments are not tensors of the dtypes and ranks in {domain}, on one device."""
-    for name, tensor in inputs.items():
-        stated = {domain}["inputs"][name]
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{{name}} is {{tensor!r}}, and these kernels are for a tensor there")
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype not in stated["dtypes"]:
-            raise {outside}(f"{{name}} is {{dtype}}", " or ".join(stated["dtypes"]))
-        if tensor.dim() != len(stated["shape"]):
-            raise {outside}(f"{{name}} has {{tensor.dim()}} dimensions", f"the shape {{stated['shape']}}")
-    if len({{tensor.device for tensor in inputs.values()}}) > 1:
-        raise {outside}("the inputs are on several devices", "one")''',
-    '''\
-def {check_sizes}(**sizes):
-    """Raise where a size is smaller than {domain} says, or nothing is left of it."""
-    for name, size in sizes.items():
-        least = {domain}["sizes"].get(name, {{}}).get("least", 1)
-        if size < least:
-            raise {outside}(f"{{name}} is {{size}}", f"{{least}} or more")''',
-    '''\
-def {check_shape}(name, tensor, shape):
-    """Raise where a tensor has another shape than the sizes of the call make it."""
-    if tuple(tensor.shape) != shape:
-        stated = {domain}["inputs"].get(name, {{}}).get("shape", "")
-        given = f"{{name}} has the shape {{tuple(tensor.shape)}}"
-        raise {outside}(given, f"{{shape}} {{stated}}".rstrip())''',
-    _REACHING,
-    '''\
-def {check_weights}(held, names, device, dtype, shape, stride=None):
-    """Raise where weights are not as the kernels read them; contiguous, where no stride is given."""
-    for name in names.split():
-        tensor, found = held[name], held[name].stride()
-        {check_shape}(name, tensor, shape)
-        if tensor.dtype != dtype or tensor.device != device:
-            given = f"{{name}} is {{tensor.dtype}} on {{tensor.device}}"
-            raise {outside}(given, f"{{dtype}} on {{device}}")
-        if stride is None and not tensor.is_contiguous():
-            raise {outside}(f"{{name}} has the strides {{found}}", "contiguous weights")
-        if stride and any(n > 1 and a != b for n, a, b in zip(shape, found, stride)):
-            raise {outside}(f"{{name}} has the strides {{found}}", f"the strides {{stride}}")''',
-    '''\
-class {function}(torch.autograd.Function):
-    """Ties a result to what it was computed from, so that a gradient is refused and not lost."""
-
-    @staticmethod
-    def forward(ctx, result, *sources):
-        return result.detach()
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        raise RuntimeError("these kernels compute forward only: train with the original module")''',
-    '''\
-def {forward_only}(module, *inputs, **options):
-    """What forward computes; where it depends on something that requires a gradient, tied to that."""
-    with torch.no_grad():
-        results = module.forward(*inputs, **options)
-    given = [t for t in (*inputs, *options.values()) if isinstance(t, torch.Tensor)]
-    sources = [t for t in (*given, *module.parameters()) if t.requires_grad]
-    if not sources:
-        return results
-    if isinstance(results, torch.Tensor):
-        return {function}.apply(results, *sources) if results.is_floating_point() else results
-    tied = (
-        {function}.apply(result, *sources) if result.is_floating_point() else result
-        for result in results
-    )
-    return type(results)(tied)''',
-)

@@ -23,7 +23,8 @@ from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
 from egg.expert.writing.domain import domain_of
 from egg.expert.writing.forward import forward_lines
-from egg.expert.writing.guard import Guard, Names, fixed_arguments
+from egg.expert.writing.guard import Guard, fixed_arguments
+from egg.expert.writing.guard_text import Names
 from egg.expert.writing.heading import Parts, module_docstring, wrapped
 from egg.expert.writing.imports import sorted_imports
 from egg.expert.writing.keeping import with_method

@@ -131,7 +131,15 @@ class Correctness:
     reference_error: float
     """The same for the reference itself under the declared precision."""
     kernelbench: bool
-    """Whether KernelBench's own rule (allclose, 1e-4 for fp32, 1e-2 for half) passes too."""
+    """Whether KernelBench's own rule (allclose with eager, 1e-4 for fp32, 1e-2 for half) passes too.
+
+    On the task's own inputs and weights, as KernelBench draws them."""
+    eager_kernelbench: bool = True
+    """Whether eager itself is that close to the exact result: where it is not, a miss says nothing."""
+    eager_max_error: float = 0.0
+    """Eager's largest distance from the exact result, on the same inputs."""
+    yardstick: str = "fp64"
+    """What stood for the exact result: an fp64 run, or what was taken where there is none."""
 
 
 @dataclass(frozen=True)

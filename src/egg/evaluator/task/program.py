@@ -214,18 +214,42 @@ def _mapped(item: Any, change: Callable[[torch.Tensor], torch.Tensor], seen: dic
     return item
 
 
+DOUBLE: Mapping[torch.dtype, torch.dtype] = types.MappingProxyType(
+    {
+        torch.float16: torch.float64,
+        torch.bfloat16: torch.float64,
+        torch.float32: torch.float64,
+        torch.complex32: torch.complex128,
+        torch.complex64: torch.complex128,
+    }
+)
+
+
 def to_double(module: nn.Module, inputs: list[Any]) -> tuple[nn.Module, list[Any]]:
-    """Deep copies of a module and its inputs with everything floating in fp64.
+    """Deep copies of a module and its inputs with everything floating in fp64, and complex numbers of fp64.
 
     Tensors the module holds as plain attributes are converted too. Run the copies inside
     :func:`double_scope`.
     """
-    double = copy.deepcopy(module).to(torch.float64)
-    for part in double.modules():
+    return in_dtypes(module, inputs, DOUBLE)
+
+
+def in_dtypes(
+    module: nn.Module, inputs: list[Any], kinds: Mapping[torch.dtype, torch.dtype]
+) -> tuple[nn.Module, list[Any]]:
+    """Deep copies in which every dtype named in ``kinds`` is replaced; layouts stay."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        kind = kinds.get(tensor.dtype, tensor.dtype)
+        return restrided(tensor, lambda flat: flat.to(kind, copy=True))
+
+    twin = copy.deepcopy(module)
+    twin._apply(change)
+    for part in twin.modules():
         for name, held in list(vars(part).items()):
-            if isinstance(held, torch.Tensor) and held.is_floating_point():
-                setattr(part, name, held.double())
-    return double, map_tensors(inputs, _double_copy)
+            if isinstance(held, torch.Tensor):
+                setattr(part, name, change(held))
+    return twin, map_tensors(inputs, change)
 
 
 @contextlib.contextmanager
@@ -334,15 +358,10 @@ def _placed(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | Non
     same_device = tensor.device.type == device.type and device.index in (None, tensor.device.index)
     if same_device and want == tensor.dtype:
         return tensor
-    return _restrided(tensor, lambda flat: flat.to(device=device, dtype=want))
+    return restrided(tensor, lambda flat: flat.to(device=device, dtype=want))
 
 
-def _double_copy(tensor: torch.Tensor) -> torch.Tensor:
-    want = torch.float64 if tensor.is_floating_point() else tensor.dtype
-    return _restrided(tensor, lambda flat: flat.to(want, copy=True))
-
-
-def _restrided(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def restrided(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """Apply ``change`` to the memory a strided tensor spans, and look at the result the same way.
 
     ``Tensor.to`` would make expanded or sliced tensors contiguous; the layout is part of

@@ -31,6 +31,7 @@ class Gate(StrEnum):
     TIMING = "timing"
     CLOCK = "clock"
     PLAUSIBILITY = "plausibility"
+    MEMORY = "memory"
     REGRADE = "regrade"
 
 

@@ -113,6 +113,8 @@ class Exam:
     """The questions that lie in the input sets while the candidate is timed, from one gate to the next."""
     aside: list[tuple[Case, list[torch.Tensor | None]]] = field(default_factory=list)
     """Copies of timed questions and of what was delivered, to be checked later."""
+    fenced: bool = False
+    """Whether a new process was judged in fenced memory: one regrade less is needed."""
     heat: Heat = field(default_factory=Heat)
     """Other files that run beside the candidate, where they are to be ranked."""
 
@@ -210,9 +212,9 @@ class Exam:
         free = memory.free_bytes(self.device)
         return free is None or free >= self.ample_bytes
 
-    def start(self) -> Mapping[str, Any]:
+    def start(self, **warm: Any) -> Mapping[str, Any]:
         """Bear a fresh child, open the arena there, import the candidate and build ``ModelNew``."""
-        self.child = self.nursery.child()
+        self.child = self.nursery.child(**warm)
         self.nursery.prepare()
         self.request("attach", COPY_SECONDS, self._arena.fds(), handle=self._arena.handle())
         return self.request("load", self.care.build_seconds, **self.load_request(self.reference.program))
@@ -227,10 +229,10 @@ class Exam:
             "target": self.offline and self.offline.compiler_target(),
         }
 
-    def restart(self) -> None:
+    def restart(self, **warm: Any) -> None:
         """A new process for the same candidate, with the parameters agreed on."""
         self.process.end()
-        self.start()
+        self.start(**warm)
         self.share_weights()
 
     @property

@@ -25,6 +25,7 @@ from egg.evaluator.gates import (
     clock,
     compile,
     correctness,
+    fence,
     heat,
     plausibility,
     provenance,
@@ -126,6 +127,7 @@ class GpuVenue:
             Stage(Gate.CLOCK, clock.run, alone=True),
             Stage(Gate.TIMING, timing.settle),
             Stage(Gate.PLAUSIBILITY, plausibility.run),
+            *([Stage(Gate.MEMORY, fence.run)] if care.fence else []),
             *([Stage(Gate.REGRADE, regrade.run)] if care.regrades else []),
         ]
 

@@ -76,6 +76,7 @@ REPLIES: dict[str, Any] = {
     "kernels": fields(kernels=[RESOURCES], unread=int),
     "profile": fields(microseconds={str: float}, streams=[int]),
     "capture": fields({"unsupported": str}, compiled=COUNT, launched=bool),
+    "fence": fields(unavailable=str, failed=str, damaged=[str]),
     "canary": fields(healthy=bool),
     "pattern": fields(kernels={str: int}),
     "compile_pattern": fields(kernels={str: int}),

@@ -1,6 +1,7 @@
 """The commands a worker obeys, one method each.
 
 ``warm`` readies the device before there is a candidate, ``canary`` proves that it works;
+``fence`` arranges fenced memory and says what was noticed there;
 ``attach`` opens the oracle's memory; ``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
 ``forward``, ``recheck``, ``calls`` and ``time`` run it; ``fresh`` starts over with a new instance;
@@ -30,6 +31,8 @@ from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
 from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
 from egg.evaluator.worker import faults, pretend, rivals, stopwatch
+from egg.evaluator.worker import fence as fences
+from egg.evaluator.worker.fence import Arrangement, Fence
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import (
@@ -64,6 +67,8 @@ class Session:
         self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
         self._watched: Sequence[Launched] = []
         self._dtype: torch.dtype | None = None
+        self._fence: Fence | None = None
+        self._unfenced = "no fence was asked for"
 
     def serve(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Obey one command; what the candidate raises is answered as a fault.
@@ -76,13 +81,19 @@ class Session:
             arguments["fds"] = fds
         try:
             reply = getattr(self, f"on_{request['command']}")(**arguments) or {}
-            if self._arena is not None and not request.get("keep_cache"):
+            if self._fence is not None:
+                self._fence.sweep()
+            elif self._arena is not None and not request.get("keep_cache"):
                 memory.give_back_cache(self._device)
             return reply
         except BaseException as error:
+            if self._fence is not None and self._fence.failed:
+                return {"fault": {"reason": "limits.memory", "evidence": self._fence.failed}}
             return {"fault": faults.describe(error)}
 
-    def on_warm(self, device: str, watch: bool, memory_fraction: float | None = None) -> None:
+    def on_warm(
+        self, device: str, watch: bool, memory_fraction: float | None = None, fence: bool = False
+    ) -> None:
         """Touch the device and set up the watch over launches, before there is a candidate."""
         self._device = torch.device(device)
         if watch:
@@ -90,10 +101,24 @@ class Session:
             self._launches = InterpretedLaunches() if interpreted else JitLaunches()
             self._threads = ThreadWatch()
         if self._device.type == "cuda":
+            if fence:
+                self._fence, self._unfenced = fences.raised(self._device)
             torch.cuda.set_device(self._device)
-            if memory_fraction is not None:
+            torch.cuda.synchronize(self._device)
+            if memory_fraction is not None and self._fence is None:
                 torch.cuda.set_per_process_memory_fraction(memory_fraction, self._device)
             torch.zeros(1, device=self._device).add_(1).item()
+
+    def on_fence(self, arrangement: str) -> dict[str, Any]:
+        """Lay everything that comes in another way; inputs are made anew, and so must the instance be."""
+        if self._fence is None:
+            return {"unavailable": self._unfenced, "failed": "", "damaged": []}
+        self._fence.sweep()
+        self._fence.arrangement = Arrangement(arrangement)
+        self._kept = []
+        if self._arena is not None:
+            self._inputs = Inputs(self._arena, self._device)
+        return self._fence.report()
 
     def on_canary(self) -> dict[str, Any]:
         """Prove that this machine still runs a kernel and gets it right."""

@@ -8,10 +8,10 @@ import pytest
 
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator.task.dataless import Uncaptured
 from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Origin
 from egg.expert.reading.capture import capture, capture_once
-from egg.expert.reading.trace import Uncaptured
 from tests.expert.captured import check, kinds, program, resized
 
 KNOBS = "B, C, H, W = 4, 16, 18, 20"

@@ -18,7 +18,8 @@ from math import gcd, prod
 
 @dataclass(frozen=True, order=True)
 class Symbol:
-    """A named size, with its value at every size the program was captured at."""
+    """A named size, with its value at every size the program was captured at; one that is computed from plain
+    numbers has one value for all."""
 
     name: str
     values: tuple[int, ...]
@@ -39,8 +40,9 @@ class Size:
         """At each captured size, the program's own first; a plain number has one for all."""
         if not self.factors:
             return (self.number,)
-        columns = zip(*(symbol.values for symbol in self.factors), strict=True)
-        return tuple(self.number * prod(column) for column in columns)
+        most = max(len(symbol.values) for symbol in self.factors)
+        rows = (s.values * most if len(s.values) == 1 else s.values for s in self.factors)
+        return tuple(self.number * prod(column) for column in zip(*rows, strict=True))
 
     @property
     def value(self) -> int:

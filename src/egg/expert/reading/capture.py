@@ -15,6 +15,7 @@ from torch import fx
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator.task.dataless import Uncaptured
 from egg.evaluator.task.program import Program
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.reading.generalise import generalised
@@ -22,7 +23,7 @@ from egg.expert.reading.memory import Tensor, chain_between
 from egg.expert.reading.normal import RULES, Builder, Call, lower
 from egg.expert.reading.normal.builder import dtype_name, extents, plain
 from egg.expert.reading.rounds import without_rounds
-from egg.expert.reading.trace import Trace, Uncaptured, trace
+from egg.expert.reading.trace import Trace, trace
 from egg.expert.reading.variants import Capture
 
 _RESHAPING = frozenset(["unsqueeze_", "squeeze_", "t_", "transpose_", "detach_", "swapdims_", "swapaxes_"])

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.evaluator.task.dataless import Uncaptured
 from egg.expert.graph import Node, Value
 from egg.expert.reading.normal.builder import Builder, extents
-from egg.expert.reading.trace import Uncaptured
 
 
 @dataclass

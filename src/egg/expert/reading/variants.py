@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from egg.core.errors import MachineError, TaskError
 from egg.core.source import Task
+from egg.evaluator.task.dataless import run_without_data
 from egg.evaluator.task.knobs import Knob, find_knobs, rewritten
 from egg.evaluator.task.program import Program
 from egg.expert.graph import Graph, Node
-from egg.expert.reading.trace import run_without_data
 from egg.expert.reading.turning import FREE, WAYS, Move, Sizes, alone, jointly, moved, odd
 
 SMALLEST = 8

@@ -1,0 +1,163 @@
+"""Running a program on tensors without data, whatever its forward calls.
+
+Meta tensors have shapes and strides and no elements. Some calls need more than that: here each becomes a call
+that needs shapes only, so that a forward shows in milliseconds whether sizes fit together.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from egg.core.errors import TaskError
+from egg.core.policy import Precision
+from egg.evaluator.task.meta import Recurrence, on_meta
+from egg.evaluator.task.program import Program
+
+META = torch.device("meta")
+LONGEST_LITERAL = 256
+"""Numbers of a ``torch.tensor([...])`` that are written down one by one."""
+
+
+LOOKS = frozenset({"__get__", "size", "dim", "stride", "numel", "is_contiguous", "__len__"})
+"""Questions about a tensor's form, which compute nothing."""
+
+
+class Uncaptured(TaskError):
+    """The program does something that a graph cannot say; the message tells what."""
+
+
+def run_without_data(program: Program) -> None:
+    """A forward that is not written down, to see whether it works; :class:`TaskError` where it does not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        forward_without_data(program, on_meta(program), program.inputs(0, META, Precision.MATCH))
+
+
+def forward_without_data(
+    program: Program, module: nn.Module, inputs: list[Any], *, recorded: bool = False
+) -> tuple[Any, list[str]]:
+    """What ``module`` returns for ``inputs``, and the names of what it called where those are asked for."""
+    calls: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with META, WithoutData(calls if recorded else None):
+            return program.run(module, inputs), calls
+
+
+class WithoutData(TorchFunctionMode):
+    """Turns what meta tensors cannot do into what they can.
+
+    A recurrent layer would be run step by step: it becomes one call of an operator of ours that knows only
+    its shapes. Numbers in ``torch.tensor`` would be lost: they become filled tensors. And there is one
+    device only.
+    """
+
+    def __init__(self, calls: list[str] | None = None) -> None:
+        super().__init__()
+        self._calls = calls
+        """Names of what is called, in order, where somebody wants them."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if "device" in named:
+            named["device"] = META
+        if func in (torch.tensor, torch.as_tensor) and args and not isinstance(args[0], torch.Tensor):
+            return _literal(args[0], named.get("dtype"))
+        name = getattr(func, "__name__", "")
+        if self._calls is not None and name not in LOOKS:
+            self._calls.append(name)
+        if name in ("cuda", "cpu") and isinstance(args[0], torch.Tensor):
+            return args[0]
+        if name == "to" and len(args) > 1 and isinstance(args[1], str | torch.device):
+            args = (args[0], META, *args[2:])
+        if func in (torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss):
+            losses = _each_loss(func, args, named)
+            if losses is not None:
+                return losses
+        layer = Recurrence.of(func, args)
+        if layer is not None:
+            return _whole(layer, args)
+        if name.startswith("conv_transpose"):
+            _check_channels(*args[:2])
+        return func(*args, **named)
+
+
+def _check_channels(x: torch.Tensor, weight: torch.Tensor) -> None:
+    """On the meta device a transposed convolution takes any number of channels."""
+    if x.shape[1 - weight.dim()] != weight.shape[0]:
+        raise RuntimeError(f"{x.shape[1 - weight.dim()]} channels for a weight of {weight.shape[0]}")
+
+
+def _each_loss(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> torch.Tensor | None:
+    """Losses that are not reduced, by their formula: PyTorch's tracer takes those for a single number.
+
+    A target to be ignored is no valid place, so place 0 is read in its stead.
+    """
+    given = inspect.signature(func).bind(*args, **named)
+    given.apply_defaults()
+    told = given.arguments
+    x, target, weight = told["input"], told["target"], told["weight"]
+    whole = told["reduction"] == "none" and told["size_average"] is None and told["reduce"] is None
+    if not whole or target.is_floating_point() or told.get("label_smoothing", 0.0):
+        return None
+    dim = 0 if x.dim() == 1 else 1
+    logs = torch.log_softmax(x, dim) if func is torch.nn.functional.cross_entropy else x
+    kept = target != told["ignore_index"]
+    place = torch.where(kept, target, 0)
+    found = -logs.gather(dim, place.unsqueeze(dim)).squeeze(dim)
+    found = found if weight is None else found * weight[place]
+    return torch.where(kept, found, 0.0)
+
+
+def _literal(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    if isinstance(data, bool | int | float):
+        return torch.full((), data, dtype=dtype)
+    sample = torch.tensor(data, dtype=dtype, device="cpu")
+    numbers = sample.flatten().tolist()
+    if len(numbers) > LONGEST_LITERAL:
+        raise Uncaptured(f"forward makes a tensor of {len(numbers)} numbers; a buffer would hold them")
+    if len(set(numbers)) == 1:
+        return torch.full(sample.shape, numbers[0], dtype=sample.dtype)
+    return torch.stack([torch.full((), n, dtype=sample.dtype) for n in numbers]).reshape(sample.shape)
+
+
+def _whole(layer: Recurrence, args: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
+    if isinstance(args[4], bool):
+        raise Uncaptured("a recurrent layer over a packed sequence")
+    _, _, _, bias, layers, dropout, training, bidirectional, batch_first = args
+    if dropout and training and layers > 1:
+        raise Uncaptured("a recurrent layer with dropout in training mode")
+    operator, _ = _recurrent_operator()
+    more = (bias, layers, bidirectional, batch_first)
+    return tuple(operator(layer.name, layer.sequence, list(layer.states), list(layer.weights), *more))
+
+
+@functools.cache
+def _recurrent_operator() -> tuple[Any, torch.library.Library]:
+    """Registered when first needed; the library object keeps the registration alive."""
+    kept = torch.library.Library("egg_capture", "FRAGMENT")
+    kept.define(
+        "recurrent(str cell, Tensor sequence, Tensor[] states, Tensor[] weights, bool bias, int layers, "
+        "bool bidirectional, bool batch_first) -> Tensor[]"
+    )
+
+    def shapes(
+        cell: str, sequence: torch.Tensor, states: list[torch.Tensor], weights: list[torch.Tensor],
+        bias: bool, layers: int, bidirectional: bool, batch_first: bool,
+    ) -> list[torch.Tensor]:  # fmt: skip
+        width = (2 if bidirectional else 1) * states[0].shape[-1]
+        made = sequence.new_empty((*sequence.shape[:-1], width))
+        return [made, *(state.new_empty(state.shape) for state in states)]
+
+    kept.impl("recurrent", shapes, "Meta")
+    return torch.ops.egg_capture.recurrent.default, kept

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.core.evaluation import Gate, Refusal
+from egg.core.evaluation import Gate, Refusal, Verified
 from egg.core.policy import Policy
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate
@@ -113,6 +113,8 @@ class Exam:
     """The questions that lie in the input sets while the candidate is timed, from one gate to the next."""
     aside: list[tuple[Case, list[torch.Tensor | None]]] = field(default_factory=list)
     """Copies of timed questions and of what was delivered, to be checked later."""
+    verified: Verified | None = None
+    """What was tried beside the task's own call."""
     fenced: bool = False
     """Whether a new process was judged in fenced memory: one regrade less is needed."""
     heat: Heat = field(default_factory=Heat)
@@ -139,7 +141,7 @@ class Exam:
         self.sets = [
             SlotSet(
                 [layout.place(tensor) for tensor in sample.tensors],
-                [None if leaf is None else layout.place(_contiguous_form(leaf)) for leaf in results],
+                [None if leaf is None else layout.place(contiguous_form(leaf)) for leaf in results],
             )
             for _ in range(self._sets_that_fit(one))
         ]
@@ -179,7 +181,7 @@ class Exam:
             )
         view = self.view(slot)
         if any(stride == 0 and size > 1 for size, stride in zip(slot.shape, slot.stride, strict=True)):
-            span = slot.nbytes // view.element_size()
+            span = slot.nbytes // view.element_size() - slot.lead
             view.as_strided((span,), (1,)).copy_(tensor.as_strided((span,), (1,)))
         else:
             view.copy_(tensor)
@@ -280,9 +282,9 @@ class Exam:
     def _weight_slots(self) -> dict[str, Any]:
         return {name: slot.to_json() for name, slot in self.weights.items()}
 
-    def fresh(self) -> None:
-        """Replace the candidate's instance by a new one with the current weights."""
-        self.request("fresh", self.care.build_seconds)
+    def fresh(self, **changes: Any) -> Mapping[str, Any]:
+        """Replace the candidate's instance by a new one with the current weights, or one built otherwise."""
+        return self.request("fresh", self.care.build_seconds, **changes)
 
     def ask(self, case: Case, index: int = 0, **options: Any) -> dict[str, Any]:
         """Have the candidate answer the inputs that lie in set ``index``; its outputs are poisoned first."""
@@ -413,5 +415,5 @@ def _tensor(value: Any) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
 
 
-def _contiguous_form(tensor: torch.Tensor) -> torch.Tensor:
+def contiguous_form(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")

@@ -196,6 +196,7 @@ class Judge:
             ),
             Provenance(**(exam.provenance or {"kernels": {}, "library_ops": {}, "own_share": None})),
             self._venue.performance(exam),
+            exam.verified,
         )
 
     def _check_health(self) -> None:

@@ -186,10 +186,10 @@ class Reference:
         self._yardsticks = list(candidates(stochastic=self.stochastic, half=half))
         return Case(
             "sample",
-            map_tensors(inputs, _form_of),
+            map_tensors(inputs, form_of),
             structure,
-            [_form_of(t) for t in tensors],
-            [(path, _form_of(o) if isinstance(o, torch.Tensor) else o) for path, o in outputs],
+            [form_of(t) for t in tensors],
+            [(path, form_of(o) if isinstance(o, torch.Tensor) else o) for path, o in outputs],
             golden=[],
         )
 
@@ -329,6 +329,6 @@ def _differ(a: Any, b: Any) -> bool:
     )
 
 
-def _form_of(tensor: torch.Tensor) -> torch.Tensor:
+def form_of(tensor: torch.Tensor) -> torch.Tensor:
     """Shape, strides and dtype, without the values."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

@@ -70,6 +70,7 @@ REPLIES: dict[str, Any] = {
     "forward": fields(
         outputs=[OUTPUT], ops={str: int}, launches={str: int}, threads=int, fingerprints=[FINGERPRINT]
     ),
+    "gradients": fields(requires=[bool], error=str, given=[str]),
     "recheck": fields(outputs=[OUTPUT]),
     "rivals": fields(unfit=[str]),
     "time": fields(milliseconds=[float]),

@@ -95,6 +95,19 @@ class Program:
             return list(given[0]), dict(given[1])
         return list(given), {}
 
+    def bound_arguments(self) -> dict[str, Any]:
+        """The constructor's arguments by name, with the defaults of those that are not given."""
+        args, kwargs = self.init_arguments()
+        bound = self._signature().bind(*args, **kwargs)
+        bound.apply_defaults()
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        kinds = {name: parameter.kind for name, parameter in self._signature().parameters.items()}
+        return {name: value for name, value in bound.arguments.items() if kinds[name] not in several}
+
+    def input_names(self) -> list[str]:
+        """What ``forward`` calls its arguments, in order."""
+        return list(inspect.signature(self.module.__dict__["Model"].forward).parameters)[1:]
+
     def build(self, seed: int, device: torch.device, precision: Precision) -> nn.Module:
         """Build ``Model`` as KernelBench does: seed, construct on the CPU, then move.
 
@@ -141,6 +154,10 @@ class Program:
         dtype = HALF_DTYPES.get(precision)
         with _blaming(self.task, f"moving the inputs to {device}"):
             return list(map_tensors(made, lambda t: _placed(t, device, dtype)))
+
+    def blaming(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Whatever the task's own code raises inside is the task's fault, in ``what``."""
+        return _blaming(self.task, what)
 
     def run(self, module: nn.Module, inputs: list[Any]) -> Any:
         """One forward without gradients; what it raises is the task's fault."""

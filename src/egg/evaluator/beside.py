@@ -8,7 +8,7 @@ instance. What comes of it is an :class:`Outcome`; whether that is a fault is th
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -32,6 +32,8 @@ from egg.evaluator.yardstick import Yardstick, converted, scope
 
 ORDINARY = ("candidate.error", "build.compile", "limits.recursion", "build.import")
 """Faults that a caller sees as an exception of Python's."""
+MOST_BUILT = 1 << 30
+"""Bytes of weights: drawing more of them anew takes longer than all other calls together."""
 NO_VERDICT = ("kernel.unsupported", "limits.memory", "limits.timeout")
 
 
@@ -135,11 +137,12 @@ def beside(
 
 def question(exam: Exam, change: Change) -> tuple[Reference, list[Any]]:
     """The reference that answers such a call, and inputs for it."""
-    reference = exam.reference
     if change.builds:
         precision = change.precision or exam.policy.precision
-        reference = Reference(change.program(reference.program), precision, exam.device)
+        reference = Reference(change.program(exam.reference.program), precision, exam.device)
         reference.reweigh()
+    else:
+        reference = exam.reference.beside()
     seed = secrets.randbits(48)
     given = reference.program.inputs(seed, exam.device, reference.precision)
     return reference, change.inputs(given, seed)
@@ -147,13 +150,26 @@ def question(exam: Exam, change: Change) -> tuple[Reference, list[Any]]:
 
 def ask(exam: Exam, change: Change) -> Outcome:
     """Put one call to the candidate and to the reference, and compare."""
+    if change.builds and _bytes(exam.reference.initial) > MOST_BUILT:
+        return Outcome(Answer.SKIPPED, "too large to be built once more")
+    if change.training is not None:
+        exam.reweigh()  # running statistics, too, that are not those of a new module
     try:
         reference, inputs = question(exam, change)
-        case = reference.answer("beside", inputs)
+        with reference.in_mode(change.training):
+            if change.training is not None:
+                reference.draws(inputs)
+            return _asked(exam, change, reference, inputs)
+    except torch.OutOfMemoryError as error:
+        return Outcome(Answer.SKIPPED, f"no memory for it: {error}"[:200])
     except TaskError as error:
         return Outcome(Answer.SKIPPED, f"the reference does not run there: {error.message}"[:200])
-    except (MachineError, torch.OutOfMemoryError) as error:
-        return Outcome(Answer.SKIPPED, f"no memory for it: {error}"[:200])
+    except MachineError as error:
+        return Outcome(Answer.SKIPPED, f"no memory for it: {error.message}"[:200])
+
+
+def _asked(exam: Exam, change: Change, reference: Reference, inputs: list[Any]) -> Outcome:
+    case = reference.answer("beside", inputs)
     try:
         with beside(exam, reference, case, change) as other:
             if change.builds:
@@ -170,6 +186,10 @@ def ask(exam: Exam, change: Change) -> Outcome:
     except Fault as fault:
         return _of(fault)
     return Outcome(Answer.RIGHT)
+
+
+def _bytes(state: Mapping[str, torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
 
 
 def _build(other: Beside, change: Change, program: Program) -> None:

@@ -20,7 +20,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.dimensions import Axis, Path, Place, Rehearsal, Varied, axes, leaves, resized
-from egg.evaluator.task.program import Program
+from egg.evaluator.task.program import Program, form_of, map_tensors
 
 RUNS = 60
 """Forwards without data for the search of a task's free dimensions."""
@@ -53,8 +53,8 @@ class Change:
 
     @property
     def builds(self) -> bool:
-        """Whether it needs another instance of the module."""
-        return bool(self.arguments) or self.training is not None or self.precision is not None
+        """Whether it needs another module, built otherwise."""
+        return bool(self.arguments) or self.precision is not None
 
     def parts(self) -> Iterator[Change]:
         """Each thing that differs, alone; nothing for a change of one thing."""
@@ -76,7 +76,7 @@ class Change:
                     yield replace(self, sizes=(*self.sizes[:at], (axis, less), *self.sizes[at + 1 :]))
 
     def program(self, program: Program) -> Varied:
-        return Varied.of(program, arguments=dict(self.arguments), training=self.training)
+        return Varied.of(program, arguments=dict(self.arguments))
 
     def inputs(self, given: list[Any], seed: int) -> list[Any]:
         """The task's inputs with this change; what was resized is not merely repeated."""
@@ -168,6 +168,22 @@ def fitting(form: Form, tensor: torch.Tensor) -> bool:
             return tensor.dim() >= 1 and tensor.numel() > 0
 
 
+@dataclass(frozen=True)
+class Given:
+    """The task's own inputs, as far as changes must know them; no gigabytes are held."""
+
+    forms: list[Any]
+    """With tensors that have no data."""
+    largest: tuple[int, ...]
+    """Of every tensor of integers the largest: any of them may be an index."""
+
+    @classmethod
+    def of(cls, inputs: list[Any]) -> Given:
+        whole = [t for _, t in leaves(inputs) if not t.is_floating_point() and not t.is_complex()]
+        largest = tuple(int(t.max()) for t in whole if t.dtype is not torch.bool and t.numel())
+        return cls(map_tensors(inputs, form_of), largest)
+
+
 # -- sizes -----------------------------------------------------------------------------------------------
 
 
@@ -199,7 +215,7 @@ def batch_of(found: tuple[Axis, ...]) -> Axis | None:
     return next((a for a in found if any(p.path[:1] == (0,) and p.dim == 0 for p in a.places)), None)
 
 
-def odd_size(axis: Axis, taken: set[int], given: list[Any]) -> int:
+def odd_size(axis: Axis, taken: set[int], given: Given) -> int:
     """Another value, odd where any will do: about half as large, or larger where indices forbid that."""
     if axis.step > 1:
         less = axis.size - axis.step
@@ -210,26 +226,21 @@ def odd_size(axis: Axis, taken: set[int], given: list[Any]) -> int:
     return value if value > axis.size or legal(axis, value, given) else larger_size(axis, given)
 
 
-def larger_size(axis: Axis, given: list[Any]) -> int:
+def larger_size(axis: Axis, given: Given) -> int:
     """Twice as large and a little, where that is not too much memory; else a little."""
     if axis.step > 1:
         return axis.size + axis.step
-    elements = sum(tensor.numel() for _, tensor in leaves(given))
-    if elements <= SMALL:
+    if sum(tensor.numel() for _, tensor in leaves(given.forms)) <= SMALL:
         return 2 * axis.size + 3
     return (axis.size + max(2, axis.size // 8)) | 1
 
 
-def legal(axis: Axis, value: int, given: list[Any]) -> bool:
+def legal(axis: Axis, value: int, given: Given) -> bool:
     """Whether no integer of the inputs can be an index into the axis that would lie beyond its new end.
 
     One that lies beyond the present end already is no such index. A GPU does not forgive an index that is.
     """
-    if value >= axis.size:
-        return True
-    whole = [t for _, t in leaves(given) if not t.is_floating_point() and not t.is_complex()]
-    largest = [int(t.max()) for t in whole if t.dtype is not torch.bool and t.numel()]
-    return not any(value <= most < axis.size for most in largest)
+    return value >= axis.size or not any(value <= most < axis.size for most in given.largest)
 
 
 # -- arguments --------------------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ with the reference's outputs under the declared precision and with those of an e
 
 from __future__ import annotations
 
+import copy
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +23,7 @@ from egg.core.policy import Precision
 from egg.evaluator import exchange, memory
 from egg.evaluator.compare import STILL, Moved
 from egg.evaluator.task.distributions import redraw, rerandomise
-from egg.evaluator.task.program import Program, map_tensors, outputs_of, precision_scope
+from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of, precision_scope
 from egg.evaluator.yardstick import (
     SINGLE,
     Draws,
@@ -152,6 +154,35 @@ class Reference:
             return self._measured(module, inputs, self.yardstick, case.draws)
 
         return outputs_of(self._with_room(forward))
+
+    def beside(self) -> Reference:
+        """The same module for questions of another form: what they lack is lacking there only."""
+        twin = copy.copy(self)
+        twin._yardsticks, twin.warnings = list(self._yardsticks), []
+        return twin
+
+    @contextmanager
+    def in_mode(self, training: bool | None) -> Iterator[None]:
+        """Meanwhile with the module in another mode; what it draws there is found out."""
+        if training is None:
+            yield
+            return
+        usual = [(part, part.training) for part in self.module.modules()]
+        self.module.train(training)
+        try:
+            yield
+        finally:
+            for part, before in usual:
+                part.training = before
+
+    def draws(self, inputs: list[Any]) -> None:
+        """Find out whether forward draws random numbers as the module is now, and choose a yardstick."""
+        first, second = (outputs_of(self.run(inputs, FORWARD_SEED + n)) for n in (0, 1))
+        drawing = any(_differ(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
+        if drawing != self.stochastic:
+            self.stochastic = drawing
+            half = any(t.dtype in SINGLE for t in self.initial.values())
+            self._yardsticks = list(candidates(stochastic=drawing, half=half))
 
     def reweigh(self) -> None:
         """New generic weights, the same kind of numbers but none of the special ones."""
@@ -327,8 +358,3 @@ def _differ(a: Any, b: Any) -> bool:
     return not same_values(a, b) and not all(
         torch.allclose(x.double(), y.double(), 1e-3, 1e-6, equal_nan=True) for x, y in memory.pieces(a, b)
     )
-
-
-def form_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Shape, strides and dtype, without the values."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

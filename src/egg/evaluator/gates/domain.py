@@ -30,6 +30,7 @@ from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.probes import (
     Change,
     Form,
+    Given,
     axes_of,
     batch_of,
     fitting,
@@ -42,10 +43,12 @@ from egg.evaluator.probes import (
     together,
 )
 from egg.evaluator.task.dimensions import Axis, leaves
-from egg.evaluator.task.program import HALF_DTYPES, map_tensors
+from egg.evaluator.task.program import HALF_DTYPES
 
-FEW_SECONDS, ALL_SECONDS = 20.0, 90.0
+MOST_SECONDS = 60.0
 """After which nothing more is tried."""
+EXTRA_SECONDS = {"cuda": 8.0, "cpu": 40.0}
+"""After which nothing is tried alone that was right together with others."""
 MOST_PARTS = 4
 SHRINKS = 8
 """Further calls that may be spent on a smaller example."""
@@ -100,10 +103,14 @@ class Trial:
 
     def __post_init__(self) -> None:
         care = self.exam.care
-        self.until = time.perf_counter() + (ALL_SECONDS if care.domain is Probes.ALL else FEW_SECONDS)
+        self.until = time.perf_counter() + MOST_SECONDS
+        extra = EXTRA_SECONDS[self.exam.device.type] if care.domain is Probes.ALL else 0.0
+        self.extra_until = time.perf_counter() + extra
         self.task = self.exam.reference.program.task
-        self.given = self.exam.reference.program.inputs(0, self.exam.device, self.exam.policy.precision)
-        self.tensors = dict(leaves(self.given))
+        self.given = Given.of(
+            self.exam.reference.program.inputs(0, self.exam.device, self.exam.policy.precision)
+        )
+        self.tensors = dict(leaves(self.given.forms))
         self.names = self.exam.reference.program.input_names()
         self.exam.restore_weights()
 
@@ -124,22 +131,19 @@ class Trial:
         self.weigh(self._other_mode())
 
     def all(self) -> None:
-        if self.weigh(Change(sizes=self.joint())).answer is Answer.SKIPPED:
-            self.weigh(Change(sizes=self.joint(alike=True)))
-        self._weigh_batch_of_one()
-        for change in self._sizes():
-            self.weigh(change)
-        for change in self._layouts():
-            self.weigh(change)
-        arguments, values = other_arguments(self.task), self._values()
-        self.weigh(Change(arguments=self._arguments(), values=values))
-        if len(arguments) + len(values) > 1:
-            for part in Change(arguments=arguments, values=values).parts():
-                self.weigh(part)
-        self.weigh(self._other_mode())
+        """First everything once, several things at a time; then, as long as there is time, each alone."""
+        self.few()
         if self.domain is not None:
             half = self.exam.policy.precision in HALF_DTYPES
             self.weigh(Change(precision=Precision.MATCH if half else Precision.BF16))
+        whole = Change(arguments=other_arguments(self.task), values=self._values())
+        alone = [*self._layouts(), *self._sizes(), *whole.parts()]
+        for at, change in enumerate(alone):
+            if time.perf_counter() > self.extra_until:
+                left = f"{len(alone) - at} changes, each alone"
+                self.tried.append(Tried(left, Answer.SKIPPED.value, None, "there was no time left"))
+                break
+            self.weigh(change)
 
     def joint(self, *, alike: bool = False) -> tuple[tuple[Axis, int], ...]:
         """Every free dimension at another size, no two alike, as far as the program takes them together.
@@ -194,7 +198,7 @@ class Trial:
         """Numbers that ``forward`` is given: another one each."""
         others = {
             at: other_values(value)[:1]
-            for at, value in enumerate(self.given)
+            for at, value in enumerate(self.given.forms)
             if isinstance(value, bool | int | float)
         }
         return tuple((at, found[0]) for at, found in others.items() if found)
@@ -234,7 +238,7 @@ class Trial:
     def ask(self, change: Change) -> Outcome:
         """With the task's own instance unless the change needs another; in a new process after a death."""
         self._ready(change)
-        self._others = self._others or change.builds
+        self._others = self._others or change.builds or change.training is not None
         return ask(self.exam, change)
 
     def _ready(self, change: Change) -> None:
@@ -323,10 +327,7 @@ class Trial:
 
     def _forms_of(self, change: Change) -> list[Any]:
         """The inputs of such a call, without data."""
-        bare = map_tensors(
-            self.given, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
-        )
-        return change.inputs(bare, 0)
+        return change.inputs(self.given.forms, 0)
 
     def _elements(self, change: Change) -> int:
         return sum(tensor.numel() for _, tensor in leaves(self._forms_of(change)))

@@ -394,6 +394,11 @@ def restrided(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tenso
     return moved.requires_grad_(tensor.requires_grad)
 
 
+def form_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Shape, strides and dtype, without the values."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
 def _call(args: list[Any], kwargs: Mapping[str, Any]) -> str:
     shown = [_brief(a) for a in args] + [f"{k}={_brief(v)}" for k, v in kwargs.items()]
     return f"({', '.join(shown)})"

@@ -41,6 +41,8 @@ def question(case: Case) -> Question:
 def limits(case: Case) -> Care:
     if any(name in case.name for name in NEVER_ENDING):
         return HANGING
+    if Gate.MEMORY in case.gates:
+        return replace(BRIEF, fence=True)
     if Gate.BUILD not in case.gates:
         return BRIEF
     return FILLING if "out_of_memory" in case.name else SHORT

@@ -27,6 +27,7 @@ from egg.core.evaluation import (
     Measured,
     Provenance,
     Rejected,
+    Verified,
 )
 from egg.core.resources import KernelResources
 from egg.doctor import Finding, Status
@@ -54,7 +55,11 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
     if isinstance(verdict, Rejected):
         parts += [_refusal(verdict)]
     else:
-        parts += [_GAP, _performance(verdict), _checks(verdict.correctness, verdict.provenance)]
+        parts += [
+            _GAP,
+            _performance(verdict),
+            _checks(verdict.correctness, verdict.provenance, verdict.domain),
+        ]
     parts += [_gates(evaluation.gates), _GAP] if evaluation.gates else []
     parts += [Text(f"warning: {clean(w)}", style="yellow") for w in evaluation.warnings]
     parts.append(_terms(evaluation))
@@ -204,9 +209,13 @@ def _resource_cells(kernel: KernelResources) -> tuple[str, ...]:
     )
 
 
-def _checks(correctness: Correctness, provenance: Provenance) -> RenderableType:
+def _checks(
+    correctness: Correctness, provenance: Provenance, verified: Verified | None = None
+) -> RenderableType:
     share = "" if provenance.own_share is None else f"; {provenance.own_share:.1%} of the GPU time is theirs"
     kernelbench = "passes" if correctness.kernelbench else "does not pass"
+    if not correctness.kernelbench and not correctness.eager_kernelbench:
+        kernelbench += f" (eager itself is {correctness.eager_max_error:.1g} from the exact result)"
     return _paragraph(
         [
             (
@@ -215,14 +224,27 @@ def _checks(correctness: Correctness, provenance: Provenance) -> RenderableType:
                 f"{correctness.worst_rms_error:.2f} (rms) of what is allowed",
             ),
             (
-                "against fp64",
+                f"against {correctness.yardstick}",
                 f"relative error {correctness.relative_error:.2g}, the reference's own "
                 f"{correctness.reference_error:.2g}; KernelBench's rule {kernelbench}",
             ),
             ("kernels run", _counts(provenance.kernels) + share),
             ("library calls", _counts(provenance.library_ops)),
+            *_verified(verified),
         ]
     )
+
+
+def _verified(verified: Verified | None) -> list[tuple[str, str]]:
+    """What the file is for by its own words, and what came of calls beside the task's own."""
+    if verified is None:
+        return []
+    found = [("domain", clean(verified.words.partition(". ")[0]))]
+    for outcome, label in (("right", "right too"), ("raised", "raises at"), ("skipped", "not tried")):
+        calls = [call.what for call in verified.tried if call.outcome == outcome]
+        if calls:
+            found.append((label, clean("; ".join(calls))))
+    return [*found, ("gradients", verified.gradients)] if verified.gradients else found
 
 
 def _gates(gates: Sequence[GateRecord]) -> RenderableType:

@@ -27,10 +27,12 @@ class Gate(StrEnum):
     PROVENANCE = "provenance"
     CORRECTNESS = "correctness"
     STATE = "state"
+    DOMAIN = "domain"
     SANITIZER = "sanitizer"
     TIMING = "timing"
     CLOCK = "clock"
     PLAUSIBILITY = "plausibility"
+    MEMORY = "memory"
     REGRADE = "regrade"
 
 
@@ -131,7 +133,15 @@ class Correctness:
     reference_error: float
     """The same for the reference itself under the declared precision."""
     kernelbench: bool
-    """Whether KernelBench's own rule (allclose, 1e-4 for fp32, 1e-2 for half) passes too."""
+    """Whether KernelBench's own rule (allclose with eager, 1e-4 for fp32, 1e-2 for half) passes too.
+
+    On the task's own inputs and weights, as KernelBench draws them."""
+    eager_kernelbench: bool = True
+    """Whether eager itself is that close to the exact result: where it is not, a miss says nothing."""
+    eager_max_error: float = 0.0
+    """Eager's largest distance from the exact result, on the same inputs."""
+    yardstick: str = "fp64"
+    """What stood for the exact result: an fp64 run, or what was taken where there is none."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +155,39 @@ class Provenance:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """One call beside the task's own, and what came of it."""
+
+    what: str
+    """What differed: ``x is 17 x 33``, ``negative_slope = 0.2``, ``eval mode``."""
+    outcome: str
+    """``right``, ``raised``, or ``skipped`` where it could not be judged."""
+    inside: bool | None = None
+    """Whether the file claims it; ``None`` where the file states no domain."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a kernel file says that it is for, and what was tried of it."""
+
+    domain: Mapping[str, Any] | None
+    """The file's own statement, as the literal ``DOMAIN`` holds it; ``None`` where it makes none."""
+    tried: tuple[Tried, ...] = ()
+    gradients: str = ""
+    """What becomes of gradients under grad mode, in words."""
+    words: str = ""
+    """All of it in one sentence for a person."""
+
+
+@dataclass(frozen=True)
 class Accepted:
     kind: ClassVar[str] = "accepted"
     correctness: Correctness
     provenance: Provenance
     performance: Measured | Compiled
+    domain: Verified | None = None
+    """``None`` where calls beside the task's own were not tried."""
 
 
 @dataclass(frozen=True)

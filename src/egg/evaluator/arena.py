@@ -37,13 +37,16 @@ class Slot:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
+    lead: int = 0
+    """Elements of its storage before its first: a tensor that begins one element in is aligned to nothing."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Slot:
-        return cls(data["offset"], data["nbytes"], tuple(data["shape"]), tuple(data["stride"]), data["dtype"])
+        shape, stride = tuple(data["shape"]), tuple(data["stride"])
+        return cls(data["offset"], data["nbytes"], shape, stride, data["dtype"], data.get("lead", 0))
 
 
 def extent(shape: Iterable[int], stride: Iterable[int], itemsize: int) -> int:
@@ -65,10 +68,10 @@ class Layout:
     def __init__(self) -> None:
         self.size = 0
 
-    def place(self, tensor: torch.Tensor) -> Slot:
-        nbytes = size_of(tensor)
+    def place(self, tensor: torch.Tensor, lead: int = 0) -> Slot:
+        nbytes = size_of(tensor) + lead * tensor.element_size()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        slot = Slot(self.size, nbytes, tuple(tensor.shape), tuple(tensor.stride()), dtype)
+        slot = Slot(self.size, nbytes, tuple(tensor.shape), tuple(tensor.stride()), dtype, lead)
         self.size += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         return slot
 
@@ -104,7 +107,7 @@ def poison(tensor: torch.Tensor) -> None:
 
 
 def _shaped(raw: torch.Tensor, slot: Slot) -> torch.Tensor:
-    return raw.view(getattr(torch, slot.dtype)).as_strided(slot.shape, slot.stride)
+    return raw.view(getattr(torch, slot.dtype)).as_strided(slot.shape, slot.stride, slot.lead)
 
 
 class HostArena:

@@ -17,6 +17,15 @@ class Profile(StrEnum):
     EVERYBODYS = "everybody's"
 
 
+class Probes(StrEnum):
+    """Which calls beside the task's own a candidate is tried at."""
+
+    NONE = "none"
+    FEW = "few"
+    """Several things changed at once; each alone only where that fails."""
+    ALL = "all"
+
+
 @dataclass(frozen=True)
 class Care:
     """How many questions, how long, against whom."""
@@ -30,8 +39,8 @@ class Care:
     round_milliseconds: float
     """Device time the reference gets per round; every contestant gets as many calls."""
     input_sets: int = 3
-    other_shapes: bool = True
-    """Whether a neighbouring size is tried too."""
+    domain: Probes = Probes.ALL
+    """How many calls beside the task's own are tried."""
     audit_task: bool = True
     """Whether null candidates are held against the task itself."""
     profile: Profile = Profile.EVERYBODYS
@@ -40,6 +49,8 @@ class Care:
 
     A first call runs on the GPU as well, a few milliseconds in many seconds of compiling. Medians over rounds
     bear that; a result to report is not exposed to it."""
+    fence: bool = True
+    """Whether it runs once more with unmapped memory around every tensor, on a GPU."""
     sanitize: bool = False
     regrades: int = 1
     build_seconds: float = 120.0
@@ -57,10 +68,11 @@ CARE = {
         rounds=8,
         round_milliseconds=12.0,
         input_sets=2,
-        other_shapes=False,
+        domain=Probes.FEW,
         audit_task=False,
         profile=Profile.NOBODYS,
         yields=True,
+        fence=False,
         regrades=0,
     ),
     Level.FULL: Care(

@@ -190,9 +190,13 @@ class Judge:
                 relative_error=worst.relative,
                 reference_error=worst.reference_relative,
                 kernelbench=worst.kernelbench,
+                eager_kernelbench=worst.reference_kernelbench,
+                eager_max_error=worst.reference_max,
+                yardstick=exam.reference.yardstick.value,
             ),
             Provenance(**(exam.provenance or {"kernels": {}, "library_ops": {}, "own_share": None})),
             self._venue.performance(exam),
+            exam.verified,
         )
 
     def _check_health(self) -> None:

@@ -9,6 +9,7 @@ times in an evaluation, and fifty operations in fp64 over each piece took longer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ class Norms:
     count: int
     """Elements that have a right answer."""
     nonfinite: int
-    """Elements that are NaN or Inf, or finite, where they must not be."""
+    """Elements that are NaN, Inf or a number where they must not be."""
     golden_sq: float
     ref_sq: float
     ref_max: float
@@ -47,6 +48,8 @@ class Errors:
     """The largest error of an element, as a multiple of what is allowed there."""
     close: bool
     """Whether it is as close to the reference as KernelBench asks."""
+    reference_close: bool = True
+    """Whether the reference is as close to the exact result as KernelBench asks of a candidate."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,20 @@ class Allowed:
 
 Three = Sequence[torch.Tensor]
 """Candidate, reference, exact."""
+
+
+def limit_of(dtype: torch.dtype) -> float:
+    """The largest finite number of the reference's type.
+
+    An exact result beyond it has no counterpart: the least number of fp64 where the program masks by
+    ``torch.finfo(x.dtype).min``, or an overflow.
+    """
+    return math.inf if dtype is torch.float64 else torch.finfo(dtype).max
+
+
+def sentinel_tolerance(dtype: torch.dtype) -> float:
+    """How far from the reference, relatively, where only the reference has a number."""
+    return 1e-4 if dtype in (torch.float32, torch.float64) else 1e-2
 
 
 def fusible(three: Three) -> bool:
@@ -82,14 +99,15 @@ def errors(three: Three, allowed: Allowed) -> Errors:
 def _norms_by_pieces(three: Three) -> Norms:
     count = nonfinite = 0
     golden_sq = ref_sq = ref_max = 0.0
+    limit, near = limit_of(three[1].dtype), sentinel_tolerance(three[1].dtype)
     for c, r, exact in memory.pieces(*three):
         g = exact.double()
-        valid = torch.isfinite(g) & torch.isfinite(r)
-        undefined = torch.isfinite(g) != torch.isfinite(r)
+        valid = _both_numbers(g, r, limit)
+        overflow = torch.isfinite(g) & ~torch.isfinite(r)
+        beyond = torch.where(g.abs() > limit, torch.copysign(torch.full_like(g, math.inf), g), g)
+        beside = torch.isfinite(r) & ((c.double() - r.double()).abs() <= near * r.double().abs())
         agrees = torch.where(
-            valid,
-            torch.isfinite(c),
-            undefined | (c.double() == r.double()) | (torch.isnan(c) & torch.isnan(r)),
+            valid, torch.isfinite(c), overflow | beside | _equal(c.double(), r) | _equal(c.double(), beyond)
         )
         nonfinite += int((~agrees).sum())
         error = torch.where(valid, r.double() - g, 0.0)
@@ -100,19 +118,32 @@ def _norms_by_pieces(three: Three) -> Norms:
     return Norms(count, nonfinite, golden_sq, ref_sq, ref_max)
 
 
+def _both_numbers(g: torch.Tensor, r: torch.Tensor, limit: float) -> torch.Tensor:
+    """Where the exact result and the reference are numbers of the reference's type."""
+    return torch.isfinite(g) & (g.abs() <= limit) & torch.isfinite(r)
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """NaN equals NaN, an infinity the infinity of its sign."""
+    return (a == b) | (torch.isnan(a) & torch.isnan(b))
+
+
 def _errors_by_pieces(three: Three, allowed: Allowed) -> Errors:
     cand_sq = max_ratio = 0.0
-    close = True
+    close = reference_close = True
+    limit = limit_of(three[1].dtype)
     for c, r, exact in memory.pieces(*three):
         g = exact.double()
-        valid = torch.isfinite(g) & torch.isfinite(r) & torch.isfinite(c)
+        valid = _both_numbers(g, r, limit) & torch.isfinite(c)
         error = torch.where(valid, c.double() - g, 0.0).abs()
         bound = torch.where(valid, g, 0.0).abs().mul_(allowed.relative).clamp_min_(allowed.base)
         cand_sq += float(error.square().sum())
         if error.numel():
             max_ratio = max(max_ratio, float((error / bound).amax()))
         close &= torch.allclose(c, r, rtol=allowed.tolerance, atol=allowed.tolerance, equal_nan=True)
-    return Errors(cand_sq, max_ratio, close)
+        apart = torch.where(_both_numbers(g, r, limit), r.double() - g, 0.0).abs()
+        reference_close &= not bool((apart > allowed.tolerance * (1.0 + r.double().abs())).any())
+    return Errors(cand_sq, max_ratio, close, reference_close)
 
 
 # -- by one kernel a pass ----------------------------------------------------------------------------
@@ -125,8 +156,9 @@ def _finite(x):
 
 @triton.jit
 def _norms_kernel(
-    c_ptr, r_ptr, g_ptr, count_ptr, nonfinite_ptr, golden_ptr, ref_ptr, max_ptr, n, BLOCK: tl.constexpr
-):
+    c_ptr, r_ptr, g_ptr, count_ptr, nonfinite_ptr, golden_ptr, ref_ptr, max_ptr, n,
+    LIMIT: tl.constexpr, NEAR: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
     """What :func:`_norms_by_pieces` says, of every block that is this program's."""
     first = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.num_programs(0).to(tl.int64) * BLOCK
@@ -142,10 +174,12 @@ def _norms_kernel(
         c = tl.load(c_ptr + at, mask=inside, other=0.0).to(tl.float64)
         r = tl.load(r_ptr + at, mask=inside, other=0.0).to(tl.float64)
         g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float64)
-        valid = _finite(g) & _finite(r)
-        undefined = _finite(g) != _finite(r)
-        same = (c == r) | ((c != c) & (r != r))
-        agrees = (valid & _finite(c)) | (~valid & (undefined | same))
+        valid = _finite(g) & (tl.abs(g) <= LIMIT) & _finite(r)
+        overflow = _finite(g) & (_finite(r) == 0)
+        beside = _finite(r) & (tl.abs(c - r) <= NEAR * tl.abs(r))
+        beyond = tl.where(tl.abs(g) > LIMIT, tl.where(g > 0, float("inf"), float("-inf")), g)
+        same = (c == r) | ((c != c) & (r != r)) | (c == beyond) | ((c != c) & (g != g))
+        agrees = (valid & _finite(c)) | (~valid & (overflow | beside | same))
         counted = valid & inside
         error = tl.where(counted, r - g, 0.0)
         size = tl.where(counted, g, 0.0)
@@ -163,7 +197,10 @@ def _norms_kernel(
 
 
 @triton.jit
-def _errors_kernel(c_ptr, r_ptr, g_ptr, allowed_ptr, cand_ptr, max_ptr, far_ptr, n, BLOCK: tl.constexpr):
+def _errors_kernel(
+    c_ptr, r_ptr, g_ptr, allowed_ptr, cand_ptr, max_ptr, far_ptr, ref_far_ptr, n,
+    LIMIT: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
     """What :func:`_errors_by_pieces` says, of every block that is this program's."""
     base, relative, tolerance = tl.load(allowed_ptr), tl.load(allowed_ptr + 1), tl.load(allowed_ptr + 2)
     first = tl.program_id(0).to(tl.int64) * BLOCK
@@ -172,13 +209,15 @@ def _errors_kernel(c_ptr, r_ptr, g_ptr, allowed_ptr, cand_ptr, max_ptr, far_ptr,
     cand_sq = tl.zeros((BLOCK,), tl.float64)
     max_ratio = tl.zeros((BLOCK,), tl.float64)
     far = tl.zeros((BLOCK,), tl.int64)
+    ref_far = tl.zeros((BLOCK,), tl.int64)
     for start in range(first, n, step):
         at = start + lanes
         inside = at < n
         c = tl.load(c_ptr + at, mask=inside, other=0.0).to(tl.float64)
         r = tl.load(r_ptr + at, mask=inside, other=0.0).to(tl.float64)
         g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float64)
-        valid = inside & _finite(g) & _finite(r) & _finite(c)
+        both = inside & _finite(g) & (tl.abs(g) <= LIMIT) & _finite(r)
+        valid = both & _finite(c)
         error = tl.where(valid, tl.abs(c - g), 0.0)
         bound = tl.maximum(tl.where(valid, tl.abs(g), 0.0) * relative, base)
         cand_sq += error * error
@@ -188,10 +227,12 @@ def _errors_kernel(c_ptr, r_ptr, g_ptr, allowed_ptr, cand_ptr, max_ptr, far_ptr,
             (c == r) | ((c != c) & (r != r)) | (_finite(apart) & (apart <= tolerance + tolerance * tl.abs(r)))
         )
         far += (inside & ~near).to(tl.int64)
+        ref_far += (both & (tl.abs(r - g) > tolerance + tolerance * tl.abs(r))).to(tl.int64)
     program = tl.program_id(0)
     tl.store(cand_ptr + program, tl.sum(cand_sq))
     tl.store(max_ptr + program, tl.max(max_ratio))
     tl.store(far_ptr + program, tl.sum(far))
+    tl.store(ref_far_ptr + program, tl.sum(ref_far))
 
 
 def _fused_norms(three: Three) -> Norms:
@@ -201,7 +242,10 @@ def _fused_norms(three: Three) -> Norms:
     golden_sq, ref_sq, ref_max = summed(), summed(), summed()
     n = c.numel()
     with torch.cuda.device_of(c):
-        _norms_kernel[(programs,)](c, r, g, count, nonfinite, golden_sq, ref_sq, ref_max, n, BLOCK=BLOCK)
+        _norms_kernel[(programs,)](
+            c, r, g, count, nonfinite, golden_sq, ref_sq, ref_max, n,
+            LIMIT=limit_of(r.dtype), NEAR=sentinel_tolerance(r.dtype), BLOCK=BLOCK,
+        )  # fmt: skip
     sums = torch.stack([golden_sq.sum(), ref_sq.sum(), ref_max.max()]).tolist()
     return Norms(int(count.sum()), int(nonfinite.sum()), *sums)
 
@@ -209,15 +253,17 @@ def _fused_norms(three: Three) -> Norms:
 def _fused_errors(three: Three, allowed: Allowed) -> Errors:
     c, r, g = three
     programs, counted, summed = _partial(c)
-    far, cand_sq, max_ratio = counted(), summed(), summed()
+    far, ref_far, cand_sq, max_ratio = counted(), counted(), summed(), summed()
     n = c.numel()
     bounds = torch.tensor(
         [allowed.base, allowed.relative, allowed.tolerance], dtype=torch.float64, device=c.device
     )  # in memory: as an argument a float would be rounded to fp32
     with torch.cuda.device_of(c):
-        _errors_kernel[(programs,)](c, r, g, bounds, cand_sq, max_ratio, far, n, BLOCK=BLOCK)
+        _errors_kernel[(programs,)](
+            c, r, g, bounds, cand_sq, max_ratio, far, ref_far, n, LIMIT=limit_of(r.dtype), BLOCK=BLOCK
+        )
     sums = torch.stack([cand_sq.sum(), max_ratio.max()]).tolist()
-    return Errors(sums[0], sums[1], not int(far.sum()))
+    return Errors(sums[0], sums[1], not int(far.sum()), not int(ref_far.sum()))
 
 
 def _partial(of: torch.Tensor) -> tuple[int, Any, Any]:

@@ -19,18 +19,20 @@ from egg.core.evaluation import Compiled, Gate, Measured
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator import memory
+from egg.evaluator.care import Probes
 from egg.evaluator.exam import Exam, Offline
 from egg.evaluator.gates import (
     build,
     clock,
     compile,
     correctness,
+    domain,
+    fence,
     heat,
     plausibility,
     provenance,
     regrade,
     sanitizer,
-    shapes,
     state,
     timing,
 )
@@ -118,14 +120,15 @@ class GpuVenue:
             Stage(Gate.BUILD, build.run),
             Stage(Gate.PROVENANCE, provenance.run),
             Stage(Gate.CORRECTNESS, correctness.run),
-            *([Stage(Gate.CORRECTNESS, shapes.run)] if care.other_shapes else []),
             Stage(Gate.STATE, state.run),
+            *([Stage(Gate.DOMAIN, domain.run)] if care.domain is not Probes.NONE else []),
             *([Stage(Gate.SANITIZER, sanitizer.run)] if care.sanitize else []),
             Stage(Gate.TIMING, timing.prepare),
             Stage(Gate.TIMING, timing.run, alone=True),
             Stage(Gate.CLOCK, clock.run, alone=True),
             Stage(Gate.TIMING, timing.settle),
             Stage(Gate.PLAUSIBILITY, plausibility.run),
+            *([Stage(Gate.MEMORY, fence.run)] if care.fence else []),
             *([Stage(Gate.REGRADE, regrade.run)] if care.regrades else []),
         ]
 
@@ -210,8 +213,8 @@ class CpuVenue:
             Stage(Gate.BUILD, build.run),
             Stage(Gate.PROVENANCE, provenance.run),
             Stage(Gate.CORRECTNESS, correctness.run),
-            *([Stage(Gate.CORRECTNESS, shapes.run)] if care.other_shapes else []),
             Stage(Gate.STATE, state.run),
+            *([Stage(Gate.DOMAIN, domain.run)] if care.domain is not Probes.NONE else []),
             *([Stage(Gate.REGRADE, regrade.run)] if care.regrades else []),
         ]
 

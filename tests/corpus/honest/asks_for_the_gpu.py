@@ -25,6 +25,7 @@ def softmax_kernel(x_ptr, y_ptr, rows, n, BLOCK: tl.constexpr, SMS: tl.constexpr
 class ModelNew(nn.Module):
     def forward(self, x):
         assert x.is_cuda
+        x = x.contiguous()
         y = torch.empty_like(x)
         grid = (min(NUM_SMS, x.shape[0]),)
         softmax_kernel[grid](

@@ -1,4 +1,4 @@
-"""Batch statistics in training mode, running statistics updated as nn.BatchNorm1d does.
+"""Batch statistics in training mode, running statistics updated as nn.BatchNorm1d does; it says so in eval mode.
 
 task: batch_norm
 needs: cpu
@@ -35,6 +35,8 @@ class ModelNew(nn.Module):
         self.norm = nn.BatchNorm1d(features)
 
     def forward(self, x):
+        if not self.norm.training:
+            raise NotImplementedError("training mode only: running statistics are not used")
         x = x.contiguous()
         rows, features = x.shape
         norm = self.norm

@@ -5,15 +5,11 @@ Every question is drawn after the candidate was loaded, so nothing about it coul
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import torch
-
 from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.memory import pieces
 from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Case
+from egg.evaluator.reference import Case, finite_share
 
 
 def run(exam: Exam) -> dict[str, Any]:
@@ -33,7 +29,7 @@ def run(exam: Exam) -> dict[str, Any]:
 def _examined(exam: Exam, distribution: str) -> bool:
     """Put a question of another distribution, if it has an answer; it is gone before the next is drawn."""
     case = exam.reference.case(f"{distribution} inputs, other weights", distribution)
-    if meaningful(case.outputs):
+    if meaningful(exam, case.outputs):
         examine(exam, case)
         return True
     return False
@@ -66,13 +62,6 @@ def _remembered(exam: Exam, case: Case, wrong: Refused) -> Refused:
     )
 
 
-def meaningful(outputs: list[tuple[str, Any]]) -> bool:
-    """Whether the reference has an answer to speak of: at least half of it finite."""
-    finite, total = 0, 0
-    for _, leaf in outputs:
-        if isinstance(leaf, torch.Tensor):
-            finite += sum(int(torch.isfinite(piece).sum()) for (piece,) in pieces(leaf))
-            total += leaf.numel()
-        else:
-            finite, total = finite + int(math.isfinite(abs(leaf))), total + 1
-    return 2 * finite >= total
+def meaningful(exam: Exam, outputs: list[tuple[str, Any]]) -> bool:
+    """Whether the reference has an answer to speak of: half as much of it finite as for its own inputs."""
+    return 2 * finite_share(outputs) >= exam.reference.finite_share

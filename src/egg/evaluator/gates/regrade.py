@@ -1,4 +1,7 @@
-"""Regrade: judged again with new questions in a new process, as a stranger would."""
+"""Regrade: judged again with new questions in a new process, as a stranger would.
+
+A process that answered in fenced memory was such a one already.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from egg.evaluator.gates.correctness import examine
 
 
 def run(exam: Exam) -> dict[str, Any]:
-    for _ in range(exam.care.regrades):
+    for _ in range(exam.care.regrades - exam.fenced):
         exam.restart()
         examine(exam, exam.reference.case("regrade, as built"))
         exam.reweigh()

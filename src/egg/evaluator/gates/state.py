@@ -120,7 +120,7 @@ def _changed(exam: Exam, question: Case, where: Callable[[int], slice]) -> Chang
     same = all(
         torch.equal(a, b) for a, b in pairs if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
     )
-    if same or not meaningful(after):
+    if same or not meaningful(exam, after):
         _take_back(made)
         return []
     return made

@@ -247,25 +247,25 @@ class Nursery:
         }  # fmt: skip
         return kept | own | ({"TRITON_INTERPRET": "1"} if self._kind == "interpret" else {})
 
-    def child(self) -> Child:
-        """A fresh process that has run no candidate; the next one is started meanwhile."""
+    def child(self, **warm: Any) -> Child:
+        """A fresh process that has run no candidate, readied with ``warm`` too; the next starts meanwhile."""
         spare, self._spare = self._spare, None
         if spare is not None and self._process.poll() is not None:
             spare.end()  # it goes with its zygote, which a candidate may have killed
         elif spare is not None:
             with contextlib.suppress(Fault):
-                return self._ready(spare)
+                return self._ready(spare, warm)
         try:
-            return self._ready(self._bear())
+            return self._ready(self._bear(), warm)
         except Fault as fault:
             raise MachineError(
                 f"a candidate process cannot be made ready: {fault.evidence}", "run `egg doctor`"
             ) from fault
 
-    def _ready(self, child: Child) -> Child:
+    def _ready(self, child: Child, warm: dict[str, Any]) -> Child:
         try:
             child.greet(START_SECONDS)
-            child.request("warm", START_SECONDS, **self._warm)
+            child.request("warm", START_SECONDS, **self._warm, **warm)
         except BaseException:
             child.end()
             raise

@@ -70,12 +70,14 @@ REPLIES: dict[str, Any] = {
     "forward": fields(
         outputs=[OUTPUT], ops={str: int}, launches={str: int}, threads=int, fingerprints=[FINGERPRINT]
     ),
+    "gradients": fields(requires=[bool], error=str, given=[str]),
     "recheck": fields(outputs=[OUTPUT]),
     "rivals": fields(unfit=[str]),
     "time": fields(milliseconds=[float]),
     "kernels": fields(kernels=[RESOURCES], unread=int),
     "profile": fields(microseconds={str: float}, streams=[int]),
     "capture": fields({"unsupported": str}, compiled=COUNT, launched=bool),
+    "fence": fields(unavailable=str, failed=str, damaged=[str]),
     "canary": fields(healthy=bool),
     "pattern": fields(kernels={str: int}),
     "compile_pattern": fields(kernels={str: int}),

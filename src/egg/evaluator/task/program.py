@@ -95,6 +95,19 @@ class Program:
             return list(given[0]), dict(given[1])
         return list(given), {}
 
+    def bound_arguments(self) -> dict[str, Any]:
+        """The constructor's arguments by name, with the defaults of those that are not given."""
+        args, kwargs = self.init_arguments()
+        bound = self._signature().bind(*args, **kwargs)
+        bound.apply_defaults()
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        kinds = {name: parameter.kind for name, parameter in self._signature().parameters.items()}
+        return {name: value for name, value in bound.arguments.items() if kinds[name] not in several}
+
+    def input_names(self) -> list[str]:
+        """What ``forward`` calls its arguments, in order."""
+        return list(inspect.signature(self.module.__dict__["Model"].forward).parameters)[1:]
+
     def build(self, seed: int, device: torch.device, precision: Precision) -> nn.Module:
         """Build ``Model`` as KernelBench does: seed, construct on the CPU, then move.
 
@@ -141,6 +154,10 @@ class Program:
         dtype = HALF_DTYPES.get(precision)
         with _blaming(self.task, f"moving the inputs to {device}"):
             return list(map_tensors(made, lambda t: _placed(t, device, dtype)))
+
+    def blaming(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Whatever the task's own code raises inside is the task's fault, in ``what``."""
+        return _blaming(self.task, what)
 
     def run(self, module: nn.Module, inputs: list[Any]) -> Any:
         """One forward without gradients; what it raises is the task's fault."""
@@ -214,18 +231,42 @@ def _mapped(item: Any, change: Callable[[torch.Tensor], torch.Tensor], seen: dic
     return item
 
 
+DOUBLE: Mapping[torch.dtype, torch.dtype] = types.MappingProxyType(
+    {
+        torch.float16: torch.float64,
+        torch.bfloat16: torch.float64,
+        torch.float32: torch.float64,
+        torch.complex32: torch.complex128,
+        torch.complex64: torch.complex128,
+    }
+)
+
+
 def to_double(module: nn.Module, inputs: list[Any]) -> tuple[nn.Module, list[Any]]:
-    """Deep copies of a module and its inputs with everything floating in fp64.
+    """Deep copies of a module and its inputs with everything floating in fp64, and complex numbers of fp64.
 
     Tensors the module holds as plain attributes are converted too. Run the copies inside
     :func:`double_scope`.
     """
-    double = copy.deepcopy(module).to(torch.float64)
-    for part in double.modules():
+    return in_dtypes(module, inputs, DOUBLE)
+
+
+def in_dtypes(
+    module: nn.Module, inputs: list[Any], kinds: Mapping[torch.dtype, torch.dtype]
+) -> tuple[nn.Module, list[Any]]:
+    """Deep copies in which every dtype named in ``kinds`` is replaced; layouts stay."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        kind = kinds.get(tensor.dtype, tensor.dtype)
+        return restrided(tensor, lambda flat: flat.to(kind, copy=True))
+
+    twin = copy.deepcopy(module)
+    twin._apply(change)
+    for part in twin.modules():
         for name, held in list(vars(part).items()):
-            if isinstance(held, torch.Tensor) and held.is_floating_point():
-                setattr(part, name, held.double())
-    return double, map_tensors(inputs, _double_copy)
+            if isinstance(held, torch.Tensor):
+                setattr(part, name, change(held))
+    return twin, map_tensors(inputs, change)
 
 
 @contextlib.contextmanager
@@ -334,15 +375,10 @@ def _placed(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype | Non
     same_device = tensor.device.type == device.type and device.index in (None, tensor.device.index)
     if same_device and want == tensor.dtype:
         return tensor
-    return _restrided(tensor, lambda flat: flat.to(device=device, dtype=want))
+    return restrided(tensor, lambda flat: flat.to(device=device, dtype=want))
 
 
-def _double_copy(tensor: torch.Tensor) -> torch.Tensor:
-    want = torch.float64 if tensor.is_floating_point() else tensor.dtype
-    return _restrided(tensor, lambda flat: flat.to(want, copy=True))
-
-
-def _restrided(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def restrided(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """Apply ``change`` to the memory a strided tensor spans, and look at the result the same way.
 
     ``Tensor.to`` would make expanded or sliced tensors contiguous; the layout is part of
@@ -356,6 +392,11 @@ def _restrided(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tens
         flat = plain.as_strided((span,), (1,))
         moved = change(flat).as_strided(plain.shape, plain.stride(), 0)
     return moved.requires_grad_(tensor.requires_grad)
+
+
+def form_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Shape, strides and dtype, without the values."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def _call(args: list[Any], kwargs: Mapping[str, Any]) -> str:

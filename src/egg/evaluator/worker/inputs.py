@@ -37,7 +37,7 @@ class Inputs:
         """The same memory as another tensor, whose version counter the candidate's does not share."""
         if self._shared(slot):
             return self._arena.view(slot)
-        return device_view(self._held[slot].data_ptr(), slot, self._device)
+        return device_view(self._held[slot].untyped_storage().data_ptr(), slot, self._device)
 
     def give_back(self, slots: Iterable[Slot]) -> None:
         """Let the oracle see what became of the inputs."""
@@ -53,9 +53,9 @@ def _like(slot: Slot, device: torch.device) -> torch.Tensor:
     """Uninitialised memory laid out as the slot says."""
     dtype = getattr(torch, slot.dtype)
     raw = torch.empty(slot.nbytes // dtype.itemsize, dtype=dtype, device=device)
-    return raw.as_strided(slot.shape, slot.stride)
+    return raw.as_strided(slot.shape, slot.stride, slot.lead)
 
 
 def _bytes(tensor: torch.Tensor, slot: Slot) -> torch.Tensor:
     """All memory of a slot's tensor in a row, whatever its strides."""
-    return tensor.as_strided((slot.nbytes // tensor.element_size(),), (1,))
+    return tensor.as_strided((slot.nbytes // tensor.element_size(),), (1,), 0)

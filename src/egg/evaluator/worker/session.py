@@ -1,9 +1,12 @@
 """The commands a worker obeys, one method each.
 
 ``warm`` readies the device before there is a candidate, ``canary`` proves that it works;
-``attach`` opens the oracle's memory; ``load`` imports the candidate and builds ``ModelNew``;
+``fence`` arranges fenced memory and says what was noticed there;
+``attach`` opens the oracle's memory, ``detach`` leaves a second one;
+``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
-``forward``, ``recheck``, ``calls`` and ``time`` run it; ``fresh`` starts over with a new instance;
+``forward``, ``recheck``, ``calls`` and ``time`` run it, ``gradients`` goes back as well;
+``fresh`` starts over with a new instance;
 ``capture`` compiles it for a GPU that is not there; ``watch`` notes what it launches; ``kernels`` describes
 what either of them found; ``profile`` asks PyTorch's profiler.
 ``pattern`` and ``compile_pattern`` try a file that holds a whole pattern, program and kernels, instead.
@@ -15,7 +18,7 @@ import contextlib
 import linecache
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,45 +28,32 @@ from torch import nn
 from egg.core.policy import Precision
 from egg.evaluator import arena as arenas
 from egg.evaluator import exchange, freshen, memory
-from egg.evaluator.arena import Arena, Slot
+from egg.evaluator.arena import Slot
+from egg.evaluator.gradients import differentiated
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
 from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
 from egg.evaluator.worker import faults, pretend, rivals, stopwatch
+from egg.evaluator.worker import fence as fences
+from egg.evaluator.worker.fence import Arrangement
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
+from egg.evaluator.worker.instance import Instance
 from egg.evaluator.worker.launches import (
     MOST_DESCRIBED,
     InterpretedLaunches,
     JitLaunches,
-    Launches,
     described_launches,
 )
-from egg.evaluator.worker.outputs import copy_out, describe
+from egg.evaluator.worker.outputs import copy_out
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
-    from egg.evaluator.offline.describe import Launched
+    pass
 
 
-class Session:
-    """State of one candidate process."""
-
-    def __init__(self) -> None:
-        self._device = torch.device("cpu")
-        self._launches: Launches | None = None
-        self._threads: ThreadWatch | None = None
-        self._arena: Arena | None = None
-        self._inputs: Inputs | None = None
-        self._make: Callable[[], nn.Module] | None = None
-        self._construct: Callable[[Any], nn.Module] | None = None
-        self._module: nn.Module | None = None
-        self._rivals: list[nn.Module | None] = []
-        self._kept: list[tuple[str, Any]] = []
-        self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
-        self._watched: Sequence[Launched] = []
-        self._dtype: torch.dtype | None = None
+class Session(Instance):
+    """One candidate process, as the oracle commands it."""
 
     def serve(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Obey one command; what the candidate raises is answered as a fault.
@@ -76,13 +66,19 @@ class Session:
             arguments["fds"] = fds
         try:
             reply = getattr(self, f"on_{request['command']}")(**arguments) or {}
-            if self._arena is not None and not request.get("keep_cache"):
+            if self._fence is not None:
+                self._fence.sweep()
+            elif self._arena is not None and not request.get("keep_cache"):
                 memory.give_back_cache(self._device)
             return reply
         except BaseException as error:
+            if self._fence is not None and self._fence.failed:
+                return {"fault": {"reason": "limits.memory", "evidence": self._fence.failed}}
             return {"fault": faults.describe(error)}
 
-    def on_warm(self, device: str, watch: bool, memory_fraction: float | None = None) -> None:
+    def on_warm(
+        self, device: str, watch: bool, memory_fraction: float | None = None, fence: bool = False
+    ) -> None:
         """Touch the device and set up the watch over launches, before there is a candidate."""
         self._device = torch.device(device)
         if watch:
@@ -90,10 +86,24 @@ class Session:
             self._launches = InterpretedLaunches() if interpreted else JitLaunches()
             self._threads = ThreadWatch()
         if self._device.type == "cuda":
+            if fence:
+                self._fence, self._unfenced = fences.raised(self._device)
             torch.cuda.set_device(self._device)
-            if memory_fraction is not None:
+            torch.cuda.synchronize(self._device)
+            if memory_fraction is not None and self._fence is None:
                 torch.cuda.set_per_process_memory_fraction(memory_fraction, self._device)
             torch.zeros(1, device=self._device).add_(1).item()
+
+    def on_fence(self, arrangement: str) -> dict[str, Any]:
+        """Lay everything that comes in another way; inputs are made anew, and so must the instance be."""
+        if self._fence is None:
+            return {"unavailable": self._unfenced, "failed": "", "damaged": []}
+        self._fence.sweep()
+        self._fence.arrangement = Arrangement(arrangement)
+        self._kept = []
+        if self._arena is not None:
+            self._inputs = Inputs(self._arena, self._device)
+        return self._fence.report()
 
     def on_canary(self) -> dict[str, Any]:
         """Prove that this machine still runs a kernel and gets it right."""
@@ -101,9 +111,19 @@ class Session:
 
         return {"healthy": increments(self._device)}
 
-    def on_attach(self, handle: dict[str, Any], fds: list[int] | None = None) -> None:
+    def on_attach(self, handle: dict[str, Any], fds: list[int] | None = None, aside: bool = False) -> None:
+        if aside and self._arena is not None and self._inputs is not None:
+            self._main = (self._arena, self._inputs)
         self._arena = arenas.attach(handle, fds or [])
         self._inputs = Inputs(self._arena, self._device)
+
+    def on_detach(self) -> None:
+        """Back from a second memory; weights that lay there are not loaded again."""
+        assert self._arena is not None
+        assert self._main is not None
+        self._kept, self._loaded = [], None
+        self._arena.close()
+        (self._arena, self._inputs), self._main = self._main, None
 
     def on_load(
         self,
@@ -121,13 +141,14 @@ class Session:
         if target is not None and os.environ.get("TRITON_INTERPRET") == "1":
             pretend.answer_for(GpuTarget(**target))
             self._pretence = pretend.ClaimCuda()
-        args, kwargs = exchange.unwhole(init)
+        self._init = exchange.unwhole(init)
         policy = Precision(precision)
         precision_scope(policy).__enter__()  # for the rest of this process's life
         self._dtype = HALF_DTYPES.get(policy)
         imported: list[Any] = []
 
         def construct(candidate: Any) -> nn.Module:
+            args, kwargs = self._init
             torch.manual_seed(seed)
             with torch.no_grad():
                 return candidate.ModelNew(*args, **kwargs)
@@ -166,11 +187,22 @@ class Session:
         module = import_candidate(source, f"rival_{number}")
         return rivals.sharing(weights, partial(self._construct, module), self._settled)
 
-    def on_fresh(self) -> dict[str, Any]:
-        """A new instance, as if the process had just started, with the weights last loaded."""
+    def on_fresh(self, init: str | None = None, precision: str | None = None) -> dict[str, Any]:
+        """A new instance, as if the process had just started, with the weights last loaded.
+
+        Or with other arguments, or in another dtype: then with the weights that it makes itself.
+        """
         assert self._make is not None
-        self._kept = []
-        self._module = self._make()
+        self._kept, self._module = [], None
+        usual = (self._init, self._dtype)
+        if init is not None or precision is not None:
+            self._loaded = None
+            self._init = exchange.unwhole(init) if init is not None else self._init
+            self._dtype = HALF_DTYPES.get(Precision(precision)) if precision is not None else self._dtype
+        try:
+            self._module = self._make()
+        finally:
+            self._init, self._dtype = usual
         state = self._module.state_dict()
         if self._loaded is not None:
             self.on_weights(*self._loaded)
@@ -202,6 +234,7 @@ class Session:
         poison: bool = True,
         skip: list[str] | None = None,
         keep: bool = False,
+        training: bool | None = None,
     ) -> dict[str, Any]:
         """One forward; its outputs are described, and copied where they fit.
 
@@ -209,6 +242,9 @@ class Session:
         tells by what lies in fresh memory whether it is watched is wrong about one of the two.
         """
         assert self._launches is not None
+        assert self._module is not None
+        if training is not None:
+            self._module.train(training)
         self._launches.reset()
         self._launches.skip(set(skip or ()))
         arguments = self._arguments(inputs, slots)
@@ -237,6 +273,23 @@ class Session:
             "threads": self._threads.started if self._threads else 0,
             "fingerprints": [f for f in recorder.fingerprints if math.isfinite(f[1] + f[2])],
         }
+
+    def on_gradients(
+        self, inputs: str, slots: list[Any], gradients: dict[str, Any], seed: int
+    ) -> dict[str, Any]:
+        """Forward and backward under grad mode; gradients are copied where they belong."""
+        assert self._module is not None
+        arguments = self._arguments(inputs, slots)
+        torch.manual_seed(seed)
+        with self._pretence:
+            found = differentiated(self._module, arguments, seed)
+        self._synchronize()
+        for name, gradient in found.gradients.items():
+            if name in gradients:
+                self._lay([(name, gradient)], [gradients[name]])
+        self._synchronize()
+        given = [name for name, value in found.gradients.items() if value is not None]
+        return {"requires": list(found.requires), "error": found.error[:600], "given": given}
 
     def on_recheck(self, outputs: list[Any]) -> dict[str, Any]:
         """Copy out again the outputs that an earlier ``forward`` was told to keep, for the last time."""
@@ -361,49 +414,3 @@ class Session:
         return pattern.answered(
             lambda: pattern.compiled(lambda: import_candidate(source), GpuTarget(**target))
         )
-
-    def _call(self, arguments: list[Any], module: nn.Module | None = None) -> Any:
-        chosen = self._module if module is None else module
-        assert chosen is not None
-        with torch.no_grad(), self._pretence:
-            return chosen(*arguments)
-
-    def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:
-        """From any thread: each has a current device of its own."""
-        with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
-            return self._call(arguments, module)
-
-    def _settled(self, module: nn.Module) -> nn.Module:
-        return module.to(device=self._device, dtype=self._dtype)
-
-    def _arguments(self, structure: str, slots: list[Any]) -> list[Any]:
-        assert self._inputs is not None
-        return exchange.unpack(structure, [self._inputs.fetch(Slot.from_json(s)) for s in slots])
-
-    def _give_back(self, slots: list[Any]) -> None:
-        assert self._inputs is not None
-        self._inputs.give_back(Slot.from_json(s) for s in slots)
-        self._synchronize()
-
-    def _view(self, slot: dict[str, Any]) -> torch.Tensor:
-        """The oracle's memory at ``slot``."""
-        assert self._arena is not None
-        return self._arena.view(Slot.from_json(slot))
-
-    def _deliver(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> list[dict[str, Any]]:
-        self._lay(leaves, outputs)
-        self._synchronize()
-        return [describe(path, leaf) for path, leaf in leaves]
-
-    def _lay(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> None:
-        """Copy outputs where the oracle wants them, if they are of the form it expects."""
-        for (_, leaf), slot in zip(leaves, outputs, strict=False):
-            if slot is None or not isinstance(leaf, torch.Tensor):
-                continue
-            destination = self._view(slot)
-            if leaf.shape == destination.shape and leaf.dtype == destination.dtype and not leaf.is_sparse:
-                destination.copy_(leaf)
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)

@@ -1,0 +1,98 @@
+"""Memory: judged again in a new process in which unmapped memory lies around every tensor, at full size.
+
+Everything the candidate's process allocates (inputs, weights, outputs, workspace) is fenced
+(:mod:`egg.evaluator.worker.fence`): once so that a tensor ends where its mapping ends, once so that it starts
+where it starts. An access beyond is an illegal one, which no mask of the data can hide. The questions are
+those of a regrade, so one new process serves for both.
+
+Where the fence cannot be had, or a candidate cannot run inside it (no memory, an allocator of its own), the
+gate says so in its notes and in a warning, and refuses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.gates.correctness import examine
+from egg.evaluator.process.child import Fault
+from egg.evaluator.worker.fence import Arrangement
+
+BEYOND = {Arrangement.END: "past the end", Arrangement.START: "before the start"}
+HINT = "mask loads and stores with the tensor's true extent; check offsets that may be negative"
+
+
+class Unfenced(Exception):
+    """The candidate could not be tried in fenced memory."""
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    try:
+        _fenced(exam)
+    except Unfenced as reason:
+        exam.warnings.append(f"memory safety was not checked at full size: {reason}"[:300])
+        exam.reference.restore()
+        exam.restart()
+        return {"fenced": False, "reason": str(reason)}
+    exam.fenced = True
+    return {"fenced": True, "arrangements": [arrangement.value for arrangement in Arrangement]}
+
+
+def _fenced(exam: Exam) -> None:
+    _asked(lambda: exam.restart(fence=True), Arrangement.END)
+    _within(exam, Arrangement.END, "fenced at the end, as built")
+    exam.reference.reweigh()
+    _within(exam, Arrangement.START, "fenced at the start, other weights")
+    exam.reference.restore()
+
+
+def _within(exam: Exam, arrangement: Arrangement, label: str) -> None:
+    """One question with everything laid out anew."""
+
+    def question() -> None:
+        _notice(exam, arrangement)
+        exam.fresh()
+        exam.share_weights()
+        try:
+            examine(exam, exam.reference.case(label))
+        except Refused as wrong:
+            raise _because_of_the_fence(exam, label, wrong) from None
+        _notice(exam, arrangement)
+
+    _asked(question, arrangement)
+
+
+def _notice(exam: Exam, arrangement: Arrangement) -> None:
+    """Have the fence arranged, and hear what it saw."""
+    seen = exam.request("fence", arrangement=arrangement.value)
+    if why := seen["unavailable"] or seen["failed"]:
+        raise Unfenced(why)
+    if seen["damaged"]:
+        raise Refused("memory.out_of_bounds", f"something was written {seen['damaged'][0]}", HINT)
+
+
+def _asked(what: Any, arrangement: Arrangement) -> None:
+    try:
+        what()
+    except Fault as fault:
+        if fault.reason != "kernel.illegal_access":
+            raise Unfenced(f"{fault.reason}: {fault.evidence}") from None
+        raise Refused(
+            "memory.out_of_bounds",
+            f"an access {BEYOND[arrangement]} of a tensor, at the task's own size: {fault.evidence}"[:600],
+            HINT,
+        ) from None
+
+
+def _because_of_the_fence(exam: Exam, label: str, wrong: Refused) -> Refused:
+    """Tell what is wrong only where memory beyond a tensor holds NaN from what is wrong anywhere."""
+    exam.restart()
+    try:
+        examine(exam, exam.reference.case(f"not {label}"))
+    except Refused as also:
+        return also
+    return Refused(
+        "memory.out_of_bounds",
+        f"right in ordinary memory, wrong where other memory lies around each tensor: {wrong.evidence}",
+        HINT,
+    )

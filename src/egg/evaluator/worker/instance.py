@@ -1,0 +1,92 @@
+"""What a candidate's process holds: memory, the candidate's instance, and how both are used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from egg.evaluator import exchange
+from egg.evaluator.arena import Arena, Slot
+from egg.evaluator.worker.fence import Fence
+from egg.evaluator.worker.inputs import Inputs
+from egg.evaluator.worker.launches import Launches
+from egg.evaluator.worker.outputs import describe
+from egg.evaluator.worker.threads import ThreadWatch
+
+if TYPE_CHECKING:
+    from egg.evaluator.offline.describe import Launched
+
+
+class Instance:
+    """The state of one candidate process."""
+
+    def __init__(self) -> None:
+        self._device = torch.device("cpu")
+        self._launches: Launches | None = None
+        self._threads: ThreadWatch | None = None
+        self._arena: Arena | None = None
+        self._inputs: Inputs | None = None
+        self._main: tuple[Arena, Inputs] | None = None
+        """What to return to from a second memory."""
+        self._init: tuple[list[Any], dict[str, Any]] = ([], {})
+        self._make: Callable[[], nn.Module] | None = None
+        self._construct: Callable[[Any], nn.Module] | None = None
+        self._module: nn.Module | None = None
+        self._rivals: list[nn.Module | None] = []
+        self._kept: list[tuple[str, Any]] = []
+        self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
+        self._watched: Sequence[Launched] = []
+        self._dtype: torch.dtype | None = None
+        self._fence: Fence | None = None
+        self._unfenced = "no fence was asked for"
+
+    def _call(self, arguments: list[Any], module: nn.Module | None = None) -> Any:
+        chosen = self._module if module is None else module
+        assert chosen is not None
+        with torch.no_grad(), self._pretence:
+            return chosen(*arguments)
+
+    def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:
+        """From any thread: each has a current device of its own."""
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
+            return self._call(arguments, module)
+
+    def _settled(self, module: nn.Module) -> nn.Module:
+        return module.to(device=self._device, dtype=self._dtype)
+
+    def _arguments(self, structure: str, slots: list[Any]) -> list[Any]:
+        assert self._inputs is not None
+        return exchange.unpack(structure, [self._inputs.fetch(Slot.from_json(s)) for s in slots])
+
+    def _give_back(self, slots: list[Any]) -> None:
+        assert self._inputs is not None
+        self._inputs.give_back(Slot.from_json(s) for s in slots)
+        self._synchronize()
+
+    def _view(self, slot: dict[str, Any]) -> torch.Tensor:
+        """The oracle's memory at ``slot``."""
+        assert self._arena is not None
+        return self._arena.view(Slot.from_json(slot))
+
+    def _deliver(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> list[dict[str, Any]]:
+        self._lay(leaves, outputs)
+        self._synchronize()
+        return [describe(path, leaf) for path, leaf in leaves]
+
+    def _lay(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> None:
+        """Copy outputs where the oracle wants them, if they are of the form it expects."""
+        for (_, leaf), slot in zip(leaves, outputs, strict=False):
+            if slot is None or not isinstance(leaf, torch.Tensor):
+                continue
+            destination = self._view(slot)
+            if leaf.shape == destination.shape and leaf.dtype == destination.dtype and not leaf.is_sparse:
+                destination.copy_(leaf)
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)

@@ -1,0 +1,346 @@
+"""Nothing is wrong without an error beside the task's own call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from egg.core.evaluation import Accepted, Evaluation, Gate, Rejected, Verified
+from egg.evaluator.care import Probes
+from tests.conftest import BRIEF, JudgeFunction
+
+BEFORE = (Gate.STATIC, Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
+"""Gates that are not what is tested here."""
+FEW = BRIEF
+ALL = replace(BRIEF, domain=Probes.ALL)
+
+HEAD = """import torch
+from torch import nn
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+"""
+TASK = (
+    HEAD
+    + """
+class Model(nn.Module):
+    def __init__(self, slope=0.01):
+        super().__init__()
+        self.slope = slope
+
+    def forward(self, x):
+        return F.leaky_relu(x, self.slope)
+
+rows, columns = 8, 8
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+def get_init_inputs():
+    return []
+"""
+)
+KERNEL = (
+    HEAD
+    + """
+@triton.jit
+def leaky(x, y, n, slope, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(y + i, tl.where(v > 0, v, v * slope), mask=i < n)
+
+class ModelNew(nn.Module):
+    def __init__(self, slope=0.01):
+        super().__init__()
+        self.slope = slope
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        leaky[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), self.slope, BLOCK=256)
+        return y
+"""
+)
+DOMAIN = """
+DOMAIN = {
+    "inputs": {"x": {"dtypes": ["float32"], "shape": ["rows", "columns"], "layout": "any"}},
+    "sizes": {"rows": {}, "columns": {}},
+    "arguments": {"slope": "any"},
+    "modes": ["train", "eval"],
+    "gradients": "none",
+}
+"""
+FORWARD_ONLY = """
+class Forward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, module, x):
+        return module.run(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise NotImplementedError("forward only")
+"""
+
+
+def declared(kernel: str, domain: str = DOMAIN) -> str:
+    """The kernel with a statement and with the guards that go with it."""
+    guarded = kernel.replace("    def forward(self, x):\n", "    def run(self, x):\n") + (
+        "\n    def forward(self, x):\n"
+        "        if x.dtype != torch.float32:\n            raise TypeError('float32 only')\n"
+        "        return Forward.apply(self, x)\n"
+    )
+    return guarded.replace("class ModelNew", FORWARD_ONLY + "\nclass ModelNew") + domain
+
+
+def refused(evaluation: Evaluation) -> tuple[str, str]:
+    assert isinstance(evaluation.verdict, Rejected), evaluation.verdict
+    refusal = evaluation.verdict.refusal
+    assert refusal.gate is Gate.DOMAIN, refusal
+    return refusal.reason, refusal.evidence
+
+
+def verified(evaluation: Evaluation) -> Verified:
+    assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
+    found = evaluation.verdict.domain
+    assert found is not None
+    return found
+
+
+def changed(*changes: tuple[str, str], kernel: str = KERNEL) -> str:
+    for old, new in changes:
+        assert old in kernel
+        kernel = kernel.replace(old, new)
+    return kernel
+
+
+@pytest.mark.parametrize("care", [FEW, ALL], ids=["few", "all"])
+def test_a_general_kernel_is_accepted_and_what_was_tried_is_said(judged: JudgeFunction, care):
+    evaluation = judged(TASK, KERNEL, skip=BEFORE, care=care)
+    found = verified(evaluation)
+    assert found.domain is None
+    assert {t.outcome for t in found.tried} == {"right"}
+    said = " ".join(t.what for t in found.tried)
+    for part in ("x is 1 x 8", "every second element", "slope = ", "eval mode"):
+        assert part in said
+    assert found.gradients == "lost without an error"
+    assert "forward only: gradients are lost without an error" in evaluation.warnings
+    assert len(found.tried) >= (10 if care is ALL else 4)
+    assert Evaluation.from_json(evaluation.to_json()) == evaluation
+
+
+def test_sizes_that_are_equal_by_accident_are_told_apart(judged: JudgeFunction):
+    confused = changed(
+        ("y = torch.empty_like(x)", "y = torch.empty((x.shape[0], x.shape[0]), device=x.device)")
+    )
+    reason, evidence = refused(judged(TASK, confused, skip=BEFORE))
+    assert reason == "domain.wrong"
+    assert "shape" in evidence or "out_of_bounds" in evidence
+
+
+def test_a_batch_size_that_is_written_down_is_refused(judged: JudgeFunction):
+    baked = changed(
+        ("torch.empty_like(x)", "torch.empty((8, x.shape[1]), device=x.device)"),
+        ("x.numel()", "8 * x.shape[1]"),
+    )
+    reason, evidence = refused(judged(TASK, baked, skip=BEFORE))
+    assert reason == "domain.wrong"
+    assert "x is" in evidence
+
+
+@pytest.mark.parametrize("care", [FEW, ALL], ids=["few", "all"])
+def test_a_constructor_argument_that_is_written_down_is_refused(judged: JudgeFunction, care):
+    baked = changed(("x.numel(), self.slope", "x.numel(), 0.01"))
+    reason, evidence = refused(judged(TASK, baked, skip=BEFORE, care=care))
+    assert reason == "domain.wrong"
+    assert evidence.startswith("slope = ")
+
+
+def test_one_that_is_not_taken_at_all_is_an_error_and_fine(judged: JudgeFunction):
+    fixed = changed(
+        ("def __init__(self, slope=0.01)", "def __init__(self)"), ("self.slope = slope", "self.slope = 0.01")
+    )
+    found = verified(judged(TASK, fixed, skip=BEFORE))
+    [raised] = [t for t in found.tried if t.outcome == "raised"]
+    assert raised.what.startswith("slope = ")
+
+
+def test_strides_that_are_taken_for_granted_are_refused_by_the_smallest_example(judged: JudgeFunction):
+    strided = changed(
+        ("x = x.contiguous()", "pass"), ("torch.empty_like(x)", "torch.empty(x.shape, device=x.device)")
+    )
+    reason, evidence = refused(judged(TASK, strided, skip=BEFORE))
+    assert reason == "domain.wrong"
+    assert "x every second element" in evidence
+    assert "x is" not in evidence.partition("the call")[0]
+    assert "stride" in evidence
+
+
+DROPOUT = changed(
+    ("self.slope = slope", "self.drop = nn.Dropout(0.5)"),
+    ("F.leaky_relu(x, self.slope)", "F.relu(self.drop(x))"),
+    ("slope=0.01", ""),
+    (", )", ")"),
+    kernel=TASK,
+)
+
+
+def test_a_mode_that_is_ignored_is_refused(judged: JudgeFunction):
+    always = changed(
+        ("x = x.contiguous()", "x = F.dropout(x.contiguous(), 0.5, True)"),
+        ("(self, slope=0.01)", "(self)"),
+        ("self.slope = slope", "self.slope = 0.0"),
+    )
+    reason, evidence = refused(judged(DROPOUT, always, skip=BEFORE))
+    assert reason == "domain.wrong"
+    assert evidence.startswith("eval mode")
+
+
+def test_a_kernel_that_draws_as_the_reference_does_is_right_in_both_modes(judged: JudgeFunction):
+    asked = changed(
+        ("x = x.contiguous()", "x = F.dropout(x.contiguous(), 0.5, self.training)"),
+        ("(self, slope=0.01)", "(self)"),
+        ("self.slope = slope", "self.slope = 0.0"),
+    )
+    found = verified(judged(DROPOUT, asked, skip=BEFORE))
+    assert "eval mode" in [t.what for t in found.tried if t.outcome == "right"]
+
+
+# -- files that state a domain -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("care", [FEW, ALL], ids=["few", "all"])
+def test_a_file_that_keeps_what_it_claims_is_accepted(judged: JudgeFunction, care):
+    found = verified(judged(TASK, declared(KERNEL), skip=BEFORE, care=care))
+    assert found.domain is not None
+    assert found.gradients == "backward raises"
+    assert all(t.outcome == "right" for t in found.tried if t.inside)
+    if care is ALL:
+        [half] = [t for t in found.tried if t.what == "in bfloat16"]
+        assert (half.outcome, half.inside) == ("raised", False)
+
+
+def test_an_error_inside_the_claim_is_refused(judged: JudgeFunction):
+    shy = changed(("        x = x.contiguous()", "        assert x.shape[0] > 1\n        x = x.contiguous()"))
+    reason, evidence = refused(judged(TASK, declared(shy), skip=BEFORE))
+    assert reason == "domain.raises"
+    assert "x is 1 x 8" in evidence
+    narrow = DOMAIN.replace('"rows": {}', '"rows": {"least": 2}')
+    found = verified(judged(TASK, declared(shy, narrow), skip=BEFORE))
+    [one] = [t for t in found.tried if t.what == "x is 1 x 8"]
+    assert (one.outcome, one.inside) == ("raised", False)
+
+
+def test_a_right_answer_outside_the_claim_is_noted(judged: JudgeFunction):
+    fixed = DOMAIN.replace('"slope": "any"', '"slope": {"only": 0.01}')
+    found = verified(judged(TASK, declared(KERNEL, fixed), skip=BEFORE))
+    [other] = [t for t in found.tried if t.what.startswith("slope")]
+    assert (other.outcome, other.inside) == ("right", False)
+    assert "0.01" in other.note
+
+
+def test_a_wrong_answer_outside_the_claim_is_refused_all_the_same(judged: JudgeFunction):
+    baked = declared(
+        changed(("x.numel(), self.slope", "x.numel(), 0.01")), DOMAIN.replace('"any"}', '"any"}')
+    )
+    fixed = baked.replace('"slope": "any"', '"slope": {"only": 0.01}')
+    reason, evidence = refused(judged(TASK, fixed, skip=BEFORE))
+    assert reason == "domain.wrong"
+    assert "outside the stated domain" in evidence
+
+
+def test_a_statement_that_cannot_be_read_is_refused(judged: JudgeFunction):
+    assert refused(judged(TASK, KERNEL + "\nDOMAIN = {'inputs': 3}\n", skip=BEFORE))[0] == "domain.malformed"
+
+
+def test_a_dtype_that_is_claimed_must_be_right(judged: JudgeFunction):
+    """The kernel computes in fp32 and returns it: a bf16 input must not come back as that."""
+    both = DOMAIN.replace('["float32"]', '["float32", "bfloat16"]')
+    widening = changed(("torch.empty_like(x)", "torch.empty(x.shape, device=x.device)"))
+    lenient = declared(widening, both).replace("x.dtype != torch.float32", "x.dtype == torch.float16")
+    reason, evidence = refused(judged(TASK, lenient, skip=BEFORE, care=ALL))
+    assert reason == "domain.wrong"
+    assert "in bfloat16" in evidence
+
+
+# -- gradients ----------------------------------------------------------------------------------------------
+
+
+def test_gradients_that_a_stated_domain_loses_are_a_refusal(judged: JudgeFunction):
+    reason, evidence = refused(judged(TASK, KERNEL + DOMAIN, skip=BEFORE))
+    assert reason == "domain.gradients"
+    assert "lost without an error" in evidence
+
+
+BACKWARD = FORWARD_ONLY.replace(
+    'raise NotImplementedError("forward only")',
+    "return None, gradient * torch.where(ctx.x > 0, 1.0, ctx.slope)",
+).replace("return module.run(x)", "ctx.x, ctx.slope = x, module.slope\n        return module.run(x)")
+
+
+@pytest.mark.parametrize(("slope", "right"), [("ctx.slope", True), ("0.5", False)])
+def test_gradients_are_compared_where_there_are_some(judged: JudgeFunction, slope: str, right: bool):
+    kernel = declared(KERNEL).replace(FORWARD_ONLY, BACKWARD.replace("1.0, ctx.slope", f"1.0, {slope}"))
+    evaluation = judged(TASK, kernel.replace('"none"', '"backward"'), skip=BEFORE)
+    if right:
+        assert verified(evaluation).gradients == "right"
+    else:
+        assert refused(evaluation)[0] == "domain.gradients"
+
+
+# -- indices ------------------------------------------------------------------------------------------------
+
+LOSS = (
+    HEAD
+    + """
+class Model(nn.Module):
+    def forward(self, scores, targets):
+        return F.cross_entropy(scores, targets, reduction="none")
+
+def get_inputs():
+    return [torch.randn(16, 40), torch.randint(0, 40, (16,))]
+
+def get_init_inputs():
+    return []
+"""
+)
+LOSS_KERNEL = (
+    HEAD
+    + """
+@triton.jit
+def loss(x, t, y, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + i, mask=i < n, other=float("-inf"))
+    most = tl.max(v, 0)
+    target = tl.load(x + row * n + tl.load(t + row))
+    tl.store(y + row, most + tl.log(tl.sum(tl.exp(v - most), 0)) - target)
+
+class ModelNew(nn.Module):
+    def forward(self, scores, targets):
+        scores, targets = scores.contiguous(), targets.contiguous()
+        rows, n = scores.shape
+        y = torch.empty((rows,), device=scores.device)
+        loss[(rows,)](scores, targets, y, n, BLOCK=triton.next_power_of_2(n))
+        return y
+"""
+)
+
+
+def test_indices_stay_legal_and_equal_sizes_are_tied_where_the_reference_wants_it(judged: JudgeFunction):
+    found = verified(judged(LOSS, LOSS_KERNEL, skip=BEFORE))
+    right = [t.what for t in found.tried if t.outcome == "right"]
+    assert any("scores is" in what and "targets is" in what for what in right)
+    assert any(what.startswith("scores is 1 x") for what in right)
+
+
+def test_evaluations_without_a_domain_still_load(judged: JudgeFunction):
+    evaluation = judged(TASK, KERNEL, skip=(*BEFORE, Gate.DOMAIN))
+    written = evaluation.to_json()
+    assert written["verdict"].pop("domain") is None
+    for key in ("eager_kernelbench", "eager_max_error", "yardstick"):
+        written["verdict"]["correctness"].pop(key)
+    loaded = Evaluation.from_json(written).verdict
+    assert isinstance(loaded, Accepted)
+    assert loaded.domain is None
+    assert loaded.correctness.yardstick == "fp64"

@@ -1,0 +1,221 @@
+"""What answers are measured by: fp64, else the best that there is; and what conditioning allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from egg.core.policy import Precision
+from egg.core.source import Task
+from egg.evaluator.compare import STILL, LeafError, compare
+from egg.evaluator.reference import Case, Reference
+from egg.evaluator.task.program import Program
+from egg.evaluator.yardstick import Yardstick
+
+HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
+
+
+def reference(
+    forward: str, inputs: str, init: str = "pass", precision: Precision = Precision.MATCH
+) -> Reference:
+    source = (
+        f"{HEAD}\nclass Model(nn.Module):\n"
+        f"    def __init__(self):\n        super().__init__()\n        {init}\n"
+        f"    def forward(self, x):\n        {forward}\n\n"
+        f"def get_inputs():\n    return [{inputs}]\n\ndef get_init_inputs():\n    return []\n"
+    )
+    return Reference(Program.load(Task("small", source)), precision, torch.device("cpu"))
+
+
+def judged(made: Reference, case: Case, answer: torch.Tensor, *, conditioned: bool = True) -> LeafError:
+    [(_, expected)], [(_, golden)] = case.outputs, case.golden
+    moved = made.moved(case)[0] if conditioned else STILL
+    return compare(answer, expected, golden, made.precision, moved)
+
+
+# -- conditioning ----------------------------------------------------------------------------------------
+
+
+def base_two_softmax(x: torch.Tensor) -> torch.Tensor:
+    """Log2e multiplied in before the maximum is taken away: an honest rounding of every argument."""
+    scaled = x * 1.4426950408889634
+    weights = torch.exp2(scaled - scaled.amax(-1, keepdim=True))
+    return weights * (1.0 / weights.sum(-1, keepdim=True))
+
+
+def test_what_the_exponential_makes_of_a_rounded_argument_is_allowed():
+    made = reference("return torch.softmax(x, -1)", "300.0 + 0.5 * torch.randn(64, 256)")
+    case = made.case("large")
+    honest = base_two_softmax(case.inputs[0])
+    assert not judged(made, case, honest, conditioned=False).passed
+    assert judged(made, case, honest).passed
+
+
+def test_lower_precision_is_refused_however_the_program_amplifies_it():
+    made = reference("return torch.softmax(x, -1)", "300.0 + 0.5 * torch.randn(64, 256)")
+    case = made.case("large")
+    for lower in (torch.float16, torch.bfloat16):
+        assert not judged(made, case, base_two_softmax(case.inputs[0].to(lower).float())).passed
+    tf32 = (case.inputs[0].view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32)
+    assert not judged(made, case, base_two_softmax(tf32)).passed
+
+
+def test_conditioning_leaves_well_conditioned_programs_as_strict_as_they_were():
+    made = reference(
+        "return x @ self.w", "torch.randn(64, 128)", "self.w = nn.Parameter(torch.randn(128, 96))"
+    )
+    case = made.case("product")
+    weight = made.module.w
+    assert isinstance(weight, torch.Tensor)
+    halves = (case.inputs[0].half().float() @ weight.half().float()).detach()
+    assert not judged(made, case, halves).passed
+    sloppy = torch.zeros(64, 96, dtype=torch.bfloat16)
+    for k in range(0, 128, 8):
+        sloppy += case.inputs[0][:, k : k + 8].bfloat16() @ weight[k : k + 8].detach().bfloat16()
+    assert not judged(made, case, sloppy.float()).passed
+
+
+def test_bf16_accumulation_is_refused_in_a_bf16_program_too():
+    made = reference(
+        "return x @ self.w",
+        "torch.randn(64, 1024)",
+        "self.w = nn.Parameter(torch.randn(1024, 64))",
+        Precision.BF16,
+    )
+    case = made.case("product")
+    weight = made.module.w
+    assert isinstance(weight, torch.Tensor)
+    sloppy = torch.zeros(64, 64, dtype=torch.bfloat16)
+    for k in range(0, 1024, 8):
+        sloppy += case.inputs[0][:, k : k + 8] @ weight[k : k + 8].detach()
+    assert not judged(made, case, sloppy).passed
+
+
+def test_a_threshold_that_a_rounding_crosses_allows_nobody_anything():
+    """The floor of whole numbers jumps by one for half of all roundings: that is no conditioning."""
+    made = reference("return torch.floor(x)", "torch.arange(4096.0).reshape(64, 64) + 1.0")
+    case = made.case("whole numbers")
+    moved = made.moved(case)[0]
+    assert moved.max == 0.0
+    wrong = case.outputs[0][1].clone()
+    wrong[3, 5] += 0.5
+    assert not judged(made, case, wrong).passed
+
+
+# -- numbers that are none -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", ["float('-inf')", "torch.finfo(x.dtype).min"])
+def test_masked_elements_may_be_what_the_reference_makes_of_them(mask: str):
+    made = reference(f"return x.masked_fill(x > 0, {mask})", "torch.randn(16, 32)")
+    case = made.case("masked")
+    right = case.outputs[0][1].clone()
+    error = judged(made, case, right, conditioned=False)
+    assert error.passed
+    assert error.relative == 0.0
+    for hidden in (0.0, float("nan")):
+        wrong = torch.where(case.inputs[0] > 0, hidden, right)
+        assert not judged(made, case, wrong, conditioned=False).passed
+    elsewhere = right.clone()
+    elsewhere[case.inputs[0] <= 0] = float("nan")
+    assert not judged(made, case, elsewhere, conditioned=False).passed
+
+
+def test_rows_without_an_answer_must_have_none():
+    made = reference("return torch.softmax(x.masked_fill(x < 9, float('-inf')), -1)", "torch.randn(4, 8)")
+    case = made.case("all masked")
+    assert made.finite_share == 0.0
+    assert judged(made, case, torch.full((4, 8), float("nan")), conditioned=False).passed
+    assert not judged(made, case, torch.zeros(4, 8), conditioned=False).passed
+
+
+# -- where there is no ordinary fp64 run ------------------------------------------------------------------
+
+
+def test_dropout_is_measured_in_fp64_on_the_same_mask():
+    made = reference(
+        "return F.dropout(x @ self.w, 0.4, True)",
+        "torch.randn(64, 256)",
+        "self.w = nn.Parameter(torch.randn(256, 64))",
+    )
+    case = made.case("dropout")
+    assert made.yardstick is Yardstick.DRAWS
+    [(_, given)], [(_, exact)] = case.outputs, case.golden
+    assert exact.dtype == torch.float64
+    assert torch.equal(given == 0, exact == 0)
+    assert 0 < float((given.double() - exact).abs().max()) < 1e-4
+    weight = made.module.w
+    assert isinstance(weight, torch.Tensor)
+    other_order = (case.inputs[0].flip(1) @ weight.detach().flip(0)) * (given != 0) / 0.6
+    assert judged(made, case, other_order, conditioned=False).passed
+
+
+@pytest.mark.parametrize(
+    "draw",
+    ["x + torch.randn_like(x)", "x * torch.rand(x.shape)", "x * torch.bernoulli(torch.full_like(x, 0.3))",
+     "x + torch.empty_like(x).uniform_(-1, 1)", "nn.functional.alpha_dropout(x, 0.3, True)"],
+)  # fmt: skip
+def test_other_draws_are_repeated_too(draw: str):
+    made = reference(f"return {draw}", "torch.randn(32, 16)")
+    case = made.case("drawn")
+    assert made.yardstick is Yardstick.DRAWS
+    [(_, given)], [(_, exact)] = case.outputs, case.golden
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(given.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_an_honest_16_bit_dropout_is_within_what_its_rounding_allows():
+    """Where its error counted as none, another order of rounding was too much."""
+    made = reference(
+        "return F.dropout(torch.tanh(x @ self.w) * 0.7 - 0.1, 0.25, True)",
+        "torch.randn(64, 128)",
+        "self.w = nn.Parameter(torch.randn(128, 64) / 11)",
+        Precision.BF16,
+    )
+    case = made.case("dropout")
+    weight = made.module.w
+    assert isinstance(weight, torch.Tensor)
+    mask = case.outputs[0][1] != 0
+    fused = torch.tanh(case.inputs[0].float() @ weight.detach().float()) * 0.7 - 0.1
+    fused = (fused * mask / 0.75).bfloat16()
+    assert judged(made, case, fused, conditioned=False).passed
+    assert not compare(fused, case.outputs[0][1], case.outputs[0][1], made.precision).passed
+
+
+def test_a_dtype_fixed_in_code_is_widened():
+    made = reference(
+        "return F.linear(x.to(torch.float32).exp().to(torch.float32), self.w)",
+        "torch.randn(16, 32)",
+        "self.w = nn.Parameter(torch.randn(8, 32))",
+    )
+    case = made.case("cast")
+    assert made.yardstick is Yardstick.WIDENED
+    assert case.golden[0][1].dtype == torch.float64
+    assert any("widened" in warning for warning in made.warnings)
+
+
+def test_complex_weights_keep_their_imaginary_part_in_fp64():
+    made = reference(
+        "return torch.fft.irfft(torch.fft.rfft(x) * self.w, n=32)",
+        "torch.randn(16, 32)",
+        "self.w = nn.Parameter(torch.randn(17, dtype=torch.complex64))",
+    )
+    case = made.case("fft")
+    assert made.yardstick is Yardstick.FP64
+    torch.testing.assert_close(case.outputs[0][1].double(), case.golden[0][1], rtol=1e-4, atol=1e-4)
+
+
+def test_a_draw_that_cannot_be_repeated_leaves_the_reference_and_its_conditioning():
+    made = reference(
+        "return F.rrelu(x @ self.w, training=True)",
+        "torch.randn(32, 64)",
+        "self.w = nn.Parameter(torch.randn(64, 32))",
+    )
+    case = made.case("rrelu")
+    assert made.yardstick is Yardstick.ITSELF
+    given: Any = case.outputs[0][1]
+    assert case.golden[0][1] is given
+    assert judged(made, case, given * (1 + 2e-7)).passed
+    assert not judged(made, case, given * (1 + 2e-4)).passed

@@ -1,0 +1,100 @@
+"""The worker of the sweep, ``python -m benchmarks.domain.worker DEVICE``: a request per line, a row per line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from benchmarks.domain.pool import Json, serve, told_by_fork
+from benchmarks.domain.trial import Outcome
+
+MOST_FORKS = 8
+"""Processes that may die of one task."""
+
+
+@dataclass(frozen=True)
+class Sweeper:
+    """Answers a request: the task's file, then its calls, in forks."""
+
+    device: Any
+
+    def answer(self, request: Json) -> Json:
+        from benchmarks.domain import work
+        from egg.core.source import Task
+        from egg.evaluator.kernelbench_rules import errors
+
+        task = Task(request["name"], request["source"], request.get("level"), request.get("problem"))
+        started = time.monotonic()
+        row: Json = {"key": request["key"], "name": task.name, "task": task.hash}
+        row |= {"device": self.device.type, "calls": []}
+        for said in told_by_fork(lambda tell: tell(work.file_of(task)), request["seconds"]):
+            if said.get("exit") != 0:
+                row |= said
+        if "exit" in row:
+            row["reason"] = f"the process that wrote it ended: {row.pop('exit')}"
+        source = row.pop("source", None)
+        if source is not None:
+            row["static"] = [finding.rule for finding in errors(source)]
+            row["lines"] = source.count("\n")
+            self._try_all(task, source, started + request["seconds"], request["silence"], row)
+        row["seconds"] = round(time.monotonic() - started, 1)
+        return row
+
+    def _try_all(self, task: Any, source: str, until: float, silence: float, row: Json) -> None:
+        """Calls in one fork after another, each behind the call of which the last one died."""
+        from benchmarks.domain import work
+
+        for _ in range(MOST_FORKS):
+            skip = len(row["calls"])
+            act = partial(work.tried_calls, task, source, self.device, skip, until)
+            ended = self._heard(act, silence, row)
+            died = len(row["calls"]) > skip and row["calls"][-1]["outcome"] == Outcome.CRASH
+            if "trouble" in row or (ended == 0 and not (died and self.device.type == "cuda")):
+                return
+            if not died:
+                row["trouble"] = f"between two calls the process ended: {ended}"
+                return
+            if time.monotonic() > until:
+                row["cut"] = len(row["calls"])
+                return
+
+    def _heard(self, act: Any, silence: float, row: Json) -> int | str:
+        begun: Json | None = None
+        ended: int | str = 0
+        for said in told_by_fork(act, silence):
+            if "begin" in said:
+                begun = said
+            elif "end" in said:
+                row["calls"].append(said["end"])
+                begun = None
+            elif "exit" in said:
+                ended = said["exit"]
+            else:
+                row |= said
+        if begun is not None and "trouble" not in row:
+            detail = "no end" if ended == "silent" else f"the process died: {ended}"
+            call = {"kind": begun.get("kind", "captured"), "name": begun["begin"]}
+            row["calls"].append({**call, "outcome": Outcome.CRASH.value, "detail": detail})
+        return ended
+
+
+def main(device_name: str) -> None:
+    import torch
+
+    import egg.expert.team
+    from benchmarks.domain import work  # noqa: F401  loaded once, for every fork
+
+    device = torch.device(device_name)
+    if device.type == "cpu":
+        from egg.evaluator.interpreter import install
+
+        install()
+        torch.set_num_threads(1)
+    serve(Sweeper(device).answer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

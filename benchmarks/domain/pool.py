@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -154,8 +155,6 @@ def _act(act: Callable[[Callable[[Json], None]], None], out: IO[str]) -> None:
             act(tell)
             code = 0
         except Exception as error:
-            import traceback
-
             tell(
                 {"trouble": f"{type(error).__name__}: {error}"[:400], "trace": traceback.format_exc()[-1500:]}
             )

@@ -4,8 +4,8 @@
     python -m benchmarks.domain.sweep table rows.jsonl
     python -m benchmarks.domain.sweep static SUITE...
 
-A suite is a JSONL file of tasks, a folder of task files or the name of a bundled suite (``llm-ops``). Killed at
-any time, ``run`` goes on with the tasks that have no row yet.
+A suite is a JSONL file of tasks, a folder of task files or the name of a bundled suite (``llm-ops``). Killed
+at any time, ``run`` goes on with the tasks that have no row yet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Both sides of one call, compared: the reference under the task's precision and in fp64, and the kernel file.
+"""Both sides of one call, compared: the reference, as it is and in fp64, and the kernel file.
 
 Right is what the judge's own rule calls right (:mod:`egg.evaluator.compare`). What misses that rule and still
 agrees with the reference as closely as KernelBench asks is ``inexact``: another rounding, no wrong answer.

@@ -1,4 +1,4 @@
-"""The worker of the sweep, ``python -m benchmarks.domain.worker DEVICE``: a request per line, a row per line."""
+"""The worker of the sweep, ``python -m benchmarks.domain.worker DEVICE``: a request a line, a row a line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,6 @@ class Sweeper:
 def main(device_name: str) -> None:
     import torch
 
-    import egg.expert.team
     from benchmarks.domain import work  # noqa: F401  loaded once, for every fork
 
     device = torch.device(device_name)

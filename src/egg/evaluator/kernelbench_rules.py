@@ -1,7 +1,7 @@
 """KernelBench's published static check of a kernel file, as rules: what it would flag, and how gravely.
 
-As found in the public repository ScalingIntelligence/KernelBench (``src/kernelbench/kernel_static_checker.py``
-at 0ba2054), in facts. It looks for patterns in the text, not in the syntax tree:
+As found in the public repository ScalingIntelligence/KernelBench, in facts
+(``src/kernelbench/kernel_static_checker.py`` at 0ba2054). It looks for patterns in the text, not in the syntax tree:
 
 - A line is cut at the first ``#`` and then at the first ``//``, wherever they stand: strings and docstrings
   are searched like code, and what follows a floor division is not.
@@ -122,7 +122,7 @@ NEEDED: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"tl\.(?:(?:program_id|num_programs|arange|cdiv)\s*\(|constexpr)"),
     ),
 )
-"""What the rule ``triton_impl`` needs, in the order in which it looks; it reports the first that is missing."""
+"""What the rule ``triton_impl`` needs, in the order in which it looks; it reports the first missing."""
 
 
 def static_findings(source: str, *, fp32: bool = True) -> tuple[Finding, ...]:

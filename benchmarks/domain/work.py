@@ -7,7 +7,6 @@ as it ends. A process that goes on after another died skips the calls that were 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -118,8 +117,3 @@ def at_size(task: Task, device: torch.device) -> tuple[Task, dict[str, list[int]
         except CannotRescale:
             return task, {}
     return small.task, {name: list(change) for name, change in small.changes.items()}
-
-
-def words_in(text: str) -> str:
-    """An error's words without its numbers and names, to group by."""
-    return re.sub(r"'[^']*'|\"[^\"]*\"|\d[\d.e+-]*", "…", text)[:90]

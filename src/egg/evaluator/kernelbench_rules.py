@@ -1,7 +1,8 @@
 """KernelBench's published static check of a kernel file, as rules: what it would flag, and how gravely.
 
 As found in the public repository ScalingIntelligence/KernelBench, in facts
-(``src/kernelbench/kernel_static_checker.py`` at 0ba2054). It looks for patterns in the text, not in the syntax tree:
+(``src/kernelbench/kernel_static_checker.py`` at 0ba2054). It looks for patterns in the text, not in the
+syntax tree:
 
 - A line is cut at the first ``#`` and then at the first ``//``, wherever they stand: strings and docstrings
   are searched like code, and what follows a floor division is not.

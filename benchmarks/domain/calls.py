@@ -41,7 +41,8 @@ class Call:
     inputs: tuple[Any, ...]
     named: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of ``forward`` given by name."""
-    train: bool = True
+    train: bool | None = None
+    """Its mode; ``None`` is the one that its constructor leaves it in."""
     dtype: torch.dtype | None = None
     """What floating parameters are cast to; ``None`` leaves them."""
     gradient: bool = False
@@ -100,10 +101,10 @@ class Signatures:
         return dict(bound.arguments)
 
 
-def outside(domain: Domain, call: Call, signatures: Signatures) -> str:
-    """Why the call is outside a file's domain; empty where the file claims it."""
+def outside(domain: Domain, call: Call, signatures: Signatures, train: bool) -> str:
+    """Why the call is outside a file's domain; empty where the file claims it. ``train`` is the mode."""
     inputs = {name: _facts(value) for name, value in signatures.inputs(call).items()}
-    mode = Mode.TRAIN if call.train else Mode.EVAL
+    mode = Mode.TRAIN if train else Mode.EVAL
     return domain.outside(DomainCall(inputs, dict(call.arguments), mode))
 
 

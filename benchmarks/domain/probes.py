@@ -17,8 +17,10 @@ from benchmarks.domain.layouts import LAYOUTS, Change, Place, Sizes, changed
 from benchmarks.domain.trial import Sides
 from egg.evaluator.task.program import map_tensors
 
-ODD = (3, 5, 7)
-LARGER = 17
+ODD = (3, 7)
+LARGER, LARGE = 17, 5
+"""A batch that fills more than one tile, and one for programs of which a call takes longer than ``SLOW``."""
+SLOW = 1.0
 OTHER_DIMENSIONS = 4
 """Dimensions besides the batch that are tried at another size."""
 ARGUMENTS_TRIED = 8
@@ -36,7 +38,8 @@ class Probes:
         yield from self._sizes()
         yield self.base.as_kind(Kind.AGAIN, "the captured call again")
         yield from self._layouts()
-        yield self.base.as_kind(Kind.MODE, "eval" if self.base.train else "train", train=not self.base.train)
+        yield self.base.as_kind(Kind.MODE, "train", train=True)
+        yield self.base.as_kind(Kind.MODE, "eval", train=False)
         yield self.base.as_kind(Kind.GRADIENT, "under grad mode", gradient=True)
         yield from self._arguments()
         yield from self._numbers()
@@ -52,8 +55,8 @@ class Probes:
         if batch is None:
             return
         together: dict[Place, int] = {}
-        odd = next(size for size in ODD if size != sizes.size(batch))
-        for size in (1, odd, LARGER):
+        odd = next(size for size in ODD if size not in (sizes.size(batch), LARGE))
+        for size in (1, odd, LARGER if self.sides.slowest < SLOW else LARGE):
             change = sizes.at(batch, size)
             if change is not None:
                 yield self._resized(f"batch {size}", change)

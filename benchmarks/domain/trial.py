@@ -102,24 +102,38 @@ class Sides:
     domain: Domain | None
     device: torch.device
     precision: Precision = Precision.MATCH
+    slowest: float = 0.0
+    """Seconds of the longest call so far."""
     _pairs: dict[str, Pair] = field(default_factory=dict)
 
     def tried(self, call: Call) -> Tried:
         started = time.perf_counter()
-        beyond = outside(self.domain, call, self.signatures) if self.domain is not None else None
         with warnings.catch_warnings(), precision_scope(self.precision):
             warnings.simplefilter("ignore")
             ended = self._compared(call)
-        if ended.outcome not in (Outcome.RIGHT, Outcome.INEXACT):
-            self._pairs.pop(_key(call), None)
-        return replace(
+        seconds = time.perf_counter() - started
+        self.slowest = max(self.slowest, seconds)
+        ended = replace(
             ended,
             kind=call.kind.value,
             name=call.name,
             detail=ended.detail[:300],
-            outside=beyond,
-            seconds=time.perf_counter() - started,
+            outside=self._outside(call),
+            seconds=seconds,
         )
+        if ended.outcome not in (Outcome.RIGHT, Outcome.INEXACT):
+            self._pairs.pop(_key(call), None)
+        return ended
+
+    def _outside(self, call: Call) -> str | None:
+        """Why the file's domain leaves a call out; ``None`` where it states none."""
+        if self.domain is None:
+            return None
+        train = call.train
+        if train is None:
+            pair = self._pairs.get(_key(call))
+            train = pair is None or pair.reference.training
+        return outside(self.domain, call, self.signatures, train)
 
     def refuses(self, call: Call) -> str:
         """Why the reference does not take a call; empty where it does. No module that is compared later
@@ -154,7 +168,6 @@ class Sides:
 
     def _pair(self, call: Call) -> Pair:
         pair = self._pairs.setdefault(_key(call), Pair(self._built(self.reference, call)))
-        pair.reference.train(call.train)
         if call.reweigh:
             for module in (pair.reference, pair.candidate):
                 _reweigh(module)
@@ -165,13 +178,14 @@ class Sides:
             pair.candidate = self._built(self.candidate, call)
             pair.candidate.load_state_dict(pair.before)
             pair.before = {}
-        return pair.candidate.train(call.train)
+        return pair.candidate
 
     def _built(self, kind: type[nn.Module], call: Call) -> nn.Module:
         torch.manual_seed(BUILD_SEED)
         with torch.no_grad():
             made = kind(**call.arguments)
-        return made.to(device=self.device, dtype=call.dtype).train(call.train)
+        made = made.to(device=self.device, dtype=call.dtype)
+        return made if call.train is None else made.train(call.train)
 
 
 class Pair:
@@ -185,7 +199,7 @@ class Pair:
 
 
 def _key(call: Call) -> str:
-    return repr((sorted(call.arguments.items(), key=lambda item: item[0]), call.dtype))
+    return repr((sorted(call.arguments.items(), key=lambda item: item[0]), call.dtype, call.train))
 
 
 def _reweigh(module: nn.Module | None) -> None:
@@ -261,7 +275,8 @@ def _differ(
     exacts = golden if golden is not None and len(golden) == len(wanted) else wanted
     worst: Difference | None = None
     for (name, c), (_, r), (_, g) in zip(got, wanted, exacts, strict=True):
-        found = _leaf_differs(*map(torch.as_tensor, (c, r, g)), precision)
+        one, two, three = map(torch.as_tensor, (c, r, g))
+        found = _leaf_differs(one, two, three, precision)
         if found is not None and (worst is None or found[0] is Outcome.WRONG):
             worst = found[0], f"{what} {name}: {found[1]}"
             if found[0] is Outcome.WRONG:

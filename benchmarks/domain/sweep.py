@@ -60,15 +60,16 @@ def run(terms: argparse.Namespace) -> int:
 def _requests(tasks: dict[str, Task], terms: argparse.Namespace) -> Iterator[Json]:
     """Whole networks first: none of them should be the last to end."""
     for key, task in sorted(tasks.items(), key=lambda item: -(item[1].level or 0)):
-        yield {
-            "key": key,
-            "name": task.name,
-            "source": task.source,
-            "level": task.level,
-            "problem": task.problem_id,
-            "seconds": terms.task_seconds,
-            "silence": terms.silence,
-        }
+        yield request(key, task, seconds=terms.task_seconds, silence=terms.silence)
+
+
+def request(
+    key: str, task: Task, *, seconds: float, silence: float, rescale: bool = True, sample: int = 0
+) -> Json:
+    """What a worker is asked; ``sample`` and ``rescale`` as ``work.Terms`` has them."""
+    held = {"key": key, "name": task.name, "source": task.source}
+    held |= {"level": task.level, "problem": task.problem_id}
+    return held | {"seconds": seconds, "silence": silence, "rescale": rescale, "sample": sample}
 
 
 def read_rows(path: Path) -> list[Json]:

@@ -6,10 +6,13 @@ as it ends. A process that goes on after another died skips the calls that were 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import torch
@@ -23,13 +26,15 @@ from egg.core.errors import EggError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.program import Program
-from egg.evaluator.task.rescale import CannotRescale, rescale
+from egg.evaluator.task.rescale import CannotRescale, Rescaled, rescale
 from egg.evaluator.venues import smallest
 from egg.evaluator.worker.importing import import_candidate
 from egg.expert.assemble import Fault, NothingToWrite
 from egg.expert.parts import Unfit
 
 Tell = Callable[[dict[str, Any]], None]
+INTERPRETED = ((1e6, 4_000), (5e6, 12_000))
+"""FLOPs and elements of a call under the interpreter, smallest first; then what the judge takes there."""
 GPU_ELEMENTS, GPU_FLOPS = 50_000_000, 2e11
 """What a call may take on a GPU: some 200 MB in fp32."""
 
@@ -67,9 +72,23 @@ def _claims_batch(domain: Domain) -> bool:
 # -- trying ---------------------------------------------------------------------------------------------
 
 
-def tried_calls(task: Task, source: str, device: torch.device, skip: int, until: float, tell: Tell) -> None:
+@dataclass(frozen=True)
+class Terms:
+    """How a task's calls are tried."""
+
+    device: torch.device
+    until: float
+    """Begin no call after that, by the monotonic clock."""
+    rescale: bool = True
+    """Whether the task is brought to a size that the device runs quickly."""
+    sample: int = 0
+    """So many calls besides the captured one, by lot; 0 is all of them."""
+
+
+def tried_calls(task: Task, source: str, terms: Terms, skip: int, tell: Tell) -> None:
     """Every call from the ``skip``-th on, as long as there is time."""
-    base_task, changes = at_size(task, device)
+    device = terms.device
+    base_task, changes = at_size(task, device) if terms.rescale else (task, {})
     tell({"size": changes})
     with Program.load(base_task) as program, tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -78,10 +97,15 @@ def tried_calls(task: Task, source: str, device: torch.device, skip: int, until:
             tell({"begin": sides.name})
             tell({"end": sides.to_json()})
             return
-        for at, call in enumerate(Probes(_base(program, sides, device), sides)):
+        calls: Iterable[Call] = Probes(_base(program, sides, device), sides)
+        if terms.sample:
+            first, *rest = calls
+            drawn = Random(task.hash).sample(range(len(rest)), min(terms.sample, len(rest)))
+            calls = [first, *(rest[at] for at in sorted(drawn))]
+        for at, call in enumerate(calls):
             if at < skip:
                 continue
-            if time.monotonic() > until:
+            if time.monotonic() > terms.until:
                 tell({"cut": at})
                 return
             tell({"begin": call.name, "kind": call.kind.value})
@@ -109,11 +133,12 @@ def _base(program: Program, sides: Sides, device: torch.device) -> Call:
 
 def at_size(task: Task, device: torch.device) -> tuple[Task, dict[str, list[int]]]:
     """The task at a size that the device runs quickly, and what was changed of it."""
-    if device.type == "cpu":
-        small = smallest(task)
-    else:
-        try:
-            small = rescale(task, max_flops=GPU_FLOPS, max_elements=GPU_ELEMENTS)
-        except CannotRescale:
-            return task, {}
+    budgets = INTERPRETED if device.type == "cpu" else ((GPU_FLOPS, GPU_ELEMENTS),)
+    for flops, elements in budgets:
+        with contextlib.suppress(CannotRescale):
+            return _changed(rescale(task, max_flops=flops, max_elements=elements))
+    return _changed(smallest(task)) if device.type == "cpu" else (task, {})
+
+
+def _changed(small: Rescaled) -> tuple[Task, dict[str, list[int]]]:
     return small.task, {name: list(change) for name, change in small.changes.items()}

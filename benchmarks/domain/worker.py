@@ -39,25 +39,27 @@ class Sweeper:
         if source is not None:
             row["static"] = [finding.rule for finding in errors(source)]
             row["lines"] = source.count("\n")
-            self._try_all(task, source, started + request["seconds"], request["silence"], row)
+            until, rescale, sample = started + request["seconds"], request["rescale"], request["sample"]
+            terms = work.Terms(self.device, until, rescale, sample)
+            self._try_all(task, source, terms, request["silence"], row)
         row["seconds"] = round(time.monotonic() - started, 1)
         return row
 
-    def _try_all(self, task: Any, source: str, until: float, silence: float, row: Json) -> None:
+    def _try_all(self, task: Any, source: str, terms: Any, silence: float, row: Json) -> None:
         """Calls in one fork after another, each behind the call of which the last one died."""
         from benchmarks.domain import work
 
         for _ in range(MOST_FORKS):
             skip = len(row["calls"])
-            act = partial(work.tried_calls, task, source, self.device, skip, until)
+            act = partial(work.tried_calls, task, source, terms, skip)
             ended = self._heard(act, silence, row)
-            died = len(row["calls"]) > skip and row["calls"][-1]["outcome"] == Outcome.CRASH
-            if "trouble" in row or (ended == 0 and not (died and self.device.type == "cuda")):
+            lost = row["calls"][skip:] and row["calls"][-1]["outcome"] == Outcome.CRASH
+            if "trouble" in row or (ended == 0 and not (lost and self.device.type == "cuda")):
                 return
-            if not died:
+            if len(row["calls"]) == skip:
                 row["trouble"] = f"between two calls the process ended: {ended}"
                 return
-            if time.monotonic() > until:
+            if time.monotonic() > terms.until:
                 row["cut"] = len(row["calls"])
                 return
 
@@ -75,10 +77,19 @@ class Sweeper:
             else:
                 row |= said
         if begun is not None and "trouble" not in row:
-            detail = "no end" if ended == "silent" else f"the process died: {ended}"
-            call = {"kind": begun.get("kind", "captured"), "name": begun["begin"]}
-            row["calls"].append({**call, "outcome": Outcome.CRASH.value, "detail": detail})
+            row["calls"].append(self._unended(begun, ended, silence))
         return ended
+
+    def _unended(self, begun: Json, ended: int | str, silence: float) -> Json:
+        """The call of which a process died. Under the interpreter a call without an end is only slow."""
+        hangs = ended == "silent"
+        slow = hangs and self.device.type == "cpu"
+        return {
+            "kind": begun.get("kind", "captured"),
+            "name": begun["begin"],
+            "outcome": (Outcome.SKIPPED if slow else Outcome.CRASH).value,
+            "detail": f"no end in {silence:.0f} s" if hangs else f"the process died: {ended}",
+        }
 
 
 def main(device_name: str) -> None:

@@ -1,7 +1,7 @@
 """The calls that are tried of one task, the most telling first.
 
-All are made from one base: the task at a size that this device runs quickly. The file was written for the
-task as its user has it, so the base itself is already a call beside the captured one.
+All are made from one base (:mod:`benchmarks.domain.bases`) that was tried itself. The file was written for
+the task as its user has it, so the base is already a call beside the captured one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class Probes:
     sides: Sides
 
     def __iter__(self) -> Iterator[Call]:
-        yield self.base
         yield from self._sizes()
         yield self.base.as_kind(Kind.AGAIN, "the captured call again")
         yield from self._layouts()
@@ -75,7 +74,8 @@ class Probes:
             yield self._resized(_named(change), change)
         if len(set(together.values())) > 1 and self._runs(changed(self.base.inputs, together)):
             yield self._resized("all free sizes at once", together)
-        equal = next((sizes.size(p) for p in sizes.places() if p[1] and 1 < sizes.size(p) <= 64), None)
+        most = 64 if self.sides.slowest < SLOW else 8
+        equal = next((sizes.size(p) for p in sizes.places() if p[1] and 1 < sizes.size(p) <= most), None)
         if equal is not None and (change := sizes.at(batch, equal)) is not None:
             yield self._resized(f"batch {equal}, as another dimension", change)
 

@@ -105,12 +105,16 @@ class Sides:
     precision: Precision = Precision.MATCH
     slowest: float = 0.0
     """Seconds of the longest call so far."""
+    last: Tried = field(default_factory=lambda: Tried("", "", Outcome.SKIPPED))
+    """How the last call ended."""
     _pairs: dict[str, Pair] = field(default_factory=dict)
 
     def tried(self, call: Call) -> Tried:
         started = time.perf_counter()
         with warnings.catch_warnings(), precision_scope(self.precision):
             warnings.simplefilter("ignore")
+            if call.reweigh and self._used(call) is None:
+                self._compared(replace(call, reweigh=False))
             ended = self._compared(call)
         seconds = time.perf_counter() - started
         self.slowest = max(self.slowest, seconds)
@@ -124,6 +128,7 @@ class Sides:
         )
         if ended.outcome not in (Outcome.RIGHT, Outcome.INEXACT):
             self._pairs.pop(_key(call), None)
+        self.last = ended
         return ended
 
     def _outside(self, call: Call) -> str | None:
@@ -164,6 +169,11 @@ class Sides:
         if found is not None:
             return _ended(*found)
         return replace(_ended(Outcome.RIGHT), layout=_same_strides(got.outputs, wanted.outputs))
+
+    def _used(self, call: Call) -> nn.Module | None:
+        """The file's module, where it was called before."""
+        pair = self._pairs.get(_key(call))
+        return pair.candidate if pair is not None else None
 
     # -- modules -------------------------------------------------------------------------------------
 

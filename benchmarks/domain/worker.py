@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.domain.pool import Json, serve, told_by_fork
-from benchmarks.domain.trial import Outcome
+from benchmarks.domain.trial import Outcome, Tried
 
 MOST_FORKS = 8
 """Processes that may die of one task."""
@@ -50,8 +50,9 @@ class Sweeper:
         from benchmarks.domain import work
 
         for _ in range(MOST_FORKS):
-            skip = len(row["calls"])
-            act = partial(work.tried_calls, task, source, terms, skip)
+            done = [Tried.of_json(call) for call in row["calls"]]
+            skip = len(done)
+            act = partial(work.tried_calls, task, source, terms, done)
             ended = self._heard(act, silence, row)
             lost = row["calls"][skip:] and row["calls"][-1]["outcome"] == Outcome.CRASH
             if "trouble" in row or (ended == 0 and not (lost and self.device.type == "cuda")):

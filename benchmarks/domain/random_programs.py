@@ -33,8 +33,8 @@ def task_of(random: Random, name: str = "random_program") -> Task:
     return Task(name, program(random))
 
 
-def asked(key: str, task: Task, sample: int = 0) -> Json:
-    return request(key, task, seconds=SECONDS, silence=SILENCE, rescale=False, sample=sample)
+def asked(key: str, task: Task, sample: int = 0, kind: str = "") -> Json:
+    return request(key, task, seconds=SECONDS, silence=SILENCE, rescale=False, sample=sample, kind=kind)
 
 
 # -- what fails ------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def reduced(task: Task, which: str, worker: Worker, most: int = 40) -> tuple[Tas
         again = False
         for smaller in _smaller(smallest):
             left -= 1
-            found = worker.ask(asked("reduced", smaller))
+            found = worker.ask(asked("reduced", smaller, kind=which.partition(" ")[2]))
             if which in failures(found):
                 smallest, row, again = smaller, found, True
                 break

@@ -64,12 +64,19 @@ def _requests(tasks: dict[str, Task], terms: argparse.Namespace) -> Iterator[Jso
 
 
 def request(
-    key: str, task: Task, *, seconds: float, silence: float, rescale: bool = True, sample: int = 0
+    key: str,
+    task: Task,
+    *,
+    seconds: float,
+    silence: float,
+    rescale: bool = True,
+    sample: int = 0,
+    kind: str = "",
 ) -> Json:
-    """What a worker is asked; ``sample`` and ``rescale`` as ``work.Terms`` has them."""
+    """What a worker is asked; the last three are as ``work.Terms`` has them."""
     held = {"key": key, "name": task.name, "source": task.source}
     held |= {"level": task.level, "problem": task.problem_id}
-    return held | {"seconds": seconds, "silence": silence, "rescale": rescale, "sample": sample}
+    return held | {"seconds": seconds, "silence": silence, "rescale": rescale, "sample": sample, "kind": kind}
 
 
 def read_rows(path: Path) -> list[Json]:

@@ -75,6 +75,8 @@ class Terms:
     """Whether the task is brought to a size that the device runs quickly."""
     sample: int = 0
     """So many calls besides the captured one, by lot; 0 is all of them."""
+    kind: str = ""
+    """Calls of one kind only, besides the captured one."""
 
 
 def tried_calls(task: Task, source: str, terms: Terms, done: Sequence[Tried], tell: Tell) -> None:
@@ -112,7 +114,7 @@ def _calls(
         yield base.sides, base.call
         if base.sides.last.outcome is not Outcome.ERROR:
             probes = _drawn(Probes(base.call, base.sides), terms.sample, task.hash)
-            yield from ((base.sides, call) for call in probes)
+            yield from ((base.sides, call) for call in probes if terms.kind in ("", call.kind))
             return
 
 

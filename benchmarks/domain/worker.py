@@ -39,8 +39,8 @@ class Sweeper:
         if source is not None:
             row["static"] = [finding.rule for finding in errors(source)]
             row["lines"] = source.count("\n")
-            until, rescale, sample = started + request["seconds"], request["rescale"], request["sample"]
-            terms = work.Terms(self.device, until, rescale, sample)
+            how = (request["rescale"], request["sample"], request["kind"])
+            terms = work.Terms(self.device, started + request["seconds"], *how)
             self._try_all(task, source, terms, request["silence"], row)
         row["seconds"] = round(time.monotonic() - started, 1)
         return row

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.domain.calls import Call, Signatures, outside
+from benchmarks.domain.calls import Call, Kind, Signatures, outside
 from egg.core.domain import Domain
 from egg.core.policy import Precision
 from egg.evaluator.compare import compare
@@ -155,7 +155,7 @@ class Sides:
     def _compared(self, call: Call) -> Tried:
         try:
             pair = self._pair(call)
-            golden = None if call.gradient else exact(pair.reference, call)
+            golden = exact(pair.reference, call)
             wanted = answered(pair.reference, call)
         except Exception as error:
             return _ended(Outcome.SKIPPED, f"the reference refuses: {brief(error)}")
@@ -166,6 +166,8 @@ class Sides:
         except Exception as error:
             return failed(error)
         found = differences(call, got, wanted, None if wanted.drew else golden, self.precision)
+        if found is not None and wanted.drew and call.kind is Kind.LAYOUT:
+            return _ended(Outcome.SKIPPED, "random numbers are dealt out in the order of memory")
         if found is not None:
             return _ended(*found)
         return replace(_ended(Outcome.RIGHT), layout=_same_strides(got.outputs, wanted.outputs))

@@ -93,11 +93,33 @@ class Sweeper:
         }
 
 
+WARMING = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.layer = torch.nn.Linear(features, features)
+
+    def forward(self, x):
+        return torch.softmax(self.layer(x), -1)
+
+def get_inputs():
+    return [torch.randn(4, 16)]
+
+def get_init_inputs():
+    return [16]
+"""
+"""A task whose file is written before the first fork, for what that loads of PyTorch."""
+
+
 def main(device_name: str) -> None:
     import torch
 
-    from benchmarks.domain import work  # noqa: F401  loaded once, for every fork
+    from benchmarks.domain import work
+    from egg.core.source import Task
 
+    work.file_of(Task("warming", WARMING))
     device = torch.device(device_name)
     if device.type == "cpu":
         from egg.evaluator.interpreter import install

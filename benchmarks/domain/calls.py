@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from egg.core.domain import Call as DomainCall
-from egg.core.domain import Domain, Layout, Mode, TensorFacts
+from egg.core.domain import Domain, Layout, Mode, TensorFacts, TensorInput
 from egg.evaluator.task.program import Program, map_tensors
 
 
@@ -99,6 +99,19 @@ class Signatures:
         bound = self.forward.bind(*call.inputs, **call.named)
         bound.apply_defaults()
         return dict(bound.arguments)
+
+
+def module_sizes(domain: Domain, call: Call, signatures: Signatures) -> dict[str, int]:
+    """Sizes that follow from the constructor, as a call's inputs show them."""
+    names = {size.name for size in domain.sizes if size.module}
+    given = signatures.inputs(call)
+    return {
+        str(wanted): seen
+        for held in domain.inputs
+        if isinstance(held, TensorInput) and isinstance(given.get(held.name), torch.Tensor)
+        for wanted, seen in zip(held.shape, given[held.name].shape, strict=False)
+        if wanted in names
+    }
 
 
 def outside(domain: Domain, call: Call, signatures: Signatures, train: bool) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.domain.calls import Call, Kind, Signatures, outside
+from benchmarks.domain.calls import Call, Kind, Signatures, module_sizes, outside
 from egg.core.domain import Domain
 from egg.core.policy import Precision
 from egg.evaluator.compare import compare
@@ -108,6 +108,7 @@ class Sides:
     last: Tried = field(default_factory=lambda: Tried("", "", Outcome.SKIPPED))
     """How the last call ended."""
     _pairs: dict[str, Pair] = field(default_factory=dict)
+    _module_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def tried(self, call: Call) -> Tried:
         started = time.perf_counter()
@@ -139,7 +140,15 @@ class Sides:
         if train is None:
             pair = self._pairs.get(_key(call))
             train = pair is None or pair.reference.training
-        return outside(self.domain, call, self.signatures, train)
+        return outside(self.domain, call, self.signatures, train) or self._unlike_module(call)
+
+    def _unlike_module(self, call: Call) -> str:
+        """A domain cannot say what a module's sizes are; the first call with its arguments did."""
+        assert self.domain is not None
+        key = repr(sorted(call.arguments.items(), key=lambda item: item[0]))
+        seen = module_sizes(self.domain, call, self.signatures)
+        known = self._module_sizes.setdefault(key, seen)
+        return "" if seen == known else f"the module has {known}, the call {seen}"
 
     def refuses(self, call: Call) -> str:
         """Why the reference does not take a call; empty where it does. No module that is compared later

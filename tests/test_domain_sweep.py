@@ -224,12 +224,12 @@ def test_the_summary_counts_what_must_not_be() -> None:
         {"key": "1/1", "calls": [call("right"), call("right", name="batch 3")], "domain": "any batch"},
         {"key": "1/2", "calls": [call("wrong", detail="shape"), call("crash", "layout", "expanded")]},
         {"key": "1/3", "calls": [call("error", outside="", detail="ValueError: no")], "domain": "any batch"},
-        {"key": "1/4", "calls": [call("skipped")], "static": ["code_bypass"]},
+        {"key": "1/4", "calls": [call("right", "captured", "x"), call("skipped")], "static": ["code_bypass"]},
         {"key": "1/5", "calls": [], "reason": "a fault of EGG", "fault": True},
     ]
     assert [batch_of(row) for row in rows[:4]] == ["free", "fixed", "fixed", "none"]
     told = summary(rows)
-    assert "5 tasks, 4 with a file, 6 calls" in told
+    assert "5 tasks, 4 with a file, 7 calls" in told
     assert "silent wrong answers: 1 calls in 1 files" in told
     assert "claimed but raised: 1 calls (must be 0); 2 of 4 files state a domain" in told
     assert "free batch: 1 of 3, 33.3%" in told

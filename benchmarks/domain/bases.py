@@ -11,18 +11,19 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import torch
 
 from benchmarks.domain.calls import Call, Kind, Signatures
-from benchmarks.domain.layouts import Sizes, changed
+from benchmarks.domain.layouts import Place, Sizes, changed
 from benchmarks.domain.trial import Sides
-from egg.core.domain import Domain
+from egg.core.domain import Domain, same
 from egg.core.errors import EggError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.program import Program
-from egg.evaluator.task.rescale import CannotRescale, Rescaled, rescale
+from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, rescale
 from egg.evaluator.venues import smallest
 
 INTERPRETED = ((1e6, 4_000), (5e6, 12_000))
@@ -40,7 +41,7 @@ class Base:
 
     sides: Sides
     call: Call
-    size: dict[str, list[int]]
+    size: str
     """What was changed of the task, for people."""
 
 
@@ -48,7 +49,7 @@ def bases(
     task: Task, module: type, domain: Domain | None, device: torch.device, quick: bool
 ) -> Iterator[Base]:
     """The smallest first; each next one is nearer to the task. ``quick``: whether to begin below it."""
-    for found in _tasks(task, device) if quick else (Rescaled(task, {}, None),):  # pyright: ignore
+    for found in _tasks(task, device) if quick else (Rescaled(task, {}, Cost(0.0, 0)),):
         with Program.load(found.task) as program:
             yield from _in(program, found, module, domain, device, quick)
 
@@ -85,14 +86,32 @@ def _in(
     sides = Sides(program.module.__dict__["Model"], module, signatures, domain, device)
     arguments = signatures.arguments(*program.init_arguments())
     inputs = tuple(program.inputs(0, device, Precision.MATCH))
-    call = Call(Kind.CAPTURED, "the captured call", arguments, inputs)
-    size = {name: list(change) for name, change in found.changes.items()}
-    if quick and device.type == "cpu":
-        small = _shrunk(call, sides)
-        if small is not call:
-            shapes = [list(held.shape) for held in small.inputs if isinstance(held, torch.Tensor)]
-            yield Base(sides, small, {**size, "inputs": [str(shapes)]})  # pyright: ignore
-    yield Base(sides, call, size)
+    size = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in found.changes.items())
+    for held in _with_fixed(arguments, domain):
+        call = Call(Kind.CAPTURED, "the captured call", held, inputs)
+        if held is not arguments and sides.refuses(call):
+            continue
+        if quick and device.type == "cpu":
+            small = _shrunk(call, sides)
+            if small is not call:
+                shapes = [list(held.shape) for held in small.inputs if isinstance(held, torch.Tensor)]
+                yield Base(sides, small, f"{size}; inputs {shapes}")
+        yield Base(sides, call, size)
+
+
+def _with_fixed(arguments: dict[str, Any], domain: Domain | None) -> Iterator[dict[str, Any]]:
+    """The constructor's arguments at the task's size, and with what the file holds to be fixed."""
+    yield arguments
+    fixed = (
+        {held.name: held.value for held in domain.arguments if not held.free} if domain is not None else {}
+    )
+    changes = {
+        name: tuple(value) if isinstance(arguments[name], tuple) and isinstance(value, list) else value
+        for name, value in fixed.items()
+        if name in arguments and not same(arguments[name], value)
+    }
+    if changes:
+        yield {**arguments, **changes}
 
 
 def _shrunk(call: Call, sides: Sides) -> Call:
@@ -109,12 +128,12 @@ def _shrunk(call: Call, sides: Sides) -> Call:
     return call if inputs is call.inputs else call.as_kind(call.kind, call.name, inputs=inputs)
 
 
-def _reductions(sizes: Sizes) -> Iterator[dict]:
+def _reductions(sizes: Sizes) -> Iterator[dict[Place, int]]:
     for place in sorted(sizes.places(), key=lambda place: -sizes.size(place)):
         for size in SHRUNK_SIZES:
             if 2 * size <= sizes.size(place) and (change := sizes.at(place, size)) is not None:
                 yield dict(change)
 
 
-def _elements(inputs: tuple) -> float:
+def _elements(inputs: tuple[Any, ...]) -> float:
     return sum((held.numel() for held in inputs if isinstance(held, torch.Tensor)), 0) or inf

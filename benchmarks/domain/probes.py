@@ -55,12 +55,15 @@ class Probes:
             return
         together: dict[Place, int] = {}
         odd = next(size for size in ODD if size not in (sizes.size(batch), LARGE))
+        together.update(sizes.at(batch, odd) or {})
         for size in (1, odd, LARGER if self.sides.slowest < SLOW else LARGE):
-            change = sizes.at(batch, size)
-            if change is not None:
+            change = dict.fromkeys(together, size)
+            if change and size != sizes.size(batch) and self._runs(changed(self.base.inputs, change)):
                 yield self._resized(f"batch {size}", change)
-                together.update(change if size == odd else {})
-        touched = set(together)
+        alone = sizes.at(batch, 1)
+        if alone is not None and alone.keys() != together.keys():
+            yield self._resized("first dimension 1, which broadcasts", alone)
+        touched, group = set(together), tuple(together)
         tried = 0
         for place in self._by_interest(sizes):
             if place in touched or tried >= OTHER_DIMENSIONS:
@@ -76,8 +79,9 @@ class Probes:
             yield self._resized("all free sizes at once", together)
         most = 64 if self.sides.slowest < SLOW else 8
         equal = next((sizes.size(p) for p in sizes.places() if p[1] and 1 < sizes.size(p) <= most), None)
-        if equal is not None and (change := sizes.at(batch, equal)) is not None:
-            yield self._resized(f"batch {equal}, as another dimension", change)
+        if equal is not None and equal != sizes.size(batch) and (change := dict.fromkeys(group, equal)):
+            if self._runs(changed(self.base.inputs, change)):
+                yield self._resized(f"batch {equal}, as another dimension", change)
 
     @property
     def batch(self) -> Place | None:

@@ -39,11 +39,11 @@ def any_claimed(row: Json) -> bool:
 
 
 def batch_of(row: Json) -> str:
-    """``free``, ``fixed``, or ``none`` where the reference itself takes no other batch."""
-    calls = [call for call in tried_in(row) if call.kind == "sizes" and call.name.startswith("batch ")]
-    ended = {call.outcome for call in calls}
+    """``free``, ``fixed`` (or no call was right), or ``none`` where the reference takes no other batch."""
+    tried = tried_in(row)
+    ended = {call.outcome for call in tried if call.kind == "sizes" and call.name.startswith("batch ")}
     if not ended - {Outcome.SKIPPED}:
-        return "none"
+        return "none" if any(call.outcome is Outcome.RIGHT for call in tried) else "fixed"
     return "free" if ended <= {Outcome.RIGHT, Outcome.INEXACT, Outcome.SKIPPED} else "fixed"
 
 

@@ -79,9 +79,9 @@ class Probes:
             yield self._resized("all free sizes at once", together)
         most = 64 if self.sides.slowest < SLOW else 8
         equal = next((sizes.size(p) for p in sizes.places() if p[1] and 1 < sizes.size(p) <= most), None)
-        if equal is not None and equal != sizes.size(batch) and (change := dict.fromkeys(group, equal)):
-            if self._runs(changed(self.base.inputs, change)):
-                yield self._resized(f"batch {equal}, as another dimension", change)
+        change = dict.fromkeys(group, equal) if equal not in (None, sizes.size(batch)) else {}
+        if change and self._runs(changed(self.base.inputs, change)):
+            yield self._resized(f"batch {equal}, as another dimension", change)
 
     @property
     def batch(self) -> Place | None:

@@ -88,6 +88,14 @@ class Answer:
     """Whether it drew random numbers, which an fp64 run would draw otherwise."""
 
 
+@dataclass(frozen=True)
+class Exact:
+    """What an fp64 run returned, and its buffers after it."""
+
+    outputs: list[tuple[str, Any]]
+    buffers: list[tuple[str, Any]]
+
+
 @dataclass
 class Sides:
     """The reference and the kernel file of one task, and every pair of modules that was built of them.
@@ -255,14 +263,15 @@ def _random_state() -> list[torch.Tensor]:
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if used else [])]
 
 
-def exact(module: nn.Module, call: Call) -> list[tuple[str, Any]] | None:
-    """The outputs of an fp64 run; ``None`` where there is none (a dtype fixed in code, random numbers)."""
+def exact(module: nn.Module, call: Call) -> Exact | None:
+    """What an fp64 run gives; ``None`` where there is none (a dtype fixed in code, random numbers)."""
     inputs, named = call.fresh()
     try:
         module64, inputs64 = to_double(module, [*inputs, named])
         torch.manual_seed(FORWARD_SEED)
         with double_scope(), torch.no_grad():
-            return outputs_of(module64(*inputs64[:-1], **inputs64[-1]))
+            outputs = outputs_of(module64(*inputs64[:-1], **inputs64[-1]))
+        return Exact(outputs, list(module64.named_buffers()))
     except Exception:  # the reference's own run decides whether the call is one at all
         return None
 
@@ -280,11 +289,12 @@ Difference = tuple[Outcome, str]
 
 
 def differences(
-    call: Call, got: Answer, wanted: Answer, golden: Named | None, precision: Precision
+    call: Call, got: Answer, wanted: Answer, golden: Exact | None, precision: Precision
 ) -> Difference | None:
     """The first thing in which the sides differ: outputs, buffers, inputs they wrote to, gradients."""
-    found = _differ(got.outputs, wanted.outputs, golden, precision, "output")
-    found = found or _differ(got.buffers, wanted.buffers, None, precision, "buffer")
+    outputs, buffers = (golden.outputs, golden.buffers) if golden is not None else (None, None)
+    found = _differ(got.outputs, wanted.outputs, outputs, precision, "output")
+    found = found or _differ(got.buffers, wanted.buffers, buffers, precision, "buffer")
     found = found or _differ(got.inputs, wanted.inputs, None, precision, "input after the call")
     return found or (_gradients_differ(got, wanted, precision) if call.gradient else None)
 

@@ -37,6 +37,8 @@ class Worker:
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         if device == "cpu":
             environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+        else:
+            environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a driver that was asked cannot be forked
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, device],
             env=environment,

@@ -16,7 +16,7 @@ from benchmarks.domain.pool import Worker
 from benchmarks.domain.random_programs import asked, evidence, failures, task_of
 from benchmarks.domain.sweep import WORKER
 
-EXAMPLES, CALLS = 25, 6
+EXAMPLES, CALLS = 25, 4
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What can be said of the files of many tasks without running them: KernelBench's static check, and claims."""
+"""What can be said of many files without running them: KernelBench's static check, and their claims."""
 
 from __future__ import annotations
 

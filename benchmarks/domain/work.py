@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -35,7 +36,9 @@ def file_of(task: Task) -> dict[str, Any]:
     """What is known of a task's file before it runs; ``source`` is missing where there is none."""
     started = time.perf_counter()
     try:
-        source = written(task).source
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            source = written(task).source
     except Fault as error:
         return {"reason": str(error)[:400], "fault": True}
     except (NothingToWrite, Unfit, EggError) as error:

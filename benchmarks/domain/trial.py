@@ -1,8 +1,8 @@
 """Both sides of one call, compared: the reference, as it is and in fp64, and the kernel file.
 
 Right is what the judge's own rule calls right (:mod:`egg.evaluator.compare`). What misses that rule and still
-agrees with the reference as closely as KernelBench asks, or as TF32 products do, is ``inexact``: another
-rounding, no wrong answer. (A file for a GPU takes TF32 where PyTorch would there, and a CPU has none.)
+agrees with the reference as closely as KernelBench asks, or as TF32 products do, or nearly as the rule asks,
+is ``inexact``: another rounding, no wrong answer. (A file for a GPU takes TF32 where PyTorch would there, and a CPU has none.)
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from egg.evaluator.interpreter import KernelFault
 from egg.evaluator.task.program import double_scope, map_tensors, outputs_of, precision_scope, to_double
 
 BUILD_SEED, FORWARD_SEED = 42, 1234
+NEAR = 4.0
+"""Times what is allowed up to which an answer is another rounding: what is read wrongly is wrong by more."""
 MEMORY_FAULTS = ("illegal memory access", "misaligned address", "CUDA error", "device-side assert")
 
 
@@ -335,6 +337,7 @@ def _leaf_differs(
     told = error.problem or f"{max(error.max_ratio, error.rms_ratio):.3g} times what is allowed"
     told += f", relative error {error.relative:.2g}, the reference's own {error.reference_relative:.2g}"
     near = error.kernelbench or compare(c, r, g, Precision.TF32).passed
+    near |= not error.problem and max(error.max_ratio, error.rms_ratio) < NEAR
     return (Outcome.INEXACT if near else Outcome.WRONG), f"{told}, shape {list(r.shape)}"
 
 

@@ -2,7 +2,8 @@
 
 Right is what the judge's own rule calls right (:mod:`egg.evaluator.compare`). What misses that rule and still
 agrees with the reference as closely as KernelBench asks, or as TF32 products do, or nearly as the rule asks,
-is ``inexact``: another rounding, no wrong answer. (A file for a GPU takes TF32 where PyTorch would there, and a CPU has none.)
+is ``inexact``: another rounding, no wrong answer. (A file for a GPU takes TF32 where PyTorch would there, and
+a CPU has none.)
 """
 
 from __future__ import annotations

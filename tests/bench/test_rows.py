@@ -71,6 +71,29 @@ def test_a_measured_kernel_keeps_its_times_and_rounds():
     assert row.versions["gpu"] == "NVIDIA H200"
 
 
+def test_kernelbenchs_static_check_is_a_column_of_every_kernel():
+    good = "@triton.jit\ndef k(x):\n    tl.store(x + tl.arange(0, 8), 0)\n\n\nclass ModelNew: ...\n"
+    bad = good + 'NOTE = "one pass over the rows"\n'
+    for source, flags, passes in ((good, (), True), (bad, ("code_bypass",), False), (None, None, None)):
+        for base in (samples.measured(1.8), samples.rejected()):
+            row = row_of_evaluation(TASK, evaluation(base), source=source)
+            assert (row.kernelbench_flags, row.kernelbench_static) == (flags, passes)
+            assert Row.from_json(json.loads(row.to_line())) == row
+    assert row_of_evaluation(TASK, evaluation(samples.measured(1.8))).kernelbench is True
+    assert row_of_evaluation(TASK, evaluation(samples.rejected())).kernelbench is None
+
+
+def test_a_row_from_before_the_static_check_still_loads():
+    data = json.loads(row_of_evaluation(TASK, evaluation(samples.measured(1.8)), source="x = 1").to_line())
+    del data["kernelbench_flags"]
+    assert Row.from_json(data).kernelbench_static is None
+
+
+def test_a_run_has_the_static_check_of_its_kernel():
+    row = row_of_run(fold(sample_events()))
+    assert row.kernelbench_flags is not None
+
+
 def test_opponents_at_default_precision_are_told_apart():
     from egg.evaluator.opponents import DEFAULT
 

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -211,6 +212,18 @@ def test_levels_families_and_degenerate_tasks_apart():
 def test_the_last_row_of_a_task_counts():
     found = score([failed(task(1), Unable("dead")), passed(task(1), {"eager": 2.0})]).all
     assert (found.tasks, found.correct.count) == (1, 1)
+
+
+def test_kernelbenchs_own_rules_count_correct_kernels_of_which_they_are_known():
+    rows = [
+        replace(passed(task(1), {"eager": 2.0}, kernelbench=True), kernelbench_flags=()),
+        replace(passed(task(2), {"eager": 2.0}, kernelbench=False), kernelbench_flags=("code_bypass",)),
+        passed(task(3), {"eager": 2.0}, kernelbench=True),
+        replace(failed(task(4)), kernelbench_flags=()),
+    ]
+    found = score(rows).all
+    assert (found.kernelbench.count, found.kernelbench.total) == (2, 3)
+    assert (found.kernelbench_static.count, found.kernelbench_static.total) == (1, 2)
 
 
 def test_what_a_kernel_cost_includes_what_failed():

@@ -133,3 +133,15 @@ def test_multiples_and_least_sizes_are_kept(value: int, multiple: int) -> None:
     )
     outside = domain.outside(Call({"x": TensorFacts("float32", (value,))}, {}))
     assert bool(outside) == (value < 3 or value % multiple != 0)
+
+
+def test_a_dimension_that_is_a_multiple_of_a_size_settles_it() -> None:
+    paired = TensorInput("x", ("float32",), ("2 * pairs", "pairs"))
+    domain = Domain((paired,), (Size("pairs"),))
+
+    def reason(*shape: int) -> str:
+        return domain.outside(Call({"x": TensorFacts("float32", shape)}, {}))
+
+    assert reason(6, 3) == ""
+    assert reason(5, 3) == "dimension 0 of x is 5, not 2 * pairs"
+    assert reason(6, 4) == "dimension 1 of x is 4, not pairs"

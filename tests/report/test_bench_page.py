@@ -185,7 +185,7 @@ def test_hostile_words_stay_words_in_every_form() -> None:
     lines = bench_markdown(made).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("| task | name"))
     table = lines[start : start + 2 + len(few())]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {9}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {11}
     rows = list(csv.reader(io.StringIO(bench_csv(made), newline="")))
     assert len(rows) == 1 + len(few())
     assert len({len(row) for row in rows}) == 1
@@ -201,6 +201,25 @@ def test_markdown_has_the_same_figures() -> None:
         if line.startswith("|---"):
             above, below = text.splitlines()[i - 1], text.splitlines()[i + 1]
             assert above.count("|") == line.count("|") == below.count("|")
+
+
+def test_kernelbenchs_own_rules_are_columns_of_every_form() -> None:
+    rows = [
+        replace(passed(task(1), {"eager": 2.0}), kernelbench_flags=()),
+        replace(passed(task(2), {"eager": 2.0}, kernelbench=False), kernelbench_flags=("code_bypass",)),
+        passed(task(3), {"eager": 2.0}),
+    ]
+    made = bench_report("bench", rows)
+    table = list(csv.DictReader(io.StringIO(bench_csv(made), newline="")))
+    assert [row["kernelbench"] for row in table] == ["true", "false", "true"]
+    assert [row["kernelbench_static"] for row in table] == ["true", "false", ""]
+    told = "By KernelBench's own rules, of the correct kernels: comparison 2 of 3, static check 1 of 2."
+    assert told in bench_markdown(made)
+    assert "| passes | fails |" not in bench_markdown(made)
+    assert "| fails | fails |" in bench_markdown(made)
+    page = parsed(bench_html(made)).text
+    assert told in page
+    assert "flags code_bypass" in page
 
 
 def test_the_table_of_tasks_reads_back() -> None:

@@ -23,6 +23,7 @@ from egg.core.profile import Profile
 from egg.core.settings import Settings
 from egg.core.source import Task
 from egg.engine.state import RunState
+from egg.evaluator import kernelbench_rules
 from egg.hardware.gpus import Gpu, find
 
 DEFAULT_PRECISION = "(default precision)"
@@ -44,8 +45,10 @@ def row_of_evaluation(
     run: str = "",
     notes: Mapping[str, Any] | None = None,
     gpu: Gpu | None = None,
+    source: str | None = None,
 ) -> Row:
-    """The row of a kernel for ``task``; without a run, what was spent is what judging it took.
+    """The row of a kernel for ``task``; without a run, what was spent is what judging it took. ``source`` is
+    the kernel file's text, for KernelBench's static check.
 
     ``gpu`` is the one that was written for, where the evaluation does not name one that is in the table.
     """
@@ -61,6 +64,7 @@ def row_of_evaluation(
         verdict=_verdict(evaluation, gpu),
         policy=evaluation.policy,
         degenerate=_degenerate(evaluation),
+        kernelbench_flags=flags_of(source) if source is not None else None,
         spent=spent or _judging([evaluation]),
         versions=_versions(evaluation.machine),
         settings=settings or {},
@@ -102,9 +106,15 @@ def row_of_run(
         "notes": notes,
     }
     if counts is not None:
-        return row_of_evaluation(task, counts, gpu=state.gpu, **known)
+        source = state.sources.get(counts.candidate_hash)
+        return row_of_evaluation(task, counts, gpu=state.gpu, source=source, **known)
     policy = Policy(settings.precision, settings.library_calls, Level.FULL)
     return row_without(task, NoKernel(_why_none(state)), policy, **known)
+
+
+def flags_of(source: str) -> tuple[str, ...]:
+    """Rules for which KernelBench's static check calls a kernel file not valid."""
+    return tuple(finding.rule for finding in kernelbench_rules.errors(source))
 
 
 # -- what happened -----------------------------------------------------------------------------------

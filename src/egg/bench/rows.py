@@ -182,6 +182,9 @@ class Row:
     policy: Policy
     degenerate: bool | None = None
     """Whether trivial answers pass the task itself; ``None`` where it was not audited."""
+    kernelbench_flags: tuple[str, ...] | None = None
+    """Rules of KernelBench's static check for which it calls the kernel not valid; ``None`` where there is no
+    kernel, or the row was written before they were checked."""
     spent: Spent = field(default_factory=Spent)
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of this package, Python, PyTorch, Triton and the driver, and the GPU's name; what was not met is left
@@ -202,6 +205,16 @@ class Row:
     @property
     def accepted(self) -> bool:
         return isinstance(self.verdict, Passed)
+
+    @property
+    def kernelbench(self) -> bool | None:
+        """Whether KernelBench's own comparison passes; ``None`` where no kernel was accepted."""
+        return self.verdict.kernelbench if isinstance(self.verdict, Passed) else None
+
+    @property
+    def kernelbench_static(self) -> bool | None:
+        """Whether KernelBench's own static check passes; ``None`` where it is not known."""
+        return None if self.kernelbench_flags is None else not self.kernelbench_flags
 
     @property
     def cut_short(self) -> bool:

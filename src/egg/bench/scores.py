@@ -96,6 +96,10 @@ class Group:
     """Tasks that trivial answers pass."""
     unaudited: int
     """Tasks of which nobody knows whether they do."""
+    kernelbench: Share
+    """Of the correct kernels, those that pass KernelBench's own comparison, too."""
+    kernelbench_static: Share
+    """Of the correct kernels that were checked, those that pass KernelBench's own static check."""
     verdicts: Mapping[str, int]
     """How many ended how: ``accepted``, ``refused at correctness``, ``no kernel``, ``unable``."""
     speedups: tuple[Speedups, ...]
@@ -170,10 +174,18 @@ def _group(name: str, rows: Sequence[Row], axes: Sequence[Axis]) -> Group:
         correct=Share(accepted, len(rows)),
         degenerate=sum(row.degenerate is True for row in rows),
         unaudited=sum(row.degenerate is None for row in rows),
+        kernelbench=_share(row.kernelbench for row in rows if row.accepted),
+        kernelbench_static=_share(row.kernelbench_static for row in rows if row.accepted),
         verdicts=dict(sorted(Counter(map(_ended, rows)).items(), key=lambda item: (-item[1], item[0]))),
         speedups=tuple(_speedups(rows, baseline, basis) for baseline, basis in axes),
         cost=_cost(rows, accepted),
     )
+
+
+def _share(found: Iterable[bool | None]) -> Share:
+    """Of what is known."""
+    known = [value for value in found if value is not None]
+    return Share(sum(known), len(known))
 
 
 def _ended(row: Row) -> str:

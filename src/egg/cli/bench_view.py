@@ -123,12 +123,14 @@ def _groups(name: str, groups: Iterable[Tasks], report: BenchReport) -> Renderab
 
 def _tasks(report: BenchReport) -> RenderableType:
     speeds = [f"over {clean(name)}" for name in report.baselines]
-    made = table("task", "outcome", *speeds, "time", "family", numbers=range(2, 3 + len(speeds)))
+    rules = ("KernelBench", "its static\ncheck")
+    made = table("task", "outcome", *speeds, "time", *rules, "family", numbers=range(2, 3 + len(speeds)))
     for line in report.lines:
         found = [line.row.speedup(name) for name in report.baselines]
         over = [times(speedup.median) if speedup is not None else NONE for speedup in found]
         outcome = Text(line.outcome.value, style=_STYLES.get(line.outcome, ""))
-        made.add_row(_named(line), outcome, *over, time(line.milliseconds), line.row.family.value)
+        rest = (time(line.milliseconds), *line.kernelbench, line.row.family.value)
+        made.add_row(_named(line), outcome, *over, *rest)
     return made
 
 
@@ -145,6 +147,9 @@ def _footnotes(report: BenchReport) -> list[RenderableType]:
     untimed = max((found.untimed for found in group.speedups if found.timed), default=0)
     if untimed:
         notes.append(f"{plural(untimed, 'correct kernel')} without a time against some baseline")
+    if report.kernelbench:
+        told = ", ".join(f"{name} {passed}" for name, passed in report.kernelbench)
+        notes.append(f"by KernelBench's own rules, of the correct kernels: {told}")
     if report.timed:
         notes.append("intervals are 95%, over tasks; missing and refused count as wrong")
     return [Text(note, style="dim") for note in notes]

@@ -334,10 +334,28 @@ def _outside_input(given: Input, facts: TensorFacts | Plain, bound: dict[str, in
         return f"{given.name} has {len(facts.shape)} dimensions, not {len(given.shape)}"
     if given.layout is not Layout.ANY and given.layout not in facts.layouts:
         return f"{given.name} is not {given.layout.value}"
-    for wanted, seen in zip(given.shape, facts.shape, strict=True):
+    for place, (wanted, seen) in enumerate(zip(given.shape, facts.shape, strict=True)):
         if isinstance(wanted, str) and wanted.isidentifier():
             bound.setdefault(wanted, seen)
+        elif (multiple := _multiple(wanted)) is not None:
+            name, factor = multiple
+            if seen % factor:
+                return f"dimension {place} of {given.name} is {seen}, not {wanted}"
+            bound.setdefault(name, seen // factor)
     return ""
+
+
+def _multiple(dimension: Dimension) -> tuple[str, int] | None:
+    """The name and the factor of ``2 * pairs`` or ``pairs * 2``, which a size seen there settles."""
+    if isinstance(dimension, int):
+        return None
+    match _parsed(dimension):
+        case (
+            ast.BinOp(left=ast.Constant(value=int(factor)), op=ast.Mult(), right=ast.Name(id=name))
+            | ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int(factor)))
+        ) if factor > 0:
+            return name, factor
+    return None
 
 
 def _input_literal(given: Input) -> dict[str, Any]:

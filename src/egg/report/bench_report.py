@@ -18,7 +18,7 @@ from egg.core.bottleneck import MEANINGS, Limiter
 from egg.core.errors import UsageError
 from egg.core.evaluation import Interval
 from egg.core.source import Task
-from egg.report.numbers import opponent, plural, share
+from egg.report.numbers import NONE, opponent, plural, share
 
 ROWS = "rows.jsonl"
 """The file that makes a folder a bench."""
@@ -91,6 +91,11 @@ class TaskLine:
         return self.row.verdict if isinstance(self.row.verdict, Passed) else None
 
     @property
+    def kernelbench(self) -> tuple[str, str]:
+        """What KernelBench's own comparison and static check say, for two columns."""
+        return _passes(self.row.kernelbench), _passes(self.row.kernelbench_static)
+
+    @property
     def milliseconds(self) -> float | None:
         return self.row.timing.milliseconds.median if self.row.timing is not None else None
 
@@ -115,6 +120,9 @@ class TaskLine:
                 ("error", f"{passed.relative_error:.1e}, the reference's own {passed.reference_error:.1e}"),
                 ("KernelBench's rule", "passes" if passed.kernelbench else "does not pass"),
             ]
+        if row.kernelbench_flags is not None:
+            flags = ", ".join(row.kernelbench_flags)
+            facts += [("KernelBench's static check", f"flags {flags}" if flags else "passes")]
         facts += [("note", warning) for warning in row.warnings]
         facts += [(name.replace("_", " "), str(value)) for name, value in row.notes.items()]
         facts += [("task", row.task), ("kernel", row.kernel or ""), ("run", row.run)]
@@ -200,6 +208,13 @@ class BenchReport:
         return tuple(sorted({row.family for row in self.rows}))
 
     @property
+    def kernelbench(self) -> Facts:
+        """How many correct kernels pass KernelBench's own rules; what is not known is left out."""
+        overall = self.overall
+        rules = (("comparison", overall.kernelbench), ("static check", overall.kernelbench_static))
+        return tuple((name, f"{rule.count} of {rule.total}") for name, rule in rules if rule.total)
+
+    @property
     def outcomes(self) -> tuple[Outcome, ...]:
         found = {line.outcome for line in self.lines}
         return tuple(outcome for outcome in Outcome if outcome in found)
@@ -239,6 +254,10 @@ class BenchReport:
         if len(counted) <= 1:
             return next(iter(counted), "")
         return ", ".join(f"{value} ({count})" for value, count in counted.most_common())
+
+
+def _passes(found: bool | None) -> str:
+    return NONE if found is None else "passes" if found else "fails"
 
 
 def bench_report(

@@ -26,6 +26,13 @@ def bf16_mix(x, y, o, B: tl.constexpr):
     tl.store(o + i, c)
 
 @triton.jit
+def larger_of_one(x, y, o, B: tl.constexpr):
+    i = tl.arange(0, B)
+    a = tl.load(x)
+    b = tl.load(y + i)
+    tl.store(o + i, tl.where((a > b) | (a != a), a, b))
+
+@triton.jit
 def bf16_casts(x, i32, f16, f32, back, B: tl.constexpr):
     i = tl.arange(0, B)
     a = tl.load(x + i)
@@ -166,6 +173,12 @@ bf16_mix[(1,)](x, y, o, 256)
 tenth = torch.tensor(0.1).to(torch.bfloat16)
 out["bf16 mix"] = error(o, torch.where(x > y, x * y - x, torch.maximum(x, y)) + (-x) + y.abs() * tenth)
 
+for dtype in (torch.float32, torch.bfloat16):
+    one, many = torch.zeros(1, dtype=dtype), torch.randn(16).to(dtype)
+    o = torch.empty_like(many)
+    larger_of_one[(1,)](one, many, o, 16)
+    out[f"larger {dtype}"] = error(o, many.clamp(min=0))
+
 x = (torch.randn(64) * 100).to(torch.bfloat16)
 i32, f16 = torch.empty(64, dtype=torch.int32), torch.empty(64, dtype=torch.float16)
 f32, back = torch.empty(64), torch.empty(64, dtype=torch.bfloat16)
@@ -240,6 +253,12 @@ def test_input_precision_is_honoured(interpret: Callable[[str], Facts]) -> None:
     assert facts["dot tf32x3"] < 1e-4
     assert 1e-3 < facts["dot tf32"] < 1e-1
     assert facts["dot None"] == facts["dot tf32"], "a float32 dot is TF32 unless told otherwise"
+
+
+def test_a_comparison_that_holds_nowhere_is_a_flag_all_the_same(interpret: Callable[[str], Facts]) -> None:
+    facts = interpret(NUMERICS)
+    assert facts["larger torch.float32"] == 0
+    assert facts["larger torch.bfloat16"] == 0
 
 
 def test_bf16_arithmetic_casts_and_sort(interpret: Callable[[str], Facts]) -> None:

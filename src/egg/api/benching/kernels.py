@@ -166,7 +166,9 @@ def _row(
         return row_without(task, why(answer.error.message), policy, family=family, settings=settings)
     if answer.evaluation.accepted:
         write_whole(place, candidate.source)
-    return row_of_evaluation(task, answer.evaluation, family=family, settings=settings)
+    return row_of_evaluation(
+        task, answer.evaluation, family=family, settings=settings, source=candidate.source
+    )
 
 
 def _family(task: Task) -> WorkFamily:

@@ -81,14 +81,12 @@ class MendedBuilder(_Stock):
     def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
         if is_bf16(lhs):
             result = op(narrow.bf16_to_f32(lhs.data), widened(rhs).data)
-            return self._comparison(result) or TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
+            if result.dtype == np.bool_:
+                return TensorHandle(result, tl.int1)
+            return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
         handle = super().binary_op(lhs, rhs, op)
-        return self._comparison(handle.data) or handle
-
-    @staticmethod
-    def _comparison(result: np.ndarray) -> Any:
-        """Comparisons yield int1; the stock interpreter labels them with their operands' type."""
-        return TensorHandle(result, tl.int1) if result.dtype == np.bool_ else None
+        # Comparisons yield int1; the stock interpreter labels them with their operands' type.
+        return TensorHandle(handle.data, tl.int1) if handle.data.dtype == np.bool_ else handle
 
     def unary_op(self, arg: Any, op: Any) -> Any:
         if is_bf16(arg):

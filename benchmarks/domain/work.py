@@ -1,0 +1,128 @@
+"""One task in a process of its own: its file, and every call of it, told line by line.
+
+Lines are what is known even where the process dies: the file's first, then one as each call begins and one
+as it ends. A process that goes on after another died skips the calls that were begun before.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import torch
+
+from benchmarks.domain.bases import bases
+from benchmarks.domain.calls import Call, Kind
+from benchmarks.domain.files import written
+from benchmarks.domain.probes import Probes
+from benchmarks.domain.trial import Outcome, Sides, Tried, brief, failed
+from egg.core.domain import Domain, TensorInput, names_in
+from egg.core.errors import EggError
+from egg.core.source import Task
+from egg.evaluator.worker.importing import import_candidate
+from egg.expert.assemble import Fault, NothingToWrite
+from egg.expert.parts import Unfit
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def file_of(task: Task) -> dict[str, Any]:
+    """What is known of a task's file before it runs; ``source`` is missing where there is none."""
+    started = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            source = written(task).source
+    except Fault as error:
+        return {"reason": str(error)[:400], "fault": True}
+    except (NothingToWrite, Unfit, EggError) as error:
+        return {"reason": str(error).splitlines()[0][:400]}
+    except Exception as error:
+        return {"reason": f"not foreseen: {brief(error)}", "fault": True}
+    return {"source": source, "writing": round(time.perf_counter() - started, 2), **_stated(source)}
+
+
+def _stated(source: str) -> dict[str, Any]:
+    domain = Domain.of_source(source)
+    if domain is None:
+        return {"domain": None}
+    return {"domain": domain.words(), "batch_claimed": _claims_batch(domain)}
+
+
+def _claims_batch(domain: Domain) -> bool:
+    """Whether the first dimension of the first tensor is the caller's choice."""
+    module = {size.name for size in domain.sizes if size.module}
+    for given in domain.inputs:
+        if isinstance(given, TensorInput) and given.shape:
+            return bool(names_in(given.shape[0]) - module)
+    return False
+
+
+# -- trying ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a task's calls are tried."""
+
+    device: torch.device
+    until: float
+    """Begin no call after that, by the monotonic clock."""
+    rescale: bool = True
+    """Whether the task is brought to a size that the device runs quickly."""
+    sample: int = 0
+    """So many calls besides the captured one, by lot; 0 is all of them."""
+    kind: str = ""
+    """Calls of one kind only, besides the captured one."""
+
+
+def tried_calls(task: Task, source: str, terms: Terms, done: Sequence[Tried], tell: Tell) -> None:
+    """Every call, as long as there is time; of the first ones an earlier process told already."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            module = import_candidate(source)
+        except Exception as error:
+            ended = replace(failed(error), kind=Kind.CAPTURED.value, name="import")
+            tell({"begin": "import"})
+            tell({"end": ended.to_json()})
+            return
+        told = iter(done)
+        for sides, call in _calls(task, module, Domain.of_source(source), terms, tell):
+            before = next(told, None)
+            if before is not None:
+                sides.last = before
+                continue
+            if time.monotonic() > terms.until:
+                tell({"cut": True})
+                return
+            tell({"begin": call.name, "kind": call.kind.value})
+            tell({"end": sides.tried(call).to_json()})
+            if sides.last.outcome is Outcome.CRASH and terms.device.type == "cuda":
+                os._exit(0)  # the device is lost to this process
+
+
+def _calls(
+    task: Task, module: Any, domain: Domain | None, terms: Terms, tell: Tell
+) -> Iterator[tuple[Sides, Call]]:
+    """The first base that the file does not refuse, and what is made from it."""
+    for base in bases(task, module.ModelNew, domain, terms.device, terms.rescale):
+        tell({"size": base.size})
+        yield base.sides, base.call
+        if base.sides.last.outcome is not Outcome.ERROR:
+            probes = _drawn(Probes(base.call, base.sides), terms.sample, task.hash)
+            yield from ((base.sides, call) for call in probes if terms.kind in ("", call.kind))
+            return
+
+
+def _drawn(probes: Iterable[Call], sample: int, seed: str) -> Iterable[Call]:
+    if not sample:
+        return probes
+    held = list(probes)
+    return [held[at] for at in sorted(Random(seed).sample(range(len(held)), min(sample, len(held))))]

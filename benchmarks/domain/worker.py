@@ -1,0 +1,133 @@
+"""The worker of the sweep, ``python -m benchmarks.domain.worker DEVICE``: a request a line, a row a line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from benchmarks.domain.pool import Json, serve, told_by_fork
+from benchmarks.domain.trial import Outcome, Tried
+
+MOST_FORKS = 8
+"""Processes that may die of one task."""
+
+
+@dataclass(frozen=True)
+class Sweeper:
+    """Answers a request: the task's file, then its calls, in forks."""
+
+    device: Any
+
+    def answer(self, request: Json) -> Json:
+        from benchmarks.domain import work
+        from egg.core.source import Task
+        from egg.evaluator.kernelbench_rules import errors
+
+        task = Task(request["name"], request["source"], request.get("level"), request.get("problem"))
+        started = time.monotonic()
+        row: Json = {"key": request["key"], "name": task.name, "task": task.hash}
+        row |= {"device": self.device.type, "calls": []}
+        for said in told_by_fork(lambda tell: tell(work.file_of(task)), request["seconds"]):
+            if said.get("exit") != 0:
+                row |= said
+        if "exit" in row:
+            row["reason"] = f"the process that wrote it ended: {row.pop('exit')}"
+        source = row.pop("source", None)
+        if source is not None:
+            row["static"] = [finding.rule for finding in errors(source)]
+            row["lines"] = source.count("\n")
+            how = (request["rescale"], request["sample"], request["kind"])
+            terms = work.Terms(self.device, started + request["seconds"], *how)
+            self._try_all(task, source, terms, request["silence"], row)
+        row["seconds"] = round(time.monotonic() - started, 1)
+        return row
+
+    def _try_all(self, task: Any, source: str, terms: Any, silence: float, row: Json) -> None:
+        """Calls in one fork after another, each behind the call of which the last one died."""
+        from benchmarks.domain import work
+
+        for _ in range(MOST_FORKS):
+            done = [Tried.of_json(call) for call in row["calls"]]
+            skip = len(done)
+            act = partial(work.tried_calls, task, source, terms, done)
+            ended = self._heard(act, silence, row)
+            lost = row["calls"][skip:] and row["calls"][-1]["outcome"] == Outcome.CRASH
+            if "trouble" in row or (ended == 0 and not (lost and self.device.type == "cuda")):
+                return
+            if len(row["calls"]) == skip:
+                row["trouble"] = f"between two calls the process ended: {ended}"
+                return
+            if time.monotonic() > terms.until:
+                row["cut"] = len(row["calls"])
+                return
+
+    def _heard(self, act: Any, silence: float, row: Json) -> int | str:
+        begun: Json | None = None
+        ended: int | str = 0
+        for said in told_by_fork(act, silence):
+            if "begin" in said:
+                begun = said
+            elif "end" in said:
+                row["calls"].append(said["end"])
+                begun = None
+            elif "exit" in said:
+                ended = said["exit"]
+            else:
+                row |= said
+        if begun is not None and "trouble" not in row:
+            row["calls"].append(self._unended(begun, ended, silence))
+        return ended
+
+    def _unended(self, begun: Json, ended: int | str, silence: float) -> Json:
+        """The call of which a process died. Under the interpreter a call without an end is only slow."""
+        hangs = ended == "silent"
+        slow = hangs and self.device.type == "cpu"
+        return {
+            "kind": begun.get("kind", "captured"),
+            "name": begun["begin"],
+            "outcome": (Outcome.SKIPPED if slow else Outcome.CRASH).value,
+            "detail": f"no end in {silence:.0f} s" if hangs else f"the process died: {ended}",
+        }
+
+
+WARMING = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.layer = torch.nn.Linear(features, features)
+
+    def forward(self, x):
+        return torch.softmax(self.layer(x), -1)
+
+def get_inputs():
+    return [torch.randn(4, 16)]
+
+def get_init_inputs():
+    return [16]
+"""
+"""A task whose file is written before the first fork, for what that loads of PyTorch."""
+
+
+def main(device_name: str) -> None:
+    import torch
+
+    from benchmarks.domain import work
+    from egg.core.source import Task
+
+    work.file_of(Task("warming", WARMING))
+    device = torch.device(device_name)
+    if device.type == "cpu":
+        from egg.evaluator.interpreter import install
+
+        install()
+        torch.set_num_threads(1)
+    serve(Sweeper(device).answer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,238 @@
+"""The sweep itself: it sees each way in which a file can be wrong beside its captured call."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.domain.calls import Call, Kind, Signatures
+from benchmarks.domain.layouts import LAYOUTS, Sizes
+from benchmarks.domain.pool import told_by_fork
+from benchmarks.domain.probes import Probes
+from benchmarks.domain.table import batch_of, summary
+from benchmarks.domain.trial import Outcome, Sides, Tried
+from egg.core.domain import Domain
+from egg.core.source import Task
+from egg.evaluator.task.program import Program
+
+TASK = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, features, slope=0.1, residual=False):
+        super().__init__()
+        self.layer = nn.Linear(features, features)
+        self.slope, self.residual = slope, residual
+
+    def forward(self, x, mask=None):
+        y = nn.functional.leaky_relu(self.layer(x), self.slope)
+        y = y + x if self.residual else y
+        return y if mask is None else y * mask
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+def get_init_inputs():
+    return [8]
+"""
+DOMAIN = {
+    "inputs": {
+        "x": {"dtypes": ["float32"], "shape": ["batch", "features"], "layout": "any"},
+        "mask": {"only": None},
+    },
+    "sizes": {"batch": {}, "features": {"module": True}},
+    "arguments": {"features": "any", "slope": {"only": 0.1}, "residual": {"only": False}},
+}
+
+
+class Honest(nn.Module):
+    """Right at every call of its domain, an error beside it."""
+
+    def __init__(self, features: int, slope: float = 0.1, residual: bool = False) -> None:
+        super().__init__()
+        if slope != 0.1 or residual:
+            raise ValueError("slope = 0.1, residual = False only")
+        self.layer = nn.Linear(features, features)
+
+    def forward(self, x: torch.Tensor, mask: Any = None) -> torch.Tensor:
+        if mask is not None or x.dtype != torch.float32:
+            raise ValueError("float32 without a mask only")
+        return self.answer(x)
+
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.leaky_relu(self.layer(x), 0.1)
+
+
+class Contiguous(Honest):
+    """Reads memory as if it had no gaps."""
+
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        return super().answer(torch.as_strided(x, x.shape, (x.shape[1], 1)))
+
+
+class FixedBatch(Honest):
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        return super().answer(x)[:4]
+
+
+class Baked(Honest):
+    def __init__(self, features: int, slope: float = 0.1, residual: bool = False) -> None:
+        super().__init__(features)
+
+
+class NoGradient(Honest):
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return super().answer(x)
+
+
+class Widened(Honest):
+    def forward(self, x: torch.Tensor, mask: Any = None) -> torch.Tensor:
+        return self.answer(x.float()) if mask is None else super().forward(x, mask)
+
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        weight, bias = self.layer.weight.float(), self.layer.bias.float()
+        return nn.functional.leaky_relu(nn.functional.linear(x, weight, bias), 0.1)
+
+
+class Stale(Honest):
+    """Keeps what it made of the weights at its first call."""
+
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "packed"):
+            self.packed = self.layer.weight.detach().clone()
+        return nn.functional.leaky_relu(nn.functional.linear(x, self.packed, self.layer.bias), 0.1)
+
+
+class Refusing(Honest):
+    """Refuses a batch that its domain claims."""
+
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 1:
+            raise ValueError("a batch of 1")
+        return super().answer(x)
+
+
+def swept(candidate: type[nn.Module]) -> list[Tried]:
+    with Program.load(Task("linear", TASK)) as program:
+        signatures = Signatures.of(program)
+        sides = Sides(
+            program.module.__dict__["Model"],
+            candidate,
+            signatures,
+            Domain.of_literal(DOMAIN),
+            torch.device("cpu"),
+        )
+        torch.manual_seed(0)
+        inputs = tuple(program.module.__dict__["get_inputs"]())
+        base = Call(Kind.CAPTURED, "captured", signatures.arguments([8], {}), inputs)
+        return [sides.tried(base), *map(sides.tried, Probes(base, sides))]
+
+
+def test_an_honest_file_is_right_in_its_domain_and_an_error_beside_it() -> None:
+    found = swept(Honest)
+    assert {call.outcome for call in found} == {Outcome.RIGHT, Outcome.ERROR}
+    assert not any(call.claimed for call in found)
+    for call in found:
+        assert (call.outcome is Outcome.ERROR) == bool(call.outside), call
+    kinds = {call.kind for call in found}
+    assert kinds == {kind.value for kind in Kind}
+    sizes = {call.name for call in found if call.kind == "sizes"}
+    assert {"batch 1", "batch 3", "batch 17", "batch 8, as another dimension"} <= sizes
+
+
+@pytest.mark.parametrize(
+    ("candidate", "wrong"),
+    [
+        (Contiguous, {"layout"}),
+        (FixedBatch, {"sizes"}),
+        (Baked, {"arguments"}),
+        (NoGradient, {"gradient"}),
+        (Widened, {"dtype"}),
+        (Stale, {"gradient", "again"}),
+    ],
+)
+def test_every_silent_fault_is_seen_where_it_is(candidate: type[nn.Module], wrong: set[str]) -> None:
+    found = swept(candidate)
+    assert {call.kind for call in found if call.outcome is Outcome.WRONG} == wrong
+    assert found[0].outcome is Outcome.RIGHT
+
+
+def test_an_error_inside_the_stated_domain_is_a_false_claim() -> None:
+    found = [call for call in swept(Refusing) if call.claimed]
+    assert [(call.name, call.detail) for call in found] == [("batch 1", "ValueError: a batch of 1")]
+
+
+def test_layouts_keep_every_value() -> None:
+    x = torch.randn(2, 4, 3, 5)
+    for name, change in LAYOUTS.items():
+        made = change(x)
+        assert made is not x
+        assert torch.equal(made, x[:1].expand_as(x) if name == "expanded" else x), name
+        assert made.stride() != x.stride() or made.storage_offset() or made.data_ptr() % 64, name
+
+
+def test_sizes_that_belong_together_move_together() -> None:
+    inputs = (torch.randn(4, 6), torch.randn(6, 4), torch.randn(4))
+
+    def runs(given: tuple[Any, ...]) -> bool:
+        a, b, c = given
+        return a.shape[1] == b.shape[0] and c.shape[0] in (1, b.shape[1])
+
+    sizes = Sizes(inputs, runs)
+    assert sizes.at((0, 0), 7) == {(0, 0): 7}
+    assert sizes.at((0, 1), 5) == {(0, 1): 5, (1, 0): 5}
+    assert sizes.at((2, 0), 9) == dict.fromkeys([(0, 0), (1, 1), (2, 0)], 9)
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+
+def test_a_fork_that_dies_or_hangs_leaves_what_it_told() -> None:
+    def dies(tell: Any) -> None:
+        tell({"begin": 1})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def hangs(tell: Any) -> None:
+        tell({"begin": 2})
+        time.sleep(60)
+
+    def raises(tell: Any) -> None:
+        raise ValueError("no")
+
+    assert list(told_by_fork(dies, 20)) == [{"begin": 1}, {"exit": -9}]
+    assert list(told_by_fork(hangs, 0.5)) == [{"begin": 2}, {"exit": "silent"}]
+    first, last = told_by_fork(raises, 20)
+    assert (first["trouble"], last) == ("ValueError: no", {"exit": 1})
+
+
+# -- figures -----------------------------------------------------------------------------------------
+
+
+def test_the_summary_counts_what_must_not_be() -> None:
+    def call(outcome: str, kind: str = "sizes", name: str = "batch 1", **more: Any) -> dict[str, Any]:
+        return {"kind": kind, "name": name, "outcome": outcome, **more}
+
+    rows = [
+        {"key": "1/1", "calls": [call("right"), call("right", name="batch 3")], "domain": "any batch"},
+        {"key": "1/2", "calls": [call("wrong", detail="shape"), call("crash", "layout", "expanded")]},
+        {"key": "1/3", "calls": [call("error", outside="", detail="ValueError: no")], "domain": "any batch"},
+        {"key": "1/4", "calls": [call("right", "captured", "x"), call("skipped")], "static": ["code_bypass"]},
+        {"key": "1/5", "calls": [], "reason": "a fault of EGG", "fault": True},
+    ]
+    assert [batch_of(row) for row in rows[:4]] == ["free", "fixed", "fixed", "none"]
+    told = summary(rows)
+    assert "5 tasks, 4 with a file, 7 calls" in told
+    assert "silent wrong answers: 1 calls in 1 files" in told
+    assert "claimed but raised: 1 calls (must be 0); 2 of 4 files state a domain" in told
+    assert "free batch: 1 of 3, 33.3%" in told
+    assert "static check: 3 of 4 files pass" in told
+    assert "fault of ours: 1/5: a fault of EGG" in told
+    assert "wrong: 1/2: batch 1: shape" in told

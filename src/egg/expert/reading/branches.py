@@ -53,10 +53,14 @@ def sizes_at(graph: Graph, symbol: Symbol, value: int) -> dict[Place, int]:
     return found
 
 
-def bounds(graph: Graph, rehearsal: Rehearsal, limits: Sequence[int]) -> tuple[dict[str, int], list[Symbol]]:
+def bounds(
+    graph: Graph, rehearsal: Rehearsal, limits: Sequence[int], same_at: Callable[[dict[Place, int]], bool]
+) -> tuple[dict[str, int], list[Symbol]]:
     """By named size the least value at which the program is this graph; and sizes at which it is not.
 
     All sizes go to a value together first: where the program is the same then, none needs a try of its own.
+    Where it calls something else, ``same_at`` says whether its graph is the same nevertheless: rounds whose
+    number follows a length become one node.
     """
     own, symbols = rehearsal.record({}), callers(graph)
     records: dict[str, dict[int, Any]] = {symbol.name: {} for symbol in symbols}
@@ -67,6 +71,8 @@ def bounds(graph: Graph, rehearsal: Rehearsal, limits: Sequence[int]) -> tuple[d
         same = len(trial) > 1 and rehearsal.record(joint) == own
         for symbol, value in trial.items():
             told = own if same else rehearsal.record(sizes_at(graph, symbol, value))
+            if told is not None and told != own and same_at(sizes_at(graph, symbol, value)):
+                told = own
             records[symbol.name][value] = told
     least: dict[str, int] = {}
     changing: list[Symbol] = []

@@ -241,13 +241,16 @@ class _Widening:
         self.rehearsal.left = max(self.rehearsal.left, RUNS_FOR_BRANCHES)
         if rounded := self._rounded():
             self.graph = pinned(self.graph, rounded)
-        self.least, changing = bounds(self.graph, self.rehearsal, limits)
+        self.least, changing = bounds(self.graph, self.rehearsal, limits, self._same_at)
         if changing:
             self.graph = pinned(self.graph, changing)
         free = callers(self.graph)
         if limits and free and not self._holds(free, limits):
             wrong = [s for s in free if len(free) == 1 or not self._holds([s], limits)]
             self.graph = pinned(self.graph, wrong)
+
+    def _same_at(self, sizes: dict[Place, int]) -> bool:
+        return self.variants.changed(Changes(sizes=tuple(sorted(sizes.items()))), self.base) is not None
 
     def _holds(self, symbols: Sequence[Symbol], limits: Sequence[int]) -> bool:
         """Whether captures on both sides of each limit become one graph with the others."""

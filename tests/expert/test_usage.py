@@ -240,3 +240,12 @@ def test_a_size_that_the_program_asks_for_stays_what_it_is(forward: str) -> None
 def test_plain_use_has_no_bounds() -> None:
     usage = capture(program("torch.relu(x)", "torch.randn(B, C)")).usage
     assert (usage.arguments, usage.values, usage.least) == ((), (), {})
+
+
+def test_an_argument_that_decides_by_equality_is_fixed() -> None:
+    """A block that adds its input only where it has as many channels as it makes."""
+    forward = "y = self.fc(x);return y + x if self.wide == self.out else y"
+    layers = "self.fc = nn.Linear(wide, out);self.wide, self.out = wide, out"
+    task = program(forward, "torch.randn(B, C)", layers, "B, C, D = 8, 64, 48")
+    fixed = _arguments(capture(_built(task, "wide, out", "C, D")))
+    assert 48 in fixed.values() or 64 in fixed.values()

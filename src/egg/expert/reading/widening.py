@@ -79,7 +79,7 @@ class _Widening:
             return
         found = axes_of(self.rehearsal)
         self.axes = found if self.rehearsal.left > 0 else None
-        wanted = [axis for axis in found if not _separate(self.graph, axis, found)]
+        wanted = [a for a in found if (a.size > 1 or _is_batch(a)) and not _separate(self.graph, a)]
         if not wanted or self._with_axes(wanted):
             return
         kept: list[Axis] = []
@@ -95,9 +95,10 @@ class _Widening:
         places = {place for axis in self.axes or () for place in axis.places}
         found: list[Symbol] = []
         for symbol in callers(self.graph) if self.axes is not None else ():
-            near = sizes_at(self.graph, symbol, symbol.values[0] + 1)
+            own = symbol.values[0]
+            near, *far = (sizes_at(self.graph, symbol, n) for n in (own + 1, 2 * own + 3, own // 2))
             if places.isdisjoint(near) and self.rehearsal.runs(near):
-                found.append(symbol)
+                found += [] if any(self.rehearsal.runs(sizes) for sizes in far) else [symbol]
         return found
 
     def _with_axes(self, chosen: Sequence[Axis], settle: bool = True) -> bool:
@@ -343,7 +344,12 @@ def _moved(axis: Axis, place: int, number: int, taken: set[int]) -> int | None:
 # -- names ---------------------------------------------------------------------------------------------
 
 
-def _separate(graph: Graph, axis: Axis, others: Sequence[Axis]) -> bool:
+def _is_batch(axis: Axis) -> bool:
+    """A dimension of 1 is a column or is repeated, and belongs to the structure, unless it is a batch."""
+    return all(place.dim == 0 for place in axis.places)
+
+
+def _separate(graph: Graph, axis: Axis) -> bool:
     """Whether the graph knows an axis by sizes that nothing else has a part in."""
     own = {symbol for place in axis.places for symbol in _symbols(graph, place)}
     if not all(_symbols(graph, place) for place in axis.places):

@@ -106,3 +106,8 @@ def test_a_program_with_other_arguments_and_sizes_is_a_program() -> None:
         assert [tuple(t.shape) for _, t in leaves(inputs)] == [(3, 8)]
         assert "fc.bias" not in module.state_dict()
         assert torch.equal(other.run(module, inputs), torch.zeros(3, 5))
+
+
+def test_batches_of_one_grow_together_and_are_not_repeated() -> None:
+    task = program("a * b + c", "torch.randn(1, 5), torch.randn(1, 5), torch.randn(5)", arguments="a, b, c")
+    assert "0:0+1:0" in _axes(task)

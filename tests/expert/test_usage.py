@@ -240,3 +240,32 @@ def test_a_size_that_the_program_asks_for_stays_what_it_is(forward: str) -> None
 def test_plain_use_has_no_bounds() -> None:
     usage = capture(program("torch.relu(x)", "torch.randn(B, C)")).usage
     assert (usage.arguments, usage.values, usage.least) == ((), (), {})
+
+
+def test_an_argument_that_decides_by_equality_is_fixed() -> None:
+    """A block that adds its input only where it has as many channels as it makes."""
+    forward = "y = self.fc(x);return y + x if self.wide == self.out else y"
+    layers = "self.fc = nn.Linear(wide, out);self.wide, self.out = wide, out"
+    task = program(forward, "torch.randn(B, C)", layers, "B, C, D = 8, 64, 48")
+    fixed = _arguments(capture(_built(task, "wide, out", "C, D")))
+    assert 48 in fixed.values() or 64 in fixed.values()
+
+
+def test_a_size_that_another_input_is_twice_of_is_free() -> None:
+    task = program("torch.cat([x, x], 1) + y", "torch.randn(B, C), torch.randn(B, 2 * C)", arguments="x, y")
+    shapes = _shapes(capture(task))
+    assert shapes == {"x": ["B", "C"], "y": ["B", "C * 2"]}
+
+
+def test_a_column_stays_a_column_and_a_batch_of_one_does_not() -> None:
+    task = program("x @ y", "torch.randn(1, 6, 8), torch.randn(8, 1)", "pass", "", "x, y")
+    shapes = _shapes(capture(task))
+    assert shapes["x"][0] == "batch_size"
+    assert shapes["y"][1] == "1"
+
+
+def test_a_size_that_a_pool_rounds_stays_what_it_is() -> None:
+    layers = "self.fc = nn.Linear(7 * 3, 10)"
+    forward = "self.fc(F.max_pool1d(x, 32).flatten(1))"
+    shapes = _shapes(capture(program(forward, "torch.randn(B, 3, 224)", layers, "B = 8")))
+    assert shapes["x"] == ["B", "3", "224"]

@@ -261,8 +261,10 @@ class _Search:
                     made += [axis] if axis is not None else []
         return tuple(sorted(made, key=lambda axis: axis.places))
 
-    def _alone(self, place: Place, _: Sequence[Place]) -> Axis | None:
-        return self._moved((place,))
+    def _alone(self, place: Place, stuck: Sequence[Place]) -> Axis | None:
+        """Not one of several batches of 1: each of them would be repeated to the others' size."""
+        batch = [p for p in stuck if (p.dim, self.sizes[p]) == (place.dim, 1)]
+        return None if self.sizes[place] == 1 and len(batch) > 1 else self._moved((place,))
 
     def _together(self, place: Place, stuck: Sequence[Place]) -> Axis | None:
         """With one other, with those of the same position, with all of its size less what is not needed."""
@@ -271,14 +273,14 @@ class _Search:
         if not others:
             return None
         same = [p for p in equal if p.dim == place.dim]
-        groups = [*([place, p] for p in others), same, equal]
+        groups = [*([place, p] for p in others), same, equal] if self.sizes[place] > 1 else [same]
         tried: set[frozenset[Place]] = set()
         for group in groups:
             if len(group) < 2 or frozenset(group) in tried:
                 continue
             tried.add(frozenset(group))
             if (axis := self._moved(tuple(group))) is not None:
-                return self._least(place, axis)
+                return self._least(place, axis) if axis.size > 1 else axis
         return None
 
     def _least(self, place: Place, axis: Axis) -> Axis:

@@ -53,10 +53,14 @@ def sizes_at(graph: Graph, symbol: Symbol, value: int) -> dict[Place, int]:
     return found
 
 
-def bounds(graph: Graph, rehearsal: Rehearsal, limits: Sequence[int]) -> tuple[dict[str, int], list[Symbol]]:
+def bounds(
+    graph: Graph, rehearsal: Rehearsal, limits: Sequence[int], same_at: Callable[[dict[Place, int]], bool]
+) -> tuple[dict[str, int], list[Symbol]]:
     """By named size the least value at which the program is this graph; and sizes at which it is not.
 
     All sizes go to a value together first: where the program is the same then, none needs a try of its own.
+    Where it calls something else, ``same_at`` says whether its graph is the same nevertheless: rounds whose
+    number follows a length become one node.
     """
     own, symbols = rehearsal.record({}), callers(graph)
     records: dict[str, dict[int, Any]] = {symbol.name: {} for symbol in symbols}
@@ -67,6 +71,8 @@ def bounds(graph: Graph, rehearsal: Rehearsal, limits: Sequence[int]) -> tuple[d
         same = len(trial) > 1 and rehearsal.record(joint) == own
         for symbol, value in trial.items():
             told = own if same else rehearsal.record(sizes_at(graph, symbol, value))
+            if told is not None and told != own and same_at(sizes_at(graph, symbol, value)):
+                told = own
             records[symbol.name][value] = told
     least: dict[str, int] = {}
     changing: list[Symbol] = []
@@ -93,15 +99,27 @@ def _trials(symbols: Sequence[Symbol], limits: Sequence[int]) -> Iterator[dict[S
 # -- what the source compares with -----------------------------------------------------------------------
 
 
-def limits_in(source: str, module: Mapping[str, Any], numbers: Mapping[str, int | float]) -> list[int]:
+def decides(source: str) -> bool:
+    """Whether some class of the source asks before it does something, or leaves out dimensions of 1."""
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    nodes = [node for kind in classes for node in ast.walk(kind)]
+    asking = (ast.Compare, ast.If, ast.IfExp, ast.While, ast.Match)
+    return any(isinstance(node, asking) or getattr(node, "attr", "") == "squeeze" for node in nodes)
+
+
+def limits_in(
+    source: str, module: Mapping[str, Any], numbers: Mapping[str, int | float], everywhere: bool = False
+) -> list[int]:
     """Integers that ``forward``, or what it calls, has in conditions: literals, integers of the source, and
-    numbers that a module of the program keeps."""
+    numbers that a module of the program keeps. Or those of all functions."""
     kept: dict[str, set[int]] = {}
     for text, number in numbers.items():
         if type(number) is int:
             kept.setdefault(text.rsplit(".", 1)[-1], set()).add(number)
     found: list[int] = []
-    for node in (node for function in _called(ast.parse(source)) for node in ast.walk(function)):
+    tree = ast.parse(source)
+    parts = [tree] if everywhere else _called(tree)
+    for node in (node for part in parts for node in ast.walk(part)):
         for part in _compared(node):
             match part:
                 case ast.Constant(value=int(number)) if not isinstance(part.value, bool):

@@ -19,8 +19,9 @@ from egg.evaluator.task.dimensions import RUNS, Axis, Place, Rehearsal, axes_of,
 from egg.evaluator.task.program import Program
 from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Graph, Origin, Usage, Value
-from egg.expert.reading.branches import bounds, callers, limits_in, pinned, sizes_at
+from egg.expert.reading.branches import bounds, callers, decides, limits_in, pinned, sizes_at
 from egg.expert.reading.points import Changes, Variant
+from egg.expert.reading.roles import input_names
 from egg.expert.reading.usage import arguments_of, entangled, values_of, with_modes
 from egg.expert.reading.variants import LARGE, Variants
 from egg.expert.sizes import Size, Symbol
@@ -31,8 +32,6 @@ RUNS_FOR_BRANCHES = 24
 """Forwards without data that looking for branches may always take."""
 MOST_PLACES = 4
 """Dimensions that are tried, each for itself, together with an argument."""
-SPATIAL = {3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width")}
-"""What the last dimensions of an image are called, by its rank."""
 
 
 def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Naming) -> Graph:
@@ -44,6 +43,7 @@ def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Nam
         work.integers()
         work.fractions()
         work.values()
+        work.equalities()
         work.branches()
         usage = with_modes(work.usage(), variants, work.base, rehearsal.module)
     return replace(work.graph, usage=usage)
@@ -79,7 +79,7 @@ class _Widening:
             return
         found = axes_of(self.rehearsal)
         self.axes = found if self.rehearsal.left > 0 else None
-        wanted = [axis for axis in found if not _separate(self.graph, axis, found)]
+        wanted = [a for a in found if (a.size > 1 or _is_batch(a)) and not _separate(self.graph, a)]
         if not wanted or self._with_axes(wanted):
             return
         kept: list[Axis] = []
@@ -95,9 +95,10 @@ class _Widening:
         places = {place for axis in self.axes or () for place in axis.places}
         found: list[Symbol] = []
         for symbol in callers(self.graph) if self.axes is not None else ():
-            near = sizes_at(self.graph, symbol, symbol.values[0] + 1)
+            own = symbol.values[0]
+            near, *far = (sizes_at(self.graph, symbol, n) for n in (own + 1, 2 * own + 3, own // 2))
             if places.isdisjoint(near) and self.rehearsal.runs(near):
-                found.append(symbol)
+                found += [] if any(self.rehearsal.runs(sizes) for sizes in far) else [symbol]
         return found
 
     def _with_axes(self, chosen: Sequence[Axis], settle: bool = True) -> bool:
@@ -128,7 +129,7 @@ class _Widening:
 
     def _together(self, others: Sequence[Variant], settle: bool = True, simple: bool = False) -> bool:
         points = [*self.points, *others]
-        graph = self.naming(self.variants, points, _names([p.graph for p in points]))
+        graph = self.naming(self.variants, points, input_names([p.graph for p in points]))
         if graph is None or (simple and _kinds(simplify(graph)) != _kinds(simplify(self.graph))):
             return False
         if settle:
@@ -211,6 +212,39 @@ class _Widening:
         specials = (self._record(Changes(arguments=((name, n),))) for n in (0.0, 1.0, -value))
         return all(record in (None, own) for record in specials)
 
+    def equalities(self) -> None:
+        """Whole numbers of the constructor that mean something else where they equal another one, or what the
+        source compares with: a block that adds its input only where the channels are as many."""
+        source, given = self.variants.task.source, self.base.capture.arguments
+        moving = [a.name for a in arguments_of(self.points, (), self.doubtful) if a.free]
+        if not moving or not decides(source):
+            return
+        limits = limits_in(source, vars(self.program.module), self.base.capture.numbers, everywhere=True)
+        own = self._record(Changes())
+        for name in moving:
+            others = [given[other] for other in moving if other != name]
+            near = [n + by for n in limits for by in (-1, 0, 1)]
+            for value in dict.fromkeys([*others, 1, *near]):
+                if value == given[name] or value < 1:
+                    continue
+                for changes in self._followed(name, value):
+                    record = self._record(changes)
+                    if record is not None and record != own and not self.variants.changed(changes, self.base):
+                        self.doubtful.add(name)
+
+    def _followed(self, name: str, value: int) -> list[Changes]:
+        """One argument at another value, alone and with the dimensions that follow it."""
+        row = tuple(point.capture.arguments[name] for point in self.points)
+        places = [
+            Place((at,), dim)
+            for at, given in enumerate(self.graph.arguments)
+            if given is not None
+            for dim in range(self.graph.value(given).rank)
+            if row == tuple(point.graph.value(given).shape[dim].value for point in self.points)
+        ]
+        alone = Changes(arguments=((name, value),))
+        return [replace(alone, sizes=tuple((place, value) for place in places)) if places else alone]
+
     # -- arguments of forward --------------------------------------------------------------------------
 
     def values(self) -> None:
@@ -241,13 +275,16 @@ class _Widening:
         self.rehearsal.left = max(self.rehearsal.left, RUNS_FOR_BRANCHES)
         if rounded := self._rounded():
             self.graph = pinned(self.graph, rounded)
-        self.least, changing = bounds(self.graph, self.rehearsal, limits)
+        self.least, changing = bounds(self.graph, self.rehearsal, limits, self._same_at)
         if changing:
             self.graph = pinned(self.graph, changing)
         free = callers(self.graph)
         if limits and free and not self._holds(free, limits):
             wrong = [s for s in free if len(free) == 1 or not self._holds([s], limits)]
             self.graph = pinned(self.graph, wrong)
+
+    def _same_at(self, sizes: dict[Place, int]) -> bool:
+        return self.variants.changed(Changes(sizes=tuple(sorted(sizes.items()))), self.base) is not None
 
     def _holds(self, symbols: Sequence[Symbol], limits: Sequence[int]) -> bool:
         """Whether captures on both sides of each limit become one graph with the others."""
@@ -307,7 +344,12 @@ def _moved(axis: Axis, place: int, number: int, taken: set[int]) -> int | None:
 # -- names ---------------------------------------------------------------------------------------------
 
 
-def _separate(graph: Graph, axis: Axis, others: Sequence[Axis]) -> bool:
+def _is_batch(axis: Axis) -> bool:
+    """A dimension of 1 is a column or is repeated, and belongs to the structure, unless it is a batch."""
+    return all(place.dim == 0 for place in axis.places)
+
+
+def _separate(graph: Graph, axis: Axis) -> bool:
     """Whether the graph knows an axis by sizes that nothing else has a part in."""
     own = {symbol for place in axis.places for symbol in _symbols(graph, place)}
     if not all(_symbols(graph, place) for place in axis.places):
@@ -353,31 +395,3 @@ def _shown_at_all(graph: Graph, value: int) -> bool:
 
 def _leaves(graph: Graph) -> Iterator[Value]:
     return (v for v in graph.values.values() if v.origin is not Origin.NODE)
-
-
-def _names(graphs: Sequence[Graph]) -> dict[Row, str]:
-    """Names for dimensions of inputs that follow no integer of the source: by what they are."""
-    first = graphs[0]
-    inputs = [first.value(name) for name in first.arguments if name is not None]
-    kinds = {node.op for node in first.nodes}
-    found: dict[Row, str] = {}
-
-    def call(value: Value, dim: int, name: str) -> None:
-        row = tuple(graph.values[value.name].shape[dim].value for graph in graphs)
-        if len(set(row)) > 1 and name not in found.values():
-            found.setdefault(row, name)
-
-    for value in inputs[:1]:
-        held = any(v.origin is Origin.PARAMETER for v in first.values.values())
-        if value.rank >= 3 or (value.rank == 2 and held):
-            call(value, 0, "batch_size")
-        elif value.rank == 2:
-            call(value, 0, "rows")
-    for value in inputs:
-        if kinds & {"conv", "pool"} and value.rank in SPATIAL:
-            words = SPATIAL[value.rank]
-            for place, word in enumerate(words):
-                call(value, value.rank - len(words) + place, word)
-        elif value.rank == 3:
-            call(value, 1, "length")
-    return found

@@ -12,6 +12,7 @@ import torch
 
 from egg.expert.parts import Unfit
 from egg.expert.scalar import LIBDEVICE, SUPPORTED, cheap, expression, imports_of, literal
+from egg.expert.sizes import named
 from tests.expert import harness
 from tests.expert.programs import apply
 
@@ -239,3 +240,9 @@ def test_literals_are_understood_by_triton() -> None:
     assert [literal(v) for v in (1, 2.5, True, math.inf, -math.inf)] == [
         "1", "2.5", "True", 'float("inf")', 'float("-inf")',
     ]  # fmt: skip
+
+
+def test_a_product_of_sizes_is_one_operand() -> None:
+    area = named("height", (3, 5)) * named("width", (7, 9))
+    text = expression("div", ["x"], (None, area), ["float32"], "float32")
+    assert eval(text, {}, {"x": 42.0, "height": 3, "width": 7}) == 2.0

@@ -63,8 +63,9 @@ def literal(value: Any) -> str:
 
 
 def number_text(value: Any) -> str:
+    """A number or a size as an operand: a product of sizes behind a division needs its brackets."""
     text = literal(value) if isinstance(value, (bool, int, float)) else str(value)
-    return f"({text})" if text.startswith("-") else text
+    return f"({text})" if text.startswith("-") or " " in text else text
 
 
 def is_literal(text: str) -> bool:

@@ -311,3 +311,48 @@ def test_text_that_would_change_its_meaning_is_left_alone() -> None:
     assert tidied(broken) == broken
     kept = "x = '''a\n  b   \n'''\nif x:\n\ty = \"it's\"\n"
     assert tidied(kept) == "x = '''a\n  b   \n'''\nif x:\n    y = \"it's\"\n"
+
+
+CHECK = ["if slope != 0.1:", '    raise ValueError("slope")']
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+        class Model(nn.Module):
+            def __init__(self, width, slope=0.1, *, more=None): super().__init__(); self.more = more
+
+            def forward(self, x):
+                return x
+        """,
+        """
+        class Base(nn.Module):
+            def __init__(self, width, slope=0.1, *, more=None):
+                super().__init__()
+                self.more = more
+
+        class Model(Base):
+            def forward(self, x):
+                return x
+        """,
+        """
+        class Model(nn.Module):
+            def __init__(self, width, slope=0.1, *, more=None):
+                '''With a docstring.'''
+                # and a comment
+                super().__init__()
+                self.more = more
+
+            def forward(self, x):
+                return x
+        """,
+    ],
+)
+def test_statements_at_the_start_of_a_constructor(text: str) -> None:
+    built = constructor(task(text, HEAD)).beginning(CHECK)
+    space: dict[str, Any] = {"__name__": "kernels"}
+    exec(file_of(built), space)
+    assert space["ModelNew"](3, 0.1, more=4).more == 4
+    with pytest.raises(ValueError, match="slope"):
+        space["ModelNew"](3, slope=0.2)

@@ -64,19 +64,47 @@ class Constructor:
 
     def beginning(self, lines: Sequence[str]) -> Constructor:
         """With statements at the start of ``ModelNew.__init__``, behind its docstring."""
-        tree = ast.parse(self.model)
-        found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
-        if not found:
-            raise Unfit("the constructor is inherited, and kernels are right at one value of an argument")
-        at = next((s for s in found[0].body if not is_text(s)), found[0].body[-1])
+        (owner,) = ast.parse(self.model).body
+        assert isinstance(owner, ast.ClassDef)
+        own = _initializer(owner)
         rows = self.model.split("\n")
-        if at.lineno == found[0].lineno:
-            raise Unfit("the constructor stands on one line")
-        head, tail = rows[: at.lineno - 1], rows[at.lineno - 1 :]
+        if own is None:
+            return replace(self, model="\n".join([*rows, "", *self._inherited(owner, lines)]))
+        first = next((s for s in own.body if not is_text(s)), own.body[-1])
+        indent = " " * (own.col_offset + 4)
+        head, tail = rows[: first.lineno - 1], rows[first.lineno - 1 :]
+        if first.lineno == own.lineno:
+            before, after = tail[0].encode()[: first.col_offset], tail[0].encode()[first.col_offset :]
+            head, tail = [*head, before.decode().rstrip()], [indent + after.decode(), *tail[1:]]
         while head[-1].strip().startswith("#"):
             tail.insert(0, head.pop())
-        added = [" " * at.col_offset + line for line in lines]
-        return replace(self, model="\n".join([*head, *added, *tail]))
+        return replace(self, model="\n".join([*head, *(indent + line for line in lines), *tail]))
+
+    def _inherited(self, owner: ast.ClassDef, lines: Sequence[str]) -> list[str]:
+        """A constructor that begins with ``lines`` and leaves the rest to the class it derives from."""
+        defined = [
+            d for text in self.definitions for d in ast.parse(text).body if isinstance(d, ast.ClassDef)
+        ]
+        named = {d.name: d for d in defined}
+        base = next((named[b.id] for b in owner.bases if isinstance(b, ast.Name) and b.id in named), None)
+        found = None if base is None else _initializer(base)
+        if found is None:
+            raise Unfit("the constructor is inherited, and kernels are right at one value of an argument")
+        given = found.args
+        if given.vararg or given.kwarg:
+            raise Unfit("the constructor is inherited, and takes any arguments")
+        handed = [argument.arg for argument in (*given.posonlyargs, *given.args)][1:]
+        handed += [f"{argument.arg}={argument.arg}" for argument in given.kwonlyargs]
+        return [
+            f"    def __init__({', '.join(parameter_texts(given))}):",
+            *(f"        {line}" for line in lines),
+            f"        super().__init__({', '.join(handed)})",
+        ]
+
+
+def _initializer(owner: ast.ClassDef) -> ast.FunctionDef | None:
+    members = (m for m in owner.body if isinstance(m, ast.FunctionDef) and m.name == "__init__")
+    return next(members, None)
 
 
 def constructor(task: Task) -> Constructor:

@@ -13,8 +13,8 @@ from tests.expert.elsewhere import check, normal, program
 
 IMAGES = "x = torch.randn(batch_size, c, height, width)"
 ROWS = "x = torch.randn(batch_size, length, dim)"
-BIG = {"batch_size": 16, "c": 64, "height": 128, "width": 96}
-LONG = {"batch_size": 64, "length": 256, "dim": 512}
+BIG: dict[str, Any] = {"batch_size": 16, "c": 64, "height": 128, "width": 96}
+LONG: dict[str, Any] = {"batch_size": 64, "length": 256, "dim": 512}
 LINEAR = ("self.fc = nn.Linear(features, hidden)", "features, hidden")
 CONVOLVED = ("self.conv = nn.{}(c, out, 3, padding=1)", "c, out")
 HEADS = ";".join(f"{name} = torch.randn(batch_size, heads, length, dim)" for name in "qkv")

@@ -46,7 +46,6 @@ def words_of(nodes: Sequence[Node]) -> list[str]:
     told = [node for node in said if word_of(node) not in SILENT] or said
     text = " ".join("log_softmax" if n.op == "softmax" and n.get("log") else _word(n, said) for n in told)
     text = re.sub(r"gated (?=\S)", "", text)
-    text = re.sub(r"\bscaled\b", "mul", re.sub(r"(?<!\S)silu mul(?!\S)", "swiglu", text))
     for pattern, name in COMPOSITES.items():
         text = re.sub(rf"(?<!\S){pattern}(?!\S)", name, text)
     return text.split()
@@ -60,8 +59,6 @@ def _word(node: Node, nodes: Sequence[Node]) -> str:
         sigmoids = (n for n in nodes if n.op == "pointwise" and n["fn"] == "sigmoid")
         if any(_gates(n, nodes) is node for n in sigmoids):
             return "silu"
-        if len([name for name in node.inputs if name is not None]) == 1:
-            return "scaled"  # by a number: not what a gate does
     return word_of(node)
 
 

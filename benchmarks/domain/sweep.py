@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 
 from benchmarks.domain.pool import Json, rows_of
@@ -40,16 +41,15 @@ def run(terms: argparse.Namespace) -> int:
     if terms.retry:
         known = {key: row for key, row in known.items() if not ("trouble" in row or "cut" in row)}
     left = {key: task for key, task in tasks.items() if known.get(key, {}).get("task") != task.hash}
-    begun = time.monotonic()
-    requests = _requests(left, terms)
+    until = time.monotonic() + terms.seconds if terms.seconds else inf
+    requests, at = _requests(left, terms), 0
     with terms.out.open("a", encoding="utf-8") as out:
-        for at, row in enumerate(rows_of(requests, WORKER, terms.device, terms.workers), 1):
+        for at, row in enumerate(rows_of(requests, WORKER, terms.device, terms.workers, until), 1):
             out.write(json.dumps(row) + "\n")
             out.flush()
             print(f"{at}/{len(left)} {line_of(row)}", flush=True)
-            if terms.seconds and time.monotonic() - begun > terms.seconds:
-                print("out of time: the same command goes on")
-                break
+    if at < len(left):
+        print("out of time: the same command goes on")
     print(summary([row for row in read_rows(terms.out) if row["key"] in tasks], terms.lines))
     return 0
 

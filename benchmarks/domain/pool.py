@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any
@@ -65,8 +66,10 @@ class Worker:
         self._process.wait()
 
 
-def rows_of(requests: Iterable[Json], module: str, device: str, workers: int) -> Iterator[Json]:
-    """A row for every request, as they come."""
+def rows_of(
+    requests: Iterable[Json], module: str, device: str, workers: int, until: float = inf
+) -> Iterator[Json]:
+    """A row for every request, as they come, as far as they come until then by the monotonic clock."""
     waiting: SimpleQueue[Json] = SimpleQueue()
     done: SimpleQueue[Json] = SimpleQueue()
     count = 0
@@ -78,7 +81,10 @@ def rows_of(requests: Iterable[Json], module: str, device: str, workers: int) ->
         for line in lines:
             line.start()
         for _ in range(count):
-            yield done.get()
+            try:
+                yield done.get(timeout=None if until == inf else max(0.0, until - time.monotonic()))
+            except Empty:
+                return
     finally:
         for line in lines:
             line.end()

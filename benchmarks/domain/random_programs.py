@@ -13,8 +13,10 @@ import argparse
 import json
 import re
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -123,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = 0
     try:
         with terms.out.open("a", encoding="utf-8") as out:
-            for at, row in enumerate(rows_of(requests, WORKER, terms.device, terms.workers), 1):
+            until = time.monotonic() + terms.seconds if terms.seconds else inf
+            for at, row in enumerate(rows_of(requests, WORKER, terms.device, terms.workers, until), 1):
                 found = failures(row)
                 failed += bool(found)
                 if found:
@@ -175,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sample", type=int, default=0, help="calls of a program besides the captured; 0: all"
     )
+    parser.add_argument("--seconds", type=float, default=0.0, help="stop after that; the next run goes on")
     parser.add_argument("--no-reduce", dest="reduce", action="store_false")
     parser.add_argument("--lines", type=int, default=60, help="of the summary")
     parser.add_argument("--show", type=Path, help="print what failed in such a file, by cause")

@@ -15,9 +15,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 
 from benchmarks.domain.pool import Json, rows_of
+from benchmarks.domain.static import checked
 from benchmarks.domain.table import line_of, summary
 from benchmarks.domain.tasks import read_tasks
 from egg.core.source import Task
@@ -30,11 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if terms.act == "table":
         print(summary(read_rows(terms.rows), terms.lines))
         return 0
-    if terms.act == "static":
-        from benchmarks.domain.static import check
-
-        return check(read_tasks(terms.suites, _ids(terms.ids)), terms.files)
-    return run(terms)
+    return static(terms) if terms.act == "static" else run(terms)
 
 
 def run(terms: argparse.Namespace) -> int:
@@ -43,24 +41,31 @@ def run(terms: argparse.Namespace) -> int:
     if terms.retry:
         known = {key: row for key, row in known.items() if not ("trouble" in row or "cut" in row)}
     left = {key: task for key, task in tasks.items() if known.get(key, {}).get("task") != task.hash}
-    begun = time.monotonic()
-    requests = _requests(left, terms)
+    until = time.monotonic() + terms.seconds if terms.seconds else inf
+    requests, at = _requests(left, terms), 0
     with terms.out.open("a", encoding="utf-8") as out:
-        for at, row in enumerate(rows_of(requests, WORKER, terms.device, terms.workers), 1):
+        for at, row in enumerate(rows_of(requests, WORKER, terms.device, terms.workers, until), 1):
             out.write(json.dumps(row) + "\n")
             out.flush()
             print(f"{at}/{len(left)} {line_of(row)}", flush=True)
-            if terms.seconds and time.monotonic() - begun > terms.seconds:
-                print("out of time: the same command goes on")
-                break
+    if at < len(left):
+        print("out of time: the same command goes on")
     print(summary([row for row in read_rows(terms.out) if row["key"] in tasks], terms.lines))
     return 0
 
 
-def _requests(tasks: dict[str, Task], terms: argparse.Namespace) -> Iterator[Json]:
+def static(terms: argparse.Namespace) -> int:
+    """Files alone, as many at a time as there are workers."""
+    requests = list(_requests(read_tasks(terms.suites, _ids(terms.ids)), terms, calls=False))
+    for line in checked(rows_of(requests, WORKER, "cpu", terms.workers), terms.files):
+        print(line, flush=True)
+    return 0
+
+
+def _requests(tasks: dict[str, Task], terms: argparse.Namespace, calls: bool = True) -> Iterator[Json]:
     """Whole networks first: none of them should be the last to end."""
     for key, task in sorted(tasks.items(), key=lambda item: -(item[1].level or 0)):
-        yield request(key, task, seconds=terms.task_seconds, silence=terms.silence)
+        yield request(key, task, seconds=terms.task_seconds, silence=terms.silence, calls=calls)
 
 
 def request(
@@ -72,10 +77,12 @@ def request(
     rescale: bool = True,
     sample: int = 0,
     kind: str = "",
+    calls: bool = True,
 ) -> Json:
-    """What a worker is asked; the last three are as ``work.Terms`` has them."""
+    """What a worker is asked: ``calls`` or its file alone; the others are as ``work.Terms`` has them."""
     held = {"key": key, "name": task.name, "source": task.source}
     held |= {"level": task.level, "problem": task.problem_id}
+    held["calls"] = calls
     return held | {"seconds": seconds, "silence": silence, "rescale": rescale, "sample": sample, "kind": kind}
 
 
@@ -113,6 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     three = acts.add_parser("static", help="KernelBench's static check over every task's file")
     three.add_argument("suites", nargs="+")
     three.add_argument("--ids", default="")
+    three.add_argument("--workers", type=int, default=1)
+    three.add_argument("--task-seconds", type=float, default=600.0, help="give a task up after that")
+    three.set_defaults(silence=0.0)
     three.add_argument("--files", type=Path, help="keep the kernel files in this folder")
     return parser
 

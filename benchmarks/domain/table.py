@@ -58,7 +58,7 @@ def summary(rows: Sequence[Json], lines: int = 60) -> str:
 
 
 def _figures(rows: Sequence[Json]) -> Iterator[str]:
-    files = [row for row in rows if "reason" not in row and row.get("calls")]
+    files = [row for row in rows if row.get("calls")]
     calls = [call for row in files for call in tried_in(row)]
     outcomes = Counter(call.outcome for call in calls)
     yield f"{len(rows)} tasks, {len(files)} with a file, {len(calls)} calls"

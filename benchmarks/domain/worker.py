@@ -24,7 +24,7 @@ class Sweeper:
     def answer(self, request: Json) -> Json:
         from benchmarks.domain import work
         from egg.core.source import Task
-        from egg.evaluator.kernelbench_rules import errors
+        from egg.evaluator.kernelbench_rules import static_findings
 
         task = Task(request["name"], request["source"], request.get("level"), request.get("problem"))
         started = time.monotonic()
@@ -37,8 +37,13 @@ class Sweeper:
             row["reason"] = f"the process that wrote it ended: {row.pop('exit')}"
         source = row.pop("source", None)
         if source is not None:
-            row["static"] = [finding.rule for finding in errors(source)]
+            flags = static_findings(source)
+            row["static"] = [flag.rule for flag in flags if flag.error]
+            row["warned"] = [flag.rule for flag in flags if not flag.error]
             row["lines"] = source.count("\n")
+        if source is not None and not request["calls"]:
+            row["source"] = source
+        elif source is not None:
             how = (request["rescale"], request["sample"], request["kind"])
             terms = work.Terms(self.device, started + request["seconds"], *how)
             self._try_all(task, source, terms, request["silence"], row)

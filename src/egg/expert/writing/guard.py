@@ -225,7 +225,8 @@ class Guard:
         values += [graph.value(name) for name in _flat(graph.results)]
         needed = {s.name for v in values for size in (*v.shape, *v.stride) for s in size.factors}
         needed |= {name for count in self.counts for name in words(count)}
-        asked = [name for name in graph.symbols if name in needed and name not in held_sizes(graph)]
+        held = held_sizes(graph)
+        asked = [name for name in graph.symbols if name in needed and name not in held]
         for name in reversed(list(texts)):
             if name in needed:
                 needed |= words(texts[name])

@@ -14,7 +14,7 @@ from egg.core.source import Task
 from egg.evaluator.task import rescale as module_under_test
 from egg.evaluator.task.knobs import rewritten
 from egg.evaluator.task.program import Program, outputs_of
-from egg.evaluator.task.rescale import CannotRescale, OutOfTime, cost_of, find_knobs, odd_variant, rescale
+from egg.evaluator.task.rescale import CannotRescale, OutOfTime, cost_of, find_knobs, rescale
 
 BUDGET = {"max_flops": 3e8, "max_elements": 10_000_000}
 
@@ -300,41 +300,6 @@ def test_a_task_without_knobs_says_so():
     )
     with pytest.raises(CannotRescale, match="no integers"):
         rescale(sample, **BUDGET)
-
-
-def test_odd_variant_moves_off_round_sizes_and_runs():
-    small = rescale(PRODUCT, **BUDGET)
-    odd = odd_variant(small.task)
-    assert odd is not None
-    assert all(new % 2 == 1 and new != old for old, new in odd.changes.values())
-    assert set(odd.changes) == {"M", "K", "N"}
-    [shape] = runs(odd.task)
-    assert shape == (odd.changes["M"][1], odd.changes["N"][1])
-
-
-def test_odd_variant_keeps_what_must_divide():
-    odd = odd_variant(rescale(GROUPED, **BUDGET).task)
-    assert odd is not None
-    assert odd.changes["batch_size"] == (2, 3)
-    [shape] = runs(odd.task)
-    assert shape[0] == 3
-    assert shape[1] % 16 == 0
-    assert shape[2] % 2 == 1
-
-
-def test_no_odd_variant_where_nothing_can_move():
-    sample = task(
-        """
-        class Model(nn.Module):
-            def forward(self, x):
-                return x + 1
-        def get_inputs():
-            return [torch.rand(2, 3)]
-        def get_init_inputs():
-            return []
-        """
-    )
-    assert odd_variant(sample) is None
 
 
 @pytest.mark.parametrize("odd", ["\x0c", "\u2028", "\x1c", "\x85"])

@@ -8,6 +8,7 @@ and raise :class:`Refused`; what the process does wrong arrives as a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -48,9 +49,11 @@ SET_SHARE = 8
 class Refused(Exception):
     """Ends an evaluation: the candidate did not pass a gate."""
 
-    def __init__(self, reason: str, evidence: str, hint: str) -> None:
+    def __init__(self, reason: str, evidence: str, hint: str, relative: float = math.inf) -> None:
         super().__init__(evidence)
         self.reason, self.evidence, self.hint = reason, evidence, hint
+        self.relative = relative
+        """The relative rms error, where every value was merely inaccurate."""
 
     def at(self, gate: Gate) -> Refusal:
         """As a refusal of the gate its reason names, else of ``gate``: a wrong shape is one anywhere."""
@@ -373,6 +376,7 @@ class Exam:
             f"{error.reference_relative:.2e}; {error.max_ratio:.1f}x the allowed max error, "
             f"{error.rms_ratio:.1f}x the allowed rms error",
             "wrong values" if error.relative > 1e-2 else inaccurate,
+            error.relative,
         )
 
     def check_inputs_unchanged(self, case: Case, index: int = 0) -> None:

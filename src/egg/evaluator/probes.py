@@ -56,6 +56,12 @@ class Change:
         """Whether it needs another module, built otherwise."""
         return bool(self.arguments) or self.precision is not None
 
+    @property
+    def degenerate(self) -> bool:
+        """Whether values along a dimension are all the same one: what a norm divides by is then rounding."""
+        equal = any(Form.EXPANDED in forms for _, forms in self.forms)
+        return equal or any(value == 1 for _, value in self.sizes)
+
     def parts(self) -> Iterator[Change]:
         """Each thing that differs, alone; nothing for a change of one thing."""
         found = [

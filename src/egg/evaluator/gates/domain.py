@@ -76,7 +76,7 @@ def run(exam: Exam) -> dict[str, Any]:
         **counts,
         "gradients": found.value,
         "other_shapes": sized[0].what if sized else "none to be had",
-        **({"general": all(t.outcome == "right" for t in sized)} if sized else {}),
+        **({"general": all(t.outcome != "raised" for t in sized)} if sized else {}),
     }
 
 

@@ -111,13 +111,3 @@ def rewritten(source: str, changed: list[tuple[Knob, int]]) -> str:
         merged = lines[first - 1][:start] + str(value).encode() + lines[last - 1][end:]
         lines[first - 1 : last] = [merged] + [b""] * (last - first)
     return b"".join(lines).decode()
-
-
-def odd_neighbours(knob: Knob) -> list[int]:
-    value = knob.value
-    if knob.batch:
-        return [3 if value != 3 else 5]
-    if value < 16:
-        return []
-    odd = [v | 1 for v in (value + 4, value - 4, value)]
-    return [v for v in dict.fromkeys((*odd, value * 3 // 4, value + value // 2)) if v != value]

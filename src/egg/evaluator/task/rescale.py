@@ -1,4 +1,4 @@
-"""The same task at another size: small enough for an interpreter, or at odd shapes.
+"""The same task at another size: small enough for an interpreter.
 
 A task's sizes are integers written at module level (``batch_size = 128``, ``N = 2048 * 2``,
 ``shape = (3, 224, 224)``) or, failing that, literals inside ``get_inputs`` and
@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.task.knobs import SIZE, find_knobs, odd_neighbours, rewritten
+from egg.evaluator.task.knobs import SIZE, find_knobs, rewritten
 from egg.evaluator.task.meta import (
     PROBE_SECONDS,
     Meter,
@@ -92,25 +92,6 @@ def rescale(
             "give the task a smaller size, or name its sizes as integers at module level",
         )
     return search.result(best)
-
-
-def odd_variant(task: Task) -> Rescaled | None:
-    """A neighbouring size that is not a power of two: batch 3, 37 instead of 32; ``None`` if there is none.
-
-    Kernels that mask nothing, or divide a size by a block without rounding up, are right at
-    round sizes only. Each knob in turn is moved to the first odd neighbour with which the
-    program runs and its shapes change; a size that must be divisible moves to three quarters.
-    """
-    search = _Search(task, math.inf, 1 << 62, 2)
-    best = search.original
-    for index, knob in enumerate(search.knobs):
-        for value in odd_neighbours(knob):
-            trial = (*best[:index], value, *best[index + 1 :])
-            before, after = search.cost(best), search.cost(trial)
-            if before and after and after.shapes != before.shapes:
-                best = trial
-                break
-    return None if best == search.original else search.result(best)
 
 
 def cost_of(task: Task, seconds: float = PROBE_SECONDS) -> Cost:

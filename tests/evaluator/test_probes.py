@@ -1,0 +1,122 @@
+"""Calls beside the captured one: values in other memory, sizes that indices allow, smaller examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from egg.core.source import Task
+from egg.evaluator.probes import (
+    Change,
+    Form,
+    Given,
+    axes_of,
+    fitting,
+    jointly,
+    larger_size,
+    legal,
+    odd_size,
+    other_arguments,
+    other_values,
+)
+from egg.evaluator.task.dimensions import Axis, Place
+from egg.evaluator.task.program import Program
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, features, slope=0.01, residual=False, name="relu", mask=None):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+        self.slope, self.residual = slope, residual
+
+    def forward(self, x):
+        y = torch.nn.functional.leaky_relu(self.linear(x), self.slope)
+        return y + x if self.residual else y
+
+def get_inputs():
+    return [torch.randn(8, 8)]
+
+def get_init_inputs():
+    return [8]
+"""
+TASK = Task("small", SOURCE)
+ROWS = Axis((Place((0,), 0),), 8)
+
+
+@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 3, 4, 5), (2, 3, 4, 5, 2)], ids=str)
+def test_a_form_keeps_the_values_and_changes_the_memory(form: Form, shape: tuple[int, ...]):
+    given = torch.randn(shape)
+    if not fitting(form, given):
+        assert form in (Form.TRANSPOSED, Form.CHANNELS_LAST)
+        return
+    [made] = Change(forms=(((0,), (form,)),)).inputs([given], 0)
+    if form is not Form.EXPANDED:
+        assert torch.equal(made, given)
+    assert (made.stride(), made.storage_offset()) != (given.stride(), 0)
+    if form is Form.OFFSET:
+        assert made.data_ptr() % 16
+    if form is Form.STRIDED:
+        assert made.untyped_storage().nbytes() == 2 * given.untyped_storage().nbytes()
+
+
+def test_other_sizes_do_not_merely_repeat_what_was_there():
+    given = torch.randn(8, 8)
+    [grown] = Change(sizes=((ROWS, 19),)).inputs([given], 3)
+    assert grown.shape == (19, 8)
+    assert not torch.equal(grown[:8], grown[8:16])
+    assert torch.equal(torch.sign(grown[8:16]), torch.sign(given))
+    mask = (torch.rand(8, 8) < 0.5).float()
+    [masked] = Change(sizes=((ROWS, 19),)).inputs([mask], 3)
+    assert set(masked.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_an_axis_that_may_be_indexed_does_not_shrink():
+    words = Axis((Place((0,), 1),), 40)
+    given = Given.of([torch.randn(16, 40), torch.tensor([3, 39, 7])])
+    assert not legal(words, 21, given)
+    assert legal(words, 41, given)
+    assert legal(Axis((Place((0,), 0),), 16), 1, given), "39 is no index into 16 rows"
+    assert odd_size(words, set(), given) > 40
+    assert larger_size(words, given) == 83
+
+
+def test_simple_arguments_get_other_values_with_which_the_program_runs():
+    found = dict(other_arguments(TASK))
+    assert found == {"slope": 0.005, "residual": True}
+    assert dict(jointly(TASK, tuple(found.items()))) == found
+    change = Change(arguments=tuple(found.items()))
+    with Program.load(TASK) as program:
+        assert change.init(program) == ([8], found)
+
+
+@pytest.mark.parametrize(
+    ("value", "others"),
+    [(True, [False]), (None, []), ("relu", []), (0.0, [0.125, 0.5]), (3, [4, 6, 2, 1])],
+)
+def test_values_are_changed_by_their_kind(value: Any, others: list[Any]):
+    assert other_values(value) == others
+
+
+def test_sizes_that_are_equal_by_accident_are_different_axes():
+    [rows] = axes_of(TASK)
+    assert rows.places == (Place((0,), 0),)
+
+
+def test_a_change_of_several_things_has_parts_and_smaller_ones():
+    change = Change(sizes=((ROWS, 5),), forms=(((0,), (Form.STRIDED, Form.OFFSET)),), training=False)
+    assert list(change.parts()) == [
+        Change(sizes=((ROWS, 5),)),
+        Change(forms=(((0,), (Form.STRIDED,)),)),
+        Change(forms=(((0,), (Form.OFFSET,)),)),
+        Change(training=False),
+    ]
+    assert list(Change(training=False).parts()) == []
+    assert [value for small in Change(sizes=((ROWS, 5),)).smaller() for _, value in small.sizes] == [1, 2, 3]
+    assert Change(sizes=((ROWS, 1),)).degenerate
+    assert not change.degenerate

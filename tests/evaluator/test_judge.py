@@ -28,6 +28,8 @@ def add(x, y, out, n, SCALE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def plus(x, y, scale=1.0):
+    x, y = torch.broadcast_tensors(x, y)
+    x, y = x.contiguous(), y.contiguous()
     out = torch.empty_like(x)
     n = x.numel()
     add[(triton.cdiv(n, 512),)](x, y, out, n, SCALE=scale, BLOCK=512)
@@ -104,6 +106,7 @@ def test_an_accepted_kernel_and_everything_said_of_it(judged: JudgeFunction):
     verdict = accepted(evaluation)
     assert [record.gate for record in evaluation.gates] == [
         Gate.STATIC, Gate.BUILD, Gate.BUILD, Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE,
+        Gate.DOMAIN,
     ]  # fmt: skip
     assert all(record.passed for record in evaluation.gates)
     assert verdict.provenance.kernels == {"add": 1}
@@ -250,7 +253,7 @@ def test_inputs_that_are_no_tensors(judged: JudgeFunction):
     scaled = task("return y * x + x", "3, torch.randn(8, 64)").replace(
         "forward(self, x)", "forward(self, x, y)"
     )
-    accepted(judged(scaled, kernel("return plus(y, torch.full_like(y, x), 3.0)"), care=ONE_KERNEL))
+    accepted(judged(scaled, kernel("return plus(y, torch.full_like(y, x), float(x))"), care=ONE_KERNEL))
 
 
 def test_strided_inputs_arrive_strided(judged: JudgeFunction):
@@ -285,6 +288,7 @@ def affine(x, a, b, out, n, C: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def apply(x, a, b):
+    x = x.contiguous()
     out = torch.empty_like(x)
     affine[(triton.cdiv(x.numel(), 512),)](x, a, b, out, x.numel(), C=64, BLOCK=512)
     return out
@@ -381,7 +385,9 @@ def normalise(x, w, b, out, ROWS: tl.constexpr, C: tl.constexpr):
 """
     )
     init = "self.norm = nn.BatchNorm1d(8)"
-    trained = """out = torch.empty_like(x)
+    trained = """assert self.training and x.shape == (16, 8)
+x = x.contiguous()
+out = torch.empty_like(x)
 normalise[(8,)](x, self.norm.weight, self.norm.bias, out, ROWS=16, C=8)
 return out"""
     accepted(judged(norm, kernel(trained, "x", init, head)))

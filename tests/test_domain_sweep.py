@@ -13,10 +13,11 @@ from torch import nn
 
 from benchmarks.domain.calls import Call, Kind, Signatures
 from benchmarks.domain.layouts import LAYOUTS, Sizes
+from benchmarks.domain.outcomes import Outcome, Tried
 from benchmarks.domain.pool import told_by_fork
 from benchmarks.domain.probes import Probes
 from benchmarks.domain.table import batch_of, summary
-from benchmarks.domain.trial import Outcome, Sides, Tried
+from benchmarks.domain.trial import Sides
 from egg.core.domain import Domain
 from egg.core.source import Task
 from egg.evaluator.task.program import Program

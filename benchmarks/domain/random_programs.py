@@ -21,10 +21,10 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.domain.grammar import program
+from benchmarks.domain.outcomes import Outcome, Tried
 from benchmarks.domain.pool import Json, Worker, rows_of
 from benchmarks.domain.sweep import WORKER, read_rows, request
 from benchmarks.domain.table import summary, tried_in
-from benchmarks.domain.trial import Outcome, Tried
 from egg.core.errors import TaskError
 from egg.core.source import Task
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from benchmarks.domain.outcomes import Outcome, Tried
 from benchmarks.domain.pool import Json
-from benchmarks.domain.trial import Outcome, Tried
 
 SHORT = {
     Outcome.RIGHT: "ok",

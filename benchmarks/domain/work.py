@@ -20,8 +20,9 @@ import torch
 from benchmarks.domain.bases import bases
 from benchmarks.domain.calls import Call, Kind
 from benchmarks.domain.files import written
+from benchmarks.domain.outcomes import Outcome, Tried, brief, failed
 from benchmarks.domain.probes import Probes
-from benchmarks.domain.trial import Outcome, Sides, Tried, brief, failed
+from benchmarks.domain.trial import Sides
 from egg.core.domain import Domain, TensorInput, names_in
 from egg.core.errors import EggError
 from egg.core.source import Task

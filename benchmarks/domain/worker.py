@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from benchmarks.domain.outcomes import Outcome, Tried
 from benchmarks.domain.pool import Json, serve, told_by_fork
-from benchmarks.domain.trial import Outcome, Tried
 
 MOST_FORKS = 8
 """Processes that may die of one task."""

@@ -227,7 +227,7 @@ def test_wrong_in_fenced_memory_alone_is_told_from_wrong_anywhere(monkeypatch: p
 
 @pytest.fixture(scope="module")
 def gpu_oracle() -> Iterator[Oracle]:
-    judge = Oracle("cuda")
+    judge = Oracle("cuda:0")
     yield judge
     judge.close()
 

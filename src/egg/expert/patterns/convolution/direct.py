@@ -13,6 +13,7 @@ in shared memory, four bytes at a time.
 
 from __future__ import annotations
 
+from egg.expert.graph import HALF
 from egg.expert.index import Expr, Index, loop_index, unflat
 from egg.expert.parts import Part, Terms
 from egg.expert.patterns.convolution.form import Form
@@ -59,13 +60,23 @@ def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
     }
     options = {
         "num_warps": knobs.constant("NUM_WARPS", tail.warps(tile), (4, 8)),
-        "num_stages": knobs.constant("NUM_STAGES", tile.stages),
+        "num_stages": knobs.constant("NUM_STAGES", _stages(form, grade, tile.stages)),
     }
     programs = grid(form, kernel.meta["BLOCK_P"], kernel.meta["BLOCK_O"])
     call = (*tail.preparations(), *kernel.launch(programs, options))
     kernels = {f.name: f.text for f in (SCALE, POWER)} if grade.scales else {}
     kernels[kernel.name] = kernel.definition()
     return finished(form, kernels, call, knobs, SUMMARY)
+
+
+def _stages(form: Form, grade: Grade, wanted: int) -> int:
+    """One where inputs go from memory to the tensor cores as they are.
+
+    Triton 3.6 then copies the transposed tile of a later step over one that a product still reads: on an
+    H200 results differed from call to call. What is computed on the way passes through registers instead.
+    """
+    straight = form.x.dtype in HALF and not grade.scales and not form.computed(form.x)
+    return 1 if straight else wanted
 
 
 DEEPEST = 64

@@ -1,9 +1,11 @@
 """What keeps a kernel file to its domain: a question at the top of ``forward``, and answers behind it.
 
-A call is known by its signature: shapes, dtypes and devices of its tensors, the modes that decide what the
-program computes, and values that are no tensors. One look into a set admits a signature that was met before;
-at any other, ``admit`` compares everything with the domain, the module's own tensors included, and raises or
+A call is known by its signature: shapes and dtypes of its tensors, the modes that decide what the program
+computes, and values that are no tensors. One look into a set admits a signature that was met before; at any
+other, ``admit`` compares everything with the domain, the module's own tensors included, and raises or
 remembers. The set is bounded, and empty again as soon as weights may be others (``to``, ``load_state_dict``).
+Devices are no part of the signature: where a module goes to another, ``to`` has emptied the set, and Triton
+refuses a tensor that its GPU cannot read.
 
 Under grad mode results are tied to whatever they were computed from by a function whose ``backward`` raises:
 a gradient is refused, never lost.
@@ -55,7 +57,7 @@ class Guard:
         text = [
             *self._absent(),
             f"{n.seen} = ({', '.join(seen)}{',' if len(seen) == 1 else ''})",
-            f"if {n.seen} not in self.{n.admitted}:",
+            f"if {n.seen} not in self.{n.admitted} or torch.is_autocast_enabled():",
             f"    self.{n.admit}({', '.join((n.seen, *self._parameters))})",
             "if torch.is_grad_enabled():",
             f"    return {n.forward_only}({', '.join(('self', *self._handed()))})",
@@ -76,7 +78,7 @@ class Guard:
     def _signature(self) -> Iterator[str]:
         graph, usage = self.graph, self.graph.usage
         for value in input_values(graph):
-            yield from (f"{value.path}.shape", f"{value.path}.dtype", f"{value.path}.device")
+            yield from (f"{value.path}.shape", f"{value.path}.dtype")
             if value.name in written_inputs(graph):
                 yield f"{value.path}.is_contiguous()"
         for given in usage.values:
@@ -85,8 +87,6 @@ class Guard:
             yield f"*self.{self.names.modes}()"
         else:
             yield from self._modes()
-        if self._device is not None:
-            yield f"torch.is_autocast_enabled({self._device}.type)"
 
     def _of_value(self, given: ValueInput) -> Iterator[str]:
         """A value is compared with care by ``admit``; here it must only never be taken for another."""
@@ -173,9 +173,8 @@ class Guard:
         yield from self._value_checks()
         if tensors:
             yield f"{n.check_inputs}({', '.join(f'{value.path}={value.path}' for value in tensors)})"
-        if self._device is not None:
-            yield f"if torch.is_autocast_enabled({self._device}.type):"
-            yield f'    raise {n.outside}("autocast is enabled", "the dtypes they are given")'
+        yield "if torch.is_autocast_enabled():"
+        yield f'    raise {n.outside}("autocast is enabled", "the dtypes they are given")'
         yield from self._mode_checks()
         yield from self._sizes()
         yield from self._reach()

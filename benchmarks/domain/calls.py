@@ -91,9 +91,12 @@ class Signatures:
         return all(p.kind is p.POSITIONAL_OR_KEYWORD for p in self.constructor.parameters.values())
 
     def arguments(self, args: list[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """By name; a constructor that takes any arguments and is given none is called with none."""
         bound = self.constructor.bind(*args, **kwargs)
         bound.apply_defaults()
-        return dict(bound.arguments)
+        kinds = {name: parameter.kind for name, parameter in self.constructor.parameters.items()}
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return {n: value for n, value in bound.arguments.items() if value or kinds[n] not in several}
 
     def inputs(self, call: Call) -> dict[str, Any]:
         bound = self.forward.bind(*call.inputs, **call.named)

@@ -212,6 +212,9 @@ class Graph:
     symbols: Mapping[str, str] = field(default_factory=dict)
     """How ``forward`` finds each named size: ``x.shape[0]``, ``self.fc.weight.shape[1]``, or from sizes that
     stand before it: ``(height - 3) // 2 + 1``."""
+    exact: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Named sizes that stand for a part of a computed one: the whole, and how often the part goes into it. No
+    shape of an input says that nothing is left over."""
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Sizes of the program's source that the graph takes for constants, because no rule was found for what
     follows from them: the kernels are right at these values alone."""

@@ -141,8 +141,15 @@ class Varied(Program):
         return list(bound.args), dict(bound.kwargs)
 
     def bound_arguments(self) -> dict[str, Any]:
-        """Every argument of the constructor by name, defaults included."""
-        return dict(self._bound().arguments)
+        """Every argument of the constructor by name, defaults included.
+
+        A model without a constructor of its own has that of ``nn.Module``, which takes ``*args`` and
+        ``**kwargs`` and accepts none.
+        """
+        found = dict(self._bound().arguments)
+        if self.module.__dict__["Model"].__init__ is nn.Module.__init__:
+            return {name: value for name, value in found.items() if value}
+        return found
 
     def _bound(self) -> inspect.BoundArguments:
         args, kwargs = super().init_arguments()
@@ -309,7 +316,11 @@ class _Search:
             (fresh(size + 1, size, self.taken), fresh(2 * size + 3, size, self.taken)),
             (fresh(size - 1, size, self.taken, -2), fresh(size // 2, size, self.taken, -2)),
         ):
-            if min(values) > 1 and all(self.rehearsal.runs(dict.fromkeys(places, v)) for v in values):
+            if (
+                min(values) > 1
+                and values[0] != values[1]
+                and all(self.rehearsal.runs(dict.fromkeys(places, v)) for v in values)
+            ):
                 return Axis(tuple(sorted(places)), size, 1, values)
         return None
 

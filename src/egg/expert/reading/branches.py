@@ -162,8 +162,12 @@ def pinned(graph: Graph, symbols: Sequence[Symbol]) -> Graph:
     """``graph`` at the program's own value of some named sizes, and of those that follow from them alone."""
     numbers = {symbol.name: symbol.values[0] for symbol in symbols}
     texts: dict[str, str] = {}
+
+    def spelled(text: str) -> str:
+        return re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda m: str(numbers.get(m[0], m[0])), text)
+
     for name, text in graph.symbols.items():
-        told = re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda m: str(numbers.get(m[0], m[0])), text)
+        told = spelled(text)
         if name in numbers or (told != text and not re.search(r"[A-Za-z_]", told)):
             numbers.setdefault(name, _value(graph, name))
         else:
@@ -183,7 +187,12 @@ def pinned(graph: Graph, symbols: Sequence[Symbol]) -> Graph:
         for name, v in graph.values.items()
     }
     nodes = tuple(replace(n, attributes=_mapped(dict(n.attributes), change)) for n in graph.nodes)
-    return replace(graph, values=values, nodes=nodes, symbols=texts)
+    exact = {
+        name: (spelled(whole), spelled(times))
+        for name, (whole, times) in graph.exact.items()
+        if name in texts
+    }
+    return replace(graph, values=values, nodes=nodes, symbols=texts, exact=exact)
 
 
 def _value(graph: Graph, name: str) -> Any:

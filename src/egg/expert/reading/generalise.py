@@ -17,6 +17,7 @@ from typing import Any
 
 from egg.core.source import Task
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
+from egg.expert.reading.agreement import disagreement
 from egg.expert.reading.formulas import formula_of
 from egg.expert.reading.points import Capturing, Changes, Variant
 from egg.expert.reading.rows import (
@@ -128,9 +129,12 @@ class _Naming:
                 self._output(node, number, name)
             nodes.append(replace(node, attributes=self._attributes(place, node)))
             self._grouped(nodes[-1])
+            self._check_agreement(nodes[-1])
         self._leaves([name for name in base.values if name not in self._values])
         values = {name: self._values[name] for name in base.values}
-        return replace(base, values=values, nodes=tuple(nodes), symbols=self._used(values, nodes))
+        symbols = self._used(values, nodes)
+        exact = {name: parts for name, parts in self.rows.exact.items() if name in symbols}
+        return replace(base, values=values, nodes=tuple(nodes), symbols=symbols, exact=exact)
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -162,6 +166,11 @@ class _Naming:
         roots = [{self.rows.root(symbol.name) for symbol in s.factors} for s in (source, size)]
         if all(roots) and roots[0].isdisjoint(roots[1]):
             raise Unresolved(f"{size} agrees with what follows from {source} at all captures")
+
+    def _check_agreement(self, node: Node) -> None:
+        operands = [None if name is None else self._values[name] for name in node.inputs]
+        if differing := disagreement(node, operands, [self._values[name] for name in node.outputs]):
+            raise Unresolved(f"{node.op} takes {differing[0]} and {differing[1]} for one size")
 
     def _part_of_operand(self, node: Node, row: Row) -> None:
         """Views split dimensions: what they show may be a whole part of one."""

@@ -62,6 +62,8 @@ class Rows:
     symbols: dict[str, str] = field(default_factory=dict)
     known: dict[str, Symbol] = field(default_factory=dict)
     sizes: dict[Row, Size] = field(default_factory=dict)
+    exact: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Parts of computed sizes: the whole, and how often the part goes into it."""
 
     def of(self, name: str, part: Callable[[Value], tuple[Size, ...]]) -> list[Row]:
         """The rows of a value's shape or stride."""
@@ -122,6 +124,8 @@ class Rows:
             raise Unresolved(f"{name} is not always a multiple of {whole}")
         name = self._unused("_".join((name, "by", *by)))
         self._introduce(name, f"{_bracketed(text)} // {_bracketed(whole.code())}", tuple(part))
+        if ".shape[" not in text:
+            self.exact[name] = (text, whole.code())
         return whole * Size(1, (self.known[name],))
 
     def _following(self, row: Row) -> str | None:

@@ -57,7 +57,7 @@ def parts(value: int, place: int, variant: int) -> int:
 
 
 def halves(value: int, place: int, variant: int) -> int:
-    return max(value // 2, 1) * (1, 3, 5)[variant]
+    return max(value // 2, min(value, 2)) * (1, 3, 5)[variant]
 
 
 def doubled(value: int, place: int, variant: int) -> int:
@@ -93,7 +93,11 @@ def jointly(group: Sequence[int]) -> list[dict[int, Move]]:
 
 
 def moved(knobs: Sequence[Knob], manner: Mapping[int, Move], variant: int) -> Sizes:
-    """The values of all knobs in one variant."""
+    """The values of all knobs in one variant.
+
+    None goes to 1: PyTorch repeats a dimension of 1 to any size, so that a program which runs there may not
+    take any other size.
+    """
     sizes = []
     for index, knob in enumerate(knobs):
         move = manner.get(index)
@@ -103,7 +107,7 @@ def moved(knobs: Sequence[Knob], manner: Mapping[int, Move], variant: int) -> Si
             value = (3, 5, 7)[variant]
             sizes.append(value if value != knob.value else 11)
         else:
-            value = move.way(knob.value, 0 if move.together else index, variant)
+            value = max(move.way(knob.value, 0 if move.together else index, variant), min(knob.value, 2))
             value = value if value != knob.value or move.way is parts else value + 2
             sizes.append(value * (2, 3, 1)[variant] if move.multiple else value)
     return tuple(sizes)

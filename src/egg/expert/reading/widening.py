@@ -19,7 +19,9 @@ from egg.evaluator.task.dimensions import RUNS, Axis, Place, Rehearsal, axes_of,
 from egg.evaluator.task.program import Program
 from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Graph, Origin, Usage, Value
+from egg.expert.reading.apart import moved_axis
 from egg.expert.reading.branches import bounds, callers, decides, limits_in, pinned, sizes_at
+from egg.expert.reading.least import least_sizes
 from egg.expert.reading.points import Changes, Variant
 from egg.expert.reading.roles import input_names
 from egg.expert.reading.usage import arguments_of, entangled, values_of, with_modes
@@ -104,8 +106,9 @@ class _Widening:
     def _with_axes(self, chosen: Sequence[Axis], settle: bool = True) -> bool:
         count = (3 if len(self.points) == 1 else 2) - (len(self.base.graph.nodes) > LARGE)
         others: list[Variant] = []
+        used: dict[Place, set[int]] = {}
         for number in range(count):
-            sizes = self._apart(chosen, number)
+            sizes = self._apart(chosen, number, used)
             if sizes is None or not self.rehearsal.runs(sizes):
                 return False
             point = self.variants.changed(Changes(sizes=tuple(sorted(sizes.items()))), self.base)
@@ -114,15 +117,19 @@ class _Widening:
             others.append(point)
         return self._together(others, settle)
 
-    def _apart(self, chosen: Sequence[Axis], number: int) -> dict[Place, int] | None:
-        """A value for each axis that no other size has."""
+    def _apart(
+        self, chosen: Sequence[Axis], number: int, used: dict[Place, set[int]]
+    ) -> dict[Place, int] | None:
+        """A value for each axis that no other size has; in the first two captures another one each."""
         values = self.base.graph.values.values()
         taken = {size.value for v in values if v.origin is not Origin.NODE for size in v.shape}
         sizes: dict[Place, int] = {}
         for place, axis in enumerate(chosen):
-            value = _moved(axis, place, number, taken)
+            before = used.setdefault(axis.places[0], set())
+            value = moved_axis(axis, place, number, taken | before if number < 2 else taken)
             if value is None:
                 return None
+            before.add(value)
             taken.add(value)
             sizes |= axis.at(value)
         return sizes
@@ -307,8 +314,15 @@ class _Widening:
         return Usage(
             tuple(values_of(self.base, self.given)),
             tuple(arguments_of(self.points, self.free, self.doubtful)),
-            least={name: n for name, n in self.least.items() if name in self.graph.symbols},
+            least=self._least(),
         )
+
+    def _least(self) -> dict[str, int]:
+        """Below, the program does something else, or nothing is left of a size that it computes."""
+        found = least_sizes(self.graph)
+        for name in self.least.keys() & self.graph.symbols.keys():
+            found[name] = max(found.get(name, 1), self.least[name])
+        return found
 
 
 def _kinds(graph: Graph) -> list[tuple[str, Any]]:
@@ -323,22 +337,6 @@ def _other(value: float, place: int) -> float:
     if 0.0 <= value <= 1.0:
         return value * share + 0.125 * (1.0 - share)
     return value * (2.0 - share) if value else share
-
-
-def _moved(axis: Axis, place: int, number: int, taken: set[int]) -> int | None:
-    """Where an axis goes in one of the captures: by another share than all others, so that halves of halves
-    still differ."""
-    size, step = axis.size, axis.step
-    if step > 1:
-        return next(
-            (v for k in range(1 + number, 64) if (v := size + step * (k + 2 * place)) not in taken), None
-        )
-    if axis.seen[0] > size:
-        share = (11 + 3 * place, 25 - 2 * place, 14 + 5 * place)[number]
-        return fresh(size * max(share, 9) // 8 + 1 + 2 * place, size, taken)
-    start = (size - 1 - 2 * place, size // 2 + 2 * place, size - size // 4 - 4 * place)[number]
-    value = fresh(start, size, taken, -2)
-    return value if value > 1 else None
 
 
 # -- names ---------------------------------------------------------------------------------------------

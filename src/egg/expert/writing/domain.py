@@ -72,7 +72,7 @@ def rules(graph: Graph) -> dict[str, str]:
                 if "." not in texts.get(symbol, "") or texts[symbol] != graph.symbols[symbol]:
                     continue
                 text = formula_of(node, operands, number, dim, size.values) or symbol
-                if text.isidentifier() or any(symbol in _reach(texts, word) for word in words(text)):
+                if text.isidentifier() or any(symbol in reach(texts, word) for word in words(text)):
                     continue
                 texts[symbol] = text
     found: dict[str, str] = {}
@@ -87,11 +87,11 @@ def rules(graph: Graph) -> dict[str, str]:
     return found
 
 
-def _reach(texts: Mapping[str, str], name: str) -> set[str]:
+def reach(texts: Mapping[str, str], name: str) -> set[str]:
     """A size and all that it is computed from."""
     found = {name}
     for word in words(texts.get(name, "")) - {name}:
-        found |= _reach(texts, word)
+        found |= reach(texts, word)
     return found
 
 

@@ -14,8 +14,9 @@ a gradient is refused, never lost.
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from egg.core.domain import Mode, ValueInput
@@ -25,7 +26,7 @@ from egg.expert.reading.rows import attribute_text, dimension_text
 from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
-from egg.expert.writing.domain import held_sizes, input_values, rules, written_inputs
+from egg.expert.writing.domain import held_sizes, input_values, reach, rules, written_inputs
 from egg.expert.writing.guard_text import DEFINITIONS, FORGETTING, REACHING, REMEMBERED, Names
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
@@ -224,6 +225,9 @@ class Guard:
         values += [graph.value(name) for name in _flat(graph.results)]
         needed = {s.name for v in values for size in (*v.shape, *v.stride) for s in size.factors}
         needed |= {name for count in self.counts for name in words(count)}
+        exact = {name: parts for name, parts in graph.exact.items() if name in texts}
+        needed |= {word for name, parts in exact.items() for text in (name, *parts) for word in words(text)}
+        needed |= self._of_several(texts)
         held = held_sizes(graph)
         asked = [name for name in graph.symbols if name in needed and name not in held]
         for name in reversed(list(texts)):
@@ -232,6 +236,18 @@ class Guard:
         yield from (f"{name} = {text}" for name, text in texts.items() if name in needed and name != text)
         if asked:
             yield f"{self.names.check_sizes}({', '.join(f'{name}={name}' for name in asked)})"
+        for whole, times in exact.values():
+            shown = f'f"{whole} is {{{whole}}}"'
+            yield f"if ({whole}) % ({times}):"
+            yield f'    raise {self.names.outside}({shown}, f"a multiple of {{{times}}}")'
+
+    def _of_several(self, texts: Mapping[str, str]) -> set[str]:
+        """Computed sizes that may be too small though no single size of the caller is."""
+        shapes = (value.shape for value in self.graph.values.values())
+        shown = {symbol.name for shape in shapes for size in shape for symbol in size.factors}
+        computed = [name for name in shown & texts.keys() if re.search(r" - | // ", texts[name])]
+        roots = {name: [n for n in reach(texts, name) if ".shape[" in texts.get(n, "")] for name in computed}
+        return {name for name in computed if len(roots[name]) > 1}
 
     def _reach(self) -> Iterator[str]:
         """Sizes may be as large as 32 bits count."""

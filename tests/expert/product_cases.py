@@ -268,6 +268,14 @@ def vector(
     return b.case(b.point("add", b.matmul(a, c), b.input("b", n)), **settings)
 
 
+def dots(dtype: str = "float32", **settings: Any) -> Case:
+    """One row by one column for each of a batch."""
+    b = Build(dtype)
+    z, k = named("batch", (5, 1, 3)), named("length", (700, 333, 1))
+    y = b.matmul(b.input("a", z, 1, k), b.input("c", z, k, 1))
+    return b.case(b.point("relu", y), **settings)
+
+
 def long_sum(tail: Callable[[Build, str, Size, Size], str] | None = None, **settings: Any) -> Case:
     b, (m, n, _) = Build(), _mnk()
     k = named("length", (900, 333, 90))
@@ -376,6 +384,9 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "few columns, bf16": lambda: vector(None, 3, dtype="bfloat16"),
     "few rows, streamed": lambda: vector(5, None, True, SPLIT_K=2),
     "vector by vector": lambda: vector(1, 1, SPLIT_K=4),
+    "row by column of a batch": dots,
+    "row by column of a batch, blocks": lambda: dots("bfloat16", ROWS=4),
+    "row by column of a batch, in parts": lambda: dots(ROWS=4, SPLIT_K=2),
     "long sum": long_sum,
     "long sum, packed": lambda: long_sum(packing=True),
     "long sum, softmax": lambda: long_sum(softmax, grade="tf32x3"),

@@ -19,6 +19,7 @@ from egg.expert.parts import Unfit
 from egg.expert.patterns.convolution.pattern import write
 from egg.expert.sizes import named as named_size
 from egg.hardware.gpus import resolve
+from tests.expert import elsewhere
 from tests.expert.captured import program
 from tests.expert.convolutions import Case, error, tf32_error
 
@@ -260,6 +261,46 @@ def _model(case: Case, folder: Path) -> tuple[Any, Any]:
         return Model(module)
 
     return build, lambda: [torch.empty(case.batch, case.inputs, *case.space, device="cuda")]
+
+
+# -- one position ------------------------------------------------------------------------------------------
+
+ONE_POSITION = {
+    "gathered": ("nn.Conv1d(1, 3, 3, stride=2, padding=1)", (2, 1, 3), (0, 2)),
+    "one channel": ("nn.Conv1d(1, 1, 3, padding=1)", (2, 1, 3), (0, 2)),
+    "many channels": ("nn.Conv1d(64, 48, 3, padding=1)", (2, 64, 3), (0, 2)),
+    "transposed": ("nn.ConvTranspose1d(8, 16, 3, padding=1)", (2, 8, 3), (0, 2)),
+    "in groups": ("nn.Conv2d(8, 16, 3, padding=1, groups=2)", (2, 8, 3, 3), (0, 2, 3)),
+    "one tap": ("nn.Conv2d(8, 16, 1)", (2, 8, 3, 3), (0, 2, 3)),
+    "over channels": ("nn.Sequential(nn.Conv1d(4, 8, 3, padding=1), nn.Softmax(1))", (2, 4, 3), (0, 2)),
+    "stencil of one column": ("nn.Conv2d(8, 8, 3, padding=1, groups=8)", (2, 8, 5, 3), (3,)),
+}
+"""Layers, inputs, and the dimensions of those that are one place when they come to the layer."""
+
+
+def _one_position(name: str) -> str:
+    layer, shape, dims = ONE_POSITION[name]
+    forward = f"return self.conv(torch.sum(x, dim={dims}, keepdim=True))"
+    return elsewhere.program(forward, f"x = torch.randn{shape}", f"self.conv = {layer}")
+
+
+@pytest.mark.parametrize("name", ONE_POSITION)
+def test_one_position_in_all(name: str) -> None:
+    """The addresses of a result have the shape of its tile all the same."""
+    elsewhere.check(_one_position(name), (), [elsewhere.normal(*ONE_POSITION[name][1])], 8e-3)
+
+
+def test_one_position_compiles_for_hopper(tmp_path: Path) -> None:
+    path = tmp_path / "written.py"
+    path.write_text(elsewhere.written(_one_position("gathered")))
+    spec = importlib.util.spec_from_file_location("one_position", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    shape = ONE_POSITION["gathered"][1]
+    captured = capture(lambda: module.ModelNew().to("cuda"), lambda: [torch.empty(shape).cuda()], "sm_90")
+    assert "conv_kernel" in {row.name for row in compile_all(captured, "sm_90")}
 
 
 # -- what it does not take -----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def write_depthwise(form: Form, terms: Terms) -> Part:
         raise Unfit("planes of one position: there is no stretch of them")
     knobs = Knobs(form.group.name, terms.settings)
     kernel = new_kernel(form, f"{form.group.name}_kernel", "")
-    if len(form.axes) == 2 and form.axes[0].reach == form.axes[0].step == 1 and form.taps <= MOST_TAPS:
+    if _in_strips(form):
         tail, programs = _strips(form, kernel, knobs)
     else:
         tail, programs = _stretches(form, kernel, knobs)
@@ -40,6 +40,13 @@ def write_depthwise(form: Form, terms: Terms) -> Part:
         ),
     )
     return finished(form, {kernel.name: kernel.definition()}, call, knobs, SUMMARY)
+
+
+def _in_strips(form: Form) -> bool:
+    """Whether rows of a plane feed each other's sums; a strip of one column has no lanes to run along it."""
+    if len(form.axes) != 2 or form.axes[1].out == ONE:
+        return False
+    return form.axes[0].reach == form.axes[0].step == 1 and form.taps <= MOST_TAPS
 
 
 def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:

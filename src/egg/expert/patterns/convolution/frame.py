@@ -320,7 +320,10 @@ class Tail:
             at = self._address(value)
             # one channel in all: c is 0 where it counts, and gives the addresses a tile's shape
             alone = tiled and value.name not in self.narrow and "c" not in at.symbols()
-            parts = [f"{at} + c" if alone else f"{at}", stored(text, value.dtype), shown]
+            where = f"{at} + c" if alone else f"{at}"
+            if tiled and not at.symbols() - {"c"}:  # one position in all
+                where += f" + tl.zeros((1, {self._columns(value)}), tl.int32)"
+            parts = [where, stored(text, value.dtype), shown]
             if tiled and self._scattered(value):
                 parts = [f"tl.reshape({part}, (BLOCK_O * {self._columns(value)},))" for part in parts]
             kernel.body.line(f"tl.store({pointer} + {parts[0]}, {parts[1]}, mask={parts[2]})")

@@ -149,7 +149,8 @@ class Packing:
         for axis in form.phased:
             if axis.count.factors:
                 lines.append(f"steps_{axis.letter} = {axis.count_text}")
-        lines += [f"{name} = {text}" for name, text in self.padding_lines()]
+        *padding, (_, summed) = self.padding_lines()  # a tensor may be called like the last
+        lines += [f"{name} = {text}" for name, text in padding]
         double = "2, " if self.split else ""
         space = ", ".join(f"padded_{axis.letter}" for axis in form.axes)
         width = f"{form.groups} * padded_c" if form.groups.code() != "1" else "padded_c"
@@ -157,7 +158,7 @@ class Packing:
         packed = f"({double}{form.batch}, {space}, {width})"
         lines.append(f"{self._local('packed')} = torch.empty({packed}, {kind})")
         channels = form.groups * form.outputs
-        lines.append(f"{self._local('rows')} = torch.empty(({double}{channels}, summed), {kind})")
+        lines.append(f"{self._local('rows')} = torch.empty(({double}{channels}, {summed}), {kind})")
         if self.scaled:
             single = f"device={device}, dtype=torch.float32"
             chunks = self.knobs.constant("CHUNKS", self._chunks(), (), "programs that pack one image")

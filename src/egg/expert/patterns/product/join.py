@@ -41,11 +41,9 @@ def store_part(problem: Problem, kernel: Kernel, frame: Frame, masks: dict[str, 
     rows, columns = all_rows(problem), problem.columns
     row = loop_index(batch, problem.batch) * problem.rows + frame.row
     at = row * columns + frame.column
-    symbols = sorted(frame.row.symbols() | frame.column.symbols())
-    mask = " & ".join(masks[s] for s in symbols if s in masks)
-    where = str(at) if symbols else "tl.arange(0, 1)[:, None]"
+    mask = frame.guards(at.symbols(), masks)
     kernel.results["parts_ptr"] = parts_name(problem)
-    kernel.body.line(f"at = part.to(tl.int64) * ({rows * columns}) + {where}")
+    kernel.body.line(f"at = part.to(tl.int64) * ({rows * columns}) + {frame.where(at)}")
     kernel.body.line(f"tl.store(parts_ptr + at, total{f', mask={mask}' if mask else ''})")
 
 

@@ -8,6 +8,7 @@ and are replaced by the neutral element before anything is reduced.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,19 @@ class Frame:
     """Of the tile, along the columns."""
     shape: tuple[str, str] = ("BLOCK_M", "BLOCK_N")
     """Of the tile, as the kernel spells it, rows and columns."""
+    alone: str = "tl.arange(0, 1)[:, None]"
+    """What gives addresses the shape of the tile where the result has one row and one column."""
+
+    def where(self, at: Expr) -> str:
+        """An address as text, in a shape that the tile can be stored through."""
+        if at.symbols() & (self.row.symbols() | self.column.symbols()):
+            return str(at)
+        return f"{at} + {self.alone}" if at != Expr() else self.alone
+
+    def guards(self, symbols: Iterable[str], masks: Mapping[str, str]) -> str:
+        """The mask of a store whose address has these symbols; nothing where all of the tile is stored."""
+        names = [s for s in sorted(symbols) if s in masks] or [s for s in (self.alone,) if s in masks]
+        return " & ".join(dict.fromkeys(masks[s] for s in names))
 
 
 class Tail:
@@ -225,10 +239,8 @@ class Tail:
             value, place = self.problem.graph.value(name), self.followed.places[name]
             text = self.reader.read(name, place)
             at = address(value, place)
-            symbols = at.symbols()
-            masks = [self.reader.masks[s] for s in sorted(symbols) if s in self.reader.masks]
-            guard = f", mask={' & '.join(dict.fromkeys(masks))}" if masks else ""
+            mask = self.frame.guards(at.symbols(), self.reader.masks)
+            guard = f", mask={mask}" if mask else ""
             pointer = self.body.name(f"{pointer_stem(value)}_ptr")
             self.kernel.results[pointer] = value.name
-            where = str(at) if symbols else "tl.arange(0, 1)[:, None]"
-            self.body.line(f"tl.store({pointer} + {where}, {text}{guard})")
+            self.body.line(f"tl.store({pointer} + {self.frame.where(at)}, {text}{guard})")

@@ -142,4 +142,5 @@ class Stream:
             loop_index(self.column, problem.columns),
         )
         anchor: tuple[Expr, ...] = problem.result_index(batch, row, column)
-        return Frame(row, column, anchor, 1 if self.by_rows else 0, ("ROWS", "WIDTH")), masks
+        axis = 1 if self.by_rows else 0
+        return Frame(row, column, anchor, axis, ("ROWS", "WIDTH"), alone=long), masks

@@ -11,14 +11,18 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.domain.answers import _leaf_differs
 from benchmarks.domain.calls import Call, Kind, Signatures
 from benchmarks.domain.layouts import LAYOUTS, Sizes
 from benchmarks.domain.outcomes import Outcome, Tried
 from benchmarks.domain.pool import told_by_fork
 from benchmarks.domain.probes import Probes
 from benchmarks.domain.table import batch_of, summary
-from benchmarks.domain.trial import Sides
+from benchmarks.domain.trial import DeviceLost, Sides, described
+from benchmarks.domain.work import Terms
+from benchmarks.domain.worker import Sweeper
 from egg.core.domain import Domain
+from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.program import Program
 
@@ -212,6 +216,126 @@ def test_a_fork_that_dies_or_hangs_leaves_what_it_told() -> None:
     assert list(told_by_fork(hangs, 0.5)) == [{"begin": 2}, {"exit": "silent"}]
     first, last = told_by_fork(raises, 20)
     assert (first["trouble"], last) == ("ValueError: no", {"exit": 1})
+
+
+DEADLY = """
+import os
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, slope=0.1, steps=2):
+        super().__init__()
+        self.slope, self.steps = slope, steps
+
+    def forward(self, x):
+        if x.shape[0] == 3 or self.steps == 3:
+            os._exit(5)
+        if x.storage_offset():
+            os._exit(6)
+        return nn.functional.leaky_relu(x, self.slope) * self.steps
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+def get_init_inputs():
+    return []
+"""
+"""A reference that costs the process its life where a GPU's assertions would cost it the device."""
+DEADLY_FILE = """
+import torch
+import torch.nn as nn
+
+class ModelNew(nn.Module):
+    def __init__(self, slope=0.1, steps=2):
+        super().__init__()
+        self.slope, self.steps = slope, steps
+
+    def forward(self, x):
+        return nn.functional.leaky_relu(x, self.slope) * self.steps
+"""
+
+
+def test_a_call_of_which_the_reference_dies_is_skipped_and_the_others_are_tried() -> None:
+    row: dict[str, Any] = {"calls": []}
+    terms = Terms(torch.device("cpu"), time.monotonic() + 60, rescale=False)
+    Sweeper(torch.device("cpu"))._try_all(Task("deadly", DEADLY), DEADLY_FILE, terms, 30, row)
+    assert not {"trouble", "cut"} & row.keys(), row
+    found = {call["name"]: (call["outcome"], call.get("detail", "")) for call in row["calls"]}
+    assert found["offset by one"] == ("skipped", "the reference: the process died: 6")
+    outcomes = {outcome for name, (outcome, _) in found.items() if name != "offset by one"}
+    assert outcomes <= {"right", "skipped"}
+    assert {"steps = 1", "batch 7", "batch 17", "with other weights"} <= found.keys()
+    assert not {"batch 3", "steps = 3"} & found.keys()
+
+
+class Lost(Sides):
+    """As on a GPU, where one illegal access costs everything that comes after it."""
+
+    dead = False
+
+    def synchronise(self) -> None:
+        if self.dead:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def test_a_device_that_the_reference_cost_is_not_the_files_crash() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            Lost.dead = x.shape[0] == 3
+            return x
+
+    with Program.load(Task("linear", TASK)) as program:
+        signatures = Signatures.of(program)
+    sides = Lost(Model, Model, signatures, None, torch.device("cpu"))
+    right, deadly = (Call(Kind.SIZES, f"batch {rows}", {}, (torch.randn(rows, 8),)) for rows in (4, 3))
+    assert sides.tried(right).outcome is Outcome.RIGHT
+    with pytest.raises(DeviceLost):
+        sides.refuses(deadly)
+    assert sides.tried(deadly).outcome is Outcome.SKIPPED
+    assert sides.lost()
+    sides.fatal = [described(deadly)]
+    assert sides.refuses(deadly) == "a process died of it"
+
+
+def test_a_dimension_that_an_index_points_into_is_not_made_smaller() -> None:
+    table, index = torch.randn(6, 4), torch.tensor([0, 5, 2, 5, 1, 3, 2, 5])
+    asked: list[int] = []
+
+    def runs(given: tuple[Any, ...]) -> bool:
+        asked.append(given[0].shape[0])
+        return True
+
+    sizes = Sizes((table, index), runs)
+    assert sizes.at((0, 0), 3) is None
+    assert not asked
+    assert sizes.at((0, 0), 9) == {(0, 0): 9}
+    assert sizes.at((1, 0), 3) == {(1, 0): 3}
+
+
+# -- roundings ---------------------------------------------------------------------------------------
+
+
+def test_what_tf32_explains_is_inexact_and_a_wrong_element_is_not() -> None:
+    torch.manual_seed(0)
+    golden = torch.randn(200, 200, dtype=torch.float64)
+    reference = golden.float()
+    noise = torch.randn_like(golden)
+
+    def outcome(candidate: torch.Tensor, wanted: torch.Tensor = reference) -> Outcome | None:
+        found = _leaf_differs(candidate, wanted, golden, Precision.MATCH)
+        return None if found is None else found[0]
+
+    assert outcome(reference) is None
+    assert outcome((golden + 9e-4 * noise).float()) is Outcome.INEXACT
+    assert outcome((golden + 2e-3 * noise).float()) is Outcome.WRONG
+    spoilt = (golden + 5e-4 * noise).float()
+    spoilt[3, 3] += 0.1
+    assert outcome(spoilt) is Outcome.WRONG
+    chaotic = (golden + 0.5 * noise).float()
+    assert outcome((golden + 3.0 * noise).float(), chaotic) is Outcome.INEXACT
+    assert outcome((golden + 3.0 * noise).float()) is Outcome.WRONG
+    assert outcome(torch.full_like(chaotic, torch.nan), chaotic) is Outcome.WRONG
 
 
 # -- figures -----------------------------------------------------------------------------------------

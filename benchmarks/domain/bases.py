@@ -8,14 +8,14 @@ to be fixed, and refuse; then the constructor's arguments stay as they are, and 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 import torch
 
-from benchmarks.domain.calls import Call, Kind, Signatures
+from benchmarks.domain.calls import Call, Kind
 from benchmarks.domain.layouts import Place, Sizes, changed
 from benchmarks.domain.trial import Sides
 from egg.core.domain import Domain, same
@@ -45,13 +45,11 @@ class Base:
     """What was changed of the task, for people."""
 
 
-def bases(
-    task: Task, module: type, domain: Domain | None, device: torch.device, quick: bool
-) -> Iterator[Base]:
+def bases(task: Task, quick: bool, device: torch.device, sides: Callable[[Program], Sides]) -> Iterator[Base]:
     """The smallest first; each next one is nearer to the task. ``quick``: whether to begin below it."""
     for found in _tasks(task, device) if quick else (Rescaled(task, {}, Cost(0.0, 0)),):
         with Program.load(found.task) as program:
-            yield from _in(program, found, module, domain, device, quick)
+            yield from _in(program, found, sides(program), quick)
 
 
 def _tasks(task: Task, device: torch.device) -> Iterator[Rescaled]:
@@ -79,19 +77,16 @@ def _smaller_batches(task: Task) -> Iterator[Rescaled]:
             return
 
 
-def _in(
-    program: Program, found: Rescaled, module: type, domain: Domain | None, device: torch.device, quick: bool
-) -> Iterator[Base]:
-    signatures = Signatures.of(program)
-    sides = Sides(program.module.__dict__["Model"], module, signatures, domain, device)
-    arguments = signatures.arguments(*program.init_arguments())
-    inputs = tuple(program.inputs(0, device, Precision.MATCH))
+def _in(program: Program, found: Rescaled, sides: Sides, quick: bool) -> Iterator[Base]:
+    arguments = sides.signatures.arguments(*program.init_arguments())
+    inputs = tuple(program.inputs(0, sides.device, Precision.MATCH))
     size = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in found.changes.items())
-    for held in _with_fixed(arguments, domain):
+    for held in _with_fixed(arguments, sides.domain):
         call = Call(Kind.CAPTURED, "the captured call", held, inputs)
         if held is not arguments and sides.refuses(call):
             continue
-        if quick and device.type == "cpu":
+        sides.settle(call)
+        if quick and sides.device.type == "cpu":
             small = _shrunk(call, sides)
             if small is not call:
                 shapes = [list(held.shape) for held in small.inputs if isinstance(held, torch.Tensor)]

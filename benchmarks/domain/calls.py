@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from egg.core.domain import Call as DomainCall
-from egg.core.domain import Domain, Layout, Mode, TensorFacts, TensorInput
+from egg.core.domain import Layout, Mode, TensorFacts
 from egg.evaluator.task.program import Program, map_tensors
 
 
@@ -104,24 +104,10 @@ class Signatures:
         return dict(bound.arguments)
 
 
-def module_sizes(domain: Domain, call: Call, signatures: Signatures) -> dict[str, int]:
-    """Sizes that follow from the constructor, as a call's inputs show them."""
-    names = {size.name for size in domain.sizes if size.module}
-    given = signatures.inputs(call)
-    return {
-        str(wanted): seen
-        for held in domain.inputs
-        if isinstance(held, TensorInput) and isinstance(given.get(held.name), torch.Tensor)
-        for wanted, seen in zip(held.shape, given[held.name].shape, strict=False)
-        if wanted in names
-    }
-
-
-def outside(domain: Domain, call: Call, signatures: Signatures, train: bool) -> str:
-    """Why the call is outside a file's domain; empty where the file claims it. ``train`` is the mode."""
+def as_claimed(call: Call, signatures: Signatures, train: bool) -> DomainCall:
+    """A call as far as a file's domain speaks of it. ``train`` is the mode."""
     inputs = {name: _facts(value) for name, value in signatures.inputs(call).items()}
-    mode = Mode.TRAIN if train else Mode.EVAL
-    return domain.outside(DomainCall(inputs, dict(call.arguments), mode))
+    return DomainCall(inputs, dict(call.arguments), Mode.TRAIN if train else Mode.EVAL)
 
 
 def _facts(value: Any) -> Any:

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from egg.evaluator.probes import Given, legal
+from egg.evaluator.task.dimensions import Axis
+
 
 def transposed(tensor: torch.Tensor) -> torch.Tensor:
     """The last two dimensions in the opposite order in memory."""
@@ -138,6 +141,15 @@ class Sizes:
             return None
         for group in self.groups(place):
             change = dict.fromkeys(group, size)
-            if self.runs(changed(self.inputs, change)):
+            if self.takes(change):
                 return change
         return None
+
+    def takes(self, change: Change) -> bool:
+        """Whether the reference runs with it. A dimension that an index may point into is not made smaller:
+        on a GPU an index beyond the end costs the process. Indices along that dimension move with it."""
+        own = {at for at, _ in change}
+        others = [given for at, given in enumerate(self.inputs) if at not in own]
+        indices = Given.of(others)
+        legals = (legal(Axis((), self.size(place)), size, indices) for place, size in change.items())
+        return all(legals) and self.runs(changed(self.inputs, change))

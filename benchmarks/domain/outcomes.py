@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from egg.evaluator.interpreter import KernelFault
 
+Tell = Callable[[dict[str, Any]], None]
 MEMORY_FAULTS = ("illegal memory access", "misaligned address", "CUDA error", "device-side assert")
 
 
@@ -56,6 +57,10 @@ class Tried:
     @classmethod
     def of_json(cls, data: Mapping[str, Any]) -> Tried:
         return cls(**{**data, "outcome": Outcome(data["outcome"])})
+
+
+def unheard(_: dict[str, Any]) -> None:
+    """A listener where there is none."""
 
 
 def failed(error: Exception) -> Tried:

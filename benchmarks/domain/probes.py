@@ -54,11 +54,12 @@ class Probes:
         if batch is None:
             return
         together: dict[Place, int] = {}
-        odd = next(size for size in ODD if size not in (sizes.size(batch), LARGE))
-        together.update(sizes.at(batch, odd) or {})
+        odds = [size for size in ODD if size not in (sizes.size(batch), LARGE)]
+        odd, found = next(((size, at) for size in odds if (at := sizes.at(batch, size))), (odds[0], {}))
+        together.update(found)
         for size in (1, odd, LARGER if self.sides.slowest < SLOW else LARGE):
             change = dict.fromkeys(together, size)
-            if change and size != sizes.size(batch) and self._runs(changed(self.base.inputs, change)):
+            if change and size != sizes.size(batch) and sizes.takes(change):
                 yield self._resized(f"batch {size}", change)
         alone = sizes.at(batch, 1)
         if alone is not None and alone.keys() != together.keys():
@@ -75,12 +76,12 @@ class Probes:
             tried += 1
             together.update(change)
             yield self._resized(_named(change), change)
-        if len(set(together.values())) > 1 and self._runs(changed(self.base.inputs, together)):
+        if len(set(together.values())) > 1 and sizes.takes(together):
             yield self._resized("all free sizes at once", together)
         most = 64 if self.sides.slowest < SLOW else 8
         equal = next((sizes.size(p) for p in sizes.places() if p[1] and 1 < sizes.size(p) <= most), None)
         change = dict.fromkeys(group, equal) if equal not in (None, sizes.size(batch)) else {}
-        if change and self._runs(changed(self.base.inputs, change)):
+        if change and sizes.takes(change):
             yield self._resized(f"batch {equal}, as another dimension", change)
 
     @property

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import nn
 
 from benchmarks.domain.answers import answered, differences, exact, same_strides
-from benchmarks.domain.calls import Call, Kind, Signatures, module_sizes, outside
-from benchmarks.domain.outcomes import Outcome, Tried, brief, ended, failed
+from benchmarks.domain.calls import Call, Kind, Signatures, as_claimed
+from benchmarks.domain.outcomes import Outcome, Tell, Tried, brief, ended, failed, unheard
 from egg.core.domain import Domain
 from egg.core.policy import Precision
 from egg.evaluator.task.program import precision_scope
@@ -38,8 +40,18 @@ class Sides:
     """Seconds of the longest call so far."""
     last: Tried = field(default_factory=lambda: Tried("", "", Outcome.SKIPPED))
     """How the last call ended."""
+    tell: Tell = unheard
+    """Hears what is being done, should the process die of it."""
+    fatal: Collection[str] = ()
+    """Calls of which a process died while the reference was asked, as :func:`described`."""
     _pairs: dict[str, Pair] = field(default_factory=dict)
-    _module_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+    _built_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def settle(self, call: Call) -> None:
+        """Sizes that follow from the constructor are, for these arguments, those of this call."""
+        if self.domain is not None:
+            known = self.domain.built(as_claimed(call, self.signatures, train=True))
+            self._built_sizes.setdefault(_arguments(call), known)
 
     def tried(self, call: Call) -> Tried:
         started = time.perf_counter()
@@ -71,41 +83,66 @@ class Sides:
         if train is None:
             pair = self._pairs.get(_key(call))
             train = pair is None or pair.reference.training
-        return outside(self.domain, call, self.signatures, train) or self._unlike_module(call)
-
-    def _unlike_module(self, call: Call) -> str:
-        """A domain cannot say what a module's sizes are; the first call with its arguments did."""
-        assert self.domain is not None
-        key = repr(sorted(call.arguments.items(), key=lambda item: item[0]))
-        seen = module_sizes(self.domain, call, self.signatures)
-        known = self._module_sizes.setdefault(key, seen)
-        return "" if seen == known else f"the module has {known}, the call {seen}"
+        self.settle(call)
+        return self.domain.outside(
+            as_claimed(call, self.signatures, train), self._built_sizes[_arguments(call)]
+        )
 
     def refuses(self, call: Call) -> str:
         """Why the reference does not take a call; empty where it does. No module that is compared later
-        takes part, so its buffers stay as they are."""
+        takes part, so its buffers stay as they are. Of a call that costs the device the process ends here,
+        and the next one knows it."""
+        what = described(call)
+        if what in self.fatal:
+            return "a process died of it"
+        self.tell({"asking": what})
+        why = ""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 answered(self._built(self.reference, call), call)
+                self.synchronise()
         except Exception as error:
-            return brief(error)
-        return ""
+            if self.lost():
+                raise DeviceLost(brief(error)) from error
+            why = brief(error)
+        self.tell({"asking": None})
+        return why
+
+    def synchronise(self) -> None:
+        """Errors of a GPU arrive later than the call that they come from."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def lost(self) -> bool:
+        """Whether the device answers no more: an illegal access or an assertion costs the whole context."""
+        try:
+            self.synchronise()
+        except RuntimeError:
+            return True
+        return False
 
     def _compared(self, call: Call) -> Tried:
+        self.tell({"side": "reference"})
         try:
             pair = self._pair(call)
             golden = exact(pair.reference, call)
             wanted = answered(pair.reference, call)
+            self.synchronise()
         except Exception as error:
             return ended(Outcome.SKIPPED, f"the reference refuses: {brief(error)}")
+        self.tell({"side": "file"})
         try:
             got = answered(self._candidate(pair, call), call)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize()
+            self.synchronise()
         except Exception as error:
             return failed(error)
-        found = differences(call, got, wanted, None if wanted.drew else golden, self.precision)
+        try:
+            found = differences(call, got, wanted, None if wanted.drew else golden, self.precision)
+        except RuntimeError as error:
+            if not self.lost():
+                raise
+            return ended(Outcome.SKIPPED, f"the reference's own backward: {brief(error)}")
         if found is not None and wanted.drew and call.kind is Kind.LAYOUT:
             return ended(Outcome.SKIPPED, "random numbers are dealt out in the order of memory")
         if found is not None:
@@ -142,6 +179,10 @@ class Sides:
         return made if call.train is None else made.train(call.train)
 
 
+class DeviceLost(Exception):
+    """The reference cost the process its device."""
+
+
 class Pair:
     """The reference's module, and the file's, which is built at its first use."""
 
@@ -152,8 +193,25 @@ class Pair:
         """What the file's module begins with; the reference's own may have changed by then."""
 
 
+def _arguments(call: Call) -> str:
+    return repr(sorted(call.arguments.items(), key=lambda item: item[0]))
+
+
 def _key(call: Call) -> str:
-    return repr((sorted(call.arguments.items(), key=lambda item: item[0]), call.dtype, call.train))
+    return f"{_arguments(call)} {call.dtype} {call.train}"
+
+
+def described(call: Call) -> str:
+    """What tells a call from the others of its task: arguments, numbers, and the tensors' forms."""
+
+    def form(held: Any) -> Any:
+        if not isinstance(held, torch.Tensor):
+            return held
+        return str(held.dtype), list(held.shape), list(held.stride()), held.storage_offset()
+
+    inputs = [form(held) for held in call.inputs]
+    named = {name: form(held) for name, held in call.named.items()}
+    return f"{_key(call)} {inputs} {named}"
 
 
 def _agree(reference: nn.Module, candidate: nn.Module) -> None:

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -18,19 +18,18 @@ from typing import Any
 import torch
 
 from benchmarks.domain.bases import bases
-from benchmarks.domain.calls import Call, Kind
+from benchmarks.domain.calls import Call, Kind, Signatures
 from benchmarks.domain.files import written
-from benchmarks.domain.outcomes import Outcome, Tried, brief, failed
+from benchmarks.domain.outcomes import Outcome, Tell, Tried, brief, failed
 from benchmarks.domain.probes import Probes
-from benchmarks.domain.trial import Sides
+from benchmarks.domain.trial import DeviceLost, Sides
 from egg.core.domain import Domain, TensorInput, names_in
 from egg.core.errors import EggError
 from egg.core.source import Task
+from egg.evaluator.task.program import Program
 from egg.evaluator.worker.importing import import_candidate
 from egg.expert.assemble import Fault, NothingToWrite
 from egg.expert.parts import Unfit
-
-Tell = Callable[[dict[str, Any]], None]
 
 
 def file_of(task: Task) -> dict[str, Any]:
@@ -69,6 +68,14 @@ def _claims_batch(domain: Domain) -> bool:
 
 
 @dataclass(frozen=True)
+class Before:
+    """What earlier processes of a task left: calls that ended, and those of which the reference died."""
+
+    calls: Sequence[Tried] = ()
+    fatal: Collection[str] = ()
+
+
+@dataclass(frozen=True)
 class Terms:
     """How a task's calls are tried."""
 
@@ -83,7 +90,11 @@ class Terms:
     """Calls of one kind only, besides the captured one."""
 
 
-def tried_calls(task: Task, source: str, terms: Terms, done: Sequence[Tried], tell: Tell) -> None:
+LOST = 3
+"""How a process ends that lost its device: the next one goes on behind the call."""
+
+
+def tried_calls(task: Task, source: str, terms: Terms, before: Before, tell: Tell) -> None:
     """Every call, as long as there is time; of the first ones an earlier process told already."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -94,26 +105,43 @@ def tried_calls(task: Task, source: str, terms: Terms, done: Sequence[Tried], te
             tell({"begin": "import"})
             tell({"end": ended.to_json()})
             return
-        told = iter(done)
-        for sides, call in _calls(task, module, Domain.of_source(source), terms, tell):
-            before = next(told, None)
-            if before is not None:
-                sides.last = before
-                continue
-            if time.monotonic() > terms.until:
-                tell({"cut": True})
-                return
-            tell({"begin": call.name, "kind": call.kind.value})
-            tell({"end": sides.tried(call).to_json()})
-            if sides.last.outcome is Outcome.CRASH and terms.device.type == "cuda":
-                os._exit(0)  # the device is lost to this process
+        domain = Domain.of_source(source)
+
+        def sides_of(program: Program) -> Sides:
+            model = program.module.__dict__["Model"]
+            two = (model, module.ModelNew, Signatures.of(program), domain, terms.device)
+            return Sides(*two, tell=tell, fatal=before.fatal)
+
+        try:
+            _all(task, sides_of, terms, before.calls, tell)
+        except DeviceLost:
+            os._exit(LOST)
+
+
+def _all(
+    task: Task, sides_of: Callable[[Program], Sides], terms: Terms, done: Sequence[Tried], tell: Tell
+) -> None:
+    told = iter(done)
+    for sides, call in _calls(task, sides_of, terms, tell):
+        held = next(told, None)
+        if held is not None:
+            sides.last = held
+            sides.slowest = max(sides.slowest, held.seconds)
+            continue
+        if time.monotonic() > terms.until:
+            tell({"cut": True})
+            return
+        tell({"begin": call.name, "kind": call.kind.value})
+        tell({"end": sides.tried(call).to_json()})
+        if sides.lost():
+            raise DeviceLost(call.name)
 
 
 def _calls(
-    task: Task, module: Any, domain: Domain | None, terms: Terms, tell: Tell
+    task: Task, sides_of: Callable[[Program], Sides], terms: Terms, tell: Tell
 ) -> Iterator[tuple[Sides, Call]]:
     """The first base that the file does not refuse, and what is made from it."""
-    for base in bases(task, module.ModelNew, domain, terms.device, terms.rescale):
+    for base in bases(task, terms.rescale, terms.device, sides_of):
         tell({"size": base.size})
         yield base.sides, base.call
         if base.sides.last.outcome is not Outcome.ERROR:

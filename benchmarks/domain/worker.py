@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.domain.outcomes import Outcome, Tried
 from benchmarks.domain.pool import Json, serve, told_by_fork
 
-MOST_FORKS = 8
+MOST_FORKS = 12
 """Processes that may die of one task."""
 
 
@@ -54,27 +54,33 @@ class Sweeper:
         """Calls in one fork after another, each behind the call of which the last one died."""
         from benchmarks.domain import work
 
+        fatal: list[str] = []
         for _ in range(MOST_FORKS):
             done = [Tried.of_json(call) for call in row["calls"]]
-            skip = len(done)
-            act = partial(work.tried_calls, task, source, terms, done)
-            ended = self._heard(act, silence, row)
-            lost = row["calls"][skip:] and row["calls"][-1]["outcome"] == Outcome.CRASH
-            if "trouble" in row or (ended == 0 and not (lost and self.device.type == "cuda")):
+            left = len(done), len(fatal)
+            act = partial(work.tried_calls, task, source, terms, work.Before(done, fatal))
+            ended = self._heard(act, silence, row, fatal)
+            if "trouble" in row or ended == 0:
                 return
-            if len(row["calls"]) == skip:
+            if (len(row["calls"]), len(fatal)) == left:
                 row["trouble"] = f"between two calls the process ended: {ended}"
                 return
             if time.monotonic() > terms.until:
-                row["cut"] = len(row["calls"])
-                return
+                break
+        row["cut"] = len(row["calls"])
 
-    def _heard(self, act: Any, silence: float, row: Json) -> int | str:
+    def _heard(self, act: Any, silence: float, row: Json, fatal: list[str]) -> int | str:
+        """What a fork tells goes into the row; a call of which the reference died joins ``fatal``."""
         begun: Json | None = None
+        asking: str | None = None
         ended: int | str = 0
         for said in told_by_fork(act, silence):
             if "begin" in said:
                 begun = said
+            elif "side" in said:
+                begun = begun and begun | said
+            elif "asking" in said:
+                asking = said["asking"]
             elif "end" in said:
                 row["calls"].append(said["end"])
                 begun = None
@@ -84,17 +90,22 @@ class Sweeper:
                 row |= said
         if begun is not None and "trouble" not in row:
             row["calls"].append(self._unended(begun, ended, silence))
+        elif asking is not None:
+            fatal.append(asking)
         return ended
 
     def _unended(self, begun: Json, ended: int | str, silence: float) -> Json:
-        """The call of which a process died. Under the interpreter a call without an end is only slow."""
+        """The call of which a process died. Under the interpreter a call without an end is only slow, and
+        where the reference had not answered yet, the file has no part in it."""
         hangs = ended == "silent"
         slow = hangs and self.device.type == "cpu"
+        early = begun.get("side") == "reference"
+        told = f"no end in {silence:.0f} s" if hangs else f"the process died: {ended}"
         return {
             "kind": begun.get("kind", "captured"),
             "name": begun["begin"],
-            "outcome": (Outcome.SKIPPED if slow else Outcome.CRASH).value,
-            "detail": f"no end in {silence:.0f} s" if hangs else f"the process died: {ended}",
+            "outcome": (Outcome.SKIPPED if slow or early else Outcome.CRASH).value,
+            "detail": f"the reference: {told}" if early else told,
         }
 
 

@@ -145,3 +145,12 @@ def test_a_dimension_that_is_a_multiple_of_a_size_settles_it() -> None:
     assert reason(6, 3) == ""
     assert reason(5, 3) == "dimension 0 of x is 5, not 2 * pairs"
     assert reason(6, 4) == "dimension 1 of x is 4, not pairs"
+
+
+def test_a_size_that_follows_from_the_constructor_is_not_the_callers_to_change() -> None:
+    built = LINEAR.built(call(X))
+    assert built == {"pairs": 8}
+    other = call(TensorFacts("float32", (4, 18)))
+    assert LINEAR.outside(other) == ""
+    assert "pairs follows from the constructor" in LINEAR.outside(other, built)
+    assert LINEAR.outside(call(TensorFacts("float32", (6, 16)), TensorFacts("float32", (6, 3))), built) == ""

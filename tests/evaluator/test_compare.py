@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from egg.core.policy import Precision
 from egg.evaluator import memory
-from egg.evaluator.compare import compare
+from egg.evaluator.compare import Usual, compare
 
 MATCH, TF32, BF16, FP16 = Precision.MATCH, Precision.TF32, Precision.BF16, Precision.FP16
 SEEDS = st.integers(0, 2**31)
@@ -312,3 +312,22 @@ def test_strided_answers_are_compared_by_position():
     transposed = reference.t().contiguous().t()
     assert compare(transposed, reference, golden, MATCH).passed
     assert not compare(reference.t().reshape(16, 8), reference, golden, MATCH).passed
+
+
+def test_what_the_reference_got_wrong_at_the_tasks_own_call_is_allowed_elsewhere():
+    """A library that uses TF32 at one shape and not at another is no measure at the other."""
+    torch.manual_seed(0)
+    golden = torch.randn(4096, dtype=torch.float64)
+    reference = golden.float()
+    noise = torch.randn_like(golden) * 5e-4
+    candidate = (golden + noise).float()
+    assert not compare(candidate, reference, golden, Precision.MATCH).passed
+    own = compare(candidate, candidate, golden, Precision.MATCH)
+    usual = Usual(own.reference_peak, own.reference_relative)
+    assert usual.rms == pytest.approx(5e-4, rel=0.1)
+    assert compare(candidate, reference, golden, Precision.MATCH, usual=usual).passed
+    worse = (golden + 5 * noise).float()
+    assert not compare(worse, reference, golden, Precision.MATCH, usual=usual).passed
+    spoilt = candidate.clone()
+    spoilt[7] += 0.1
+    assert not compare(spoilt, reference, golden, Precision.MATCH, usual=usual).passed

@@ -206,6 +206,39 @@ def test_a_kernel_that_draws_as_the_reference_does_is_right_in_both_modes(judged
     assert "eval mode" in [t.what for t in found.tried if t.outcome == "right"]
 
 
+# -- errors that are the reference's own -------------------------------------------------------------------
+
+ROUNDED = "x.half().to(x.dtype)"
+"""As a library that computes in less than fp32 and may do so at some shapes only."""
+
+
+def test_an_arithmetic_that_the_reference_uses_at_its_own_call_may_be_used_everywhere(judged: JudgeFunction):
+    sometimes = changed(
+        ("return F.leaky_relu(x,", f"x = {ROUNDED} if x.shape == (8, 8) and x.dtype == torch.float32 else x\n"
+         "        return F.leaky_relu(x,"), kernel=TASK,
+    )  # fmt: skip
+    always = changed(("x = x.contiguous()", f"x = {ROUNDED}.contiguous()"))
+    before = (Gate.STATIC, Gate.PROVENANCE, Gate.STATE)
+    found = verified(judged(sometimes, always, skip=before))
+    assert "x is 1 x 8" in [t.what for t in found.tried if t.outcome == "right"]
+    assert refused(judged(TASK, always, skip=BEFORE))[0] == "domain.wrong"
+    coarse = always.replace("half", "bfloat16")
+    assert isinstance(judged(sometimes, coarse, skip=before).verdict, Rejected)
+
+
+def test_where_the_reference_itself_is_far_off_nothing_is_concluded(judged: JudgeFunction):
+    chaotic = changed(
+        ("F.leaky_relu(x, self.slope)", "torch.sin(F.leaky_relu(x, self.slope) * 1e9)"), kernel=TASK
+    )
+    kernel = changed(("return y", "return torch.sin(y * 1e9)"))
+    found = verified(judged(chaotic, kernel, skip=BEFORE))
+    notes = {t.note for t in found.tried if t.outcome == "skipped"}
+    assert any("nothing can be concluded" in note for note in notes)
+    assert not any(t.outcome == "right" for t in found.tried)
+    shorter = changed(("return torch.sin(y * 1e9)", "return torch.sin(y[:3] * 1e9)"), kernel=kernel)
+    assert refused(judged(chaotic, shorter, skip=BEFORE))[0] == "domain.wrong"
+
+
 # -- files that state a domain -----------------------------------------------------------------------------
 
 
@@ -229,6 +262,30 @@ def test_an_error_inside_the_claim_is_refused(judged: JudgeFunction):
     found = verified(judged(TASK, declared(shy, narrow), skip=BEFORE))
     [one] = [t for t in found.tried if t.what == "x is 1 x 8"]
     assert (one.outcome, one.inside) == ("raised", False)
+
+
+def test_an_error_at_other_constructor_arguments_is_no_refusal(judged: JudgeFunction):
+    """A domain cannot say how arguments and shapes depend on each other; a wrong answer stays one."""
+    shy = changed(
+        ("        self.slope = slope", "        assert slope == 0.01\n        self.slope = slope"),
+    )
+    found = verified(judged(TASK, declared(shy), skip=BEFORE))
+    [other] = [t for t in found.tried if t.what.startswith("slope")]
+    assert (other.outcome, other.inside) == ("raised", True)
+    baked = declared(changed(("x.numel(), self.slope", "x.numel(), 0.01")))
+    assert refused(judged(TASK, baked, skip=BEFORE))[0] == "domain.wrong"
+
+
+def test_a_size_of_the_module_is_outside_while_its_arguments_stay(judged: JudgeFunction):
+    fixed = changed(
+        ("        x = x.contiguous()", "        assert x.shape[1] == 8\n        x = x.contiguous()")
+    )
+    assert refused(judged(TASK, declared(fixed), skip=BEFORE))[0] == "domain.raises"
+    module = DOMAIN.replace('"columns": {}', '"columns": {"module": True}')
+    found = verified(judged(TASK, declared(fixed, module), skip=BEFORE))
+    raised = [t for t in found.tried if t.outcome == "raised"]
+    assert raised
+    assert not any(t.inside for t in raised)
 
 
 def test_a_right_answer_outside_the_claim_is_noted(judged: JudgeFunction):

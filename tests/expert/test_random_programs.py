@@ -16,7 +16,7 @@ from benchmarks.domain.pool import Worker
 from benchmarks.domain.random_programs import asked, evidence, failures, task_of
 from benchmarks.domain.sweep import WORKER
 
-EXAMPLES, CALLS = 25, 4
+EXAMPLES, CALLS = 10, 3
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_file_is_right_or_says_no_beside_its_captured_call(worker: Worker, ran
 
 
 def test_every_program_runs() -> None:
-    for seed in range(100):
+    for seed in range(50):
         space: dict = {}
         exec(task_of(Random(seed)).source, space)
         given = space["get_init_inputs"]()

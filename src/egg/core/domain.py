@@ -20,7 +20,8 @@ The literal is a dictionary of plain values, so a reader needs no import and the
 
 A dimension is a number, a name, or arithmetic on names (``2 * pairs``): equal names are equal sizes. A size
 with ``module`` follows from the constructor, every other is the caller's choice, ``least`` and ``multiple``
-permitting.
+permitting. ``any`` for a constructor argument is any value with which weights and inputs have the stated
+shapes: a domain cannot say how an argument and a shape depend on each other.
 """
 
 from __future__ import annotations
@@ -145,8 +146,12 @@ class Domain:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def outside(self, call: Call) -> str:
-        """Why a call is outside the domain, in half a sentence; empty where it is inside."""
+    def outside(self, call: Call, built: Mapping[str, int] | None = None) -> str:
+        """Why a call is outside the domain, in half a sentence; empty where it is inside.
+
+        ``built`` holds sizes that follow from the constructor as :meth:`built` found them at another call of
+        a module with the same arguments: a call that shows other ones is outside.
+        """
         if call.mode not in self.modes:
             return f"{call.mode.value} mode"
         for argument in self.arguments:
@@ -158,7 +163,17 @@ class Domain:
         for given in self.inputs:
             if reason := _outside_input(given, call.inputs.get(given.name), bound):
                 return reason
+        for name, value in (built or {}).items():
+            if bound.get(name, value) != value:
+                return f"{name} = {bound[name]}, not {value}: {name} follows from the constructor"
         return self._outside_shapes(call, bound)
+
+    def built(self, call: Call) -> dict[str, int]:
+        """The sizes that follow from the constructor, as a call's inputs show them."""
+        bound: dict[str, int] = {}
+        for given in self.inputs:
+            _outside_input(given, call.inputs.get(given.name), bound)
+        return {size.name: bound[size.name] for size in self.sizes if size.module and size.name in bound}
 
     def _outside_shapes(self, call: Call, bound: Mapping[str, int]) -> str:
         for given in self.inputs:

@@ -7,10 +7,11 @@ instance. What comes of it is an :class:`Outcome`; whether that is a fault is th
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -20,8 +21,8 @@ from egg.core.errors import MachineError, TaskError
 from egg.evaluator import arena as arenas
 from egg.evaluator import exchange
 from egg.evaluator.arena import Arena, Layout, Slot
-from egg.evaluator.compare import compare
-from egg.evaluator.exam import COPY_SECONDS, Exam, Refused, SlotSet, contiguous_form
+from egg.evaluator.compare import NOT_KNOWN, LeafError, Usual, compare
+from egg.evaluator.exam import COPY_SECONDS, Exam, Refused, SlotSet, contiguous_form, tensor_of
 from egg.evaluator.gates import build
 from egg.evaluator.gradients import Differentiated, differentiated
 from egg.evaluator.probes import Change
@@ -34,6 +35,8 @@ ORDINARY = ("candidate.error", "build.compile", "limits.recursion", "build.impor
 """Faults that a caller sees as an exception of Python's."""
 GROSS = 1e-2
 """A relative error beyond it comes from wrong elements and not from rounding."""
+CHAOTIC = 0.1
+"""Where the reference's own relative error is beyond it, no answer can be told from another."""
 MOST_BUILT = 1 << 30
 """Bytes of weights: drawing more of them anew takes longer than all other calls together."""
 NO_VERDICT = ("kernel.unsupported", "limits.memory", "limits.timeout")
@@ -62,6 +65,22 @@ class Beside(Exam):
     holds_weights: bool = False
     backward: bool = False
     """Whether there is room for gradients."""
+    allowed: Mapping[int, Usual] = field(default_factory=dict)
+    """The reference's own error at the task's own call, by the output's place."""
+    uncertain: float = 0.0
+    """The largest relative error that the reference itself had here."""
+    doubt: float = 0.0
+    """The reference's relative error of the output compared last, here or at the task's own call."""
+
+    def _error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
+        error = super()._error(case, position, got, expected, golden)
+        usual = self.allowed.get(position, NOT_KNOWN)
+        self.uncertain = max(self.uncertain, error.reference_relative)
+        self.doubt = max(usual.rms, error.reference_relative)
+        if error.passed or error.problem or not 0.0 < usual.rms <= CHAOTIC:
+            return error
+        three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
+        return compare(*three, self.policy.precision, usual=usual)
 
     def _plan(self, sample: Case) -> Arena:
         case = self.case or sample
@@ -129,6 +148,7 @@ def beside(
         case=case,
         holds_weights=change.builds,
         backward=backward,
+        allowed=exam.usual if change.precision is None else {},
     )
     try:
         other.attach()
@@ -183,6 +203,8 @@ def _asked(exam: Exam, change: Change, reference: Reference, inputs: list[Any]) 
             except Refused as wrong:
                 return _unlike(other, case, change, wrong)
             other.check_inputs_unchanged(case)
+            if other.uncertain > CHAOTIC:
+                return _inconclusive(other.uncertain)
     except Refused as wrong:
         return Outcome(Answer.WRONG, wrong.evidence)
     except Fault as fault:
@@ -209,7 +231,10 @@ def _unlike(other: Beside, case: Case, change: Change, wrong: Refused) -> Outcom
     """A wrong answer; where the reference draws random numbers, only one that ignores the generator is.
 
     Where inputs are degenerate a norm amplifies any order of summation: only gross errors are wrong there.
+    Where the reference itself is far from the exact result, nothing can be concluded from other numbers.
     """
+    if math.isfinite(wrong.relative) and other.doubt > CHAOTIC:
+        return _inconclusive(other.doubt)
     if change.degenerate and wrong.relative < GROSS:
         return Outcome(Answer.RIGHT, "as far as rounding allows")
     if not other.reference.stochastic:
@@ -222,6 +247,11 @@ def _unlike(other: Beside, case: Case, change: Change, wrong: Refused) -> Outcom
     if all(same_values(a, b) for a, b in pairs if a is not None and b is not None):
         return Outcome(Answer.WRONG, "it draws no random numbers where the reference does")
     return Outcome(Answer.SKIPPED, "random there, and its draws are its own")
+
+
+def _inconclusive(error: float) -> Outcome:
+    told = f"the reference's own relative error is {error:.1e} there: nothing can be concluded"
+    return Outcome(Answer.SKIPPED, told)
 
 
 def _of(fault: Fault) -> Outcome:

@@ -25,7 +25,7 @@ from egg.evaluator import arena as arenas
 from egg.evaluator import exchange, memory
 from egg.evaluator.arena import Arena, Layout, Slot
 from egg.evaluator.care import Care
-from egg.evaluator.compare import LeafError, Worst, compare
+from egg.evaluator.compare import NOT_KNOWN, LeafError, Usual, Worst, compare
 from egg.evaluator.heats import Heat
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.patterns import compiler_target
@@ -108,6 +108,8 @@ class Exam:
     names: dict[str, str] = field(default_factory=dict)
     """The candidate's parameter names, each with the reference's name for it."""
     worst: Worst = field(default_factory=Worst)
+    usual: dict[int, Usual] = field(default_factory=dict)
+    """The reference's own error at the task's own call, by the output's place."""
     provenance: dict[str, Any] = field(default_factory=dict)
     measured: dict[str, Any] = field(default_factory=dict)
     kernels: tuple[KernelResources, ...] = ()
@@ -330,12 +332,16 @@ class Exam:
                 continue
             error = self._error(case, position, got, expected, golden)
             self.worst.take(error, own=case.own)
+            if case.own:
+                before = self.usual.get(position, NOT_KNOWN)
+                largest = max(before.max, error.reference_peak), max(before.rms, error.reference_relative)
+                self.usual[position] = Usual(*largest)
             if not error.passed:
                 raise self._wrong(case, path, error)
 
     def _error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
         """By the ordinary rule; where it refuses what rounding could explain, with conditioning."""
-        three = (_tensor(got), _tensor(expected), _tensor(golden))
+        three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
         error = compare(*three, self.policy.precision)
         if error.passed or error.problem or not error.relative < EXPLICABLE:
             return error
@@ -415,7 +421,7 @@ def _form(expected: Any) -> dict[str, Any]:
     }
 
 
-def _tensor(value: Any) -> torch.Tensor:
+def tensor_of(value: Any) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
 
 

@@ -2,7 +2,8 @@
 
 Calls with other sizes, layouts, constructor arguments, modes and dtypes are put to the candidate and to the
 reference (:mod:`egg.evaluator.probes`, :mod:`egg.evaluator.beside`). Inside the domain that a file states
-it must be right: an exception there is a refusal. Outside it must raise an exception or be right. A file
+it must be right: an exception there is a refusal, except at other constructor arguments, as a domain cannot
+say how those and the shapes depend on each other. Outside it must raise an exception or be right. A file
 that states nothing is tried in the same way, except at other dtypes, and may raise anywhere. A wrong answer
 without an error is a refusal everywhere, with the smallest example that was found. Gradients must not be
 lost silently by a file that states a domain; of any other that is said in its verdict.
@@ -221,7 +222,7 @@ class Trial:
         inside = None if self.domain is None else not reason
         if outcome.answer is Answer.WRONG:
             raise self._wrong(*self._smallest(change, outcome))
-        if outcome.answer is Answer.RAISED and inside:
+        if outcome.answer is Answer.RAISED and inside and not change.arguments:
             raise Refused(
                 "domain.raises",
                 f"{what}: inside the domain that the file states, and it raises: {outcome.evidence}"[:900],
@@ -355,7 +356,8 @@ class Trial:
 
     def _outside(self, change: Change) -> str:
         assert self.domain is not None
-        return self.domain.outside(self._call(change))
+        built = None if change.arguments else self.domain.built(self._call(Change()))
+        return self.domain.outside(self._call(change), built)
 
     def _wrong(self, change: Change, outcome: Outcome) -> Refused:
         tensors = [

@@ -148,6 +148,31 @@ raises(ValueError, "is 0, and these kernels are for 1 or more", ours, torch.rand
     )
 
 
+def test_a_slice_of_a_table_is_as_long_as_the_table_at_most() -> None:
+    layers = 'self.register_buffer("table", torch.randn(100, 3))'
+    task = program("return x * 2, self.table[: x.shape[1]] + 1", "torch.randn(2, 6)", layers, "")
+    run(
+        source(task),
+        task,
+        """
+theirs, ours = made()
+alike(theirs, ours, torch.rand(2, 100))
+raises(ValueError, "is 101, and these kernels are for at most 100", ours, torch.rand(2, 101))
+""",
+    )
+
+
+def test_a_target_for_every_row_is_one_size() -> None:
+    task = program(
+        'F.cross_entropy(x, y, ignore_index=-100, reduction="none")',
+        "torch.randn(16, 12), torch.randint(0, 12, (16,))",
+        knobs="",
+        arguments="x, y",
+    )
+    shapes = _shapes(capture(task))
+    assert shapes["y"] == shapes["x"][:1] != ["16"]
+
+
 # -- constructors ----------------------------------------------------------------------------------------
 
 

@@ -215,6 +215,9 @@ class Graph:
     exact: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Named sizes that stand for a part of a computed one: the whole, and how often the part goes into it. No
     shape of an input says that nothing is left over."""
+    within: tuple[tuple[str, str], ...] = ()
+    """How far slices reach, and the size that this must not exceed, where it is chosen apart from the slice:
+    PyTorch would shorten the slice."""
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Sizes of the program's source that the graph takes for constants, because no rule was found for what
     follows from them: the kernels are right at these values alone."""

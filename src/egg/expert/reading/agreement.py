@@ -50,5 +50,9 @@ def _repeated(node: Node, given: Sequence[Shape], made: Sequence[Shape]) -> Iter
             yield [k[-3:-1], v[-3:-1]]
             yield [q[-1:], k[-1:]]
             yield [*mask, (*q[:-1], k[-2])]
+        case "gather" if node["how"] == "gather":
+            source, index = (tuple(s for d, s in enumerate(g) if d != node["dim"]) for g in given[:2])
+            pairs = [pair for pair in zip(source, index, strict=False) if pair[0].value == pair[1].value]
+            yield [tuple(pair[side] for pair in pairs) for side in (0, 1)]
         case _:
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 
 from egg.evaluator.task.dimensions import Axis, fresh
@@ -31,3 +33,14 @@ def moved_axis(axis: Axis, place: int, number: int, taken: set[int]) -> int | No
 def _even(place: int, number: int) -> bool:
     """Of any two of the first four axes one is odd and the other even in the first or the second capture."""
     return number < 2 and bool(place >> (1 - number) & 1)
+
+
+def alike(axes: Sequence[Axis]) -> list[Axis]:
+    """Axes of one size in one position as one axis: a forward without data may not say that they belong
+    together, and the graph does."""
+    found: dict[tuple[object, ...], Axis] = {}
+    for axis in axes:
+        key = (axis.size, axis.step, tuple(sorted({place.dim for place in axis.places})))
+        places = found[key].places if key in found else ()
+        found[key] = replace(axis, places=tuple(sorted((*places, *axis.places))))
+    return list(found.values())

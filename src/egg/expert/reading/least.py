@@ -8,6 +8,7 @@ slice lies within its operand. Both are found again at smaller values of one siz
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -26,6 +27,34 @@ def least_sizes(graph: Graph) -> dict[str, int]:
     program = _Sizes(graph)
     found = {symbol.name: program.least(symbol) for symbol in callers(graph)}
     return {name: least for name, least in found.items() if least > 1}
+
+
+def slices_within(graph: Graph) -> tuple[tuple[str, str], ...]:
+    """How far slices reach and what of, where no least value of a size says that it is there."""
+    found: list[tuple[str, str]] = []
+    for node in graph:
+        if node.op != "view" or node["how"] != "slice":
+            continue
+        source, result = graph.value(str(node.inputs[0])), graph.result(node)
+        for start, step, whole, part in zip(
+            node["starts"], node["steps"], source.shape, result.shape, strict=True
+        ):
+            reaching = [symbol.name for size in (as_size(start), part) for symbol in size.factors]
+            roots = {root for name in reaching for root in _roots(graph, name)}
+            if roots - {root for symbol in whole.factors for root in _roots(graph, symbol.name)}:
+                last = part.code() if step == 1 else f"({part.code()} - 1) * {step} + 1"
+                reach = last if start == 0 else f"{as_size(start).code()} + {last}"
+                found.append((reach, whole.code()))
+    return tuple(dict.fromkeys(found))
+
+
+def _roots(graph: Graph, name: str) -> set[str]:
+    """The sizes that one is computed from."""
+    text = graph.symbols.get(name, "")
+    used = set(re.findall(r"[A-Za-z_]\w*", text)) & graph.symbols.keys() - {name}
+    if ".shape[" in text or not used:
+        return {name}
+    return {root for other in used for root in _roots(graph, other)}
 
 
 @dataclass

@@ -19,9 +19,9 @@ from egg.evaluator.task.dimensions import RUNS, Axis, Place, Rehearsal, axes_of,
 from egg.evaluator.task.program import Program
 from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Graph, Origin, Usage, Value
-from egg.expert.reading.apart import moved_axis
+from egg.expert.reading.apart import alike, moved_axis
 from egg.expert.reading.branches import bounds, callers, decides, limits_in, pinned, sizes_at
-from egg.expert.reading.least import least_sizes
+from egg.expert.reading.least import least_sizes, slices_within
 from egg.expert.reading.points import Changes, Variant
 from egg.expert.reading.roles import input_names
 from egg.expert.reading.usage import arguments_of, entangled, values_of, with_modes
@@ -48,7 +48,7 @@ def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Nam
         work.equalities()
         work.branches()
         usage = with_modes(work.usage(), variants, work.base, rehearsal.module)
-    return replace(work.graph, usage=usage)
+    return replace(work.graph, usage=usage, within=slices_within(work.graph))
 
 
 @dataclass
@@ -83,6 +83,9 @@ class _Widening:
         self.axes = found if self.rehearsal.left > 0 else None
         wanted = [a for a in found if (a.size > 1 or _is_batch(a)) and not _separate(self.graph, a)]
         if not wanted or self._with_axes(wanted):
+            return
+        joined = alike(wanted)
+        if len(joined) < len(wanted) and self._with_axes(joined):
             return
         kept: list[Axis] = []
         for axis in sorted(wanted, key=lambda a: (min(p.dim for p in a.places), a.places)):

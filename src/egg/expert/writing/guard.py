@@ -26,7 +26,8 @@ from egg.expert.reading.rows import attribute_text, dimension_text
 from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
-from egg.expert.writing.domain import held_sizes, input_values, reach, rules, written_inputs
+from egg.expert.writing.domain import held_sizes, input_values, rules, written_inputs
+from egg.expert.writing.domain import reach as reached
 from egg.expert.writing.guard_text import DEFINITIONS, FORGETTING, REACHING, REMEMBERED, Names
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
@@ -227,6 +228,7 @@ class Guard:
         needed |= {name for count in self.counts for name in words(count)}
         exact = {name: parts for name, parts in graph.exact.items() if name in texts}
         needed |= {word for name, parts in exact.items() for text in (name, *parts) for word in words(text)}
+        needed |= {word for pair in graph.within for text in pair for word in words(text)}
         needed |= self._of_several(texts)
         held = held_sizes(graph)
         asked = [name for name in graph.symbols if name in needed and name not in held]
@@ -240,13 +242,18 @@ class Guard:
             shown = f'f"{whole} is {{{whole}}}"'
             yield f"if ({whole}) % ({times}):"
             yield f'    raise {self.names.outside}({shown}, f"a multiple of {{{times}}}")'
+        for reach, whole in graph.within:
+            yield f"if {reach} > {whole}:"
+            yield f'    raise {self.names.outside}(f"{reach} is {{{reach}}}", f"at most {{{whole}}}")'
 
     def _of_several(self, texts: Mapping[str, str]) -> set[str]:
         """Computed sizes that may be too small though no single size of the caller is."""
         shapes = (value.shape for value in self.graph.values.values())
         shown = {symbol.name for shape in shapes for size in shape for symbol in size.factors}
         computed = [name for name in shown & texts.keys() if re.search(r" - | // ", texts[name])]
-        roots = {name: [n for n in reach(texts, name) if ".shape[" in texts.get(n, "")] for name in computed}
+        roots = {
+            name: [n for n in reached(texts, name) if ".shape[" in texts.get(n, "")] for name in computed
+        }
         return {name for name in computed if len(roots[name]) > 1}
 
     def _reach(self) -> Iterator[str]:

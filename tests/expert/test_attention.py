@@ -64,7 +64,7 @@ MULTI = (
     "return torch.bmm(s.softmax(-1).view(B * N, L, L), v).view(B, N, L, D).transpose(1, 2).reshape(B, L, N * D)"
 )
 DECODE = (
-    "s = (q @ k.transpose(-2, -1) * D ** -0.5).float();"
+    "s = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).float();"
     "s = s.masked_fill(torch.arange(S) >= n[:, None, None, None], float('-inf'));"
     "return s.softmax(dim=-1).to(q.dtype) @ v"
 )
@@ -80,7 +80,7 @@ def task_of(forward: str, inputs: str = SQUARE, layers: str = "pass", arguments:
 def attended(scores: str) -> str:
     """From scores ``s`` that were written out to the result, with a dropout that does nothing."""
     whole = scores.replace("s.", "S_.").replace("s +", "S_ +").replace(" s,", " S_,")
-    product = "((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(D)))"
+    product = "((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(q.shape[-1])))"
     return f"F.dropout(torch.softmax({whole.replace('S_', product)}, -1), 0.0) @ v"
 
 

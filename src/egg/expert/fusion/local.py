@@ -18,7 +18,7 @@ from typing import Any
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, spelled
 from egg.expert.sizes import Size, Symbol
-from egg.expert.words import RESERVED
+from egg.expert.words import RESERVED, of_kernels
 
 HELD = frozenset({Origin.PARAMETER, Origin.CONSTANT})
 """Values that ``forward`` finds at ``self``."""
@@ -236,7 +236,9 @@ def role_names(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[Names]:
     for nodes, met in zip(groups, every, strict=True):
         sizes: dict[str, str] = {}
         used = taken | agreed
+        words = of_kernels(node.op for node in nodes)
         for symbol, role in _size_roles(graph, nodes, met).items():
+            role = f"{role}_size" if role in words else role
             sizes[symbol] = symbol if symbol in agreed else _distinct(role, used, "out_")
             used.add(sizes[symbol])
         found.append(Names(dict(zip(met, values, strict=True)), sizes, labels=False))

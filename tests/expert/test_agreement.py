@@ -183,3 +183,29 @@ def test_a_model_without_a_constructor_has_no_arguments() -> None:
     assert "__init__" not in bare.source
     assert capture(bare).usage.arguments == ()
     assert "class ModelNew" in source(bare)
+
+
+ROWS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cumsum(x[::2], 0)
+
+
+def get_inputs():
+    return [torch.randn(7, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_every_second_row_is_rounded_up_at_sizes_of_either_parity() -> None:
+    symbols = capture(Task("rows", ROWS)).symbols
+    (formula,) = [text for text in symbols.values() if "//" in text]
+    rows = next(name for name, text in symbols.items() if text == "x.shape[0]")
+    assert [eval(formula, {}, {rows: n}) for n in (1, 6, 7, 8)] == [1, 3, 4, 4]

@@ -44,6 +44,8 @@ def _proposals(node: Node, operands: Sequence[Value | None], dim: int) -> Iterat
     if node.op == "cat" and dim == node["dim"]:
         sizes = [value.shape[dim] for value in given]
         yield _sum_text(sizes), lambda at: sum(_at(size, at) for size in sizes)
+    if node.op == "view" and node["how"] == "slice":
+        yield from _steps(x.shape[dim], node["starts"][dim], node["steps"][dim])
     if dim < x.rank:
         yield from _near(x.shape[dim])
     for value in given:
@@ -79,6 +81,14 @@ def _window(node: Node, operands: Sequence[Value | None], dim: int) -> Iterator[
     inner = _shifted(size.code(), room + stride)
     text = f"({inner}) // {stride}" if inner != size.code() or "*" in inner else f"{inner} // {stride}"
     yield text, lambda at: (_at(size, at) + room) // stride + 1
+
+
+def _steps(size: Size, start: Any, step: Any) -> Iterator[tuple[str, Compute]]:
+    """Every so many elements up to the end: rounded up, whatever the captured sizes would also agree with."""
+    if isinstance(start, int) and isinstance(step, int) and size.factors and step > 1:
+        text = _shifted(size.code(), -start)
+        text = f"({text})" if " " in text else text
+        yield f"-(-{text} // {step})", lambda at: -(-(_at(size, at) - start) // step)
 
 
 def _near(size: Size) -> Iterator[tuple[str, Compute]]:

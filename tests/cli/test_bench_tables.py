@@ -98,7 +98,7 @@ def test_whole_scores_have_every_table_for_every_group():
 def test_a_small_bench_is_told_task_by_task_and_a_large_one_on_demand():
     text = told(four())
     text = text[text.index("outcome") : text.index("slower than")]
-    assert cells(text, "1/2 2_op") == ["slower", "8.00×", "0.50×", "1 ms", "product"]
+    assert cells(text, "1/2 2_op") == ["slower", "8.00×", "0.50×", "1 ms", "passes", "–", "product"]
     assert cells(text, "2/3 3_op")[:2] == ["refused", "–"]
     many = many_rows(40)
     assert "outcome" not in told(many)

@@ -30,6 +30,7 @@ from egg.evaluator.process.wire import Channel
 from egg.evaluator.question import Question
 from egg.evaluator.sharing import SLOTS, SharedGpu, Unshared
 from egg.evaluator.venues import GpuVenue, Stage
+from egg.evaluator.yardstick import Yardstick
 from tests import samples
 
 pytestmark = pytest.mark.timeout(60)
@@ -89,7 +90,14 @@ class Stub:
     def exam(self, question: Question) -> Any:
         self._exam()
         return SimpleNamespace(
-            child=None, warnings=[], close=lambda: None, worst=Worst(), provenance={}, heat=Heat()
+            child=None,
+            warnings=[],
+            close=lambda: None,
+            worst=Worst(),
+            provenance={},
+            heat=Heat(),
+            reference=SimpleNamespace(yardstick=Yardstick.FP64),
+            verified=None,
         )
 
     def performance(self, exam: Any) -> Any:

@@ -103,12 +103,7 @@ def _norms_by_pieces(three: Three) -> Norms:
     for c, r, exact in memory.pieces(*three):
         g = exact.double()
         valid = _both_numbers(g, r, limit)
-        overflow = torch.isfinite(g) & ~torch.isfinite(r)
-        beyond = torch.where(g.abs() > limit, torch.copysign(torch.full_like(g, math.inf), g), g)
-        beside = torch.isfinite(r) & ((c.double() - r.double()).abs() <= near * r.double().abs())
-        agrees = torch.where(
-            valid, torch.isfinite(c), overflow | beside | _equal(c.double(), r) | _equal(c.double(), beyond)
-        )
+        agrees = torch.where(valid, torch.isfinite(c), _stands_for(c, r, g, limit, near))
         nonfinite += int((~agrees).sum())
         error = torch.where(valid, r.double() - g, 0.0)
         count += int(valid.sum())
@@ -121,6 +116,18 @@ def _norms_by_pieces(three: Three) -> Norms:
 def _both_numbers(g: torch.Tensor, r: torch.Tensor, limit: float) -> torch.Tensor:
     """Where the exact result and the reference are numbers of the reference's type."""
     return torch.isfinite(g) & (g.abs() <= limit) & torch.isfinite(r)
+
+
+def _stands_for(c: torch.Tensor, r: torch.Tensor, g: torch.Tensor, limit: float, near: float) -> torch.Tensor:
+    """Where an element may be as it is though there is no number to compare it with: the reference overflows,
+    or it equals the reference, or the exact result as the type holds it. One temporary at a time: these may
+    be gigabytes."""
+    found = torch.isfinite(g) & ~torch.isfinite(r)
+    found |= torch.isfinite(r) & ((c.double() - r.double()).abs_() <= near * r.double().abs())
+    found |= _equal(c, r)
+    beyond = g.abs() > limit
+    found |= beyond & torch.isinf(c) & (torch.signbit(c) == torch.signbit(g))
+    return found | (~beyond & _equal(c.double(), g))
 
 
 def _equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -140,6 +147,7 @@ def _errors_by_pieces(three: Three, allowed: Allowed) -> Errors:
         cand_sq += float(error.square().sum())
         if error.numel():
             max_ratio = max(max_ratio, float((error / bound).amax()))
+        del error, bound
         close &= torch.allclose(c, r, rtol=allowed.tolerance, atol=allowed.tolerance, equal_nan=True)
         apart = torch.where(_both_numbers(g, r, limit), r.double() - g, 0.0).abs()
         reference_close &= not bool((apart > allowed.tolerance * (1.0 + r.double().abs())).any())

@@ -99,7 +99,8 @@ def main() -> int:
 
 
 def _line(row: dict[str, Any]) -> str:
-    return f"{row['name']:36} {row['got']:12} {row['reason']:28} {row['seconds']:6.1f} s  {row['evidence'][:109]}"
+    verdict = f"{row['got']:12} {row['reason']:28} {row['seconds']:6.1f} s"
+    return f"{row['name']:36} {verdict}  {row['evidence'][:110]}"
 
 
 def arguments() -> argparse.Namespace:

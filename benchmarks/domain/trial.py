@@ -13,6 +13,7 @@ from torch import nn
 
 from benchmarks.domain.answers import answered, differences, exact, same_strides
 from benchmarks.domain.calls import Call, Kind, Signatures, as_claimed
+from benchmarks.domain.doubts import Doubt
 from benchmarks.domain.outcomes import Outcome, Tell, Tried, brief, ended, failed, unheard
 from egg.core.domain import Domain
 from egg.core.policy import Precision
@@ -145,6 +146,9 @@ class Sides:
             return ended(Outcome.SKIPPED, f"the reference's own backward: {brief(error)}")
         if found is not None and wanted.drew and call.kind is Kind.LAYOUT:
             return ended(Outcome.SKIPPED, "random numbers are dealt out in the order of memory")
+        if found is not None:
+            modules = pair.reference, self._candidate(pair, call)
+            found = Doubt(call, *modules, got, wanted, self.precision).settled(found)
         if found is not None:
             return ended(*found)
         _agree(wanted.module, got.module)

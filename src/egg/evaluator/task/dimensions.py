@@ -312,15 +312,10 @@ class _Search:
     def _moved(self, places: tuple[Place, ...]) -> Axis | None:
         """The places at two other values, one near and one far: larger ones, else smaller ones."""
         size = self.sizes[places[0]]
-        for values in (
-            (fresh(size + 1, size, self.taken), fresh(2 * size + 3, size, self.taken)),
-            (fresh(size - 1, size, self.taken, -2), fresh(size // 2, size, self.taken, -2)),
-        ):
-            if (
-                min(values) > 1
-                and values[0] != values[1]
-                and all(self.rehearsal.runs(dict.fromkeys(places, v)) for v in values)
-            ):
+        for near, far, by in ((size + 1, 2 * size + 3, 2), (size - 1, size // 2, -2)):
+            first = fresh(near, size, self.taken, by)
+            values = (first, fresh(far, size, {*self.taken, first}, by))
+            if min(values) > 1 and all(self.rehearsal.runs(dict.fromkeys(places, v)) for v in values):
                 return Axis(tuple(sorted(places)), size, 1, values)
         return None
 

@@ -14,7 +14,7 @@ def moved_axis(axis: Axis, place: int, number: int, taken: set[int]) -> int | No
     still differ.
 
     Odd, but not all of them in every capture: the sum of two odd sizes is even, and half of it would pass for
-    an exact part.
+    an exact part. A size that is odd itself is even in one of them: what rounds it would pass for the size.
     """
     size, step = axis.size, axis.step
     if step > 1:
@@ -24,7 +24,7 @@ def moved_axis(axis: Axis, place: int, number: int, taken: set[int]) -> int | No
     if axis.seen[0] > size:
         share = (11 + 3 * place, 25 - 2 * place, 14 + 5 * place)[number]
         value = fresh(size * max(share, 9) // 8 + 1 + 2 * place, size, taken)
-        return next(n for n in count(value + 1, 2) if n not in taken) if _even(place, number) else value
+        return next(n for n in count(value + 1, 2) if n not in taken) if _even(place + size % 2, number) else value
     start = (size - 1 - 2 * place, size // 2 + 2 * place, size - size // 4 - 4 * place)[number]
     value = fresh(start, size, taken, -2)
     return value if value > 1 else None

@@ -81,7 +81,8 @@ class _Widening:
             return
         found = axes_of(self.rehearsal)
         self.axes = found if self.rehearsal.left > 0 else None
-        wanted = [a for a in found if (a.size > 1 or _is_batch(a)) and not _separate(self.graph, a)]
+        known = [a for a in found if _separate(self.graph, a) and _both_parities(self.graph, a)]
+        wanted = [a for a in found if (a.size > 1 or _is_batch(a)) and a not in known]
         if not wanted or self._with_axes(wanted):
             return
         joined = alike(wanted)
@@ -372,6 +373,13 @@ def _separate(graph: Graph, axis: Axis) -> bool:
         for symbol in size.factors
     }
     return own.isdisjoint(foreign)
+
+
+def _both_parities(graph: Graph, axis: Axis) -> bool:
+    """Whether an axis was captured at odd and at even sizes, where it has both: what rounds a size to an even
+    one (twice the result of a stride of two) passes for that size at even ones."""
+    values = {value % 2 for place in axis.places for value in _size(graph, place).values}
+    return len(values) == 2 or axis.step % 2 == 0
 
 
 def _symbols(graph: Graph, place: Place) -> tuple[Any, ...]:

@@ -1,0 +1,111 @@
+"""Differences that are no fault of a file: looked into only where the two sides differ.
+
+A program that draws random numbers has no ordinary fp64 run, so its answers are first held against each
+other; where they differ, an fp64 run that repeats the reference's draws says what rounding explains. Draws
+are dealt out in the order of memory: where one side draws on a tensor that is not contiguous the same draws
+lie at other places, and nothing can be concluded. In 16 bits a number near the largest one overflows, or does
+not, by the last bit of an input: where the reference itself overflows at inputs one rounding away, an
+overflow of the file is a rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.domain.answers import FORWARD_SEED, Answer, Difference, Exact, differences
+from benchmarks.domain.calls import Call
+from benchmarks.domain.outcomes import Outcome
+from egg.core.errors import TaskError
+from egg.core.policy import Precision
+from egg.evaluator.modes import LightMode
+from egg.evaluator.task.program import outputs_of, to_double
+from egg.evaluator.yardstick import Draws, Recorded, Yardstick, perturb, scope
+
+NEIGHBOURS = 4
+"""Calls one rounding away that are tried for an overflow."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Two answers that differ, and the modules that gave them."""
+
+    call: Call
+    reference: nn.Module
+    candidate: nn.Module
+    got: Answer
+    wanted: Answer
+    precision: Precision
+
+    def settled(self, found: Difference) -> Difference | None:
+        """``found``, or what remains of it; ``None`` where nothing does."""
+        if found[0] is not Outcome.WRONG:
+            return found
+        if self.wanted.drew:
+            if self._deals_by_memory():
+                return Outcome.SKIPPED, "random numbers are dealt out in the order of memory"
+            golden = self._exact_on_draws()
+            if golden is not None:
+                plain = replace(self.call, gradient=False)
+                return differences(plain, self.got, self.wanted, golden, self.precision)
+        if "NaN or Inf" in found[1] and self._overflows_nearby():
+            return Outcome.INEXACT, f"{found[1]}; the reference overflows one rounding away"
+        return found
+
+    def _deals_by_memory(self) -> bool:
+        return any(_strided_draws(module, self.call) for module in (self.reference, self.candidate))
+
+    def _exact_on_draws(self) -> Exact | None:
+        draws = Draws()
+        inputs, named = self.call.fresh()
+        with Recorded(draws):
+            _run(copy.deepcopy(self.reference), inputs, named)
+        try:
+            module, wide = to_double(self.reference, [*inputs, named])
+            with scope(Yardstick.DRAWS, draws):
+                outputs = _run(module, wide[:-1], wide[-1])
+        except (TaskError, RuntimeError):
+            return None
+        return Exact(outputs, list(module.named_buffers()))
+
+    def _overflows_nearby(self) -> bool:
+        for at in range(NEIGHBOURS):
+            module = copy.deepcopy(self.reference)
+            inputs, named = self.call.fresh()
+            moved = perturb(
+                module, [*inputs, named], (self.reference, [*inputs, named]), (-1.0) ** at * (1 + at)
+            )
+            for (_, leaf), (_, usual) in zip(
+                _run(module, moved[:-1], moved[-1]), self.wanted.outputs, strict=True
+            ):
+                if isinstance(leaf, torch.Tensor) and bool((leaf.isfinite() != usual.isfinite()).any()):
+                    return True
+        return False
+
+
+class _Strided(LightMode):
+    """Whether a random operator was given a tensor that is not contiguous."""
+
+    found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.found |= any(isinstance(given, torch.Tensor) and not given.is_contiguous() for given in args)
+        return func(*args, **(kwargs or {}))
+
+
+def _strided_draws(module: nn.Module, call: Call) -> bool:
+    inputs, named = call.fresh()
+    with _Strided() as mode:
+        _run(copy.deepcopy(module), inputs, named)
+    return mode.found
+
+
+def _run(module: nn.Module, inputs: list[Any], named: dict[str, Any]) -> list[tuple[str, Any]]:
+    torch.manual_seed(FORWARD_SEED)
+    with torch.no_grad():
+        return outputs_of(module(*inputs, **named))

@@ -16,12 +16,14 @@ The literal is a dictionary of plain values, so a reader needs no import and the
         "arguments": {"in_features": "any", "kernel_size": {"only": 3}},
         "modes": ["train", "eval"],
         "gradients": "none",
+        "outputs": [{"format": "preserved", "input": "x"}],
     }
 
 A dimension is a number, a name, or arithmetic on names (``2 * pairs``): equal names are equal sizes. A size
 with ``module`` follows from the constructor, every other is the caller's choice, ``least`` and ``multiple``
 permitting. ``any`` for a constructor argument is any value with which weights and inputs have the stated
-shapes: a domain cannot say how an argument and a shape depend on each other.
+shapes: a domain cannot say how an argument and a shape depend on each other. ``outputs`` stands there where
+the layout of some output follows that of an input, or is not known to be the reference's.
 """
 
 from __future__ import annotations
@@ -51,6 +53,19 @@ class Layout(StrEnum):
     """Strided, offset or expanded: the file brings it into the form that its kernels read."""
     CONTIGUOUS = "contiguous"
     CHANNELS_LAST = "channels_last"
+
+
+class Format(StrEnum):
+    """How an output lies in memory."""
+
+    FIXED = "fixed"
+    """In one layout, whatever that of the inputs is, as the reference's."""
+    PRESERVED = "preserved"
+    """As PyTorch lays out what it computes elementwise from an input: the order of its strides, no gaps."""
+    CHANNELS_LAST = "channels_last"
+    """Channels-last where an input is, else contiguous."""
+    UNSTATED = "unstated"
+    """In one layout; the reference's may follow that of the inputs."""
 
 
 class Mode(StrEnum):
@@ -109,6 +124,14 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Output:
+    """The layout of one output, and the input that it follows."""
+
+    format: Format = Format.FIXED
+    input: str = ""
+
+
+@dataclass(frozen=True)
 class TensorFacts:
     """A tensor of one call, as far as a domain speaks of it."""
 
@@ -136,6 +159,8 @@ class Domain:
     arguments: tuple[Argument, ...] = ()
     modes: tuple[Mode, ...] = (Mode.TRAIN, Mode.EVAL)
     gradients: Gradients = Gradients.NONE
+    outputs: tuple[Output, ...] = ()
+    """Of the outputs in order; empty where all are :attr:`Format.FIXED`."""
 
     def __post_init__(self) -> None:
         known = {size.name for size in self.sizes}
@@ -193,13 +218,14 @@ class Domain:
 
     def literal(self) -> dict[str, Any]:
         """What ``DOMAIN`` holds in a kernel file."""
-        return {
+        literal = {
             "inputs": {given.name: _input_literal(given) for given in self.inputs},
             "sizes": {size.name: _size_literal(size) for size in self.sizes},
             "arguments": {a.name: "any" if a.free else {"only": a.value} for a in self.arguments},
             "modes": [mode.value for mode in self.modes],
             "gradients": self.gradients.value,
         }
+        return literal | ({"outputs": [*map(_output_literal, self.outputs)]} if self.outputs else {})
 
     @classmethod
     def of_literal(cls, data: Mapping[str, Any]) -> Domain:
@@ -211,6 +237,7 @@ class Domain:
                 tuple(_argument(name, held) for name, held in data.get("arguments", {}).items()),
                 tuple(Mode(mode) for mode in data.get("modes", ("train", "eval"))),
                 Gradients(data.get("gradients", "none")),
+                tuple(Output(Format(o["format"]), o.get("input", "")) for o in data.get("outputs", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a domain: {error!r}") from error
@@ -257,6 +284,7 @@ class Domain:
                 yield f"{argument.name} = {argument.value!r} only"
         if len(self.modes) == 1:
             yield f"{self.modes[0].value} mode only"
+        yield from dict.fromkeys(filter(None, map(_output, self.outputs)))
         yield "forward only" if self.gradients is Gradients.NONE else "forward and backward"
 
 
@@ -385,6 +413,10 @@ def _input(name: str, held: Mapping[str, Any]) -> Input:
     return ValueInput(name, held["only"]) if "only" in held else ValueInput(name, free=held["value"] == "any")
 
 
+def _output_literal(output: Output) -> dict[str, str]:
+    return {"format": output.format.value} | ({"input": output.input} if output.input else {})
+
+
 def _size_literal(size: Size) -> dict[str, Any]:
     default = Size(size.name)
     keys = ("least", "multiple", "module")
@@ -414,3 +446,12 @@ def _layout(layout: Layout) -> str:
         Layout.CONTIGUOUS: "contiguous only",
         Layout.CHANNELS_LAST: "channels-last only",
     }[layout]
+
+
+def _output(output: Output) -> str:
+    return {
+        Format.FIXED: "",
+        Format.PRESERVED: f"output laid out as {output.input}",
+        Format.CHANNELS_LAST: f"output channels-last where {output.input} is",
+        Format.UNSTATED: "output in one layout whatever the inputs' is",
+    }[output.format]

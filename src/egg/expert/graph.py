@@ -64,7 +64,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from egg.core.domain import Argument, Mode, ValueInput
+from egg.core.domain import Argument, Mode, Output, ValueInput
 from egg.expert.sizes import Size, product
 
 
@@ -195,6 +195,8 @@ class Usage:
     """Paths of such modules that the program itself puts into the other mode, and that must stay in it."""
     least: Mapping[str, int] = field(default_factory=dict)
     """Named sizes that must not be smaller than this: below, the program does something else."""
+    outputs: tuple[Output, ...] = ()
+    """How each result lies in memory where inputs lie otherwise than in the task; empty where not known."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Graph, Origin, Usage, Value
 from egg.expert.reading.apart import alike, moved_axis
 from egg.expert.reading.branches import bounds, callers, decides, limits_in, pinned, sizes_at
+from egg.expert.reading.formats import formats
 from egg.expert.reading.least import least_sizes, slices_within
 from egg.expert.reading.points import Changes, Variant
 from egg.expert.reading.roles import input_names
@@ -48,6 +49,7 @@ def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Nam
         work.equalities()
         work.branches()
         usage = with_modes(work.usage(), variants, work.base, rehearsal.module)
+        usage = replace(usage, outputs=formats(work.graph, rehearsal))
     return replace(work.graph, usage=usage, within=slices_within(work.graph))
 
 

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from egg.core.domain import Dimension, Domain, Input, Layout, Size, TensorInput, names_in
+from egg.core.domain import Dimension, Domain, Format, Input, Layout, Size, TensorInput, names_in
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.reading.formulas import formula_of
 from egg.expert.writing.names import words
@@ -31,7 +31,9 @@ def domain_of(graph: Graph) -> Domain:
         Size(name, least=max(1, graph.usage.least.get(name, 1)), module=name in held)
         for name in dict.fromkeys(mentioned)
     )
-    return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes)
+    outputs = graph.usage.outputs
+    stated = outputs if any(output.format is not Format.FIXED for output in outputs) else ()
+    return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes, outputs=stated)
 
 
 def input_values(graph: Graph) -> list[Value]:
@@ -43,6 +45,12 @@ def written_inputs(graph: Graph) -> frozenset[str]:
     """Inputs that the program writes into: the caller sees it, so no copy may stand for them."""
     targets = {node.inputs[0] for node in graph if node.op == "update"}
     return frozenset(value.name for value in input_values(graph) if value.name in targets)
+
+
+def follows_inputs(graph: Graph) -> bool:
+    """Whether some result lies in memory as an input does; then all inputs are contiguous in the graph."""
+    following = (Format.PRESERVED, Format.CHANNELS_LAST)
+    return any(output.format in following for output in graph.usage.outputs)
 
 
 def held_sizes(graph: Graph) -> frozenset[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -125,14 +127,21 @@ class Refusing(Honest):
         return super().answer(x)
 
 
-def swept(candidate: type[nn.Module]) -> list[Tried]:
+class Transposing(Honest):
+    """Right values in a layout that the reference's output never has."""
+
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        return super().answer(x).t().contiguous().t()
+
+
+def swept(candidate: type[nn.Module], domain: Mapping[str, Any] = DOMAIN) -> list[Tried]:
     with Program.load(Task("linear", TASK)) as program:
         signatures = Signatures.of(program)
         sides = Sides(
             program.module.__dict__["Model"],
             candidate,
             signatures,
-            Domain.of_literal(DOMAIN),
+            Domain.of_literal(domain),
             torch.device("cpu"),
         )
         torch.manual_seed(0)
@@ -173,6 +182,18 @@ def test_every_silent_fault_is_seen_where_it_is(candidate: type[nn.Module], wron
 def test_an_error_inside_the_stated_domain_is_a_false_claim() -> None:
     found = [call for call in swept(Refusing) if call.claimed]
     assert [(call.name, call.detail) for call in found] == [("batch 1", "ValueError: a batch of 1")]
+
+
+def test_strides_that_the_reference_does_not_have_are_a_fault_of_their_own() -> None:
+    found = swept(Transposing)
+    assert not any(call.outcome is Outcome.WRONG for call in found)
+    captured = found[0]
+    assert (captured.outcome, captured.layout) == (Outcome.RIGHT, False)
+    assert captured.detail == "output 0 has the strides (1, 4), the reference's (8, 1)"
+    assert all(call.layout for call in found if call.name == "batch 1"), "one row has one layout"
+    unstated = DOMAIN | {"outputs": [{"format": "unstated"}]}
+    assert all(call.layout for call in swept(Transposing, unstated))
+    assert all(call.layout for call in swept(Honest))
 
 
 def test_layouts_keep_every_value() -> None:
@@ -350,14 +371,18 @@ def test_the_summary_counts_what_must_not_be() -> None:
         {"key": "1/2", "calls": [call("wrong", detail="shape"), call("crash", "layout", "expanded")]},
         {"key": "1/3", "calls": [call("error", outside="", detail="ValueError: no")], "domain": "any batch"},
         {"key": "1/4", "calls": [call("right", "captured", "x"), call("skipped")], "static": ["code_bypass"]},
+        {"key": "1/6", "calls": [call("right", "layout", "transposed", layout=False, detail="(1, 4)")]},
         {"key": "1/5", "calls": [], "reason": "a fault of EGG", "fault": True},
     ]
     assert [batch_of(row) for row in rows[:4]] == ["free", "fixed", "fixed", "none"]
     told = summary(rows)
-    assert "5 tasks, 4 with a file, 7 calls" in told
+    assert "6 tasks, 5 with a file, 8 calls" in told
     assert "silent wrong answers: 1 calls in 1 files" in told
-    assert "claimed but raised: 1 calls (must be 0); 2 of 4 files state a domain" in told
+    assert "claimed but raised: 1 calls (must be 0); 2 of 5 files state a domain" in told
     assert "free batch: 1 of 3, 33.3%" in told
-    assert "static check: 3 of 4 files pass" in told
+    assert "static check: 4 of 5 files pass" in told
     assert "fault of ours: 1/5: a fault of EGG" in told
     assert "wrong: 1/2: batch 1: shape" in told
+    assert "other strides than the reference's: 1 calls in 1 files (must be 0)" in told
+    assert "strides: 1/6: transposed: (1, 4)" in told
+    assert re.search(r"\nlayout +1 +0 +0 +0 +1 +0 +1\n", told)

@@ -37,7 +37,8 @@ class Tried:
     outside: str | None = None
     """Why the file's domain leaves the call out; empty where it claims it, ``None`` where it states none."""
     layout: bool = True
-    """Whether outputs have the reference's strides."""
+    """Whether outputs have the reference's strides, as far as the file does not leave them unstated. Where a
+    call is right in all else, :attr:`detail` names both."""
     seconds: float = 0.0
     error: str = ""
     """The exception's type."""

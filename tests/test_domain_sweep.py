@@ -17,7 +17,7 @@ from benchmarks.domain.answers import _leaf_differs
 from benchmarks.domain.calls import Call, Kind, Signatures
 from benchmarks.domain.layouts import LAYOUTS, Sizes
 from benchmarks.domain.outcomes import Outcome, Tried
-from benchmarks.domain.pool import told_by_fork
+from benchmarks.domain.pool import reported_by_fork
 from benchmarks.domain.probes import Probes
 from benchmarks.domain.table import batch_of, summary
 from benchmarks.domain.trial import DeviceLost, Sides, described
@@ -221,21 +221,21 @@ def test_sizes_that_belong_together_move_together() -> None:
 # -- processes ---------------------------------------------------------------------------------------
 
 
-def test_a_fork_that_dies_or_hangs_leaves_what_it_told() -> None:
-    def dies(tell: Any) -> None:
-        tell({"begin": 1})
+def test_a_fork_that_dies_or_hangs_leaves_what_it_reported() -> None:
+    def dies(report: Any) -> None:
+        report({"begin": 1})
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def hangs(tell: Any) -> None:
-        tell({"begin": 2})
+    def hangs(report: Any) -> None:
+        report({"begin": 2})
         time.sleep(60)
 
-    def raises(tell: Any) -> None:
+    def raises(report: Any) -> None:
         raise ValueError("no")
 
-    assert list(told_by_fork(dies, 20)) == [{"begin": 1}, {"exit": -9}]
-    assert list(told_by_fork(hangs, 0.5)) == [{"begin": 2}, {"exit": "silent"}]
-    first, last = told_by_fork(raises, 20)
+    assert list(reported_by_fork(dies, 20)) == [{"begin": 1}, {"exit": -9}]
+    assert list(reported_by_fork(hangs, 0.5)) == [{"begin": 2}, {"exit": "silent"}]
+    first, last = reported_by_fork(raises, 20)
     assert (first["trouble"], last) == ("ValueError: no", {"exit": 1})
 
 
@@ -288,6 +288,39 @@ def test_a_call_of_which_the_reference_dies_is_skipped_and_the_others_are_tried(
     assert outcomes <= {"right", "skipped"}
     assert {"steps = 1", "batch 7", "batch 17", "with other weights"} <= found.keys()
     assert not {"batch 3", "steps = 3"} & found.keys()
+
+
+NAMED_SIZE = """
+import torch
+import torch.nn as nn
+
+batch_size = 4096
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state = torch.ones(batch_size, 8)
+
+    def forward(self, x):
+        if x.shape != self.state.shape:
+            raise ValueError("another size")
+        return x * self.state
+
+def get_inputs():
+    return [torch.randn(batch_size, 8)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_size_that_the_constructor_reads_by_name_is_that_of_the_smaller_task_in_the_file() -> None:
+    row: dict[str, Any] = {"calls": []}
+    terms = Terms(torch.device("cpu"), time.monotonic() + 60, sample=1)
+    task, file = (NAMED_SIZE.format(name=name) for name in ("Model", "ModelNew"))
+    Sweeper(torch.device("cpu"))._try_all(Task("named", task), file, terms, 30, row)
+    assert row["size"].startswith("batch_size 4096 -> ")
+    assert row["calls"][0]["outcome"] == "right", row
 
 
 class Lost(Sides):
@@ -375,14 +408,14 @@ def test_the_summary_counts_what_must_not_be() -> None:
         {"key": "1/5", "calls": [], "reason": "a fault of EGG", "fault": True},
     ]
     assert [batch_of(row) for row in rows[:4]] == ["free", "fixed", "fixed", "none"]
-    told = summary(rows)
-    assert "6 tasks, 5 with a file, 8 calls" in told
-    assert "silent wrong answers: 1 calls in 1 files" in told
-    assert "claimed but raised: 1 calls (must be 0); 2 of 5 files state a domain" in told
-    assert "free batch: 1 of 3, 33.3%" in told
-    assert "static check: 4 of 5 files pass" in told
-    assert "fault of ours: 1/5: a fault of EGG" in told
-    assert "wrong: 1/2: batch 1: shape" in told
-    assert "other strides than the reference's: 1 calls in 1 files (must be 0)" in told
-    assert "strides: 1/6: transposed: (1, 4)" in told
-    assert re.search(r"\nlayout +1 +0 +0 +0 +1 +0 +1\n", told)
+    shown = summary(rows)
+    assert "6 tasks, 5 with a file, 8 calls" in shown
+    assert "silent wrong answers: 1 calls in 1 files" in shown
+    assert "claimed but raised: 1 calls (must be 0); 2 of 5 files state a domain" in shown
+    assert "free batch: 1 of 3, 33.3%" in shown
+    assert "static check: 4 of 5 files pass" in shown
+    assert "fault of ours: 1/5: a fault of EGG" in shown
+    assert "wrong: 1/2: batch 1: shape" in shown
+    assert "other strides than the reference's: 1 calls in 1 files (must be 0)" in shown
+    assert "strides: 1/6: transposed: (1, 4)" in shown
+    assert re.search(r"\nlayout +1 +0 +0 +0 +1 +0 +1\n", shown)

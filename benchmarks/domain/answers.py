@@ -148,10 +148,10 @@ def _leaf_differs(
     error = compare(c, r, g, precision)
     if error.passed:
         return None
-    told = error.problem or f"{max(error.max_ratio, error.rms_ratio):.3g} times what is allowed"
-    told += f", relative error {error.relative:.2g}, the reference's own {error.reference_relative:.2g}"
+    shown = error.problem or f"{max(error.max_ratio, error.rms_ratio):.3g} times what is allowed"
+    shown += f", relative error {error.relative:.2g}, the reference's own {error.reference_relative:.2g}"
     near = error.kernelbench or _rounding(error, compare(c, r, g, Precision.TF32), r.dtype)
-    return (Outcome.INEXACT if near else Outcome.WRONG), f"{told}, shape {list(r.shape)}"
+    return (Outcome.INEXACT if near else Outcome.WRONG), f"{shown}, shape {list(r.shape)}"
 
 
 def _rounding(error: LeafError, tf32: LeafError, dtype: torch.dtype) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from egg.evaluator.interpreter import KernelFault
 
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 MEMORY_FAULTS = ("illegal memory access", "misaligned address", "CUDA error", "device-side assert")
 
 
@@ -45,7 +45,7 @@ class Tried:
 
     @property
     def claimed(self) -> bool:
-        """An error at a call that the file says it answers."""
+        """An error at a call inside the file's domain."""
         return self.outcome is Outcome.ERROR and self.outside == ""
 
     def to_json(self) -> dict[str, Any]:
@@ -60,18 +60,18 @@ class Tried:
         return cls(**{**data, "outcome": Outcome(data["outcome"])})
 
 
-def unheard(_: dict[str, Any]) -> None:
-    """A listener where there is none."""
+def unreported(_: dict[str, Any]) -> None:
+    """A report that goes nowhere."""
 
 
 def failed(error: Exception) -> Tried:
     """The file's own exception: an ordinary error, a memory fault, or what an interpreter cannot judge."""
-    told = brief(error)
+    text = brief(error)
     if isinstance(error, KernelFault) and error.reason == "unsupported":
-        return ended(Outcome.SKIPPED, f"the interpreter cannot judge it: {told}")
+        return ended(Outcome.SKIPPED, f"the interpreter cannot judge it: {text}")
     if isinstance(error, KernelFault) or is_memory(error):
-        return ended(Outcome.CRASH, told)
-    return replace(ended(Outcome.ERROR, told), error=type(error).__name__)
+        return ended(Outcome.CRASH, text)
+    return replace(ended(Outcome.ERROR, text), error=type(error).__name__)
 
 
 def is_memory(error: BaseException) -> bool:

@@ -24,16 +24,16 @@ def tried_in(row: Json) -> list[Tried]:
 
 def line_of(row: Json) -> str:
     """A task in one line."""
-    told = f"{row['key']} {row.get('name', '')}"
+    title = f"{row['key']} {row.get('name', '')}"
     if "reason" in row:
-        return f"{told}: no file: {row['reason'][:100]}"
+        return f"{title}: no file: {row['reason'][:100]}"
     counts = Counter(SHORT[call.outcome] for call in tried_in(row))
     marks = [f"{count} {word}" for word, count in counts.items()]
     marks += [f"{sum(call.claimed for call in tried_in(row))} claimed"] if any_claimed(row) else []
     strides = sum(not call.layout for call in tried_in(row))
     marks += [f"{strides} other strides"] if strides else []
     marks += [f"trouble: {row['trouble'][:100]}"] if "trouble" in row else []
-    return f"{told}: {', '.join(marks)} ({row.get('seconds', 0):.0f} s)"
+    return f"{title}: {', '.join(marks)} ({row.get('seconds', 0):.0f} s)"
 
 
 def any_claimed(row: Json) -> bool:

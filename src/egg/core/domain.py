@@ -21,9 +21,10 @@ The literal is a dictionary of plain values, so a reader needs no import and the
 
 A dimension is a number, a name, or arithmetic on names (``2 * pairs``): equal names are equal sizes. A size
 with ``module`` follows from the constructor, every other is the caller's choice, ``least`` and ``multiple``
-permitting. ``any`` for a constructor argument is any value with which weights and inputs have the stated
-shapes: a domain cannot say how an argument and a shape depend on each other. ``outputs`` stands there where
-the layout of some output follows that of an input, or is not known to be the reference's.
+permitting. With ``argument`` it equals that argument of the constructor. ``any`` for a constructor argument
+is any value with which weights and inputs have the stated shapes: a domain cannot say how an argument and a
+shape depend on each other. ``outputs`` stands there where the layout of some output follows that of an input,
+or is not known to be the reference's.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ Plain = int | float | bool | str | None | list[Any]
 """Values of arguments that a literal can hold; tuples travel as lists."""
 ANY = "any"
 """Stands for every value; in a list that an argument is fixed to, for every number in that place."""
+SAME = "same"
+"""In such a list, stands for the number before it."""
 
 
 class Layout(StrEnum):
@@ -112,6 +115,8 @@ class Size:
     least: int = 1
     multiple: int = 1
     module: bool = False
+    argument: str = ""
+    """The constructor argument that it equals, where it follows from one alone."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,7 @@ class Domain:
                 continue
             if not same(call.arguments[argument.name], argument.value):
                 return f"{argument.name} = {call.arguments[argument.name]!r}, not {argument.value!r}"
-        bound: dict[str, int] = {}
+        bound = self._constructed(call)
         for given in self.inputs:
             if reason := _outside_input(given, call.inputs.get(given.name), bound):
                 return reason
@@ -194,11 +199,18 @@ class Domain:
         return self._outside_shapes(call, bound)
 
     def built(self, call: Call) -> dict[str, int]:
-        """The sizes that follow from the constructor, as a call's inputs show them."""
+        """The sizes that follow from the constructor, and arithmetic on these alone, as a call's inputs show
+        them."""
         bound: dict[str, int] = {}
         for given in self.inputs:
             _outside_input(given, call.inputs.get(given.name), bound)
-        return {size.name: bound[size.name] for size in self.sizes if size.module and size.name in bound}
+        module = {size.name for size in self.sizes if size.module}
+        return {text: value for text, value in bound.items() if names_in(text) <= module}
+
+    def _constructed(self, call: Call) -> dict[str, int]:
+        """The sizes that equal a constructor argument of the call."""
+        found = {size.name: call.arguments.get(size.argument) for size in self.sizes if size.argument}
+        return {name: value for name, value in found.items() if type(value) is int}
 
     def _outside_shapes(self, call: Call, bound: Mapping[str, int]) -> str:
         for given in self.inputs:
@@ -346,15 +358,18 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal values of one kind; a tuple equals the list it became, in which ``ANY`` stands for any number."""
+    """Equal values of one kind; a tuple equals the list it became, in which ``ANY`` stands for any number and
+    ``SAME`` for the one before it."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_same_element, a, b))
+        return len(a) == len(b) and all(map(_same_element, a, b, [None, *a]))
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
     return a == b
 
 
-def _same_element(a: Any, b: Any) -> bool:
+def _same_element(a: Any, b: Any, before: Any) -> bool:
+    if b == SAME and _number(before):
+        return _number(a) and a == before
     return same(a, b) or (b == ANY and _number(a))
 
 
@@ -385,6 +400,8 @@ def _outside_input(given: Input, facts: TensorFacts | Plain, bound: dict[str, in
             if seen % factor:
                 return f"dimension {place} of {given.name} is {seen}, not {wanted}"
             bound.setdefault(name, seen // factor)
+        elif isinstance(wanted, str) and bound.setdefault(wanted, seen) != seen:
+            return f"dimension {place} of {given.name} is {seen}, not {bound[wanted]}: {wanted}"
     return ""
 
 
@@ -419,7 +436,7 @@ def _output_literal(output: Output) -> dict[str, str]:
 
 def _size_literal(size: Size) -> dict[str, Any]:
     default = Size(size.name)
-    keys = ("least", "multiple", "module")
+    keys = ("least", "multiple", "module", "argument")
     return {key: getattr(size, key) for key in keys if getattr(size, key) != getattr(default, key)}
 
 

@@ -195,6 +195,8 @@ class Usage:
     """Paths of such modules that the program itself puts into the other mode, and that must stay in it."""
     least: Mapping[str, int] = field(default_factory=dict)
     """Named sizes that must not be smaller than this: below, the program does something else."""
+    ties: Mapping[str, str] = field(default_factory=dict)
+    """Named sizes that equal a free constructor argument at every capture, with its name."""
     outputs: tuple[Output, ...] = ()
     """How each result lies in memory where inputs lie otherwise than in the task; empty where not known."""
 

@@ -71,7 +71,7 @@ class Guard:
         return laid_out("\n".join(text), 8)
 
     def _absent(self) -> Iterator[str]:
-        """A tensor that was left out has no shape to ask for; :func:`admit` says so in words."""
+        """A tensor that was left out has no shape to ask for; :func:`admit` raises and names it."""
         given = self._forward.args
         optional = [a.arg for a in given.args[len(given.args) - len(given.defaults) :]]
         tensors = [value.path for value in input_values(self.graph)]
@@ -259,6 +259,8 @@ class Guard:
         needed |= {name for count in self.counts for name in words(count)}
         exact = {name: parts for name, parts in graph.exact.items() if name in texts}
         needed |= {word for name, parts in exact.items() for text in (name, *parts) for word in words(text)}
+        computed = self._computed_too(texts)
+        needed |= {word for name, text in computed.items() for word in (name, *words(text))}
         needed |= {word for pair in graph.within for text in pair for word in words(text)}
         needed |= self._of_several(texts)
         held = held_sizes(graph)
@@ -269,6 +271,9 @@ class Guard:
         yield from (f"{name} = {text}" for name, text in texts.items() if name in needed and name != text)
         if asked:
             yield f"{self.names.check_sizes}({', '.join(f'{name}={name}' for name in asked)})"
+        for name, text in computed.items():
+            yield f"if {name} != {text}:"
+            yield f'    raise {self.names.outside}(f"{name} is {{{name}}}", f"{{{text}}}: {text}")'
         for whole, times in exact.values():
             shown = f'f"{whole} is {{{whole}}}"'
             yield f"if ({whole}) % ({times}):"
@@ -276,6 +281,15 @@ class Guard:
         for reach, whole in graph.within:
             yield f"if {reach} > {whole}:"
             yield f'    raise {self.names.outside}(f"{reach} is {{{reach}}}", f"at most {{{whole}}}")'
+
+    def _computed_too(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Sizes that a parameter has and an operator computes from those of inputs: both must agree."""
+        graph, computed = self.graph, rules(self.graph)
+        return {
+            name: text
+            for name, text in computed.items()
+            if text != graph.symbols[name] and texts[name] != text and words(text) <= computed.keys()
+        }
 
     def _of_several(self, texts: Mapping[str, str]) -> set[str]:
         """Computed sizes that may be too small though no single size of the caller is."""
@@ -304,7 +318,7 @@ class Guard:
         return texts
 
     def _bound(self, value: Value) -> bool:
-        """Whether a shape says nothing: each of its sizes is read from it."""
+        """Whether a shape needs no check: each of its sizes is read from it."""
         texts = self._texts()
         found = [texts.get(size.code()) for size in value.shape]
         return found == [dimension_text(value, dim) for dim in range(value.rank)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from benchmarks.domain.answers import _leaf_differs
 from benchmarks.domain.calls import Call, Kind, Signatures
 from benchmarks.domain.layouts import LAYOUTS, Sizes
 from benchmarks.domain.outcomes import Outcome, Tried
-from benchmarks.domain.pool import told_by_fork
+from benchmarks.domain.pool import reported_by_fork
 from benchmarks.domain.probes import Probes
 from benchmarks.domain.table import batch_of, summary
 from benchmarks.domain.trial import DeviceLost, Sides, described
@@ -125,14 +127,21 @@ class Refusing(Honest):
         return super().answer(x)
 
 
-def swept(candidate: type[nn.Module]) -> list[Tried]:
+class Transposing(Honest):
+    """Right values in a layout that the reference's output never has."""
+
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        return super().answer(x).t().contiguous().t()
+
+
+def swept(candidate: type[nn.Module], domain: Mapping[str, Any] = DOMAIN) -> list[Tried]:
     with Program.load(Task("linear", TASK)) as program:
         signatures = Signatures.of(program)
         sides = Sides(
             program.module.__dict__["Model"],
             candidate,
             signatures,
-            Domain.of_literal(DOMAIN),
+            Domain.of_literal(domain),
             torch.device("cpu"),
         )
         torch.manual_seed(0)
@@ -175,6 +184,18 @@ def test_an_error_inside_the_stated_domain_is_a_false_claim() -> None:
     assert [(call.name, call.detail) for call in found] == [("batch 1", "ValueError: a batch of 1")]
 
 
+def test_strides_that_the_reference_does_not_have_are_a_fault_of_their_own() -> None:
+    found = swept(Transposing)
+    assert not any(call.outcome is Outcome.WRONG for call in found)
+    captured = found[0]
+    assert (captured.outcome, captured.layout) == (Outcome.RIGHT, False)
+    assert captured.detail == "output 0 has the strides (1, 4), the reference's (8, 1)"
+    assert all(call.layout for call in found if call.name == "batch 1"), "one row has one layout"
+    unstated = DOMAIN | {"outputs": [{"format": "unstated"}]}
+    assert all(call.layout for call in swept(Transposing, unstated))
+    assert all(call.layout for call in swept(Honest))
+
+
 def test_layouts_keep_every_value() -> None:
     x = torch.randn(2, 4, 3, 5)
     for name, change in LAYOUTS.items():
@@ -200,21 +221,21 @@ def test_sizes_that_belong_together_move_together() -> None:
 # -- processes ---------------------------------------------------------------------------------------
 
 
-def test_a_fork_that_dies_or_hangs_leaves_what_it_told() -> None:
-    def dies(tell: Any) -> None:
-        tell({"begin": 1})
+def test_a_fork_that_dies_or_hangs_leaves_what_it_reported() -> None:
+    def dies(report: Any) -> None:
+        report({"begin": 1})
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def hangs(tell: Any) -> None:
-        tell({"begin": 2})
+    def hangs(report: Any) -> None:
+        report({"begin": 2})
         time.sleep(60)
 
-    def raises(tell: Any) -> None:
+    def raises(report: Any) -> None:
         raise ValueError("no")
 
-    assert list(told_by_fork(dies, 20)) == [{"begin": 1}, {"exit": -9}]
-    assert list(told_by_fork(hangs, 0.5)) == [{"begin": 2}, {"exit": "silent"}]
-    first, last = told_by_fork(raises, 20)
+    assert list(reported_by_fork(dies, 20)) == [{"begin": 1}, {"exit": -9}]
+    assert list(reported_by_fork(hangs, 0.5)) == [{"begin": 2}, {"exit": "silent"}]
+    first, last = reported_by_fork(raises, 20)
     assert (first["trouble"], last) == ("ValueError: no", {"exit": 1})
 
 
@@ -267,6 +288,39 @@ def test_a_call_of_which_the_reference_dies_is_skipped_and_the_others_are_tried(
     assert outcomes <= {"right", "skipped"}
     assert {"steps = 1", "batch 7", "batch 17", "with other weights"} <= found.keys()
     assert not {"batch 3", "steps = 3"} & found.keys()
+
+
+NAMED_SIZE = """
+import torch
+import torch.nn as nn
+
+batch_size = 4096
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state = torch.ones(batch_size, 8)
+
+    def forward(self, x):
+        if x.shape != self.state.shape:
+            raise ValueError("another size")
+        return x * self.state
+
+def get_inputs():
+    return [torch.randn(batch_size, 8)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_size_that_the_constructor_reads_by_name_is_that_of_the_smaller_task_in_the_file() -> None:
+    row: dict[str, Any] = {"calls": []}
+    terms = Terms(torch.device("cpu"), time.monotonic() + 60, sample=1)
+    task, file = (NAMED_SIZE.format(name=name) for name in ("Model", "ModelNew"))
+    Sweeper(torch.device("cpu"))._try_all(Task("named", task), file, terms, 30, row)
+    assert row["size"].startswith("batch_size 4096 -> ")
+    assert row["calls"][0]["outcome"] == "right", row
 
 
 class Lost(Sides):
@@ -350,14 +404,18 @@ def test_the_summary_counts_what_must_not_be() -> None:
         {"key": "1/2", "calls": [call("wrong", detail="shape"), call("crash", "layout", "expanded")]},
         {"key": "1/3", "calls": [call("error", outside="", detail="ValueError: no")], "domain": "any batch"},
         {"key": "1/4", "calls": [call("right", "captured", "x"), call("skipped")], "static": ["code_bypass"]},
+        {"key": "1/6", "calls": [call("right", "layout", "transposed", layout=False, detail="(1, 4)")]},
         {"key": "1/5", "calls": [], "reason": "a fault of EGG", "fault": True},
     ]
     assert [batch_of(row) for row in rows[:4]] == ["free", "fixed", "fixed", "none"]
-    told = summary(rows)
-    assert "5 tasks, 4 with a file, 7 calls" in told
-    assert "silent wrong answers: 1 calls in 1 files" in told
-    assert "claimed but raised: 1 calls (must be 0); 2 of 4 files state a domain" in told
-    assert "free batch: 1 of 3, 33.3%" in told
-    assert "static check: 3 of 4 files pass" in told
-    assert "fault of ours: 1/5: a fault of EGG" in told
-    assert "wrong: 1/2: batch 1: shape" in told
+    shown = summary(rows)
+    assert "6 tasks, 5 with a file, 8 calls" in shown
+    assert "silent wrong answers: 1 calls in 1 files" in shown
+    assert "claimed but raised: 1 calls (must be 0); 2 of 5 files state a domain" in shown
+    assert "free batch: 1 of 3, 33.3%" in shown
+    assert "static check: 4 of 5 files pass" in shown
+    assert "fault of ours: 1/5: a fault of EGG" in shown
+    assert "wrong: 1/2: batch 1: shape" in shown
+    assert "other strides than the reference's: 1 calls in 1 files (must be 0)" in shown
+    assert "strides: 1/6: transposed: (1, 4)" in shown
+    assert re.search(r"\nlayout +1 +0 +0 +0 +1 +0 +1\n", shown)

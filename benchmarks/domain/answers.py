@@ -9,6 +9,7 @@ itself is far from the exact result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import nn
 
 from benchmarks.domain.calls import Call
 from benchmarks.domain.outcomes import Outcome, brief, is_memory
+from egg.core.domain import Format, Output
 from egg.core.policy import Precision
 from egg.evaluator.compare import LeafError, compare
 from egg.evaluator.task.program import double_scope, map_tensors, outputs_of, to_double
@@ -146,10 +148,10 @@ def _leaf_differs(
     error = compare(c, r, g, precision)
     if error.passed:
         return None
-    told = error.problem or f"{max(error.max_ratio, error.rms_ratio):.3g} times what is allowed"
-    told += f", relative error {error.relative:.2g}, the reference's own {error.reference_relative:.2g}"
+    shown = error.problem or f"{max(error.max_ratio, error.rms_ratio):.3g} times what is allowed"
+    shown += f", relative error {error.relative:.2g}, the reference's own {error.reference_relative:.2g}"
     near = error.kernelbench or _rounding(error, compare(c, r, g, Precision.TF32), r.dtype)
-    return (Outcome.INEXACT if near else Outcome.WRONG), f"{told}, shape {list(r.shape)}"
+    return (Outcome.INEXACT if near else Outcome.WRONG), f"{shown}, shape {list(r.shape)}"
 
 
 def _rounding(error: LeafError, tf32: LeafError, dtype: torch.dtype) -> bool:
@@ -198,10 +200,17 @@ def _gradients(side: Answer) -> dict[str, torch.Tensor | None]:
     return parameters | inputs
 
 
-def same_strides(got: Named, wanted: Named) -> bool:
-    pairs = zip(got, wanted, strict=True)
-    return all(
-        c.stride() == r.stride()
-        for (_, c), (_, r) in pairs
-        if isinstance(c, torch.Tensor) and isinstance(r, torch.Tensor) and r.numel() > 1
-    )
+def other_strides(got: Named, wanted: Named, stated: Sequence[Output]) -> str:
+    """The first output that lies otherwise in memory than the reference's; empty where none does.
+
+    The stride of a dimension of 1 leads nowhere. An output that the file leaves unstated may lie in any
+    layout.
+    """
+    for at, ((name, c), (_, r)) in enumerate(zip(got, wanted, strict=True)):
+        if not isinstance(c, torch.Tensor) or not isinstance(r, torch.Tensor):
+            continue
+        if at < len(stated) and stated[at].format is Format.UNSTATED:
+            continue
+        if any(size > 1 and a != b for size, a, b in zip(r.shape, c.stride(), r.stride(), strict=True)):
+            return f"output {name} has the strides {c.stride()}, the reference's {r.stride()}"
+    return ""

@@ -22,7 +22,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from benchmarks.domain.pool import Json, rows_of, serve, told_by_fork
+from benchmarks.domain.pool import Json, rows_of, serve, reported_by_fork
 from benchmarks.domain.sweep import read_rows
 from benchmarks.domain.tasks import read_tasks
 from egg.core.source import Task
@@ -78,12 +78,12 @@ class _Comparer:
         task = Task(request["name"], request["source"])
         row: Json = {"key": request["key"], "name": task.name, "trials": []}
         written: Json = {}
-        for said in told_by_fork(lambda tell: tell(self._file_of(task)), WRITING_SECONDS):
+        for said in reported_by_fork(lambda report: report(self._file_of(task)), WRITING_SECONDS):
             written |= said
         source = written.get("source")
         if source is None:
             return row | {"reason": written.get("reason") or f"no file: {written.get('exit')}"}
-        for said in told_by_fork(lambda tell: _compare(task, source, self._device, tell), SILENCE):
+        for said in reported_by_fork(lambda report: _compare(task, source, self._device, report), SILENCE):
             if "trial" in said:
                 row["trials"].append(said["trial"])
             elif said.get("exit") != 0:
@@ -91,7 +91,7 @@ class _Comparer:
         return row
 
 
-def _compare(task: Task, source: str, device_name: str, tell: Any) -> None:
+def _compare(task: Task, source: str, device_name: str, report: Any) -> None:
     """Five draws of the task's own inputs, both sides under the weights of the same seed."""
     import torch
 
@@ -117,7 +117,7 @@ def _compare(task: Task, source: str, device_name: str, tell: Any) -> None:
             torch.manual_seed(FORWARD_SEED)
             with torch.no_grad():
                 found = outputs_of(own(*case.inputs))
-            tell({"trial": _judged(case, found, reference.yardstick.value)})
+            report({"trial": _judged(case, found, reference.yardstick.value)})
 
 
 def _judged(case: Any, found: list[tuple[str, Any]], yardstick: str) -> Json:

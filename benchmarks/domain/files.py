@@ -16,7 +16,7 @@ GPU = "H200"
 def written(task: Task, gpu: str = GPU) -> Written:
     """As the coder's seed is: the recipe that promises to be the fastest, library calls allowed.
 
-    Raises ``NothingToWrite``, ``Unfit`` or ``TaskError`` where there is no file, and says why.
+    Raises ``NothingToWrite``, ``Unfit`` or ``TaskError`` with the reason where there is no file.
     """
     graph, target = graph_of(task), resolve(gpu)
 

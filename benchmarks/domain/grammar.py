@@ -1,4 +1,4 @@
-"""Small PyTorch programs drawn at random: the task files that nobody thought of.
+"""Small PyTorch programs drawn at random: task files that no test author wrote.
 
 A program is a chain of steps on one running tensor ``x``; each step is a line of ``forward`` that fits the
 shape that ``x`` has by then, with what it needs in the constructor and among the inputs. What makes captures

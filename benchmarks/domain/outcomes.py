@@ -9,7 +9,7 @@ from typing import Any
 
 from egg.evaluator.interpreter import KernelFault
 
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 MEMORY_FAULTS = ("illegal memory access", "misaligned address", "CUDA error", "device-side assert")
 
 
@@ -37,14 +37,15 @@ class Tried:
     outside: str | None = None
     """Why the file's domain leaves the call out; empty where it claims it, ``None`` where it states none."""
     layout: bool = True
-    """Whether outputs have the reference's strides."""
+    """Whether outputs have the reference's strides, as far as the file does not leave them unstated. Where a
+    call is right in all else, :attr:`detail` names both."""
     seconds: float = 0.0
     error: str = ""
     """The exception's type."""
 
     @property
     def claimed(self) -> bool:
-        """An error at a call that the file says it answers."""
+        """An error at a call inside the file's domain."""
         return self.outcome is Outcome.ERROR and self.outside == ""
 
     def to_json(self) -> dict[str, Any]:
@@ -59,18 +60,18 @@ class Tried:
         return cls(**{**data, "outcome": Outcome(data["outcome"])})
 
 
-def unheard(_: dict[str, Any]) -> None:
-    """A listener where there is none."""
+def unreported(_: dict[str, Any]) -> None:
+    """A report that goes nowhere."""
 
 
 def failed(error: Exception) -> Tried:
     """The file's own exception: an ordinary error, a memory fault, or what an interpreter cannot judge."""
-    told = brief(error)
+    text = brief(error)
     if isinstance(error, KernelFault) and error.reason == "unsupported":
-        return ended(Outcome.SKIPPED, f"the interpreter cannot judge it: {told}")
+        return ended(Outcome.SKIPPED, f"the interpreter cannot judge it: {text}")
     if isinstance(error, KernelFault) or is_memory(error):
-        return ended(Outcome.CRASH, told)
-    return replace(ended(Outcome.ERROR, told), error=type(error).__name__)
+        return ended(Outcome.CRASH, text)
+    return replace(ended(Outcome.ERROR, text), error=type(error).__name__)
 
 
 def is_memory(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 A worker is a fresh interpreter that loads PyTorch, Triton and the built-in team once, with the environment
 that the device needs. It reads a request per line and answers with a row per line. What a request does
-happens in a fork; the worker reads what the fork tells, ends it where it takes too long, and starts another
+happens in a fork; the worker reads what the fork reports, ends it where it takes too long, and starts another
 one behind the call that was begun last.
 """
 
@@ -132,9 +132,9 @@ def serve(answer: Callable[[Json], Json]) -> None:
         out.flush()
 
 
-def told_by_fork(act: Callable[[Callable[[Json], None]], None], silence: float) -> Iterator[Json]:
-    """What ``act`` tells from a fork, as it comes. Last comes ``{"exit": status}``: 0, a code, minus a
-    signal, or ``"silent"`` where nothing was told for so many seconds and the fork was ended."""
+def reported_by_fork(act: Callable[[Callable[[Json], None]], None], silence: float) -> Iterator[Json]:
+    """What ``act`` reports from a fork, as it comes. Last comes ``{"exit": status}``: 0, a code, minus a
+    signal, or ``"silent"`` where the fork reported nothing for so many seconds and was ended."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -155,15 +155,15 @@ def _act(act: Callable[[Callable[[Json], None]], None], out: IO[str]) -> None:
     code = 1
     try:
 
-        def tell(message: Json) -> None:
+        def report(message: Json) -> None:
             out.write(json.dumps(message) + "\n")
             out.flush()
 
         try:
-            act(tell)
+            act(report)
             code = 0
         except Exception as error:
-            tell(
+            report(
                 {"trouble": f"{type(error).__name__}: {error}"[:400], "trace": traceback.format_exc()[-1500:]}
             )
     finally:

@@ -137,8 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 out.write(json.dumps(row) + "\n")
                 out.flush()
                 if found or at % 50 == 0:
-                    told = f"{found[0]}: {row.get('evidence', '')}"[:150] if found else "right or an error"
-                    print(f"{at}/{len(left)}, {failed} failed; {row['key']} {told}", flush=True)
+                    line = f"{found[0]}: {row.get('evidence', '')}"[:150] if found else "right or an error"
+                    print(f"{at}/{len(left)}, {failed} failed; {row['key']} {line}", flush=True)
     finally:
         if reducer is not None:
             reducer.close()

@@ -1,4 +1,4 @@
-"""What can be said of many files without running them: KernelBench's static check, and their claims."""
+"""What many files show without being run: KernelBench's static check, and their claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of random programs: each adds lines to a program where it fits, and says whether it did."""
+"""The steps of random programs: each adds lines to a program where it fits, and returns whether it did."""
 
 from __future__ import annotations
 

@@ -24,14 +24,16 @@ def tried_in(row: Json) -> list[Tried]:
 
 def line_of(row: Json) -> str:
     """A task in one line."""
-    told = f"{row['key']} {row.get('name', '')}"
+    title = f"{row['key']} {row.get('name', '')}"
     if "reason" in row:
-        return f"{told}: no file: {row['reason'][:100]}"
+        return f"{title}: no file: {row['reason'][:100]}"
     counts = Counter(SHORT[call.outcome] for call in tried_in(row))
     marks = [f"{count} {word}" for word, count in counts.items()]
     marks += [f"{sum(call.claimed for call in tried_in(row))} claimed"] if any_claimed(row) else []
+    strides = sum(not call.layout for call in tried_in(row))
+    marks += [f"{strides} other strides"] if strides else []
     marks += [f"trouble: {row['trouble'][:100]}"] if "trouble" in row else []
-    return f"{told}: {', '.join(marks)} ({row.get('seconds', 0):.0f} s)"
+    return f"{title}: {', '.join(marks)} ({row.get('seconds', 0):.0f} s)"
 
 
 def any_claimed(row: Json) -> bool:
@@ -75,14 +77,16 @@ def _figures(rows: Sequence[Json]) -> Iterator[str]:
     share = f"{batches['free'] / asked:.1%}" if asked else "-"
     yield f"free batch: {batches['free']} of {asked}, {share} (at least 95%); {batches['none']} take one only"
     strides = sum(not call.layout for call in calls)
+    lying = sum(not all(call.layout for call in tried_in(row)) for row in files)
     static = sum(bool(row.get("static")) for row in files)
-    yield f"outputs with other strides than the reference's: {strides} calls"
+    yield f"outputs with other strides than the reference's: {strides} calls in {lying} files (must be 0)"
     yield f"KernelBench's static check: {len(files) - static} of {len(files)} files pass"
     kinds = dict.fromkeys(call.kind for call in calls)
-    yield "kind            " + "".join(f"{SHORT[outcome]:>9}" for outcome in Outcome)
+    yield "kind            " + "".join(f"{SHORT[outcome]:>9}" for outcome in Outcome) + "  strides"
     for kind in kinds:
         counts = Counter(call.outcome for call in calls if call.kind == kind)
-        yield f"{kind:<16}" + "".join(f"{counts[outcome]:>9}" for outcome in Outcome)
+        lying = sum(not call.layout for call in calls if call.kind == kind)
+        yield f"{kind:<16}" + "".join(f"{counts[outcome]:>9}" for outcome in Outcome) + f"{lying:>9}"
 
 
 def _faults(rows: Sequence[Json]) -> Iterator[str]:
@@ -96,6 +100,10 @@ def _faults(rows: Sequence[Json]) -> Iterator[str]:
         calls = [call for call in tried_in(row) if call.claimed]
         if calls:
             yield _fault("claimed", row, calls)
+    for row in rows:
+        calls = [call for call in tried_in(row) if not call.layout]
+        if calls:
+            yield _fault("strides", row, calls)
     for row in rows:
         if "trouble" in row or row.get("fault"):
             yield f"fault of ours: {row['key']}: {row.get('trouble') or row.get('reason')}"[:160]

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.domain.answers import answered, differences, exact, same_strides
+from benchmarks.domain.answers import answered, differences, exact, other_strides
 from benchmarks.domain.calls import Call, Kind, Signatures, as_claimed
 from benchmarks.domain.doubts import Doubt
-from benchmarks.domain.outcomes import Outcome, Tell, Tried, brief, ended, failed, unheard
+from benchmarks.domain.outcomes import Outcome, Report, Tried, brief, ended, failed, unreported
 from egg.core.domain import Domain
 from egg.core.policy import Precision
 from egg.evaluator.task.program import precision_scope
@@ -41,8 +41,8 @@ class Sides:
     """Seconds of the longest call so far."""
     last: Tried = field(default_factory=lambda: Tried("", "", Outcome.SKIPPED))
     """How the last call ended."""
-    tell: Tell = unheard
-    """Hears what is being done, should the process die of it."""
+    report: Report = unreported
+    """Receives what is being done, should the process die of it."""
     fatal: Collection[str] = ()
     """Calls of which a process died while the reference was asked, as :func:`described`."""
     _pairs: dict[str, Pair] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Sides:
         what = described(call)
         if what in self.fatal:
             return "a process died of it"
-        self.tell({"asking": what})
+        self.report({"asking": what})
         why = ""
         try:
             with warnings.catch_warnings():
@@ -107,7 +107,7 @@ class Sides:
             if self.lost():
                 raise DeviceLost(brief(error)) from error
             why = brief(error)
-        self.tell({"asking": None})
+        self.report({"asking": None})
         return why
 
     def synchronise(self) -> None:
@@ -124,7 +124,7 @@ class Sides:
         return False
 
     def _compared(self, call: Call) -> Tried:
-        self.tell({"side": "reference"})
+        self.report({"side": "reference"})
         try:
             pair = self._pair(call)
             golden = exact(pair.reference, call)
@@ -132,7 +132,7 @@ class Sides:
             self.synchronise()
         except Exception as error:
             return ended(Outcome.SKIPPED, f"the reference refuses: {brief(error)}")
-        self.tell({"side": "file"})
+        self.report({"side": "file"})
         try:
             got = answered(self._candidate(pair, call), call)
             self.synchronise()
@@ -152,7 +152,9 @@ class Sides:
         if found is not None:
             return ended(*found)
         _agree(wanted.module, got.module)
-        return replace(ended(Outcome.RIGHT), layout=same_strides(got.outputs, wanted.outputs))
+        stated = self.domain.outputs if self.domain is not None else ()
+        strides = other_strides(got.outputs, wanted.outputs, stated)
+        return replace(ended(Outcome.RIGHT, strides), layout=not strides)
 
     def _used(self, call: Call) -> nn.Module | None:
         """The file's module, where it was called before."""
@@ -206,7 +208,7 @@ def _key(call: Call) -> str:
 
 
 def described(call: Call) -> str:
-    """What tells a call from the others of its task: arguments, numbers, and the tensors' forms."""
+    """What distinguishes a call from the others of its task: arguments, numbers, and the tensors' forms."""
 
     def form(held: Any) -> Any:
         if not isinstance(held, torch.Tensor):

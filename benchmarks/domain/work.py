@@ -1,4 +1,4 @@
-"""One task in a process of its own: its file, and every call of it, told line by line.
+"""One task in a process of its own: its file, and every call of it, reported line by line.
 
 Lines are what is known even where the process dies: the file's first, then one as each call begins and one
 as it ends. A process that goes on after another died skips the calls that were begun before.
@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ import torch
 from benchmarks.domain.bases import bases
 from benchmarks.domain.calls import Call, Kind, Signatures
 from benchmarks.domain.files import written
-from benchmarks.domain.outcomes import Outcome, Tell, Tried, brief, failed
+from benchmarks.domain.outcomes import Outcome, Report, Tried, brief, failed
 from benchmarks.domain.probes import Probes
 from benchmarks.domain.trial import DeviceLost, Sides
 from egg.core.domain import Domain, TensorInput, names_in
@@ -94,55 +95,67 @@ LOST = 3
 """How a process ends that lost its device: the next one goes on behind the call."""
 
 
-def tried_calls(task: Task, source: str, terms: Terms, before: Before, tell: Tell) -> None:
-    """Every call, as long as there is time; of the first ones an earlier process told already."""
+def tried_calls(task: Task, source: str, terms: Terms, before: Before, report: Report) -> None:
+    """Every call, as long as there is time; an earlier process has reported the first ones."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             module = import_candidate(source)
         except Exception as error:
             ended = replace(failed(error), kind=Kind.CAPTURED.value, name="import")
-            tell({"begin": "import"})
-            tell({"end": ended.to_json()})
+            report({"begin": "import"})
+            report({"end": ended.to_json()})
             return
         domain = Domain.of_source(source)
 
         def sides_of(program: Program) -> Sides:
             model = program.module.__dict__["Model"]
+            _resize_constants(module, program)
             two = (model, module.ModelNew, Signatures.of(program), domain, terms.device)
-            return Sides(*two, tell=tell, fatal=before.fatal)
+            return Sides(*two, report=report, fatal=before.fatal)
 
         try:
-            _all(task, sides_of, terms, before.calls, tell)
+            _all(task, sides_of, terms, before.calls, report)
         except DeviceLost:
             os._exit(LOST)
 
 
+def _resize_constants(module: ModuleType, program: Program) -> None:
+    """Give integers that both the task and its file name at module level the task's values.
+
+    A constructor may read such an integer (``torch.zeros(batch_size, width)``) instead of an argument, so its
+    file holds it too. At another size of the task the file is then the file of a task that names that size.
+    """
+    for name, value in vars(program.module).items():
+        if type(value) is int and type(vars(module).get(name)) is int:
+            setattr(module, name, value)
+
+
 def _all(
-    task: Task, sides_of: Callable[[Program], Sides], terms: Terms, done: Sequence[Tried], tell: Tell
+    task: Task, sides_of: Callable[[Program], Sides], terms: Terms, done: Sequence[Tried], report: Report
 ) -> None:
-    told = iter(done)
-    for sides, call in _calls(task, sides_of, terms, tell):
-        held = next(told, None)
+    known = iter(done)
+    for sides, call in _calls(task, sides_of, terms, report):
+        held = next(known, None)
         if held is not None:
             sides.last = held
             sides.slowest = max(sides.slowest, held.seconds)
             continue
         if time.monotonic() > terms.until:
-            tell({"cut": True})
+            report({"cut": True})
             return
-        tell({"begin": call.name, "kind": call.kind.value})
-        tell({"end": sides.tried(call).to_json()})
+        report({"begin": call.name, "kind": call.kind.value})
+        report({"end": sides.tried(call).to_json()})
         if sides.lost():
             raise DeviceLost(call.name)
 
 
 def _calls(
-    task: Task, sides_of: Callable[[Program], Sides], terms: Terms, tell: Tell
+    task: Task, sides_of: Callable[[Program], Sides], terms: Terms, report: Report
 ) -> Iterator[tuple[Sides, Call]]:
     """The first base that the file does not refuse, and what is made from it."""
     for base in bases(task, terms.rescale, terms.device, sides_of):
-        tell({"size": base.size})
+        report({"size": base.size})
         yield base.sides, base.call
         if base.sides.last.outcome is not Outcome.ERROR:
             probes = _drawn(Probes(base.call, base.sides), terms.sample, task.hash)

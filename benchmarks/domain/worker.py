@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.domain.outcomes import Outcome, Tried
-from benchmarks.domain.pool import Json, serve, told_by_fork
+from benchmarks.domain.pool import Json, reported_by_fork, serve
 
 MOST_FORKS = 12
 """Processes that may die of one task."""
@@ -30,9 +30,9 @@ class Sweeper:
         started = time.monotonic()
         row: Json = {"key": request["key"], "name": task.name, "task": task.hash}
         row |= {"device": self.device.type, "calls": []}
-        for said in told_by_fork(lambda tell: tell(work.file_of(task)), request["seconds"]):
-            if said.get("exit") != 0:
-                row |= said
+        for message in reported_by_fork(lambda report: report(work.file_of(task)), request["seconds"]):
+            if message.get("exit") != 0:
+                row |= message
         if "exit" in row:
             row["reason"] = f"the process that wrote it ended: {row.pop('exit')}"
         source = row.pop("source", None)
@@ -59,7 +59,7 @@ class Sweeper:
             done = [Tried.of_json(call) for call in row["calls"]]
             left = len(done), len(fatal)
             act = partial(work.tried_calls, task, source, terms, work.Before(done, fatal))
-            ended = self._heard(act, silence, row, fatal)
+            ended = self._reported(act, silence, row, fatal)
             if "trouble" in row or ended == 0:
                 return
             if (len(row["calls"]), len(fatal)) == left:
@@ -69,25 +69,25 @@ class Sweeper:
                 break
         row["cut"] = len(row["calls"])
 
-    def _heard(self, act: Any, silence: float, row: Json, fatal: list[str]) -> int | str:
-        """What a fork tells goes into the row; a call of which the reference died joins ``fatal``."""
+    def _reported(self, act: Any, silence: float, row: Json, fatal: list[str]) -> int | str:
+        """What a fork reports goes into the row; a call of which the reference died joins ``fatal``."""
         begun: Json | None = None
         asking: str | None = None
         ended: int | str = 0
-        for said in told_by_fork(act, silence):
-            if "begin" in said:
-                begun = said
-            elif "side" in said:
-                begun = begun and begun | said
-            elif "asking" in said:
-                asking = said["asking"]
-            elif "end" in said:
-                row["calls"].append(said["end"])
+        for message in reported_by_fork(act, silence):
+            if "begin" in message:
+                begun = message
+            elif "side" in message:
+                begun = begun and begun | message
+            elif "asking" in message:
+                asking = message["asking"]
+            elif "end" in message:
+                row["calls"].append(message["end"])
                 begun = None
-            elif "exit" in said:
-                ended = said["exit"]
+            elif "exit" in message:
+                ended = message["exit"]
             else:
-                row |= said
+                row |= message
         if begun is not None and "trouble" not in row:
             row["calls"].append(self._unended(begun, ended, silence))
         elif asking is not None:
@@ -100,12 +100,12 @@ class Sweeper:
         hangs = ended == "silent"
         slow = hangs and self.device.type == "cpu"
         early = begun.get("side") == "reference"
-        told = f"no end in {silence:.0f} s" if hangs else f"the process died: {ended}"
+        shown = f"no end in {silence:.0f} s" if hangs else f"the process died: {ended}"
         return {
             "kind": begun.get("kind", "captured"),
             "name": begun["begin"],
             "outcome": (Outcome.SKIPPED if slow or early else Outcome.CRASH).value,
-            "detail": f"the reference: {told}" if early else told,
+            "detail": f"the reference: {shown}" if early else shown,
         }
 
 

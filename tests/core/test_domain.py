@@ -49,6 +49,36 @@ def test_a_call_inside_is_not_outside() -> None:
     assert LINEAR.outside(call(X)) == ""
 
 
+TIED = Domain(
+    inputs=(TensorInput("x", ("float32",), ("batch", "patches * patch", "patches * patch", "width")),),
+    sizes=(
+        Size("batch"),
+        Size("patches", module=True),
+        Size("patch", module=True),
+        Size("width", module=True, argument="width"),
+    ),
+    arguments=(Argument("width", free=True), Argument("sizes", ["any", "same"])),
+)
+
+
+def test_sizes_that_the_constructor_ties() -> None:
+    def outside(*shape: int, width: int = 8, sizes: tuple[int, ...] = (5, 5)) -> str:
+        asked = Call({"x": TensorFacts("float32", shape)}, {"width": width, "sizes": sizes})
+        return TIED.outside(asked, built if width == 8 else None)
+
+    first = Call({"x": TensorFacts("float32", (2, 12, 12, 8))}, {"width": 8, "sizes": [5, 5]})
+    built = TIED.built(first)
+    assert built == {"patches * patch": 12, "width": 8}
+    assert not outside(3, 12, 12, 8)
+    assert outside(3, 12, 13, 8) == "dimension 2 of x is 13, not 12: patches * patch"
+    assert "patches * patch = 16, not 12" in outside(3, 16, 16, 8)
+    assert outside(3, 12, 12, 8, width=9) == "dimension 3 of x is 8, not width"
+    assert not outside(3, 16, 16, 9, width=9)
+    assert not outside(3, 12, 12, 8, sizes=(6, 6))
+    assert "sizes = (6, 7)" in outside(3, 12, 12, 8, sizes=(6, 7))
+    assert Domain.of_literal(TIED.literal()) == TIED
+
+
 @pytest.mark.parametrize(
     ("outside", "said"),
     [

@@ -304,3 +304,28 @@ raises(TypeError, "mask is None", ours, x, 2.0, None)
 raises(ValueError, "mask has the shape (4, 7)", ours, x, 2.0, x[:, :7])
 """,
     )
+
+
+# -- sizes that the constructor ties -----------------------------------------------------------------------
+
+POSITIONS = program(
+    "torch.cat((x.flatten(2).mT, self.first.expand(x.shape[0], -1, -1)), 1) + self.place",
+    "torch.randn(B, C, H, H)",
+    "self.first, self.place = (nn.Parameter(torch.randn(1, n, C)) for n in (1, H * H + 1))",
+    "B, C, H = 3, 16, 8",
+)
+"""One position for each place of the image, and one more: the number of positions ties the image's size."""
+
+
+def test_a_size_that_a_parameter_ties_is_as_constructed_and_guarded() -> None:
+    domain = domain_of(graph(POSITIONS))
+    assert [size.name for size in domain.sizes if size.module] == ["C", "H"]
+    run(
+        source(POSITIONS),
+        POSITIONS,
+        """
+theirs, ours = made()
+alike(theirs, ours, torch.rand(2, 16, 8, 8))
+raises(ValueError, "these kernels are for 101: ", ours, torch.rand(2, 16, 10, 10))
+""",
+    )

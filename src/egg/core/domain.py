@@ -16,12 +16,15 @@ The literal is a dictionary of plain values, so a reader needs no import and the
         "arguments": {"in_features": "any", "kernel_size": {"only": 3}},
         "modes": ["train", "eval"],
         "gradients": "none",
+        "outputs": [{"format": "preserved", "input": "x"}],
     }
 
 A dimension is a number, a name, or arithmetic on names (``2 * pairs``): equal names are equal sizes. A size
 with ``module`` follows from the constructor, every other is the caller's choice, ``least`` and ``multiple``
-permitting. ``any`` for a constructor argument is any value with which weights and inputs have the stated
-shapes: a domain cannot say how an argument and a shape depend on each other.
+permitting. With ``argument`` it equals that argument of the constructor. ``any`` for a constructor argument
+is any value with which weights and inputs have the stated shapes: a domain cannot say how an argument and a
+shape depend on each other. ``outputs`` stands there where the layout of some output follows that of an input,
+or is not known to be the reference's.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ Plain = int | float | bool | str | None | list[Any]
 """Values of arguments that a literal can hold; tuples travel as lists."""
 ANY = "any"
 """Stands for every value; in a list that an argument is fixed to, for every number in that place."""
+SAME = "same"
+"""In such a list, stands for the number before it."""
 
 
 class Layout(StrEnum):
@@ -51,6 +56,19 @@ class Layout(StrEnum):
     """Strided, offset or expanded: the file brings it into the form that its kernels read."""
     CONTIGUOUS = "contiguous"
     CHANNELS_LAST = "channels_last"
+
+
+class Format(StrEnum):
+    """How an output lies in memory."""
+
+    FIXED = "fixed"
+    """In one layout, whatever that of the inputs is, as the reference's."""
+    PRESERVED = "preserved"
+    """As PyTorch lays out what it computes elementwise from an input: the order of its strides, no gaps."""
+    CHANNELS_LAST = "channels_last"
+    """Channels-last where an input is, else contiguous."""
+    UNSTATED = "unstated"
+    """In one layout; the reference's may follow that of the inputs."""
 
 
 class Mode(StrEnum):
@@ -97,6 +115,8 @@ class Size:
     least: int = 1
     multiple: int = 1
     module: bool = False
+    argument: str = ""
+    """The constructor argument that it equals, where it follows from one alone."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +126,14 @@ class Argument:
     name: str
     value: Plain = None
     free: bool = False
+
+
+@dataclass(frozen=True)
+class Output:
+    """The layout of one output, and the input that it follows."""
+
+    format: Format = Format.FIXED
+    input: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,6 +164,8 @@ class Domain:
     arguments: tuple[Argument, ...] = ()
     modes: tuple[Mode, ...] = (Mode.TRAIN, Mode.EVAL)
     gradients: Gradients = Gradients.NONE
+    outputs: tuple[Output, ...] = ()
+    """Of the outputs in order; empty where all are :attr:`Format.FIXED`."""
 
     def __post_init__(self) -> None:
         known = {size.name for size in self.sizes}
@@ -159,7 +189,7 @@ class Domain:
                 continue
             if not same(call.arguments[argument.name], argument.value):
                 return f"{argument.name} = {call.arguments[argument.name]!r}, not {argument.value!r}"
-        bound: dict[str, int] = {}
+        bound = self._constructed(call)
         for given in self.inputs:
             if reason := _outside_input(given, call.inputs.get(given.name), bound):
                 return reason
@@ -169,11 +199,18 @@ class Domain:
         return self._outside_shapes(call, bound)
 
     def built(self, call: Call) -> dict[str, int]:
-        """The sizes that follow from the constructor, as a call's inputs show them."""
+        """The sizes that follow from the constructor, and arithmetic on these alone, as a call's inputs show
+        them."""
         bound: dict[str, int] = {}
         for given in self.inputs:
             _outside_input(given, call.inputs.get(given.name), bound)
-        return {size.name: bound[size.name] for size in self.sizes if size.module and size.name in bound}
+        module = {size.name for size in self.sizes if size.module}
+        return {text: value for text, value in bound.items() if names_in(text) <= module}
+
+    def _constructed(self, call: Call) -> dict[str, int]:
+        """The sizes that equal a constructor argument of the call."""
+        found = {size.name: call.arguments.get(size.argument) for size in self.sizes if size.argument}
+        return {name: value for name, value in found.items() if type(value) is int}
 
     def _outside_shapes(self, call: Call, bound: Mapping[str, int]) -> str:
         for given in self.inputs:
@@ -193,13 +230,14 @@ class Domain:
 
     def literal(self) -> dict[str, Any]:
         """What ``DOMAIN`` holds in a kernel file."""
-        return {
+        literal = {
             "inputs": {given.name: _input_literal(given) for given in self.inputs},
             "sizes": {size.name: _size_literal(size) for size in self.sizes},
             "arguments": {a.name: "any" if a.free else {"only": a.value} for a in self.arguments},
             "modes": [mode.value for mode in self.modes],
             "gradients": self.gradients.value,
         }
+        return literal | ({"outputs": [*map(_output_literal, self.outputs)]} if self.outputs else {})
 
     @classmethod
     def of_literal(cls, data: Mapping[str, Any]) -> Domain:
@@ -211,6 +249,7 @@ class Domain:
                 tuple(_argument(name, held) for name, held in data.get("arguments", {}).items()),
                 tuple(Mode(mode) for mode in data.get("modes", ("train", "eval"))),
                 Gradients(data.get("gradients", "none")),
+                tuple(Output(Format(o["format"]), o.get("input", "")) for o in data.get("outputs", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a domain: {error!r}") from error
@@ -257,6 +296,7 @@ class Domain:
                 yield f"{argument.name} = {argument.value!r} only"
         if len(self.modes) == 1:
             yield f"{self.modes[0].value} mode only"
+        yield from dict.fromkeys(filter(None, map(_output, self.outputs)))
         yield "forward only" if self.gradients is Gradients.NONE else "forward and backward"
 
 
@@ -318,15 +358,18 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal values of one kind; a tuple equals the list it became, in which ``ANY`` stands for any number."""
+    """Equal values of one kind; a tuple equals the list it became, in which ``ANY`` stands for any number and
+    ``SAME`` for the one before it."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_same_element, a, b))
+        return len(a) == len(b) and all(map(_same_element, a, b, [None, *a]))
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
     return a == b
 
 
-def _same_element(a: Any, b: Any) -> bool:
+def _same_element(a: Any, b: Any, before: Any) -> bool:
+    if b == SAME and _number(before):
+        return _number(a) and a == before
     return same(a, b) or (b == ANY and _number(a))
 
 
@@ -357,6 +400,8 @@ def _outside_input(given: Input, facts: TensorFacts | Plain, bound: dict[str, in
             if seen % factor:
                 return f"dimension {place} of {given.name} is {seen}, not {wanted}"
             bound.setdefault(name, seen // factor)
+        elif isinstance(wanted, str) and bound.setdefault(wanted, seen) != seen:
+            return f"dimension {place} of {given.name} is {seen}, not {bound[wanted]}: {wanted}"
     return ""
 
 
@@ -385,9 +430,13 @@ def _input(name: str, held: Mapping[str, Any]) -> Input:
     return ValueInput(name, held["only"]) if "only" in held else ValueInput(name, free=held["value"] == "any")
 
 
+def _output_literal(output: Output) -> dict[str, str]:
+    return {"format": output.format.value} | ({"input": output.input} if output.input else {})
+
+
 def _size_literal(size: Size) -> dict[str, Any]:
     default = Size(size.name)
-    keys = ("least", "multiple", "module")
+    keys = ("least", "multiple", "module", "argument")
     return {key: getattr(size, key) for key in keys if getattr(size, key) != getattr(default, key)}
 
 
@@ -414,3 +463,12 @@ def _layout(layout: Layout) -> str:
         Layout.CONTIGUOUS: "contiguous only",
         Layout.CHANNELS_LAST: "channels-last only",
     }[layout]
+
+
+def _output(output: Output) -> str:
+    return {
+        Format.FIXED: "",
+        Format.PRESERVED: f"output laid out as {output.input}",
+        Format.CHANNELS_LAST: f"output channels-last where {output.input} is",
+        Format.UNSTATED: "output in one layout whatever the inputs' is",
+    }[output.format]

@@ -64,7 +64,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from egg.core.domain import Argument, Mode, ValueInput
+from egg.core.domain import Argument, Mode, Output, ValueInput
 from egg.expert.sizes import Size, product
 
 
@@ -195,6 +195,10 @@ class Usage:
     """Paths of such modules that the program itself puts into the other mode, and that must stay in it."""
     least: Mapping[str, int] = field(default_factory=dict)
     """Named sizes that must not be smaller than this: below, the program does something else."""
+    ties: Mapping[str, str] = field(default_factory=dict)
+    """Named sizes that equal a free constructor argument at every capture, with its name."""
+    outputs: tuple[Output, ...] = ()
+    """How each result lies in memory where inputs lie otherwise than in the task; empty where not known."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Sizes that an operator takes for one: equal at every captured size, or repeated at every captured size.
 
-PyTorch repeats a dimension of 1. So a capture at which a dimension happens to be 1 says nothing of the
-operand beside it, and a size that was told apart there is none that the caller may choose: the kernels read
+PyTorch repeats a dimension of 1. So a capture at which a dimension happens to be 1 proves nothing of the
+operand beside it, and a size that was separate there is none that the caller may choose: the kernels read
 as if both were equal. Wherever operands are repeated to a common shape, two aligned dimensions must be the
 same size, or one of them the number 1.
 """

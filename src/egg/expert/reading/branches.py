@@ -2,8 +2,8 @@
 
 A graph is one program. Code that asks for a size (``if length > 1024``, ``squeeze()`` of a dimension of 1, an
 even number) is several. Every size that the caller chooses is set to small values, to odd and even larger
-ones, and to the integers around those that the source compares with. A forward without data tells whether
-the program calls the same functions; where the source compares, a capture tells whether it also computes the
+ones, and to the integers around those that the source compares with. A forward without data shows whether
+the program calls the same functions; where the source compares, a capture shows whether it also computes the
 same numbers. A size that only must not be small gets a least value, every other that changes the program
 stays what it is.
 """
@@ -59,8 +59,8 @@ def bounds(
     """By named size the least value at which the program is this graph; and sizes at which it is not.
 
     All sizes go to a value together first: where the program is the same then, none needs a try of its own.
-    Where it calls something else, ``same_at`` says whether its graph is the same nevertheless: rounds whose
-    number follows a length become one node.
+    Where it calls something else, ``same_at`` decides whether its graph is the same: rounds whose number follows
+    a length become one node.
     """
     own, symbols = rehearsal.record({}), callers(graph)
     records: dict[str, dict[int, Any]] = {symbol.name: {} for symbol in symbols}
@@ -70,10 +70,10 @@ def bounds(
             joint |= sizes_at(graph, symbol, value)
         same = len(trial) > 1 and rehearsal.record(joint) == own
         for symbol, value in trial.items():
-            told = own if same else rehearsal.record(sizes_at(graph, symbol, value))
-            if told is not None and told != own and same_at(sizes_at(graph, symbol, value)):
-                told = own
-            records[symbol.name][value] = told
+            record = own if same else rehearsal.record(sizes_at(graph, symbol, value))
+            if record is not None and record != own and same_at(sizes_at(graph, symbol, value)):
+                record = own
+            records[symbol.name][value] = record
     least: dict[str, int] = {}
     changing: list[Symbol] = []
     for symbol in symbols:
@@ -167,11 +167,11 @@ def pinned(graph: Graph, symbols: Sequence[Symbol]) -> Graph:
         return re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda m: str(numbers.get(m[0], m[0])), text)
 
     for name, text in graph.symbols.items():
-        told = spelled(text)
-        if name in numbers or (told != text and not re.search(r"[A-Za-z_]", told)):
+        new = spelled(text)
+        if name in numbers or (new != text and not re.search(r"[A-Za-z_]", new)):
             numbers.setdefault(name, _value(graph, name))
         else:
-            texts[name] = told
+            texts[name] = new
 
     def change(size: Size) -> Size:
         total, left = size.number, []
@@ -213,8 +213,8 @@ def _mapped(thing: Any, change: Callable[[Size], Size]) -> Any:
     """A symbol that stands for a fraction becomes that number."""
     match thing:
         case Size():
-            told = change(thing)
-            return told if told.factors or isinstance(told.number, int) else told.number
+            size = change(thing)
+            return size if size.factors or isinstance(size.number, int) else size.number
         case dict():
             return {key: _mapped(inner, change) for key, inner in thing.items()}
         case list() | tuple():

@@ -190,7 +190,7 @@ class _Translation:
         return True
 
     def _checked(self, lowered: Value | list[Value], call: Call, node: fx.Node) -> Value | list[Value]:
-        """What a rule made must look as PyTorch said; and PyTorch says how it lies in memory.
+        """What a rule made must have the form that PyTorch computed, and gets PyTorch's strides.
 
         Not of attention, which lies otherwise on every device: as its query, as most of its kernels have it.
         """

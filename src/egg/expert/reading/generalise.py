@@ -87,13 +87,13 @@ def _named(variants: Variants, points: list[Variant], wanted: Mapping[Row, str])
         for text in points[0].capture.numbers
         if all(text in point.capture.numbers for point in points)
     }
-    told = sum(point.changes == Changes() for point in points)
-    return named_together([point.graph for point in points], knobs, numbers, told, wanted)
+    plain_points = sum(point.changes == Changes() for point in points)
+    return named_together([point.graph for point in points], knobs, numbers, plain_points, wanted)
 
 
 def named_together(
     graphs: list[Graph], knobs: Mapping[str, Row], numbers: Mapping[str, Row] | None = None,
-    told: int = 0, wanted: Mapping[Row, str] | None = None,
+    plain_points: int = 0, wanted: Mapping[Row, str] | None = None,
 ) -> Graph | None:  # fmt: skip
     """Graphs of one structure as one, with a name for every number that differs; ``None`` without a rule.
 
@@ -103,7 +103,7 @@ def named_together(
     shares: dict[str, tuple[Divisor, ...]] = {}
     for _ in range(24):
         try:
-            return _Naming(Rows(graphs, knobs, numbers or {}, shares, told, wanted or {})).graph()
+            return _Naming(Rows(graphs, knobs, numbers or {}, shares, plain_points, wanted or {})).graph()
         except Part as found:
             shares[found.name] = (*shares.get(found.name, ()), found.divisor)
         except Unresolved:

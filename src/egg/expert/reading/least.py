@@ -30,7 +30,7 @@ def least_sizes(graph: Graph) -> dict[str, int]:
 
 
 def slices_within(graph: Graph) -> tuple[tuple[str, str], ...]:
-    """How far slices reach and what of, where no least value of a size says that it is there."""
+    """How far slices reach and what of, where no least value of a size guarantees that."""
     found: list[tuple[str, str]] = []
     for node in graph:
         if node.op != "view" or node["how"] != "slice":

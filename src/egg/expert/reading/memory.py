@@ -32,7 +32,7 @@ class Tensor:
     version: int
     chain: tuple[Node, ...] = ()
     beside: tuple[Room, int, str] | None = None
-    """A room that it shares memory with in a way that no view tells, when it was looked at, and by what."""
+    """A room that it shares memory with in a way that no view shows, when it was looked at, and by what."""
 
     @classmethod
     def fresh(cls, value: Value) -> Tensor:

@@ -54,7 +54,7 @@ class Rows:
     """Numbers that modules keep or that ``forward`` is given, by the text that finds them."""
     shares: Mapping[str, tuple[Divisor, ...]]
     """Named sizes of which only a part is named."""
-    told: int = 0
+    plain_points: int = 0
     """How many captures, from the first, were made at other integers of the source and nothing else: a size
     follows an integer if it does in these. 0 for all."""
     wanted: Mapping[Row, str] = field(default_factory=dict)
@@ -130,11 +130,11 @@ class Rows:
 
     def _following(self, row: Row) -> str | None:
         """The integer of the source that a row follows; after several of them, one that is free."""
-        told = self.told or len(row)
+        count = self.plain_points or len(row)
         names = [
             name
             for name, values in self.knobs.items()
-            if values[:told] == row[:told] and name.isidentifier() and (len(set(row[:told])) > 1)
+            if values[:count] == row[:count] and name.isidentifier() and (len(set(row[:count])) > 1)
         ]
         return next((name for name in names if name not in self.known), names[0] if names else None)
 

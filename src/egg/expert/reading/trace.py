@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from egg.core.policy import Precision
+from egg.evaluator.modes import LightMode
 from egg.evaluator.task.dataless import META, Uncaptured, WithoutData
 from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.program import HALF_DTYPES, Program
@@ -73,7 +74,7 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
             rebound.extend(changed)
             return results, list(changed.values())
 
-        with torch.no_grad(), META, WithoutData(), _one_fake_mode():
+        with torch.no_grad(), META, QuickNorms(), WithoutData(), _one_fake_mode():
             graph = make_fx(forward, tracing_mode="real", pre_dispatch=True)(*tensors)
     numbers = {name: value for name, value in arguments if type(value) in (int, float)}
     return Trace(
@@ -85,6 +86,48 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
         {**numbers, **dict(_numbers(module))},
         tuple(names.items())[len(arguments) :],
     )
+
+
+class QuickNorms(LightMode):
+    """Answers for norms by the forms of their results.
+
+    On the meta device PyTorch takes a norm apart in Python, which is a good part of the time that a network's
+    trace takes. The tracer sits above this mode and has written the whole call down already. Statistics of a
+    batch norm stay as they are: they have no data.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in _BATCH_NORMS:
+            return _as_batch_norm(*args)
+        if func is torch.ops.aten.native_layer_norm.default:
+            return _as_layer_norm(*args)
+        return func(*args, **(kwargs or {}))
+
+
+_BATCH_NORMS = frozenset(
+    [torch.ops.aten._native_batch_norm_legit.default, torch.ops.aten.native_batch_norm.default]
+)
+
+
+def _as_batch_norm(
+    x: torch.Tensor, weight: Any, bias: Any, mean: torch.Tensor, var: torch.Tensor, training: bool,
+    momentum: float, eps: float,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    if any(t is not None and t.shape != x.shape[1:2] for t in (weight, bias, mean, var)):
+        raise RuntimeError(f"a batch norm of {x.shape[1]} channels with weights of another number")
+    count = x.shape[1] if training else 0
+    return torch.empty_like(x), x.new_empty(count), x.new_empty(count)
+
+
+def _as_layer_norm(
+    x: torch.Tensor, shape: Sequence[int], weight: Any, bias: Any, eps: float
+) -> tuple[torch.Tensor, ...]:
+    if list(x.shape[x.dim() - len(shape) :]) != list(shape):
+        raise RuntimeError(f"a layer norm of {list(shape)} for {list(x.shape)}")
+    rows = x.new_empty((*x.shape[: x.dim() - len(shape)], *(1 for _ in shape)))
+    return torch.empty_like(x, memory_format=torch.contiguous_format), rows, torch.empty_like(rows)
 
 
 def _one_fake_mode() -> contextlib.AbstractContextManager[object]:

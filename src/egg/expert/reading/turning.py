@@ -1,6 +1,6 @@
 """Ways to move the integers of a program away from its own size.
 
-Captures at other sizes tell numbers apart only if the sizes are unlike each other: odd, so that nothing
+Captures at other sizes distinguish numbers only if the sizes are unlike each other: odd, so that nothing
 divides by accident, and each moved by another share, so that one is not half of another at every size. A
 size that must stay divisible moves in eighths or in parts; sizes that must stay equal move together.
 """

@@ -1,7 +1,7 @@
 """How a program may be built and called, read off its captures: arguments, numbers, modes.
 
-An argument is free where captures with other values of it became one graph. One whose values were never told
-from those of another argument is free only if the program itself cannot tell them apart either.
+An argument is free where captures with other values of it became one graph. One whose values never
+differed in proportion from those of another argument is free only if the program cannot separate them either.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from egg.core.domain import ANY, Argument, Mode, Plain, ValueInput
-from egg.expert.graph import Usage
+from egg.core.domain import ANY, SAME, Argument, Mode, Plain, ValueInput
+from egg.expert.graph import Graph, Usage
 from egg.expert.reading.points import Changes, Variant
 from egg.expert.reading.variants import Variants
 
@@ -37,12 +37,17 @@ def arguments_of(
 
 
 def _elements(column: Sequence[Any]) -> Plain:
-    """A list in which the whole numbers that varied may be any."""
+    """A list in which the whole numbers that varied may be any; one that was equal to the number before it at
+    all points must be."""
     first = column[0]
     if any(not isinstance(c, list | tuple) or len(c) != len(first) for c in column):
         return plain(first)
-    rows = zip(*column, strict=True)
-    return [ANY if type(row[0]) is int and _varies(row) else plain(row[0]) for row in rows]
+    rows = list(zip(*column, strict=True))
+    moving = [type(row[0]) is int and _varies(row) for row in rows]
+    return [
+        plain(row[0]) if not moves else SAME if at and row == rows[at - 1] else ANY
+        for at, (row, moves) in enumerate(zip(rows, moving, strict=True))
+    ]
 
 
 def _varies(column: Sequence[Any]) -> bool:
@@ -50,7 +55,7 @@ def _varies(column: Sequence[Any]) -> bool:
 
 
 def plain(value: Any) -> Plain:
-    """As a literal can hold it; what no literal holds is told by its text, or by its type."""
+    """As a literal can hold it; what no literal holds is known by its text, or by its type."""
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if value is None or isinstance(value, bool | int | str):
@@ -65,6 +70,15 @@ def values_of(base: Variant, free: Collection[str]) -> Iterator[ValueInput]:
     """Every parameter of ``forward`` that is no tensor, with those that the task leaves out."""
     for name, value in (*base.capture.values.items(), *base.capture.defaults):
         yield ValueInput(name, free=True) if name in free else ValueInput(name, plain(value))
+
+
+def ties_of(graph: Graph, points: Sequence[Variant], free: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Sizes of inputs that equal one of the ``free`` arguments at all points: size and argument."""
+    rows = {name: tuple(point.capture.arguments.get(name) for point in points) for name in free}
+    shapes = [graph.value(name).shape for name in graph.arguments if name is not None]
+    for symbol in dict.fromkeys(symbol for shape in shapes for size in shape for symbol in size.factors):
+        for name in [name for name, row in rows.items() if row == tuple(symbol.values)][:1]:
+            yield symbol.name, name
 
 
 # -- modes -----------------------------------------------------------------------------------------------
@@ -85,12 +99,13 @@ def with_modes(usage: Usage, variants: Variants, base: Variant, module: nn.Modul
         return other is not None and other.graph == base.graph
 
     own = module.training
-    if same(not own) and (same(own) or all(part.training == own for part in module.modules())):
+    alike = all(part.training == own for part in module.modules())
+    if same(not own) and (alike or same(own)):
         return usage
-    told = dict(module.named_modules())
-    alike = tuple(path for path in modal if told[path].training == own)
-    frozen = tuple(path for path in modal if told[path].training != own)
-    return replace(usage, modes=(Mode.TRAIN if own else Mode.EVAL,), modal=alike, frozen=frozen)
+    parts = dict(module.named_modules())
+    following = tuple(path for path in modal if parts[path].training == own)
+    frozen = tuple(path for path in modal if parts[path].training != own)
+    return replace(usage, modes=(Mode.TRAIN if own else Mode.EVAL,), modal=following, frozen=frozen)
 
 
 def reads_mode(module: nn.Module) -> bool:

@@ -90,7 +90,7 @@ class Variants:
         """Captures with as many of ``turned`` moved as the program allows, and those that are.
 
         Whether sizes fit together is asked of a plain forward, which is much cheaper than a trace; whether
-        the program still does the same only a trace can tell, and is asked knob by knob where it does not:
+        the program still does the same only a trace shows, and is asked knob by knob where it does not:
         at one size each, and at all of them where some size turned out to change it.
         """
         count = VARIANTS if len(base.graph.nodes) <= LARGE else VARIANTS - 1

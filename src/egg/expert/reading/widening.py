@@ -21,10 +21,11 @@ from egg.expert.algebra.simplify import simplify
 from egg.expert.graph import Graph, Origin, Usage, Value
 from egg.expert.reading.apart import alike, moved_axis
 from egg.expert.reading.branches import bounds, callers, decides, limits_in, pinned, sizes_at
+from egg.expert.reading.formats import formats
 from egg.expert.reading.least import least_sizes, slices_within
 from egg.expert.reading.points import Changes, Variant
 from egg.expert.reading.roles import input_names
-from egg.expert.reading.usage import arguments_of, entangled, values_of, with_modes
+from egg.expert.reading.usage import arguments_of, entangled, ties_of, values_of, with_modes
 from egg.expert.reading.variants import LARGE, Variants
 from egg.expert.sizes import Size, Symbol
 
@@ -48,6 +49,7 @@ def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Nam
         work.equalities()
         work.branches()
         usage = with_modes(work.usage(), variants, work.base, rehearsal.module)
+        usage = replace(usage, outputs=formats(work.graph, rehearsal))
     return replace(work.graph, usage=usage, within=slices_within(work.graph))
 
 
@@ -62,12 +64,13 @@ class _Widening:
     free: set[str] = field(default_factory=set)
     """Arguments of the constructor that were varied alone."""
     doubtful: set[str] = field(default_factory=set)
-    """Those that the program tells apart, and the captures do not."""
+    """Those that the program separates, and the captures do not."""
     given: set[str] = field(default_factory=set)
     """Numbers of ``forward`` that were varied alone."""
     least: dict[str, int] = field(default_factory=dict)
     axes: tuple[Axis, ...] | None = None
     """``None`` while they are not known, or not all of them."""
+    _records: dict[Changes, list[str] | None] = field(default_factory=dict)
 
     @property
     def base(self) -> Variant:
@@ -152,8 +155,8 @@ class _Widening:
     def integers(self) -> None:
         """Whole numbers that moved with others only: each for itself, where the program takes that.
 
-        Where it does, and the captures do not become one graph, nothing says which of the two a number of the
-        graph follows: both stay as they are.
+        Where it does, and the captures do not become one graph, it is not known which of the two a number of
+        the graph follows: both stay as they are.
         """
         for pair in entangled(self.points):
             if pair not in entangled(self.points):
@@ -188,14 +191,17 @@ class _Widening:
         return self._record(changes) is not None
 
     def _record(self, changes: Changes) -> list[str] | None:
-        """What the program calls after ``changes``; ``None`` where it does not run."""
+        """What the program calls after ``changes``; ``None`` where it does not run. A question that was asked
+        before counts among the forwards that are left, so that the answers of all others are the same."""
         if self.rehearsal.left <= 0:
             return None
         self.rehearsal.left -= 1
-        try:
-            return calls_without_data(changes.applied(self.program))
-        except (TaskError, MachineError):
-            return None
+        if changes not in self._records:
+            try:
+                self._records[changes] = calls_without_data(changes.applied(self.program))
+            except (TaskError, MachineError):
+                self._records[changes] = None
+        return self._records[changes]
 
     def fractions(self) -> None:
         """Fractions that the constructor is given, all at once, else one by one.
@@ -315,10 +321,12 @@ class _Widening:
         return not others or self._together(others, settle=False)
 
     def usage(self) -> Usage:
+        arguments = tuple(arguments_of(self.points, self.free, self.doubtful))
         return Usage(
             tuple(values_of(self.base, self.given)),
-            tuple(arguments_of(self.points, self.free, self.doubtful)),
+            arguments,
             least=self._least(),
+            ties=dict(ties_of(self.graph, self.points, [a.name for a in arguments if a.free])),
         )
 
     def _least(self) -> dict[str, int]:
@@ -331,8 +339,8 @@ class _Widening:
 
 def _kinds(graph: Graph) -> list[tuple[str, Any]]:
     """What a graph computes, one by one; a division by a number and a product are one kind."""
-    told = {"div": "mul"}
-    return [(n.op, told.get(n.get("fn"), n.get("fn"))) for n in graph.nodes if n.op != "view"]
+    alike = {"div": "mul"}
+    return [(n.op, alike.get(n.get("fn"), n.get("fn"))) for n in graph.nodes if n.op != "view"]
 
 
 def _other(value: float, place: int) -> float:

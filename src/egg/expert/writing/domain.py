@@ -1,7 +1,7 @@
 """The domain of a kernel file, read off its graph: what the captures agreed on, and nothing beside it.
 
 A dimension of an input is what the graph calls it. A name that is computed from other names is replaced by
-its arithmetic, so that only sizes which somebody chooses are left: the caller, or the constructor where a
+its arithmetic, so that only sizes with a free choice are left: of the caller, or of the constructor where a
 parameter has that size or ``forward`` reads it from ``self``.
 """
 
@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from egg.core.domain import Dimension, Domain, Input, Layout, Size, TensorInput, names_in
+from egg.core.domain import Dimension, Domain, Format, Input, Layout, Size, TensorInput, names_in
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.reading.formulas import formula_of
 from egg.expert.writing.names import words
@@ -28,10 +28,17 @@ def domain_of(graph: Graph) -> Domain:
     mentioned = [name for shape in shapes for dimension in shape for name in sorted(names_in(dimension))]
     held = held_sizes(graph)
     sizes = tuple(
-        Size(name, least=max(1, graph.usage.least.get(name, 1)), module=name in held)
+        Size(
+            name,
+            least=max(1, graph.usage.least.get(name, 1)),
+            module=name in held,
+            argument=graph.usage.ties.get(name, "") if name in held else "",
+        )
         for name in dict.fromkeys(mentioned)
     )
-    return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes)
+    outputs = graph.usage.outputs
+    stated = outputs if any(output.format is not Format.FIXED for output in outputs) else ()
+    return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes, outputs=stated)
 
 
 def input_values(graph: Graph) -> list[Value]:
@@ -45,15 +52,34 @@ def written_inputs(graph: Graph) -> frozenset[str]:
     return frozenset(value.name for value in input_values(graph) if value.name in targets)
 
 
+def follows_inputs(graph: Graph) -> bool:
+    """Whether some result lies in memory as an input does; then all inputs are contiguous in the graph."""
+    following = (Format.PRESERVED, Format.CHANNELS_LAST)
+    return any(output.format in following for output in graph.usage.outputs)
+
+
 def held_sizes(graph: Graph) -> frozenset[str]:
-    """Sizes that the constructor decides: those in a parameter's shape, and those read from ``self``."""
+    """Sizes that the constructor decides: those in a parameter's shape, those read from ``self``, and a size
+    of an input from which alone an operator computes one of a parameter's (``n * n + 1`` positions)."""
     shapes = (value.shape for value in graph.values.values() if value.origin in HELD)
     found = {symbol.name for shape in shapes for size in shape for symbol in size.factors}
     for name, text in graph.symbols.items():
         reads = re.findall(r"[A-Za-z_]\w*", text)
         if "self" in reads and not any(value.path in reads for value in input_values(graph)):
             found.add(name)
+    texts = rules(graph)
+    for name in sorted(found & texts.keys()):
+        chosen = set(_determining(texts, name)) - found
+        found |= chosen if len(chosen) == 1 else set()
     return frozenset(found)
+
+
+def _determining(texts: Mapping[str, str], name: str) -> Iterator[str]:
+    """The sizes that stand in the arithmetic of ``name``, as far as it rounds nothing."""
+    for word in words(texts[name]) & texts.keys() - {name}:
+        if "." in texts[name] or "//" in texts[name]:
+            return
+        yield from (word, *_determining(texts, word))
 
 
 def rules(graph: Graph) -> dict[str, str]:

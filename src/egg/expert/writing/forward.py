@@ -15,7 +15,7 @@ from egg.expert.parts import Group, Part, Unfit, spelled
 from egg.expert.patterns.library.layout import brought
 from egg.expert.reading.rows import attribute_text
 from egg.expert.writing.breaking import LIMIT
-from egg.expert.writing.domain import input_values, written_inputs
+from egg.expert.writing.domain import follows_inputs, input_values, written_inputs
 from egg.expert.writing.heading import Parts, left_to_pytorch, wrapped
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.names import words
@@ -46,13 +46,14 @@ def _brought(graph: Graph, blocks: Iterable[tuple[str, list[str]]]) -> list[str]
     """Arguments under the names of the graph, and lying in memory as kernels and calls take them to.
 
     A call with another layout pays for a copy; one with this layout for the question alone. What the program
-    writes into is no copy: the guard has seen that it lies so already.
+    writes into is no copy: the guard has seen that it lies so already. Where results follow the layout of
+    inputs, the guard has seen all of them.
     """
     mentioned = set(_flat(graph.results)).union(*(words(line) for _, lines in blocks for line in lines))
-    written = written_inputs(graph)
+    ready = {v.name for v in input_values(graph)} if follows_inputs(graph) else written_inputs(graph)
     lines = []
     for value in input_values(graph):
-        request = "" if value.name in written or value.name not in mentioned else brought(value)
+        request = "" if value.name in ready or value.name not in mentioned else brought(value)
         if request is None:
             raise Unfit(f"the argument {value.path} has gaps in memory, or shares elements")
         if request or value.path != value.name:

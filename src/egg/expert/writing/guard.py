@@ -7,6 +7,9 @@ remembers. The set is bounded, and empty again as soon as weights may be others 
 Devices are no part of the signature: where a module goes to another, ``to`` has emptied the set, and Triton
 refuses a tensor that its GPU cannot read.
 
+Layouts are no part of the signature either: every layout is brought into the one that kernels read. Where the
+reference's results follow the layout of an input, those of a call in another layout are brought into it.
+
 Under grad mode results are tied to whatever they were computed from by a function whose ``backward`` raises:
 a gradient is refused, never lost.
 """
@@ -19,16 +22,16 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from egg.core.domain import Mode, ValueInput
+from egg.core.domain import Format, Mode, Output, ValueInput
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.parts import spelled
 from egg.expert.reading.rows import attribute_text, dimension_text
 from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
-from egg.expert.writing.domain import held_sizes, input_values, rules, written_inputs
+from egg.expert.writing.domain import follows_inputs, held_sizes, input_values, rules, written_inputs
 from egg.expert.writing.domain import reach as reached
-from egg.expert.writing.guard_text import DEFINITIONS, FORGETTING, REACHING, REMEMBERED, Names
+from egg.expert.writing.guard_text import DEFINITIONS, FOLLOWING, FORGETTING, REACHING, REMEMBERED, Names
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
 from egg.expert.writing.names import words
@@ -63,11 +66,12 @@ class Guard:
             f"    self.{n.admit}({', '.join((n.seen, *self._parameters))})",
             "if torch.is_grad_enabled():",
             f"    return {n.forward_only}({', '.join(('self', *self._handed()))})",
+            *self._other_layouts(),
         ]
         return laid_out("\n".join(text), 8)
 
     def _absent(self) -> Iterator[str]:
-        """A tensor that was left out has no shape to ask for; :func:`admit` says so in words."""
+        """A tensor that was left out has no shape to ask for; :func:`admit` raises and names it."""
         given = self._forward.args
         optional = [a.arg for a in given.args[len(given.args) - len(given.defaults) :]]
         tensors = [value.path for value in input_values(self.graph)]
@@ -76,6 +80,33 @@ class Guard:
             condition = " or ".join(f"{name} is None" for name in asked)
             yield f"if {condition}:"
             yield f"    self.{self.names.admit}({', '.join(('None', *self._parameters))})"
+
+    def _other_layouts(self) -> Iterator[str]:
+        """Where results follow the layout of an input: a call with gaps or in another order goes through
+        contiguous copies, and its results into the layout that the reference's have. The question takes the
+        place of a request for contiguous memory, so a contiguous call pays nothing for it."""
+        n, tensors = self.names, [value.path for value in input_values(self.graph)]
+        if not follows_inputs(self.graph):
+            return
+        asked = " and ".join(f"{name}.is_contiguous()" for name in tensors)
+        handed = [re.sub(rf"\b({'|'.join(tensors)})$", r"\1.contiguous()", text) for text in self._handed()]
+        call = f"self.forward({', '.join(handed)})"
+        yield f"if not {asked}:" if len(tensors) == 1 else f"if not ({asked}):"
+        if self.graph.form == "tensor":
+            yield f"    return {self._followed(self.graph.usage.outputs[0], call)}"
+            return
+        yield f"    {n.results} = {call}"
+        outputs = enumerate(self.graph.usage.outputs)
+        listed = ", ".join(self._followed(output, f"{n.results}[{at}]") for at, output in outputs)
+        yield f"    return [{listed}]" if self.graph.form == "list" else f"    return ({listed},)"
+
+    def _followed(self, output: Output, result: str) -> str:
+        match output.format:
+            case Format.PRESERVED:
+                return f"{self.names.laid_out_as}({output.input}, {result})"
+            case Format.CHANNELS_LAST:
+                return f"{self.names.channels_last_as}({output.input}, {result})"
+        return result
 
     def _signature(self) -> Iterator[str]:
         graph, usage = self.graph, self.graph.usage
@@ -228,6 +259,8 @@ class Guard:
         needed |= {name for count in self.counts for name in words(count)}
         exact = {name: parts for name, parts in graph.exact.items() if name in texts}
         needed |= {word for name, parts in exact.items() for text in (name, *parts) for word in words(text)}
+        computed = self._computed_too(texts)
+        needed |= {word for name, text in computed.items() for word in (name, *words(text))}
         needed |= {word for pair in graph.within for text in pair for word in words(text)}
         needed |= self._of_several(texts)
         held = held_sizes(graph)
@@ -238,6 +271,9 @@ class Guard:
         yield from (f"{name} = {text}" for name, text in texts.items() if name in needed and name != text)
         if asked:
             yield f"{self.names.check_sizes}({', '.join(f'{name}={name}' for name in asked)})"
+        for name, text in computed.items():
+            yield f"if {name} != {text}:"
+            yield f'    raise {self.names.outside}(f"{name} is {{{name}}}", f"{{{text}}}: {text}")'
         for whole, times in exact.values():
             shown = f'f"{whole} is {{{whole}}}"'
             yield f"if ({whole}) % ({times}):"
@@ -245,6 +281,15 @@ class Guard:
         for reach, whole in graph.within:
             yield f"if {reach} > {whole}:"
             yield f'    raise {self.names.outside}(f"{reach} is {{{reach}}}", f"at most {{{whole}}}")'
+
+    def _computed_too(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Sizes that a parameter has and an operator computes from those of inputs: both must agree."""
+        graph, computed = self.graph, rules(self.graph)
+        return {
+            name: text
+            for name, text in computed.items()
+            if text != graph.symbols[name] and texts[name] != text and words(text) <= computed.keys()
+        }
 
     def _of_several(self, texts: Mapping[str, str]) -> set[str]:
         """Computed sizes that may be too small though no single size of the caller is."""
@@ -273,7 +318,7 @@ class Guard:
         return texts
 
     def _bound(self, value: Value) -> bool:
-        """Whether a shape says nothing: each of its sizes is read from it."""
+        """Whether a shape needs no check: each of its sizes is read from it."""
         texts = self._texts()
         found = [texts.get(size.code()) for size in value.shape]
         return found == [dimension_text(value, dim) for dim in range(value.rank)]
@@ -310,7 +355,9 @@ class Guard:
 
     def definitions(self) -> list[list[str]]:
         """Functions and the class that the methods use."""
-        texts = DEFINITIONS if self.counts else [text for text in DEFINITIONS if text is not REACHING]
+        found = {output.format for output in self.graph.usage.outputs if follows_inputs(self.graph)}
+        texts = [text for text in DEFINITIONS if self.counts or text is not REACHING]
+        texts += [text for form, text in FOLLOWING.items() if form in found]
         return [text.format(**vars(self.names)).split("\n") for text in texts]
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from egg.core.domain import Format
 from egg.expert.graph import Graph
 from egg.expert.writing.constructor import Constructor
 
@@ -29,6 +30,9 @@ class Names:
     modal: str = "modal_layers"
     seen: str = "seen"
     held: str = "held"
+    results: str = "results"
+    laid_out_as: str = "laid_out_as"
+    channels_last_as: str = "channels_last_as"
 
     @classmethod
     def free(cls, graph: Graph, built: Constructor, functions: Iterable[str]) -> Names:
@@ -142,3 +146,17 @@ def {forward_only}(module, *inputs, **options):
     )
     return type(results)(tied)''',
 )
+
+FOLLOWING = {
+    Format.PRESERVED: '''\
+def {laid_out_as}(given, result):
+    """A result in memory as PyTorch lays out what it computes elementwise: the strides in their order."""
+    return torch.empty_like(given, dtype=result.dtype).copy_(result)''',
+    Format.CHANNELS_LAST: '''\
+def {channels_last_as}(given, result):
+    """A result in memory as convolutions and pools of PyTorch leave it: channels-last where the input is."""
+    layout = {{4: torch.channels_last, 5: torch.channels_last_3d}}[given.dim()]
+    followed = given.is_contiguous(memory_format=layout)
+    return result.contiguous(memory_format=layout) if followed else result''',
+}
+"""Functions of a file whose results follow the layout of an input."""

@@ -1,7 +1,7 @@
 """Line breaks for generated code, as a formatter would set them.
 
 A logical line that fits stays on one line. One that does not is opened at a bracket, with one item a line
-and a comma behind the last (which tells formatters to leave it so); a chain of operators without a bracket
+and a comma behind the last (which makes formatters leave it so); a chain of operators without a bracket
 to open goes into parentheses, one operand a line, the operator in front. Comments and texts over several
 lines are left as they are.
 """
@@ -22,7 +22,7 @@ QUIET = (tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 def laid_out(text: str, indent: int = 0, *, only_long: bool = False) -> list[str]:
     """The lines of ``text`` (whole statements), moved right by ``indent`` and broken where they must be.
 
-    With ``only_long`` what fits keeps the line breaks it has: for text that somebody wrote.
+    With ``only_long`` what fits keeps the line breaks it has: for text of an author.
     """
     result: list[str] = []
     rows = text.split("\n")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from egg.core.domain import ANY, NAME, Domain, Plain
+from egg.core.domain import ANY, NAME, SAME, Domain, Plain
 from egg.expert.writing.breaking import LIMIT
 
 TEXT, TYPE = "repr:", "type:"
@@ -30,8 +30,8 @@ def literal_text(value: Any) -> str:
 def differs(name: str, value: Plain) -> str:
     """The condition that a variable does not hold ``value``: ``mask is not None``, ``scale != 2.0``.
 
-    A list stands for a tuple as well, and in it ``ANY`` for any number. What no literal holds is known by
-    its text or by its type.
+    A list stands for a tuple as well, and in it ``ANY`` for any number and ``SAME`` for the one before it.
+    What no literal holds is known by its text or by its type.
     """
     match value:
         case None | bool():
@@ -41,7 +41,11 @@ def differs(name: str, value: Plain) -> str:
         case str() if value.startswith(TYPE):
             return f"type({name}).__name__ != {literal_text(value.rsplit('.', 1)[-1].removeprefix(TYPE))}"
         case list():
-            unlike = [differs(f"{name}[{at}]", item) for at, item in enumerate(value) if item != ANY]
+            unlike = [
+                f"{name}[{at}] != {name}[{at - 1}]" if item == SAME else differs(f"{name}[{at}]", item)
+                for at, item in enumerate(value)
+                if item != ANY
+            ]
             return " or ".join((f"len({name}) != {len(value)}", *unlike))
     return f"{name} != {literal_text(value)}"
 

@@ -328,7 +328,11 @@ class Builder:
         )
 
     def matmul(self, a: Value, b: Value, bias: Value | None = None) -> Value:
-        """A product with PyTorch's broadcasting of the leading dimensions; vectors become matrices first."""
+        """A product with PyTorch's broadcasting of the leading dimensions. A vector becomes a matrix first.
+        Two vectors are multiplied elementwise and summed."""
+        if a.rank == b.rank == 1:
+            total = self.reduce("sum", self.pointwise("mul", a, b))
+            return total if bias is None else self.pointwise("add", total, bias)
         if a.rank == 1:
             row = self.matmul(self.reshape(a, (1, *extents(a))), b, bias)
             return self.reshape(row, extents(row)[:-2] + extents(row)[-1:])

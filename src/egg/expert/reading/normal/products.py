@@ -12,7 +12,7 @@ from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, exte
 def _linear(b: Builder, call: Call) -> Lowered:
     weight = call["weight"]
     if weight.rank == 1:
-        return b.matmul(call["input"], weight)
+        return b.matmul(call["input"], weight, call.get("bias"))
     return b.matmul(call["input"], b.transpose(weight), call.get("bias"))
 
 

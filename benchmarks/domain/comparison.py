@@ -22,7 +22,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from benchmarks.domain.pool import Json, rows_of, serve, reported_by_fork
+from benchmarks.domain.pool import Json, reported_by_fork, rows_of, serve
 from benchmarks.domain.sweep import read_rows
 from benchmarks.domain.tasks import read_tasks
 from egg.core.source import Task

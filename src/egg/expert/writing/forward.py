@@ -16,30 +16,29 @@ from egg.expert.patterns.library.layout import brought
 from egg.expert.reading.rows import attribute_text
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.domain import follows_inputs, input_values, written_inputs
-from egg.expert.writing.heading import Parts, left_to_pytorch, wrapped
+from egg.expert.writing.heading import Parts, left_to_pytorch
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.names import words
-from egg.expert.writing.tidy import double_quoted
+from egg.expert.writing.repeats import LONGEST_COMMENT, rolled
+from egg.expert.writing.slots import block_of
 
-LONGEST_COMMENT = 90
 VIEWS = "Views of what is in memory."
 
 
 def forward_lines(graph: Graph, parts: Parts) -> list[str]:
     """The body of the method, without the guard at its top."""
     live = _live_blocks(graph, parts)
-    blocks = [_brought(graph, live), _moved(graph, live), _sizes(graph, parts)]
-    for comment, call in live:
-        text = double_quoted("\n".join(call))
-        blocks.append(
-            [*(f"        # {line}" for line in wrapped(comment, LONGEST_COMMENT)), *laid_out(text, 8)]
-        )
+    functions = (name for _, part in parts for name in (*part.kernels, *part.helpers))
+    taken = {*graph.symbols, *(value.name for value in input_values(graph)), *functions}
+    rows, names = rolled(live, _flat(graph.results), taken)
+    blocks = [_brought(graph, live), _moved(graph, live), _sizes(graph, parts), *rows]
     lines: list[str] = []
     for place, block in enumerate(block for block in blocks if block):
         lines += block if place == 0 else ["", *block]
     if sum(map(bool, blocks)) > 1:
         lines.append("")
-    return [*lines, *laid_out(f"return {_returned(graph)}", 8)]
+    result = block_of("", f"return {_returned(graph)}").renamed(names)
+    return [*lines, *laid_out(result.text, 8)]
 
 
 def _brought(graph: Graph, blocks: Iterable[tuple[str, list[str]]]) -> list[str]:

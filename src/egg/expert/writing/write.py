@@ -21,6 +21,7 @@ from egg.expert.parts import Constant, Group, Unfit
 from egg.expert.words import RESERVED
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
+from egg.expert.writing.dead import without_dead
 from egg.expert.writing.domain import domain_of
 from egg.expert.writing.forward import forward_lines
 from egg.expert.writing.guard import Guard, fixed_arguments
@@ -198,4 +199,4 @@ def _definitions(texts: Iterable[Mapping[str, str]], what: str) -> list[list[str
             text = text.strip("\n").rstrip()
             if found.setdefault(name, text) != text:
                 raise ValueError(f"two parts mean different things by the {what} {name}")
-    return [laid_out(double_quoted(text)) for text in found.values()]
+    return [laid_out(double_quoted(without_dead(text))) for text in found.values()]

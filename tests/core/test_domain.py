@@ -184,3 +184,18 @@ def test_a_size_that_follows_from_the_constructor_is_not_the_callers_to_change()
     assert LINEAR.outside(other) == ""
     assert "pairs follows from the constructor" in LINEAR.outside(other, built)
     assert LINEAR.outside(call(TensorFacts("float32", (6, 16)), TensorFacts("float32", (6, 3))), built) == ""
+
+
+def test_numbers_of_elements_have_an_end() -> None:
+    wide = TensorInput("x", ("float32",), ("rows", 1024))
+    domain = Domain((wide,), (Size("rows"),), elements=("rows * 1024 * 3",))
+
+    def reason(rows: int) -> str:
+        return domain.outside(Call({"x": TensorFacts("float32", (rows, 1024))}, {}))
+
+    assert reason(690_000) == ""
+    assert "elements, not fewer than 2130706432" in reason(700_000)
+    assert Domain.of_literal(domain.literal()) == domain
+    assert "fewer than 2**31 - 2**24 elements in a tensor" in domain.words()
+    with pytest.raises(ValueError, match="columns"):
+        Domain((wide,), (Size("rows"),), elements=("rows * columns",))

@@ -17,6 +17,7 @@ The literal is a dictionary of plain values, so a reader needs no import and the
         "modes": ["train", "eval"],
         "gradients": "none",
         "outputs": [{"format": "preserved", "input": "x"}],
+        "elements": ["batch_size * in_features"],
     }
 
 A dimension is a number, a name, or arithmetic on names (``2 * pairs``): equal names are equal sizes. A size
@@ -24,7 +25,8 @@ with ``module`` follows from the constructor, every other is the caller's choice
 permitting. With ``argument`` it equals that argument of the constructor. ``any`` for a constructor argument
 is any value with which weights and inputs have the stated shapes: a domain cannot say how an argument and a
 shape depend on each other. ``outputs`` stands there where the layout of some output follows that of an input,
-or is not known to be the reference's.
+or is not known to be the reference's. ``elements`` are numbers of elements that 32-bit offsets count: each
+must be below ``REACH``.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ Plain = int | float | bool | str | None | list[Any]
 """Values of arguments that a literal can hold; tuples travel as lists."""
 ANY = "any"
 """Stands for every value; in a list that an argument is fixed to, for every number in that place."""
+REACH = 2**31 - 2**24
+"""Elements that offsets of 32 bits reach, with room for a tile behind the last one."""
 SAME = "same"
 """In such a list, stands for the number before it."""
 
@@ -166,9 +170,14 @@ class Domain:
     gradients: Gradients = Gradients.NONE
     outputs: tuple[Output, ...] = ()
     """Of the outputs in order; empty where all are :attr:`Format.FIXED`."""
+    elements: tuple[str, ...] = ()
+    """Arithmetic on sizes: numbers of elements that must be below :data:`REACH`."""
 
     def __post_init__(self) -> None:
         known = {size.name for size in self.sizes}
+        for count in self.elements:
+            if missing := names_in(count) - known:
+                raise ValueError(f"a tensor has {count!r} elements, and {missing} is no size")
         for given in self.inputs:
             for dimension in given.shape if isinstance(given, TensorInput) else ():
                 if missing := names_in(dimension) - known:
@@ -224,6 +233,9 @@ class Domain:
             value = bound.get(size.name)
             if value is not None and (value < size.least or value % size.multiple):
                 return f"{size.name} = {value}, not {_rule(size)}"
+        for count in self.elements:
+            if names_in(count) <= bound.keys() and value_of(count, bound) >= REACH:
+                return f"a tensor has {value_of(count, bound)} elements, not fewer than {REACH}"
         return ""
 
     # -- as a literal --------------------------------------------------------------------------------
@@ -237,7 +249,8 @@ class Domain:
             "modes": [mode.value for mode in self.modes],
             "gradients": self.gradients.value,
         }
-        return literal | ({"outputs": [*map(_output_literal, self.outputs)]} if self.outputs else {})
+        outputs = {"outputs": [*map(_output_literal, self.outputs)]} if self.outputs else {}
+        return literal | outputs | ({"elements": [*self.elements]} if self.elements else {})
 
     @classmethod
     def of_literal(cls, data: Mapping[str, Any]) -> Domain:
@@ -250,6 +263,7 @@ class Domain:
                 tuple(Mode(mode) for mode in data.get("modes", ("train", "eval"))),
                 Gradients(data.get("gradients", "none")),
                 tuple(Output(Format(o["format"]), o.get("input", "")) for o in data.get("outputs", ())),
+                tuple(data.get("elements", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a domain: {error!r}") from error
@@ -297,6 +311,8 @@ class Domain:
         if len(self.modes) == 1:
             yield f"{self.modes[0].value} mode only"
         yield from dict.fromkeys(filter(None, map(_output, self.outputs)))
+        if self.elements:
+            yield "fewer than 2**31 - 2**24 elements in a tensor"
         yield "forward only" if self.gradients is Gradients.NONE else "forward and backward"
 
 

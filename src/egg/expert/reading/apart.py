@@ -24,7 +24,8 @@ def moved_axis(axis: Axis, place: int, number: int, taken: set[int]) -> int | No
     if axis.seen[0] > size:
         share = (11 + 3 * place, 25 - 2 * place, 14 + 5 * place)[number]
         value = fresh(size * max(share, 9) // 8 + 1 + 2 * place, size, taken)
-        return next(n for n in count(value + 1, 2) if n not in taken) if _even(place + size % 2, number) else value
+        even = _even(place + size % 2, number)
+        return next(n for n in count(value + 1, 2) if n not in taken) if even else value
     start = (size - 1 - 2 * place, size // 2 + 2 * place, size - size // 4 - 4 * place)[number]
     value = fresh(start, size, taken, -2)
     return value if value > 1 else None

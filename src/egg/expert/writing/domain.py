@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from egg.core.domain import Dimension, Domain, Format, Input, Layout, Size, TensorInput, names_in
 from egg.expert.graph import Graph, Origin, Value
@@ -22,8 +22,10 @@ HELD = (Origin.PARAMETER, Origin.CONSTANT)
 """Tensors that the module brings along."""
 
 
-def domain_of(graph: Graph) -> Domain:
-    inputs = tuple(_inputs(graph, rules(graph)))
+def domain_of(graph: Graph, counts: Iterable[str] = ()) -> Domain:
+    """``counts`` are the numbers of elements that the file's kernels must reach, over the graph's names."""
+    texts = rules(graph)
+    inputs = tuple(_inputs(graph, texts))
     shapes = [given.shape for given in inputs if isinstance(given, TensorInput)]
     mentioned = [name for shape in shapes for dimension in shape for name in sorted(names_in(dimension))]
     held = held_sizes(graph)
@@ -38,7 +40,8 @@ def domain_of(graph: Graph) -> Domain:
     )
     outputs = graph.usage.outputs
     stated = outputs if any(output.format is not Format.FIXED for output in outputs) else ()
-    return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes, outputs=stated)
+    elements = tuple(dict.fromkeys(_elements(texts, counts, {size.name for size in sizes})))
+    return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes, outputs=stated, elements=elements)
 
 
 def input_values(graph: Graph) -> list[Value]:
@@ -134,6 +137,18 @@ def _inputs(graph: Graph, texts: Mapping[str, str]) -> Iterator[Input]:
         shape = tuple(_dimension(texts, size.code()) for size in given.shape)
         yield TensorInput(given.path, (given.dtype,), shape, layout)
     yield from values
+
+
+def _elements(texts: Mapping[str, str], counts: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """The counts that can be said in the domain's own sizes; the guard knows the others alone."""
+    for count in counts:
+        expanded = _dimension(texts, count)
+        try:
+            sayable = isinstance(expanded, str) and names_in(expanded) <= set(known)
+        except ValueError:
+            continue
+        if sayable:
+            yield str(expanded)
 
 
 def _dimension(texts: Mapping[str, str], code: str) -> Dimension:

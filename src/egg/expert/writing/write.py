@@ -54,7 +54,7 @@ def write_file(
     names = Names.free(graph, built, [name for _, part in parts for name in (*part.kernels, *part.helpers)])
     built = fixed_arguments(built, graph, names)
     counts = largest_counts((part for _, part in parts), graph)
-    guard, domain = Guard(graph, built.forward, names, counts), domain_of(graph)
+    guard, domain = Guard(graph, built.forward, names, counts), domain_of(graph, counts)
     body = forward_lines(graph, parts)
     if replay is not None and fits(graph, built):
         title = [*title, f"The launches are replayed as one CUDA graph: {replay}."]

@@ -59,8 +59,8 @@ def bounds(
     """By named size the least value at which the program is this graph; and sizes at which it is not.
 
     All sizes go to a value together first: where the program is the same then, none needs a try of its own.
-    Where it calls something else, ``same_at`` decides whether its graph is the same: rounds whose number follows
-    a length become one node.
+    Where it calls something else, ``same_at`` decides whether its graph is the same: rounds whose number
+    follows a length become one node.
     """
     own, symbols = rehearsal.record({}), callers(graph)
     records: dict[str, dict[int, Any]] = {symbol.name: {} for symbol in symbols}

@@ -15,6 +15,7 @@ from egg.expert.writing.imports import sorted_imports
 from egg.expert.writing.layout import LIMIT, laid_out
 
 STATEMENTS = [
+    'raise outside(f"positions is {positions}", f"{height_by_patch * width_by_patch + 1}, height_by_patch * width + 1")',
     "x = tl.load(x_ptr + row[:, None] * stride_m + (offset_k[None, :] // width) * stride_k, "
     "mask=inside[:, None] & valid[None, :], other=0.0).to(tl.float32)",
     "y = tl.load(x_ptr + row[:, None] * stride_m + (offset_k[None, :] // width) * stride_k + other * factor "

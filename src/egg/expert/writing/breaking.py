@@ -41,6 +41,8 @@ class Breaker:
                 return self._whole(value, indent)
             case ast.AnnAssign(value=ast.expr() as value) | ast.Return(value=ast.expr() as value):
                 return self._whole(value, indent)
+            case ast.Raise(exc=ast.expr() as value, cause=None):
+                return self._whole(value, indent)
             case ast.If(test=value) | ast.While(test=value) | ast.Assert(test=value) | ast.For(iter=value):
                 return self._whole(value, indent)
         raise SyntaxError("nothing to break")

@@ -273,7 +273,7 @@ class Guard:
             yield f"{self.names.check_sizes}({', '.join(f'{name}={name}' for name in asked)})"
         for name, text in computed.items():
             yield f"if {name} != {text}:"
-            yield f'    raise {self.names.outside}(f"{name} is {{{name}}}", f"{{{text}}}: {text}")'
+            yield f'    raise {self.names.outside}(f"{name} is {{{name}}}", f"{{{text}}}, {text}")'
         for whole, times in exact.values():
             shown = f'f"{whole} is {{{whole}}}"'
             yield f"if ({whole}) % ({times}):"

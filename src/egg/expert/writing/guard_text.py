@@ -150,11 +150,11 @@ def {forward_only}(module, *inputs, **options):
 FOLLOWING = {
     Format.PRESERVED: '''\
 def {laid_out_as}(given, result):
-    """A result in memory as PyTorch lays out what it computes elementwise: the strides in their order."""
+    """A result in the memory layout of an input: its strides in their order, without gaps."""
     return torch.empty_like(given, dtype=result.dtype).copy_(result)''',
     Format.CHANNELS_LAST: '''\
 def {channels_last_as}(given, result):
-    """A result in memory as convolutions and pools of PyTorch leave it: channels-last where the input is."""
+    """A result as convolutions and pools of PyTorch leave it: channels-last where the input is."""
     layout = {{4: torch.channels_last, 5: torch.channels_last_3d}}[given.dim()]
     followed = given.is_contiguous(memory_format=layout)
     return result.contiguous(memory_format=layout) if followed else result''',

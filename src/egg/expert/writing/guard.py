@@ -31,6 +31,7 @@ from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
 from egg.expert.writing.domain import follows_inputs, held_sizes, input_values, rules, written_inputs
 from egg.expert.writing.domain import reach as reached
+from egg.expert.writing.guard_table import weight_tables
 from egg.expert.writing.guard_text import DEFINITIONS, FOLLOWING, FORGETTING, REACHING, REMEMBERED, Names
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
@@ -333,6 +334,11 @@ class Guard:
         if rows:
             yield f"{n.held} = {{**dict(self.named_parameters()), **dict(self.named_buffers())}}"
         device = self._device or f"next(iter({n.held}.values())).device"
+        check = f"{n.check_weights}({n.held}, {{paths}}, {device}, {{dtype}}, {{shape}})"
+        tables, rows = weight_tables(
+            rows, check, frozenset({*graph.symbols, *self._parameters, *vars(n).values()})
+        )
+        yield from tables
         for laid, paths in rows.items():
             call = f"{n.check_weights}({n.held}, {literal_text(' '.join(paths))}, {device}, {laid})"
             yield call if len(call) <= LIMIT - 8 else self._wide(paths, device, laid)

@@ -37,6 +37,7 @@ class Kernel:
         self.body = LoopBody(taken={*RESERVED, *work.size_names, *domain.names, *HELPERS, *CONSTANTS, "lane"})
         self.masks: dict[str, str] = {}
         self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
+        self.reader.axes = frozenset(domain.names[1:] if self.plan.rows else domain.names[2:])
         self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
         self.states: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, str] = {}

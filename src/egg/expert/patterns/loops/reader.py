@@ -8,6 +8,7 @@ channel's bias) is read in front of the loop, once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,6 +72,10 @@ class LoopReader(Reader):
     """Index expressions that have variables of their own."""
     loads: list[tuple[Value, Expr]] = field(default_factory=list)
     """Every load, for whoever judges how memory is met."""
+    axes: frozenset[str] = frozenset()
+    """Loop indices that are blocks: the dimensions of a tile."""
+    _spread: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Positions that were loaded, and the loop indices they vary with."""
 
     @contextmanager
     def loop(self, head: str) -> Iterator[None]:
@@ -122,6 +127,30 @@ class LoopReader(Reader):
         at = address(value, index)
         self.loads.append((value, at.substituted(self.named) if self.named else at))
         return super()._load(value, index, guards)
+
+    def _reached(self, value: Value, index: Index, guards: tuple[str, ...]) -> tuple[Expr, str]:
+        """A mask has the shape of the address: guards on an axis that the address does not vary with go.
+
+        Outside of guards anything may be read, as long as it is there: the scale of a row that is joined with
+        others lies inside its tensor wherever the tile is.
+        """
+        own = self._axes_of(address(value, index).symbols())
+        fitting = tuple(g for g in guards if self._axes_of(re.findall(r"[A-Za-z_]\w*", g)) <= own)
+        if fitting != guards and any(_within(at, n) for at, n in zip(index, value.shape, strict=True)):
+            raise Unfit(f"{value.name} is guarded along a dimension that it does not have")
+        return super()._reached(value, index, fitting)
+
+    def _axes_of(self, names: Iterable[str]) -> frozenset[str]:
+        """Axes of the tile that these names vary with."""
+        found = frozenset[str]()
+        for name in names:
+            if name in self._spread:
+                found |= self._axes_of(self._spread[name])
+            elif name in self.named:
+                found |= self._axes_of(self.named[name].symbols())
+            elif name in self.axes:
+                found |= {name}
+        return found
 
     # -- windows -----------------------------------------------------------------------------------
 
@@ -279,6 +308,7 @@ class LoopReader(Reader):
         position = self.read(chosen.name, at, guards)
         if not position.isidentifier():
             position = self.body.let("position", position)
+        self._spread[position] = frozenset[str]().union(*(part.symbols() for part in at))
         whole[dim] = loop_index(position, table.shape[dim])
         if all(s in self.outside for part in at for s in part.symbols()):
             self.outside |= {position}

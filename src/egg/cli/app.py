@@ -129,12 +129,13 @@ def audit_command(
     with door(debug=debug, as_json=as_json):
         audited = read_task(task)
         check_device(device)
+        from egg.api import apart
         from egg.evaluator.machine import choose_device
-        from egg.evaluator.task.audit import audit
+        from egg.evaluator.task.audit import Audit
 
         where = choose_device(device)
         small = where.type == "cpu" if rescaled is None else rescaled
-        report = audit(audited, precision, where, rescaled=small)
+        report = Audit.from_json(apart.audited(audited, precision, str(where), rescaled=small))
         data = {**report.to_json(), "degenerate": report.degenerate, "warnings": report.warnings}
         _show(data if as_json else None, audit_view(report))
         raise typer.Exit(1 if report.degenerate else 0)

@@ -40,7 +40,8 @@ def begin(
     task: Task, settings: Settings, folder: Path, environ: Mapping[str, str], name: str | None = None
 ) -> Settings:
     """Check the settings, gather the facts and write the first event; returns the settings as recorded."""
-    prepare()
+    if settings.device != OFFLINE:
+        prepare()
     settled = settle(settings, environ)
     gpu = target_for(settled)
     if settings.device != OFFLINE:

@@ -5,9 +5,9 @@ the other side hangs up. :class:`Oracle` is the orchestrator's handle on it: it 
 context and runs no code of a task or a candidate, so whatever happens down there it goes on.
 
 The oracle runs the task's code, which may be a stranger's. It is confined as a candidate is, before it
-imports anything that a task could use: no key of the environment, no network, no files but its own folder. What needs
-more rights, the parents of the candidates' processes, is started first. What a task prints is kept from our
-streams, a task that does not come to an end is ended, and one that changes the judge is refused
+imports anything that a task could use: no key of the environment, no network, no files but its own folder.
+What needs more rights, the parents of the candidates' processes, is started first. What a task prints is
+kept from our streams, a task that does not come to an end is ended, and one that changes the judge is refused
 (:mod:`egg.evaluator.intact`); the orchestrator takes no acceptance without checks
 (:mod:`egg.evaluator.answers`).
 """

@@ -63,7 +63,7 @@ class Code(NamedTuple):
     path: str
 
     def stands(self) -> bool:
-        now = self.function
+        now: Any = self.function
         return (
             now.__code__ is self.code
             and now.__defaults__ is self.defaults

@@ -2,8 +2,8 @@
 
 Where :data:`KEY_FILE` names a file, or :data:`KEY` holds the key itself, every result that is written is
 signed (HMAC-SHA256 over its canonical JSON), and only results with a right signature are taken back.
-Without a key nothing is signed and nothing is verified. The key is of the machine and the person, never of a task or a
-candidate: their processes do not get these variables.
+Without a key nothing is signed and nothing is verified. The key is of the machine and the person, never of a
+task or a candidate: their processes do not get these variables.
 """
 
 from __future__ import annotations

@@ -90,3 +90,11 @@ def test_what_pytorch_does_itself_is_no_change(snapshot: Snapshot) -> None:
     torch.manual_seed(0)
     torch.func.vmap(lambda x: x + 1)(torch.zeros(2))
     assert snapshot.changed() == []
+
+
+def test_compiling_a_baseline_is_no_change(snapshot: Snapshot) -> None:
+    """PyTorch's compiler changes ``nn.Module`` at its first use, which is after the judge was looked at."""
+    model = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        torch.compile(model, backend="eager", dynamic=False)(torch.zeros(1, 2))
+    assert snapshot.changed() == []

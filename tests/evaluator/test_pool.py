@@ -376,7 +376,7 @@ def test_a_batch_that_is_killed_leaves_no_process(tmp_path, sandbox: Sandbox, nu
 
 def _runs_candidate(sandbox: Sandbox) -> bool:
     """Whether some candidate file has been written: then candidate code runs."""
-    return any(sandbox.folder.glob("*/child-*/candidate.py"))
+    return any(sandbox.folder.glob("**/child-*/candidate.py"))
 
 
 # the handle on an oracle

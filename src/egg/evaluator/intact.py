@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch._dynamo  # replaces functions of PyTorch's as it is imported: before anything is looked at
+from torch._dynamo.mutation_guard import install_generation_tagging_init
 
 from egg.core.errors import TaskError
 from egg.core.source import Task
@@ -80,6 +81,7 @@ class Snapshot:
     """The judge's modules as they are now, in flat lists of names and functions: looking again is quick."""
 
     def __init__(self) -> None:
+        install_generation_tagging_init()  # PyTorch's compiler changes nn.Module when it first compiles: now
         self._slots: list[Slot] = []
         self._codes: list[Code] = []
         self._sizes: list[tuple[Mapping[Any, Any], frozenset[Any], str]] = []

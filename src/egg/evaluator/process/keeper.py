@@ -45,9 +45,8 @@ def keep(body: Body, release: Callable[[], None], *, own_user: bool) -> NoReturn
     sandbox.die_with_parent(signal.SIGTERM)
     sandbox.adopt_orphans()
     folder = tempfile.mkdtemp(prefix="egg-")
+    os.chmod(folder, 0o711)  # below it other users have folders of their own
     uid = sandbox.free_uid() if own_user else None
-    if uid is not None:
-        os.chmod(folder, 0o711)  # below it others have folders of their own
     process = os.fork()
     if process == 0:
         run_and_exit(lambda: _begin(body, folder, uid))

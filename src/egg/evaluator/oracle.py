@@ -39,6 +39,7 @@ from egg.evaluator.process.child import ENVIRONMENT, Nursery, nursery_for
 from egg.evaluator.process.keeper import keep
 from egg.evaluator.process.lasting import lasting
 from egg.evaluator.process.wire import Channel, WireClosed
+from egg.evaluator.process.zygote import KEPT_FOLDER
 from egg.evaluator.question import Question
 
 ANSWER_SECONDS = 1800.0
@@ -278,7 +279,7 @@ def confined(device: str, folder: str, uid: int | None) -> dict[str, Nursery]:
     Nothing of PyTorch is imported yet: a confinement holds for threads that are started afterwards, and there
     is only one now.
     """
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.environ["TMPDIR"] = os.environ[KEPT_FOLDER] = tempfile.tempdir = folder
     kinds = ("cuda",) if on_gpu(device) else ("interpret", "compile")
     nurseries = {kind: nursery_for(kind, device) for kind in kinds}
     scratch = os.path.join(folder, "task")

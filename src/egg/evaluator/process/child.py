@@ -27,6 +27,7 @@ from egg.core.errors import MachineError
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.replies import fits, well_formed
 from egg.evaluator.process.wire import Channel, WireClosed, WireGarbled
+from egg.evaluator.process.zygote import KEPT_FOLDER
 
 ENVIRONMENT = (
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
@@ -261,6 +262,8 @@ class Nursery:
             "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
             "TRITON_DEFAULT_FP_FUSION": "1",
         }  # fmt: skip
+        if KEPT_FOLDER in os.environ:
+            own[KEPT_FOLDER] = os.environ[KEPT_FOLDER]
         return kept | own | ({"TRITON_INTERPRET": "1"} if self._kind == "interpret" else {})
 
     def child(self, **warm: Any) -> Child:

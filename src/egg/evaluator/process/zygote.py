@@ -35,6 +35,8 @@ from egg.evaluator.process.wire import Channel, WireClosed
 
 ENDINGS = (signal.SIGTERM, signal.SIGCHLD)
 SHARED_FOLDERS = ("/dev/shm", "/dev/mqueue")
+KEPT_FOLDER = "EGG_KEPT_FOLDER"
+"""Names the folder of a keeper that may have been killed: whoever is left removes it."""
 POLL_SECONDS = 0.02
 """Between two looks at whether a worker has ended."""
 
@@ -46,7 +48,8 @@ def main(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> Non
     """Bear children until the oracle hangs up or dies; then remove the folder it can no longer remove."""
 
     def leave(*_: object) -> None:
-        shutil.rmtree(os.path.dirname(cache), ignore_errors=True)
+        for folder in (os.path.dirname(cache), os.environ.get(KEPT_FOLDER)):
+            shutil.rmtree(folder or "", ignore_errors=True)
         os._exit(0)  # an exception could be raised into the middle of an import, and be taken for its failure
 
     signal.signal(signal.SIGTERM, leave)

@@ -85,7 +85,7 @@ class Oracle:
         self._phase = ""
         try:
             self._channel.send({"question": to_json(question)})
-            evaluation = self._answer(question, on_gate, time.monotonic() + timeout)
+            evaluation = self._answer(on_gate, time.monotonic() + timeout, question.task.name)
             check_answer(question, evaluation)
             return evaluation
         except EggError:
@@ -96,7 +96,7 @@ class Oracle:
             self.close()  # or the answer to this question would be read as the answer to the next
             raise
 
-    def _answer(self, question: Question, on_gate: Callable[[Gate], None], deadline: float) -> Evaluation:
+    def _answer(self, on_gate: Callable[[Gate], None], deadline: float, task: str = "") -> Evaluation:
         """The deadline moves while the oracle says that it waits for others who use the same GPU."""
         limit = deadline
         while True:
@@ -106,7 +106,7 @@ class Oracle:
             except TimeoutError:
                 self._end_at_once()
                 if self._phase:
-                    raise self._endless(question) from None
+                    raise self._endless(task) from None
                 raise MachineError("the evaluation did not end in time", "use a smaller task") from None
             if "task" in message:
                 self._phase = str(message["task"])
@@ -123,9 +123,9 @@ class Oracle:
             else:
                 return Evaluation.from_json(message["evaluation"])
 
-    def _endless(self, question: Question) -> TaskError:
+    def _endless(self, task: str) -> TaskError:
         return TaskError(
-            f"task {question.task.name!r}: {self._phase} did not end within {self._task_seconds:g} s; "
+            f"task {task!r}: {self._phase} did not end within {self._task_seconds:g} s; "
             "its process was ended",
             f"a task must come to an end; {TASK_SECONDS_VARIABLE} allows more seconds",
         )

@@ -27,6 +27,7 @@ from egg.engine.lock import run_lock
 from egg.engine.scripted import ScriptedJudge
 from egg.evaluator.pool import Answer, Job, read_jobs
 from tests.engine import scripts
+from tests.engine.logs import sample_events, write_log
 from tests.engine.scripts import FACTS, FULL, TASK, act, go_on, kernel
 
 ROOT = Path(__file__).parents[1]
@@ -459,6 +460,20 @@ def test_replay_tells_an_unfinished_log_and_a_changed_one(tmp_path):
     assert (told["reproduced"], "step.closed" in told["difference"]) == (False, True)
     log.write_text("".join(["{}\n", *lines]))
     assert egg("replay", folder).exit_code == 2
+
+
+@pytest.mark.parametrize("verb", ["resume", "replay", "report", "next"])
+def test_a_kernel_that_was_altered_in_a_finished_log_is_noticed(verb, tmp_path):
+    log = write_log(tmp_path / "run", sample_events())
+    lines = log.read_text().splitlines(keepends=True)
+    at = max(n for n, line in enumerate(lines) if '"kernel.proposed"' in line)
+    lines[at] = lines[at].replace("tl.exp(", "tl.log(")
+    log.write_text("".join(lines))
+    result = egg(verb, tmp_path / "run")
+    assert result.exit_code == 2
+    assert f"line {at + 1} of" in result.stderr
+    assert "was altered" in result.stderr
+    assert not (tmp_path / "run" / "kernel.py").exists()
 
 
 def test_runs_are_listed_with_the_broken_ones(task, tmp_path, ended):

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from egg.bench.families import WorkFamily, family_of, family_of_task
+from egg.api.benching.kernels import family_of_task
+from egg.bench.families import WorkFamily, family_of
 from egg.core.facts import Facts, Family, GpuFacts, ProgramFacts, Savings
 from egg.core.source import Task
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
 from egg.core.errors import KernelFileError, TaskError
-from egg.core.source import Candidate, Task, content_hash
+from egg.core.source import Candidate, Task, content_hash, earlier_hash
 
 TASK = """
 import torch
@@ -80,7 +81,23 @@ def test_nothing_is_run(tmp_path):
     assert Candidate.from_file(path).source.startswith("raise SystemExit")
 
 
-def test_hash_ignores_line_ends_and_trailing_space_only():
-    assert content_hash("a = 1\nb = 2\n") == content_hash("\r\na = 1  \r\nb = 2")
-    assert content_hash("a = 1\n") != content_hash("a =  1\n")
-    assert content_hash("if x:\n  y\n") != content_hash("if x:\n y\n")
+def test_the_hash_tells_any_two_texts_apart():
+    texts = [
+        "a = 1\nb = 2\n", "a = 1\nb = 2", "\na = 1\nb = 2\n", "a = 1\r\nb = 2\r\n", "a = 1 \nb = 2\n",
+        "a = 1\u2028b = 2\n", "a = 1\x0bb = 2\n", "a = 1\x85b = 2\n", "a =  1\nb = 2\n",
+        "a = '\ud800'\n", "a = '\\ud800'\n",
+    ]  # fmt: skip
+    assert len({content_hash(text) for text in texts}) == len(texts)
+
+
+def test_a_comment_that_swallows_a_line_is_another_file():
+    """The right file comments the wrong assignment out behind a separator that ends no line of Python."""
+    right, wrong = "SCALE = 1.0  # all\u2028SCALE = 7.0\n", "SCALE = 1.0  # all\nSCALE = 7.0\n"
+    assert Candidate(right).hash != Candidate(wrong).hash
+    assert earlier_hash(right) is None
+
+
+def test_a_text_in_the_usual_form_keeps_the_name_it_always_had():
+    assert content_hash("a = 1\nb = 2\n") == hashlib.sha256(b"a = 1\nb = 2").hexdigest()[:16]
+    assert earlier_hash("a = 1\nb = 2\n") is None
+    assert earlier_hash("a = 1  \r\nb = 2") == content_hash("a = 1\nb = 2\n")

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from egg.core.codec import to_json
 from egg.core.conversation import Message, Speaker
 from egg.core.errors import MachineError, UsageError
 from egg.core.events import (
@@ -32,6 +33,7 @@ from egg.core.events import (
     StageSkipped,
 )
 from egg.core.settings import ModelChoice
+from egg.core.source import content_hash, earlier_hash
 from egg.core.stage import Stage
 from egg.engine.log import Entry, LogError, LogWriter, read_log
 from egg.engine.redaction import Redactor
@@ -377,7 +379,8 @@ class TestSecrets:
         source = f'KEY = "{self.SECRET}"\n'
         with LogWriter(tmp_path, Redactor([self.SECRET])) as log:
             log.append(replace(START, run=f"for {self.SECRET}"))
-            entry = log.append(replace(_proposed(), source=source))
+            named = content_hash('KEY = "[secret]"\n')  # a file is proposed as the log holds it
+            entry = log.append(replace(_proposed(), candidate=named, source=source))
         for path in tmp_path.rglob("*"):
             assert self.SECRET.encode() not in path.read_bytes()
         assert read_log(tmp_path)[1] == entry
@@ -401,6 +404,37 @@ class TestSecrets:
             held = log.folder
         rows = (held / "events.jsonl").read_text().splitlines()
         assert len(read_log(held)) == len(rows) in (1, 2)
+
+
+class TestSources:
+    """Every file in a log is checked against its name when the log is read."""
+
+    def test_an_altered_kernel_is_noticed(self, tmp_path: Path) -> None:
+        path = write_log(tmp_path, sample_events())
+        lines = path.read_text().splitlines(keepends=True)
+        [at, *_] = [n for n, line in enumerate(lines) if '"kernel.proposed"' in line]
+        lines[at] = lines[at].replace("tl.exp(", "tl.log(")
+        path.write_text("".join(lines))
+        with pytest.raises(LogError, match="was altered: its text is not the kernel"):
+            read_log(tmp_path)
+
+    def test_an_altered_task_is_noticed(self, tmp_path: Path) -> None:
+        path = write_log(tmp_path, sample_events())
+        first, *rest = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([first.replace("torch.softmax", "torch.log_softmax"), *rest]))
+        with pytest.raises(LogError, match=r"line 1 .* was altered: its text is not the task"):
+            read_log(tmp_path)
+
+    def test_names_of_earlier_versions_are_read_as_todays(self, tmp_path: Path) -> None:
+        events = sample_events()
+        [first] = [event for event in events[:6] if isinstance(event, Proposed)][:1]
+        spaced = first.source.replace("\n", "  \n", 1)
+        path = write_log(tmp_path, events)
+        path.write_text(path.read_text().replace(json.dumps(first.source), json.dumps(spaced)))
+        found = read_log(tmp_path)
+        assert content_hash(spaced) != first.candidate == earlier_hash(spaced)
+        assert content_hash(spaced) in {e.event.candidate for e in found if isinstance(e.event, Proposed)}
+        assert first.candidate not in json.dumps([to_json(entry.event) for entry in found])
 
 
 class TestDamage:

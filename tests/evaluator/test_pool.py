@@ -376,7 +376,7 @@ def test_a_batch_that_is_killed_leaves_no_process(tmp_path, sandbox: Sandbox, nu
 
 def _runs_candidate(sandbox: Sandbox) -> bool:
     """Whether some candidate file has been written: then candidate code runs."""
-    return any(sandbox.folder.glob("*/child-*/candidate.py"))
+    return any(sandbox.folder.glob("**/child-*/candidate.py"))
 
 
 # the handle on an oracle
@@ -389,7 +389,8 @@ def test_an_oracle_that_is_killed_is_a_machine_error_and_replaced(sandbox: Sandb
         assert not oracle.judge(question).accepted
         process, before = oracle._process, sandbox.folders()
         assert process is not None
-        os.kill(process.pid, signal.SIGSTOP)
+        [judging] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(judging), signal.SIGSTOP)  # what runs below its keeper, which is killed
         killer = threading.Timer(0.3, process.kill)
         killer.start()
         with pytest.raises(MachineError, match="died"):

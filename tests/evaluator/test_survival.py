@@ -42,7 +42,7 @@ def survive(device: str, cases: Sequence[Case], sandbox: Sandbox) -> None:
         attack(oracle, cases)
         assert ask(oracle, HONEST, BRIEF).accepted
         assert sandbox.settles(lambda: len(sandbox.processes()) <= processes), sandbox.processes()
-        assert sum(len(list(sandbox.folder.glob(f"{root}/child-*"))) for root in sandbox.folders()) <= 2
+        assert sum(len(list(sandbox.folder.glob(f"{root}/**/child-*"))) for root in sandbox.folders()) <= 2
     finally:
         oracle.close()
     assert sandbox.settles(lambda: not sandbox.processes()), sandbox.processes()

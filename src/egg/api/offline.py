@@ -152,7 +152,7 @@ def feed(folder: Path, results: Results, watcher: Watcher, environ: Mapping[str,
     seen = look(folder)
     if not any(job.id in results.verdicts for job in open_jobs(seen)):
         return Fed(seen)
-    judge = CarriedJudge(results.verdicts)
+    judge = CarriedJudge(results, seen.state.started.facts)
     progress = carry_on(folder, seen.state, watcher, environ, judge=judge)
     return Fed(progress, frozenset(judge.used))
 

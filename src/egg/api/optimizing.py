@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from egg.api.apart import check_loads, facts_of, prepare
 from egg.api.clients import OutsideClient
 from egg.api.lessons import Remembering, recall
 from egg.api.runs import Progress, advance, start
@@ -18,7 +19,6 @@ from egg.api.teams import ASKING, check_model, team_maker
 from egg.api.watching import Joined, Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
-from egg.core.policy import Precision
 from egg.core.settings import Settings
 from egg.core.source import Task
 from egg.core.stage import Stage
@@ -40,6 +40,8 @@ def begin(
     task: Task, settings: Settings, folder: Path, environ: Mapping[str, str], name: str | None = None
 ) -> Settings:
     """Check the settings, gather the facts and write the first event; returns the settings as recorded."""
+    if settings.device != OFFLINE:
+        prepare()
     settled = settle(settings, environ)
     gpu = target_for(settled)
     if settings.device != OFFLINE:
@@ -144,20 +146,6 @@ def target_for(settings: Settings) -> Gpu:
 def _described(name: str) -> Gpu | None:
     """A present GPU of that name, as its driver describes it."""
     return next((found.best_row for found in present_gpus() if found.name == name), None)
-
-
-def check_loads(task: Task) -> None:
-    """A task that cannot be loaded is its author's error now, and not after somebody was paid."""
-    from egg.evaluator.task.program import Program
-
-    with Program.load(task):
-        pass
-
-
-def facts_of(task: Task, gpu: Gpu, precision: Precision) -> Facts:
-    from egg.evaluator.task.facts import task_facts
-
-    return task_facts(task, gpu, precision)
 
 
 def redactor_for(settings: Settings, environ: Mapping[str, str]) -> Redactor:

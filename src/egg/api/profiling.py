@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from egg.analysis.calibrated import calibrated
 from egg.analysis.diagnose import diagnose
 from egg.analysis.predict import FITTED, Constants
+from egg.api import apart
 from egg.core.bottleneck import Diagnosed
 from egg.core.codec import from_json, to_json
 from egg.core.errors import TaskError, UsageError
@@ -139,19 +140,14 @@ def _facts(task: Task, *, needed: bool) -> tuple[ProgramFacts | None, Workload |
 
     A task that does not even load is an error in any case.
     """
-    from egg.evaluator.task.facts import told
-    from egg.evaluator.task.program import Program
-    from egg.evaluator.task.workload import observed
-
-    with Program.load(task):
-        pass
+    apart.check_loads(task)
     try:
-        seen = observed(task)
+        facts, workload = apart.seen(task)
     except TaskError as error:
         if needed:
             raise
         return None, None, error.message
-    return told(seen), seen.workload, ""
+    return facts, workload, ""
 
 
 def _profile(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from egg.api.apart import ApartTeam
 from egg.api.clients import CappedClient, JournaledClient, OutsideClient, WatchedClient
 from egg.api.hybrid import HybridTeam
 from egg.api.watching import Watcher
@@ -130,10 +131,8 @@ def absent_team(started: RunStarted, journal: Journal) -> Team:
 
 
 def _expert() -> Team:
-    """Its patterns need PyTorch: whoever only looks at runs does not load them."""
-    from egg.expert.team import ExpertTeam
-
-    return ExpertTeam()
+    """It runs the task's code to capture it, so it works where that is confined."""
+    return ApartTeam()
 
 
 def _live(settings: Settings, environ: Mapping[str, str], watcher: Watcher, journal: Journal) -> Client:

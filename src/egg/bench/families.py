@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from egg.core.facts import Facts, Family, ProgramFacts
-from egg.core.policy import Precision
-from egg.core.source import Task
 
 MATTERS = 0.05
 """Share of eager's time from which on a family says what a task is."""
@@ -71,14 +69,6 @@ def family_of(facts: Facts) -> WorkFamily:
     if _is_network(shares, program):
         return WorkFamily.NETWORK
     return WorkFamily(_deciding(shares, program).value)
-
-
-def family_of_task(task: Task) -> WorkFamily:
-    """The same for a task of which nothing is known yet: its forward runs once, on tensors without data."""
-    from egg.evaluator.task.facts import task_facts
-    from egg.hardware.gpus import resolve
-
-    return family_of(task_facts(task, resolve(NOMINAL), Precision.MATCH))
 
 
 def _shares(spent: Mapping[str, float]) -> dict[Family, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from egg.cli.options import (
     TaskArgument,
 )
 from egg.cli.progress import busy, gate_shown, tell
-from egg.cli.render import audit_view, console, evaluation_view, findings_view
+from egg.cli.render import audit_view, clean, console, evaluation_view, findings_view
 from egg.core.codec import to_json
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate
@@ -83,8 +84,9 @@ def eval_command(
         check_target(target)
         with gate_shown() as on_gate:
             evaluation = judging.evaluate(
-                judged_task, candidate, policy, device=device, target=target, on_gate=on_gate
-            )
+                judged_task, candidate, policy, device=device, target=target, on_gate=on_gate,
+                on_printed=_note_printed,
+            )  # fmt: skip
         _show(evaluation.to_json() if as_json else None, evaluation_view(evaluation))
         raise typer.Exit(0 if evaluation.accepted else 1)
 
@@ -129,12 +131,13 @@ def audit_command(
     with door(debug=debug, as_json=as_json):
         audited = read_task(task)
         check_device(device)
+        from egg.api import apart
         from egg.evaluator.machine import choose_device
-        from egg.evaluator.task.audit import audit
+        from egg.evaluator.task.audit import Audit
 
         where = choose_device(device)
         small = where.type == "cpu" if rescaled is None else rescaled
-        report = audit(audited, precision, where, rescaled=small)
+        report = Audit.from_json(apart.audited(audited, precision, str(where), rescaled=small))
         data = {**report.to_json(), "degenerate": report.degenerate, "warnings": report.warnings}
         _show(data if as_json else None, audit_view(report))
         raise typer.Exit(1 if report.degenerate else 0)
@@ -168,6 +171,12 @@ def doctor_command(
             findings_view(findings),
         )
         raise typer.Exit(0 if able else 3)
+
+
+def _note_printed(text: str) -> None:
+    """What a task printed, labelled, and never on standard output: that is ours alone."""
+    last = " | ".join(clean(line)[:200] for line in text.strip().splitlines()[-3:])
+    console(sys.stderr).print(f"note: the task's process printed: {last}", style="dim", soft_wrap=True)
 
 
 def _show(data: Any, view: Any) -> None:

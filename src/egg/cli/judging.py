@@ -17,8 +17,12 @@ def evaluate(
     device: str = "auto",
     target: str | None = None,
     on_gate: Callable[[Gate], None] = lambda _: None,
+    on_printed: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
-    """Judge in a process of its own, which is gone when this returns or raises."""
+    """Judge in a process of its own, which is gone when this returns or raises.
+
+    ``on_printed`` hears the end of what was printed there, if anything was: the task's code runs there.
+    """
     from egg.evaluator.machine import choose_device
     from egg.evaluator.oracle import Oracle
     from egg.evaluator.question import Question
@@ -28,3 +32,5 @@ def evaluate(
         return oracle.judge(Question(task, candidate, policy, target), on_gate)
     finally:
         oracle.close()
+        if oracle.printed.strip():
+            on_printed(oracle.printed)

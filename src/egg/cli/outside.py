@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,11 +111,12 @@ def results(
     """
     with door(debug=debug, as_json=as_json):
         from egg.api.carried import read_results
+        from egg.evaluator.signing import key_from
 
         *runs, file = paths
         if not runs:
             raise UsageError("a run or the results file is missing", "egg results RUN... RESULTS.jsonl")
-        brought = read_results(file)
+        brought = read_results(file, key_from(os.environ))
         with kept("the same command"):
             outcomes = {run: _feed(run, brought) for run in _distinct(runs)}
         report = _Report(brought, outcomes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,45 @@ from egg.core.errors import KernelFileError, TaskError, UsageError
 TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
 
 
+_UNUSUAL_BREAKS = frozenset("\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+"""What ``str.splitlines`` takes for the end of a line, and Python for text."""
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which UTF-8 cannot hold: earlier names spelled them out, as a text itself may."""
+
+
 def content_hash(text: str) -> str:
-    """First 16 hex digits of the SHA-256 of ``text`` with line ends and trailing space normalised."""
-    normal = "\n".join(line.rstrip() for line in text.strip().splitlines())
-    return hashlib.sha256(normal.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    """16 hex digits that tell any two texts apart: of the SHA-256 over the text's bytes.
+
+    A text in the usual form (no trailing space, ``\\n`` between lines and once at the end) is hashed without
+    its last line end, as every version has done, so that names in earlier logs stay valid. Any other text is
+    hashed byte for byte behind a mark that no Python text begins with.
+    """
+    usual = _normal(text)
+    if text == f"{usual}\n" and not _SURROGATES.search(text):
+        return _digest(usual.encode("utf-8"))
+    return _digest(b"\0bytes\0" + text.encode("utf-8", "surrogatepass"))
+
+
+def earlier_hash(text: str) -> str | None:
+    """What versions before the hash over bytes called ``text``, where it is another name than today's.
+
+    ``None`` too for a text with characters that those versions took for others, line separators above all:
+    two programs could share such a name.
+    """
+    if _UNUSUAL_BREAKS.intersection(text) or _SURROGATES.search(text):
+        return None
+    earlier = _digest(_normal(text).encode("utf-8", "backslashreplace"))
+    return earlier if earlier != content_hash(text) else None
+
+
+def _normal(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

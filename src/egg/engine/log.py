@@ -22,7 +22,8 @@ from typing import Any, get_args
 
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
-from egg.core.events import SCHEMA, Event, RunStarted
+from egg.core.events import SCHEMA, Evaluated, Event, Proposed, RunStarted
+from egg.core.source import content_hash, earlier_hash
 from egg.engine.lock import run_lock
 from egg.engine.redaction import Redactor
 
@@ -200,7 +201,45 @@ def _read(folder: Path) -> tuple[tuple[Entry, ...], int]:
     parsed = [_parse(line, number, folder) for number, line in enumerate(lines, 1)]
     if parsed:
         _check_start(parsed[0], folder)
-    return tuple(_entry(row, number, folder) for number, row in enumerate(parsed, 1)), end
+    entries = tuple(_entry(row, number, folder) for number, row in enumerate(_renamed(parsed), 1))
+    _check_sources(entries, folder)
+    return entries, end
+
+
+def _renamed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of an earlier version, in which files have the names that this version would give them."""
+    names: dict[str, str] = {}
+    for row in rows:
+        event = row["event"]
+        source = event.get("source") if event.get("kind") == Proposed.kind else None
+        if isinstance(source, str) and event.get("candidate") == (earlier := earlier_hash(source)):
+            names[str(earlier)] = content_hash(source)
+    if not names:
+        return rows
+    text = json.dumps(rows)
+    for old, new in names.items():
+        text = text.replace(old, new)
+    return json.loads(text)
+
+
+def _check_sources(entries: tuple[Entry, ...], folder: Path) -> None:
+    """Every file in the log must be the one that its name says: a verdict on it is on that text alone."""
+    if not entries or not isinstance(started := entries[0].event, RunStarted):
+        return
+    tasks = {started.task.hash, earlier_hash(started.task.source)}
+    for entry in entries:
+        match entry.event:
+            case Proposed(candidate=name, source=source) if content_hash(source) != name:
+                raise _altered(folder, entry.number, f"kernel {name}")
+            case Evaluated(evaluation=evaluation) if evaluation.task_hash not in tasks:
+                raise _altered(folder, 1, f"task {evaluation.task_hash}")
+
+
+def _altered(folder: Path, number: int, what: str) -> LogError:
+    return LogError(
+        f"line {number} of {folder / LOG} was altered: its text is not the {what} that was judged",
+        "restore the file from a copy; what the log says of that file holds for another text",
+    )
 
 
 def _check_start(row: dict[str, Any], folder: Path) -> None:

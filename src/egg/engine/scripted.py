@@ -19,6 +19,7 @@ from egg.core.evaluation import (
     Correctness,
     Evaluation,
     Gate,
+    GateRecord,
     Interval,
     Machine,
     Measured,
@@ -28,6 +29,7 @@ from egg.core.evaluation import (
     Rival,
 )
 from egg.core.plan import Answer, Diagnosis, Draft, Pass, Plan, Unusable
+from egg.core.policy import Level
 from egg.core.roles import Brief, Failure
 from egg.core.source import Candidate
 from egg.evaluator.pool import Job
@@ -151,7 +153,7 @@ class ScriptedJudge:
             policy=asked.policy,
             machine=Machine("cuda", self.GPU, "3.12", "2.11", "3.6"),
             verdict=Rejected(act.refusal) if act.refusal is not None else self._accepted(act, asked),
-            gates=(),
+            gates=_course(asked, act),
             seconds=1.0,
             rivals=tuple(self._rival(act, rival) for rival in asked.rivals),
         )
@@ -181,6 +183,16 @@ class ScriptedJudge:
             faster=speedup > 1 + self.NOISE,
         )
         return Accepted(Correctness(4, 0.1, 0.1, 1e-7, 1e-7, True), provenance, performance)
+
+
+def _course(asked: Question, act: Act) -> tuple[GateRecord, ...]:
+    """The gates that a machine with a GPU would have led the file through."""
+    met = [gate for gate in Gate if gate is not Gate.SANITIZER and gate not in asked.skip]
+    if asked.policy.level is Level.QUICK:
+        met = [gate for gate in met if gate not in (Gate.MEMORY, Gate.REGRADE)]
+    if act.refusal is not None:
+        met = [gate for gate in met if gate is act.refusal.gate]
+    return tuple(GateRecord(gate, act.refusal is None, 0.1) for gate in met)
 
 
 def _narrow(value: float) -> Interval:

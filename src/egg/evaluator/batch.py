@@ -9,6 +9,7 @@ short by the kill is dropped first.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from egg.core.errors import UsageError
 from egg.core.evaluation import Rejected
 from egg.core.lines import LineFile, whole_lines
 from egg.evaluator.pool import Answer, Job, devices, read_jobs, run_jobs
+from egg.evaluator.signing import key_from
 
 OnAnswer = Callable[[Answer, int, int], None]
 
@@ -60,6 +62,7 @@ class ResultsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._key = key_from(os.environ)
         self._lines: LineFile | None = None
 
     def __enter__(self) -> ResultsFile:
@@ -82,7 +85,7 @@ class ResultsFile:
         """When this returns, the answer is on the disk."""
         if self._lines is None:
             raise RuntimeError("the results file is not open")
-        self._lines.add(answer.to_line())
+        self._lines.add(answer.to_line(self._key))
 
 
 def outcome(answer: Answer) -> str:

@@ -29,12 +29,13 @@ from egg.core.evaluation import (
 from egg.evaluator import memory, static
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates.hints import hint_for
+from egg.evaluator.intact import Snapshot
 from egg.evaluator.machine import driver_version
 from egg.evaluator.process.child import Fault
 from egg.evaluator.question import Question
 from egg.evaluator.sharing import OnWait, place_on
 from egg.evaluator.task.audit import audit
-from egg.evaluator.venues import venue_on
+from egg.evaluator.venues import Nurseries, venue_on
 
 EVERYTHING = 1 << 62
 """Bytes: more than any GPU has."""
@@ -53,15 +54,17 @@ class Judge:
         device: torch.device,
         on_gate: Callable[[Gate], None] = lambda _: None,
         on_wait: OnWait = lambda _: None,
+        nurseries: Nurseries | None = None,
     ) -> None:
         self._sharing = place_on(device, on_wait)
         try:
-            self._venue = venue_on(device, self._sharing)
+            self._venue = venue_on(device, self._sharing, nurseries)
         except BaseException:
             self._sharing.close()  # or it would count as one that lives here
             raise
         self._on_gate = on_gate
         self._suspect = False
+        self._intact = Snapshot()
         self._audits: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def judge(self, question: Question) -> Evaluation:
@@ -113,6 +116,7 @@ class Judge:
             self._check_health()
             with self._sharing.apart(noisy=True) if question.carefully.yields else nullcontext():
                 exam = self._venue.exam(question)
+            self._intact.check(question.task)
             refusal = self._through_gates(exam, question, records)
             verdict = Rejected(refusal) if refusal is not None else self._accepted(exam)
         finally:
@@ -163,6 +167,7 @@ class Judge:
                 self._suspect = True
                 refusal = Refusal(gate, fault.reason, fault.evidence, hint_for(fault.reason))
             records.append(GateRecord(gate, refusal is None, self._now() - started, notes))
+            self._intact.check(question.task)
             if refusal is not None:
                 return refusal
         return None

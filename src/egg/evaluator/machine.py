@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 
 import torch
 
 from egg.core.errors import MachineError, UsageError
+from egg.evaluator.process import sandbox
 from egg.evaluator.process.sandbox import Limits
-
-GIB = 1 << 30
-
-MEMORY_FRACTION = 0.5
-"""The share of GPU memory a candidate may take; the rest is the reference's."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -37,10 +32,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def limits_for(device: torch.device) -> Limits:
-    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if device.type == "cuda":
-        return Limits(address_space=None, resident=min(32 * GIB, ram // 2), processes=256, open_files=1024)
-    return Limits(address_space=min(8 * GIB, ram // 2), resident=min(8 * GIB, ram // 2))
+    return sandbox.limits_for(device.type)
 
 
 def driver_version(device: torch.device) -> str:

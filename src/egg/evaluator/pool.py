@@ -21,6 +21,7 @@ from egg.core.policy import Policy
 from egg.core.source import Candidate, Task
 from egg.evaluator.oracle import Oracle, error_to
 from egg.evaluator.question import Question
+from egg.evaluator.signing import signed
 
 RETRIES = 1
 
@@ -44,11 +45,12 @@ class Answer:
     evaluation: Evaluation | None = None
     error: EggError | None = None
 
-    def to_line(self) -> str:
+    def to_line(self, key: bytes | None = None) -> str:
+        """As a results file holds it; signed where there is a key."""
         if self.evaluation is not None:
-            return json.dumps({"job": self.job, "evaluation": self.evaluation.to_json()})
+            return json.dumps(signed({"job": self.job, "evaluation": self.evaluation.to_json()}, key))
         assert self.error is not None
-        return json.dumps({"job": self.job, "error": error_to(self.error)})
+        return json.dumps(signed({"job": self.job, "error": error_to(self.error)}, key))
 
 
 def devices(name: str) -> list[str]:

@@ -121,7 +121,7 @@ def place_on(device: torch.device, on_wait: OnWait = lambda _: None) -> Sharing:
 
 def folder_for(identity: str) -> Path:
     """The folder of one GPU's locks, made if need be: this user's, and closed to everybody else."""
-    home = Path(tempfile.gettempdir()) / f"egg-gpus-{os.getuid()}"
+    home = Path(os.environ.get("EGG_GPU_LOCKS") or Path(tempfile.gettempdir()) / f"egg-gpus-{os.getuid()}")
     folder = home / re.sub(r"[^A-Za-z0-9.-]+", "-", identity)
     for place in (home, folder):
         try:

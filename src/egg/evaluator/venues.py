@@ -7,7 +7,7 @@ candidate's performance; the judge knows none of that. Time is measured at one o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,10 +37,9 @@ from egg.evaluator.gates import (
     timing,
 )
 from egg.evaluator.heats import Heat
-from egg.evaluator.machine import MEMORY_FRACTION, limits_for
 from egg.evaluator.needs import bytes_needed
 from egg.evaluator.opponents import Opponents
-from egg.evaluator.process.child import Nursery
+from egg.evaluator.process.child import Nursery, nursery_for
 from egg.evaluator.question import Question
 from egg.evaluator.reference import Reference
 from egg.evaluator.sharing import Sharing
@@ -91,22 +90,27 @@ class Venue(Protocol):
     def close(self) -> None: ...
 
 
-def venue_on(device: torch.device, sharing: Sharing) -> Venue:
-    return GpuVenue(device, sharing) if device.type == "cuda" else CpuVenue()
+Nurseries = Mapping[str, Nursery]
+"""By kind; a judge that is confined was given them, as it could no longer start them."""
+
+
+def venue_on(device: torch.device, sharing: Sharing, nurseries: Nurseries | None = None) -> Venue:
+    kinds = ("cuda",) if device.type == "cuda" else ("interpret", "compile")
+    found = nurseries or {kind: nursery_for(kind, str(device)) for kind in kinds}
+    return GpuVenue(device, sharing, found["cuda"]) if device.type == "cuda" else CpuVenue(found)
 
 
 class GpuVenue:
     """Full size, measured; keeps the last task's baselines for its next candidate."""
 
-    def __init__(self, device: torch.device, sharing: Sharing) -> None:
+    def __init__(self, device: torch.device, sharing: Sharing, nursery: Nursery) -> None:
         self.device = device
         self._sharing = sharing
         self.gpu_name = torch.cuda.get_device_name(device)
         self._opponents: Opponents | None = None
         self._need: tuple[tuple[str, int], int | None] | None = None
         """Of the last task."""
-        warm = {"device": str(device), "memory_fraction": MEMORY_FRACTION, "watch": True}
-        self.nursery = Nursery("cuda", limits_for(device), warm)
+        self.nursery = nursery
 
     def course(self, question: Question) -> Course:
         if question.rivals:
@@ -198,11 +202,9 @@ class CpuVenue:
 
     gpu_name = ""
 
-    def __init__(self) -> None:
+    def __init__(self, nurseries: Nurseries) -> None:
         self.device = torch.device("cpu")
-        limits = limits_for(self.device)
-        self.nursery = Nursery("interpret", limits, {"device": "cpu", "watch": True})
-        self._compilers = Nursery("compile", limits, {"device": "cpu", "watch": False})
+        self.nursery, self._compilers = nurseries["interpret"], nurseries["compile"]
 
     def course(self, question: Question) -> Course:
         if question.rivals:

@@ -12,21 +12,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from egg.api.apart import facts_of
 from egg.api.benching.devices import alike
 from egg.api.benching.folder import MANIFEST, ROWS, TASKS, kernel_file, write_whole
 from egg.api.benching.manifest import task_line
 from egg.api.benching.news import Ended, News, Opened
-from egg.bench.families import WorkFamily, family_of_task
+from egg.bench.families import NOMINAL, WorkFamily, family_of
 from egg.bench.kernelbench import Sample, paired, read_kernels
 from egg.bench.listing import key_of
 from egg.bench.outcomes import row_of_evaluation
 from egg.bench.rows import NoKernel, Row, RowsFile, Unable, complete, row_without
 from egg.bench.suites import Suite
 from egg.core.errors import EggError, UsageError
-from egg.core.policy import Policy
+from egg.core.policy import Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.pool import Answer, Job, Pool, devices
 from egg.evaluator.question import Question
+from egg.hardware.gpus import resolve
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,11 @@ def _row(
     return row_of_evaluation(
         task, answer.evaluation, family=family, settings=settings, source=candidate.source
     )
+
+
+def family_of_task(task: Task) -> WorkFamily:
+    """Of a task of which nothing is known yet: its forward runs once, on tensors without data."""
+    return family_of(facts_of(task, resolve(NOMINAL), Precision.MATCH))
 
 
 def _family(task: Task) -> WorkFamily:

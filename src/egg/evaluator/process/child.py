@@ -8,14 +8,17 @@ evidence, which a gate turns into a refusal. Only a zygote that cannot be starte
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import selectors
 import shutil
-import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from egg.core.errors import MachineError
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.replies import fits, well_formed
 from egg.evaluator.process.wire import Channel, WireClosed, WireGarbled
-from egg.evaluator.process.zygote import spawn_request
+from egg.evaluator.process.zygote import KEPT_FOLDER
 
 ENVIRONMENT = (
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
@@ -33,7 +36,10 @@ ENVIRONMENT = (
 )  # fmt: skip
 START_SECONDS = 120.0
 POLL_SECONDS = 0.05
+END_SECONDS = 10.0
 MAX_REPLY = 8 << 20
+MEMORY_FRACTION = 0.5
+"""The share of GPU memory a candidate may take; the rest is the reference's."""
 
 
 class Fault(Exception):
@@ -48,12 +54,12 @@ class Child:
     """One candidate process: ask it things under a deadline, then end it."""
 
     def __init__(
-        self, channel: Channel, output: int, warden: int, scratch: Path, limits: sandbox.Limits
+        self, channel: Channel, output: int, warden: int, lifeline: socket.socket, limits: sandbox.Limits
     ) -> None:
         self._channel = channel
         self._output = output
         self._warden = warden
-        self._scratch = scratch
+        self._lifeline = lifeline
         self._limits = limits
         self._printed = bytearray()
         self._printed_total = 0
@@ -61,6 +67,11 @@ class Child:
         self.alive = True
         self.pid = 0
         self.means: tuple[str, ...] = ()
+        self.phase = ""
+        """What it says that it does right now, where it says so."""
+        self.phase_seconds = math.inf
+        """For each thing that it says it does."""
+        self._phase_ends = math.inf
         os.set_blocking(output, False)
 
     def greet(self, timeout: float) -> None:
@@ -104,14 +115,13 @@ class Child:
         if not self.alive:
             return
         self.alive = False
-        with contextlib.suppress(OSError):
-            os.kill(self._warden, signal.SIGTERM)
         self._channel.close()
         os.close(self._output)
-        deadline = time.monotonic() + 10
-        while _exists(self._warden) and time.monotonic() < deadline:
-            time.sleep(0.002)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._lifeline.shutdown(socket.SHUT_WR)
+            self._lifeline.settimeout(END_SECONDS)
+            self._lifeline.recv(1)  # the warden hangs up in turn when nothing is left below it
+        self._lifeline.close()
 
     def _await_reply(self, sequence: int, deadline: float) -> dict[str, Any]:
         with selectors.DefaultSelector() as selector:
@@ -125,6 +135,9 @@ class Child:
                     reply = self._receive(deadline)
                     if reply.get("id") == sequence:
                         return reply
+                    if reply.keys() == {"task"}:
+                        self._begins(str(reply["task"]))
+                        continue
                     raise self._ended(Fault("limits.protocol", "a reply that nobody asked for was written"))
                 self._watch(deadline)
 
@@ -143,8 +156,12 @@ class Child:
             os.close(fd)
         return reply
 
+    def _begins(self, phase: str) -> None:
+        self.phase = phase
+        self._phase_ends = time.monotonic() + self.phase_seconds if phase else math.inf
+
     def _watch(self, deadline: float) -> None:
-        if time.monotonic() > deadline:
+        if time.monotonic() > min(deadline, self._phase_ends):
             raise self._ended(
                 Fault("limits.timeout", "no answer within the time limit; the process was killed")
             )
@@ -189,7 +206,6 @@ class Nursery:
     def __init__(self, kind: str, limits: sandbox.Limits, warm: dict[str, Any]) -> None:
         self._limits = limits
         self._warm = warm
-        self._born = 0
         self._spare: Child | None = None
         self._kind = kind
         self._root = Path(tempfile.mkdtemp(prefix="egg-"))
@@ -207,6 +223,7 @@ class Nursery:
             str(theirs.fileno()),
             self._kind,
             str(self._cache),
+            json.dumps(asdict(self._limits)),
         ]
         self._process = subprocess.Popen(
             command,
@@ -245,6 +262,8 @@ class Nursery:
             "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
             "TRITON_DEFAULT_FP_FUSION": "1",
         }  # fmt: skip
+        if KEPT_FOLDER in os.environ:
+            own[KEPT_FOLDER] = os.environ[KEPT_FOLDER]
         return kept | own | ({"TRITON_INTERPRET": "1"} if self._kind == "interpret" else {})
 
     def child(self, **warm: Any) -> Child:
@@ -278,22 +297,19 @@ class Nursery:
 
     def _bear(self) -> Child:
         self._await_zygote()
-        self._born += 1
-        scratch = self._root / f"child-{self._born}"
         ours, theirs = Channel.pair()
+        lifeline, their_end = socket.socketpair()
         reader, writer = os.pipe()
-        uid = sandbox.free_uid()
         try:
-            self._control.send(
-                spawn_request(str(scratch), str(self._cache), uid, self._limits), (theirs.fileno(), writer)
-            )
+            self._control.send({"bear": True}, (theirs.fileno(), writer, their_end.fileno()))
             warden = int(self._control.receive()[0]["warden"])
         except (WireClosed, TimeoutError) as error:
             raise MachineError(f"the zygote died: {error}", "run `egg doctor`") from error
         finally:
             theirs.close()
+            their_end.close()
             os.close(writer)
-        return Child(ours, reader, warden, scratch, self._limits)
+        return Child(ours, reader, warden, lifeline, self._limits)
 
     def close(self) -> None:
         if self._spare is not None:
@@ -301,25 +317,25 @@ class Nursery:
             self._spare = None
         with contextlib.suppress(AttributeError):
             self._control.close()
-        self._process.terminate()
+        with contextlib.suppress(PermissionError):  # of another user: it ends as its channel closes
+            self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
+            self._process.wait(END_SECONDS)
         shutil.rmtree(self._root, ignore_errors=True)
+
+
+def nursery_for(kind: str, device: str) -> Nursery:
+    """For candidates on ``device``: on a GPU, in the interpreter, or for the compiler alone."""
+    warm: dict[str, Any] = {"device": device, "watch": kind != "compile"}
+    if kind == "cuda":
+        warm["memory_fraction"] = MEMORY_FRACTION
+    return Nursery(kind, sandbox.limits_for(kind), warm)
 
 
 def selectors_ready(fd: int) -> bool:
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
         return bool(selector.select(0))
-
-
-def _exists(pid: int) -> bool:
-    """Whether the process is there and not merely waiting to be reaped."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def resident_bytes(pid: int) -> int:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import egg
-from egg.evaluator.process import landlock, sandbox
+from egg.evaluator.process import sandbox
 from egg.evaluator.process.child import ENVIRONMENT, resident_bytes
 from egg.evaluator.process.zygote import (
     ENDINGS,
@@ -230,7 +230,7 @@ def _become(work: dict[str, Any]) -> None:
     os.chdir(work["folder"])
     sandbox.confine(work["folder"], work["uid"], sandbox.Limits(**work["limits"]), watched=work["watched"])
     sandbox.die_with_parent(signal.SIGKILL)
-    if work["uid"] is not None and landlock.abi():
+    if work["uid"] is not None and sandbox.reads_everything():
         _keep_reading()
     try:
         os.execvpe(work["command"][0], work["command"], work["environment"])

@@ -1,4 +1,4 @@
-"""Confinement of a candidate process, by whatever means the machine offers.
+"""Confinement of a process that runs other people's code, by whatever means the machine offers.
 
 In order: a network namespace, another user, resource limits, no new privileges, Landlock.
 Each is tried on its own; what took hold is reported, so that a result says how its
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import glob
 import os
 import resource
 import secrets
@@ -18,6 +19,7 @@ import socket
 import struct
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from egg.evaluator.process import landlock
@@ -27,7 +29,9 @@ _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 8, 36, 38
 _SET_INTERFACE_FLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 _CAPABILITY_V3 = 0x20080522
 _DAC_READ_SEARCH = 1 << 2
+_SETUID = 1 << 7
 
+GIB = 1 << 30
 FIRST_UID, UIDS = 1_000_000_000, 900_000_000
 DEVICE_WRITABLE = ("/dev", "/proc")
 """CUDA opens its devices, and its own entries below /proc, for writing; user ids guard the others."""
@@ -37,10 +41,17 @@ SYSTEM_READABLE = (
     "/lib64",
     "/bin",
     "/sbin",
-    "/etc",
     "/opt",
     "/sys",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
 )
+"""Of ``/etc`` only what the dynamic loader, the clock and name lookups read: passwords and keys lie there."""
+PYTHON_SETTINGS = "/etc/python3*"
+"""Where Debian keeps ``sitecustomize``, which every interpreter imports."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,14 @@ class Limits:
     """Bytes a candidate may print."""
 
 
+def limits_for(kind: str) -> Limits:
+    """What one candidate may take on a machine with a GPU (``cuda``), or without one."""
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if kind == "cuda":
+        return Limits(address_space=None, resident=min(32 * GIB, ram // 2), processes=256, open_files=1024)
+    return Limits(address_space=min(8 * GIB, ram // 2), resident=min(8 * GIB, ram // 2))
+
+
 def die_with_parent(signal_number: int) -> None:
     _libc().prctl(_PDEATHSIG, signal_number, 0, 0, 0)
 
@@ -72,13 +91,22 @@ def hide_memory() -> None:
     _libc().prctl(_DUMPABLE, 0, 0, 0, 0)
 
 
-def confine(scratch: str, uid: int | None, limits: Limits, *, watched: bool = False) -> list[str]:
+def confine(
+    scratch: str,
+    uid: int | None,
+    limits: Limits,
+    *,
+    watched: bool = False,
+    writable: Sequence[str] = (),
+) -> list[str]:
     """Confine this process for good; returns the means that took hold.
 
     A process that a tool of NVIDIA's watches talks to the tool over loopback and the common
-    temporary folder: ``watched`` leaves it those, inside its own network namespace.
+    temporary folder: ``watched`` leaves it those, inside its own network namespace. ``writable`` are folders
+    beside ``scratch`` that stay open.
     """
     means: list[str] = []
+    private = _private(_python())
     if _unshare(_NEWNET | _NEWIPC) or _unshare(_NEWUSER | _NEWNET | _NEWIPC):
         means.append("network namespace")
         if watched:
@@ -86,40 +114,72 @@ def confine(scratch: str, uid: int | None, limits: Limits, *, watched: bool = Fa
     if uid is not None:
         _become(uid)
         means.append("own user")
+    if uid is not None or os.geteuid() == 0:
+        _keep_capabilities(_DAC_READ_SEARCH if private and landlock.abi() else 0)
     _set_limits(limits, others=0 if uid is not None else _threads_of(os.getuid()))
     means.append("rlimits")
     if _libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         means.append("no new privileges")
     shared = (tempfile.gettempdir(),) if watched else ()
-    if landlock.restrict(_readable(), (scratch, *shared, *DEVICE_WRITABLE), tcp=watched):
+    if landlock.restrict(_readable(), (scratch, *shared, *writable, *DEVICE_WRITABLE), tcp=watched):
         means.append("landlock")
     return means
 
 
 def free_uid() -> int | None:
     """A user id that nobody else has, where we may choose one: what runs under it is the candidate's."""
-    return FIRST_UID + secrets.randbelow(UIDS) if os.geteuid() == 0 else None
+    able = os.geteuid() == 0 and _capabilities() & _SETUID
+    return FIRST_UID + secrets.randbelow(UIDS) if able else None
+
+
+def reads_everything() -> bool:
+    """Whether this process may read files whatever their permissions say."""
+    return bool(_capabilities() & _DAC_READ_SEARCH)
+
+
+def _capabilities() -> int:
+    with open("/proc/self/status") as status:
+        return next((int(line.split()[1], 16) for line in status if line.startswith("CapEff:")), 0)
+
+
+def _python() -> list[str]:
+    """Where the interpreter and its modules lie."""
+    places = {sys.prefix, sys.base_prefix, *(p for p in sys.path if p), *site.getsitepackages()}
+    return sorted(os.path.realpath(p) for p in places)
 
 
 def _readable() -> tuple[str, ...]:
-    python = {sys.prefix, sys.base_prefix, *(p for p in sys.path if p), *site.getsitepackages()}
-    return (*SYSTEM_READABLE, *sorted(os.path.realpath(p) for p in python))
+    return (*SYSTEM_READABLE, *glob.glob(PYTHON_SETTINGS), *_python())
+
+
+def _private(places: Sequence[str]) -> bool:
+    """Whether another user could not get to some of ``places``: an interpreter below a private home."""
+    for place in places:
+        path = place
+        while path not in ("/", ""):
+            with contextlib.suppress(OSError):
+                wanted = 0o5 if path == place and os.path.isdir(path) else 0o1
+                if os.path.isdir(path) and os.stat(path).st_mode & wanted != wanted:
+                    return True
+            path = os.path.dirname(path)
+    return False
 
 
 def _become(uid: int) -> None:
-    """Drop to ``uid`` for good, keeping one capability: to read files, which Landlock then narrows.
-
-    Without it an interpreter installed below a private home could not load its own modules.
-    """
-    libc = _libc()
-    libc.prctl(_KEEPCAPS, 1, 0, 0, 0)
+    """Drop to ``uid`` for good; capabilities are kept until :func:`_keep_capabilities` chooses among them."""
+    _libc().prctl(_KEEPCAPS, 1, 0, 0, 0)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    keep = _DAC_READ_SEARCH if landlock.abi() else 0
+
+
+def _keep_capabilities(keep: int) -> None:
+    """Give up every capability but ``keep``: at most the one to read files, which Landlock then narrows.
+
+    Without it an interpreter installed below a private home could not load its own modules.
+    """
     header = struct.pack("Ii", _CAPABILITY_V3, 0)
-    data = struct.pack("IIIIII", keep, keep, 0, 0, 0, 0)
-    if libc.capset(header, data) != 0:
+    if _libc().capset(header, struct.pack("IIIIII", keep, keep, 0, 0, 0, 0)) != 0:
         raise OSError(ctypes.get_errno(), "capset")
 
 

@@ -6,20 +6,27 @@ the worker, waits for it, and afterwards kills whatever the candidate may have s
 orphans come to the warden because it is their reaper, and where every candidate has a user
 of its own, everything that user runs goes at once.
 
-Run as ``python -m egg.evaluator.process.zygote FD KIND CACHE``.
+It may have more rights than whoever asks it: the judge that runs a task's code is confined itself. So user,
+folder and limits of a child are chosen here, and a request says nothing but that there shall be one.
+
+Run as ``python -m egg.evaluator.process.zygote FD KIND CACHE LIMITS``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import itertools
+import json
 import os
+import select
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from egg.evaluator.process import sandbox
@@ -28,49 +35,84 @@ from egg.evaluator.process.wire import Channel, WireClosed
 
 ENDINGS = (signal.SIGTERM, signal.SIGCHLD)
 SHARED_FOLDERS = ("/dev/shm", "/dev/mqueue")
+KEPT_FOLDER = "EGG_KEPT_FOLDER"
+"""Names the folder of a keeper that may have been killed: whoever is left removes it."""
+POLL_SECONDS = 0.02
+"""Between two looks at whether a worker has ended."""
+
+Work = Callable[[Channel, list[str]], None]
+"""What a child does with the channel to whoever asked for it; it is told how it is confined."""
 
 
-def main(control: Channel, kind: str, cache: str) -> None:
+def main(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> None:
     """Bear children until the oracle hangs up or dies; then remove the folder it can no longer remove."""
 
     def leave(*_: object) -> None:
-        shutil.rmtree(os.path.dirname(cache), ignore_errors=True)
+        for folder in (os.path.dirname(cache), os.environ.get(KEPT_FOLDER)):
+            shutil.rmtree(folder or "", ignore_errors=True)
         os._exit(0)  # an exception could be raised into the middle of an import, and be taken for its failure
 
     signal.signal(signal.SIGTERM, leave)
     sandbox.die_with_parent(signal.SIGTERM)
     with contextlib.suppress(WireClosed):
-        _bear_children(control, kind, cache)
+        _bear_children(control, kind, cache, limits)
     leave()
 
 
-def _bear_children(control: Channel, kind: str, cache: str) -> None:
+def _bear_children(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> None:
     with lasting():
-        from egg.evaluator import worker
-        from egg.evaluator.worker.prewarm import Kind, prewarm
-
-        prewarm(Kind(kind), cache)
+        work = _ready(kind, cache)
 
     signal.signal(signal.SIGCHLD, lambda *_: _reap())
     control.send({"ready": True})
-    while True:
-        try:
-            request, (sock, output) = control.receive()
-        except InterruptedError:
-            continue
+    for number in itertools.count(1):
+        sock, output, lifeline = _next_request(control)
+        scratch = os.path.join(os.path.dirname(cache), f"child-{number}")
+        kept = Place(scratch, cache, sandbox.free_uid(), limits)
         pid = os.fork()
         if pid == 0:
             control.close()
-            run_and_exit(lambda r=request, s=sock, o=output: _warden(r, s, o, worker.main))
-        os.close(sock)
-        os.close(output)
+            run_and_exit(lambda k=kept, s=sock, o=output, a=lifeline: _warden(k, s, o, a, work))
+        for fd in (sock, output, lifeline):
+            os.close(fd)
         control.send({"warden": pid})
 
 
-def _warden(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
+def _ready(kind: str, cache: str) -> Work:
+    """What the children do, with all imported that they need: a judge's worker, or ``module:function``."""
+    if ":" in kind:
+        module, _, name = kind.partition(":")
+        return getattr(importlib.import_module(module), name)
+    from egg.evaluator import worker
+    from egg.evaluator.worker.prewarm import Kind, prewarm
+
+    prewarm(Kind(kind), cache)
+    return worker.main
+
+
+def _next_request(control: Channel) -> tuple[int, int, int]:
+    while True:
+        try:
+            _, (sock, output, lifeline) = control.receive()
+        except InterruptedError:
+            continue
+        return sock, output, lifeline
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a child lives, and within what."""
+
+    scratch: str
+    cache: str
+    uid: int | None
+    limits: sandbox.Limits
+
+
+def _warden(place: Place, sock: int, output: int, lifeline: int, work: Work) -> None:
     """Fork the worker, outlive it, leave nothing behind.
 
-    The end may be announced twice (by the oracle, and by the zygote's death), so signals are
+    The end is announced by hanging up the lifeline, or by a signal (the zygote's death); signals are
     waited for and never interrupt: a handler that forks while another does would deadlock.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
@@ -79,19 +121,27 @@ def _warden(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
     sandbox.die_with_parent(signal.SIGTERM)
     sandbox.adopt_orphans()
     os.setsid()
-    uid, scratch = request["uid"], request["scratch"]
-    _furnish(scratch, request["cache"], uid)
+    _furnish(place.scratch, place.cache, place.uid)
     worker = os.fork()
     if worker == 0:
-        run_and_exit(lambda: _worker(request, sock, output, work))
+        os.close(lifeline)
+        run_and_exit(lambda: _worker(place, sock, output, work))
     os.close(sock)
     os.close(output)
-    while not has_ended(worker) and signal.sigwait(ENDINGS) != signal.SIGTERM:
+    while not has_ended(worker) and not _announced(lifeline):
         pass
-    kill_descendants(uid)
-    shutil.rmtree(scratch, ignore_errors=True)
-    if uid is not None:
-        sweep(uid)
+    kill_descendants(place.uid)
+    shutil.rmtree(place.scratch, ignore_errors=True)
+    if place.uid is not None:
+        sweep(place.uid)
+
+
+def _announced(lifeline: int) -> bool:
+    """Wait a moment; whether the end was announced meanwhile."""
+    if select.select([lifeline], [], [], POLL_SECONDS)[0]:
+        return True
+    arrived = signal.sigtimedwait((signal.SIGTERM,), 0)
+    return arrived is not None
 
 
 def has_ended(pid: int) -> bool:
@@ -111,7 +161,7 @@ def _furnish(scratch: str, cache: str, uid: int | None) -> None:
                 os.chown(path, uid, uid)
 
 
-def _worker(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
+def _worker(place: Place, sock: int, output: int, work: Work) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
     os.setsid()
     sandbox.die_with_parent(signal.SIGKILL)
@@ -120,7 +170,7 @@ def _worker(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
     os.close(output)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    scratch = request["scratch"]
+    scratch = place.scratch
     os.environ.update(
         HOME=scratch,
         TMPDIR=scratch,
@@ -129,7 +179,7 @@ def _worker(request: dict[str, Any], sock: int, output: int, work: Any) -> None:
     )
     tempfile.tempdir = scratch
     os.chdir(scratch)
-    means = sandbox.confine(scratch, request["uid"], sandbox.Limits(**request["limits"]))
+    means = sandbox.confine(scratch, place.uid, place.limits)
     sandbox.die_with_parent(signal.SIGKILL)  # again: the kernel forgets it when the user changes
     work(_channel(sock), means)
 
@@ -222,9 +272,5 @@ def _channel(fd: int) -> Channel:
     return Channel(socket.socket(fileno=fd))
 
 
-def spawn_request(scratch: str, cache: str, uid: int | None, limits: sandbox.Limits) -> dict[str, Any]:
-    return {"scratch": scratch, "cache": cache, "uid": uid, "limits": asdict(limits)}
-
-
 if __name__ == "__main__":
-    main(_channel(int(sys.argv[1])), sys.argv[2], sys.argv[3])
+    main(_channel(int(sys.argv[1])), sys.argv[2], sys.argv[3], sandbox.Limits(**json.loads(sys.argv[4])))

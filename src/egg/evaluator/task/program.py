@@ -1,9 +1,10 @@
 """A task brought to life: its module, its inputs, its outputs, and the precision it runs under.
 
-The task is the user's own code and is trusted; it runs in the oracle's process and nowhere
-else. Everything that goes wrong in it is a :class:`~egg.core.errors.TaskError` that says
-which of its functions failed; a device that runs out of memory is a
-:class:`~egg.core.errors.MachineError`.
+The task may be a stranger's code: it is loaded in confined processes only (the oracle's, and those of
+:mod:`egg.api.apart`), and whoever waits for them hears of each thing that is asked of it
+(:data:`on_task`), so that a task that never ends can be ended. Everything that goes wrong in it is a
+:class:`~egg.core.errors.TaskError` that says which of its functions failed; a device that runs out of
+memory is a :class:`~egg.core.errors.MachineError`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import types
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +29,10 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 
 Scalar = bool | int | float | complex
+
+OnTask = Callable[[str], None]
+on_task: ContextVar[OnTask] = ContextVar("on_task", default=lambda what: None)
+"""Hears what is about to be asked of a task's code, and an empty text when it is done."""
 
 HALF_DTYPES: Mapping[Precision, torch.dtype] = types.MappingProxyType(
     {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
@@ -414,7 +420,9 @@ def _brief(value: Any) -> str:
 @contextlib.contextmanager
 def _blaming(task: Task, what: str) -> Iterator[None]:
     """Whatever the task's own code raises becomes a :class:`TaskError` that names ``what`` failed."""
+    tell = on_task.get()
     try:
+        tell(what)
         yield
     except (TaskError, MachineError):
         raise
@@ -429,6 +437,8 @@ def _blaming(task: Task, what: str) -> Iterator[None]:
             f"task {task.name!r}: {what} failed{place}: {type(error).__name__}: {error}",
             "run the task file by itself: Model(*get_init_inputs())(*get_inputs()) must work",
         ) from error
+    finally:
+        tell("")
 
 
 def _place(error: BaseException, task: Task) -> str:

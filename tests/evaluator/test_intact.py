@@ -1,0 +1,100 @@
+"""Every way to change the judge that we know is seen, and an untouched judge is not suspected."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from egg.core.policy import Level
+from egg.core.source import Task
+from egg.evaluator import answers, care, compare, exam, judge
+from egg.evaluator.intact import Snapshot, Tampered
+
+
+def other(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> Snapshot:
+    return Snapshot()
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_changed(snapshot: Snapshot) -> Iterator[None]:
+    assert snapshot.changed() == []
+    yield
+    assert snapshot.changed() == []
+
+
+def code(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compare.compare, "__code__", other.__code__)
+
+
+def defaults(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(exam.Exam.check_values, "__defaults__", (None,))
+
+
+def whole_module(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(sys.modules, "egg.evaluator.compare", types.ModuleType("egg.evaluator.compare"))
+
+
+WAYS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "egg.evaluator.exam.Exam.check_values": lambda p: p.setattr(exam.Exam, "check_values", other),
+    "egg.evaluator.judge.audit": lambda p: p.setattr(judge, "audit", other),
+    "egg.evaluator.exam.EXPLICABLE": lambda p: p.setattr(exam, "EXPLICABLE", 1e9),
+    "egg.evaluator.exam.max": lambda p: p.setattr(exam, "max", other, raising=False),
+    "egg.evaluator.care.CARE": lambda p: p.setitem(care.CARE, Level.QUICK, care.CARE[Level.FULL]),
+    "egg.evaluator.answers.NEEDED": lambda p: p.setattr(answers, "NEEDED", ()),
+    "seeds": lambda p: p.setitem(vars(care.CARE[Level.QUICK]), "seeds", 0),
+    "egg.evaluator.compare.compare": code,
+    "egg.evaluator.exam.Exam": defaults,
+    "egg.evaluator.compare": whole_module,
+    "torch.Tensor.abs": lambda p: p.setattr(torch.Tensor, "abs", other, raising=False),
+    "torch.isnan": lambda p: p.setattr(torch, "isnan", other),
+    "json.dumps": lambda p: p.setattr(sys.modules["json"], "dumps", other),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WAYS))
+def test_a_change_is_seen(snapshot: Snapshot, name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        WAYS[name](patch)
+        found = snapshot.changed()
+    assert any(name in path for path in found), found
+
+
+def test_a_change_is_the_tasks_error(snapshot: Snapshot) -> None:
+    task = Task("t", "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exam.Exam, "check_values", other)
+        with pytest.raises(
+            Tampered, match=r"task 't' changes the judge: egg.evaluator.exam.Exam.check_values"
+        ):
+            snapshot.check(task)
+
+
+def test_what_pytorch_does_itself_is_no_change(snapshot: Snapshot) -> None:
+    import copy
+    import pickle
+
+    from egg.evaluator.exchange import TensorRef
+
+    copy.deepcopy(torch.nn.Linear(2, 2))
+    pickle.dumps(TensorRef(1))
+    torch.manual_seed(0)
+    torch.func.vmap(lambda x: x + 1)(torch.zeros(2))
+    assert snapshot.changed() == []
+
+
+def test_compiling_a_baseline_is_no_change(snapshot: Snapshot) -> None:
+    """PyTorch's compiler changes ``nn.Module`` at its first use, which is after the judge was looked at."""
+    model = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        torch.compile(model, backend="eager", dynamic=False)(torch.zeros(1, 2))
+    assert snapshot.changed() == []

@@ -1,0 +1,152 @@
+"""Tasks of strangers in the oracle: confined, ended, quiet, and without a hold on the judge.
+
+What a task finds out it says in an error of its own, so that one judge serves most of these tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from egg.core.errors import TaskError
+from egg.core.evaluation import Gate
+from egg.core.policy import Level, Policy
+from egg.core.source import Candidate, Task
+from egg.evaluator.oracle import Oracle
+from egg.evaluator.process import landlock
+from egg.evaluator.question import Question
+from tests.conftest import BRIEF
+
+KERNEL = Candidate(
+    "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
+)
+REST = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2.0
+
+def get_inputs():
+    return [torch.rand(8, 8)]
+
+def get_init_inputs():
+    return []
+"""
+with_landlock = pytest.mark.skipif(landlock.abi() < 1, reason="this kernel has no Landlock")
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[Oracle]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRANGE_API_KEY", "sk-0123456789")
+        judge = Oracle("cpu", task_seconds=5.0)
+        yield judge
+        judge.close()
+
+
+def refused(oracle: Oracle, code: str, name: str = "strange") -> TaskError:
+    question = Question(
+        Task(name, code + REST), KERNEL, Policy(level=Level.QUICK), skip=(Gate.STATIC,), care=BRIEF
+    )
+    with pytest.raises(TaskError) as caught:
+        oracle.judge(question)
+    return caught.value
+
+
+def said(oracle: Oracle, code: str) -> str:
+    message = refused(oracle, f"{code}\nraise RuntimeError(f'answer: {{answer}}')\n").message
+    return message.split("answer: ", 1)[1]
+
+
+def test_a_task_sees_none_of_our_keys(oracle: Oracle) -> None:
+    found = eval(said(oracle, "import os\nanswer = sorted(os.environ)"))
+    assert "PATH" in found
+    assert not [name for name in found if "KEY" in name or "TOKEN" in name]
+
+
+@with_landlock
+def test_a_task_reads_and_writes_only_its_own_folder(oracle: Oracle, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "secret").write_text("42")
+    for path in (tmp_path, tmp_path / "kept"):
+        path.chmod(0o777)
+    code = f"""
+import os, shutil
+answer = []
+for attempt in (
+    lambda: open({str(tmp_path / "secret")!r}).read(), lambda: os.listdir({str(Path.home())!r}),
+    lambda: open("/etc/passwd"), lambda: open("/etc/shadow"), lambda: os.rmdir({str(tmp_path / "kept")!r}),
+    lambda: open({str(tmp_path / "left")!r}, "w"), lambda: open({str(Path(__file__))!r}),
+):
+    try:
+        attempt()
+        answer.append("done")
+    except OSError:
+        pass
+open("own", "w").write("x")
+"""
+    assert said(oracle, code) == "[]"
+    assert (tmp_path / "kept").is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+def test_a_task_is_another_user_without_rights(oracle: Oracle) -> None:
+    code = """
+import os, socket
+answer = [os.getuid() >= 1_000_000_000]
+for attempt in (lambda: os.setuid(0), lambda: os.kill(os.getppid(), 0), lambda: os.chroot("/"),
+                lambda: socket.create_connection(("127.0.0.1", 9), timeout=1)):
+    try:
+        attempt()
+        answer.append("done")
+    except OSError:
+        pass
+"""
+    assert said(oracle, code) == "[True]"
+
+
+def test_what_a_task_prints_stays_off_our_streams(oracle: Oracle, capfd: pytest.CaptureFixture[str]) -> None:
+    code = "import sys\nprint('{\"verdict\": 1}', flush=True)\nsys.stderr.write('x' * 5_000_000)\nanswer = 1"
+    assert said(oracle, code) == "1"
+    assert capfd.readouterr() == ("", "")
+    assert "xxx" in oracle.printed
+
+
+def test_a_task_that_exits_is_named_and_not_the_memory(oracle: Oracle) -> None:
+    error = refused(oracle, "import os\nprint('bye', flush=True)\nos._exit(0)")
+    assert "its module-level code ended its process (exit code 0)" in error.message
+    assert "memory" not in str(error)
+
+
+def test_a_task_that_never_ends_is_ended(oracle: Oracle) -> None:
+    error = refused(oracle, "while True:\n    try:\n        pass\n    except BaseException:\n        pass")
+    assert "its module-level code did not end within 5 s" in error.message
+
+
+def test_a_task_that_patches_the_judge_is_refused(oracle: Oracle) -> None:
+    patch = "import sys\nsys.modules['egg.evaluator.exam'].Exam.check_values = lambda *a, **k: None\n"
+    error = refused(oracle, patch)
+    assert "changes the judge: egg.evaluator.exam.Exam.check_values" in error.message
+
+
+def test_nothing_that_a_task_started_outlives_the_judge(oracle: Oracle) -> None:
+    mark = str(10**9 + uuid.uuid4().int % 10**9)
+    code = f"""
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "{mark}"])
+    os._exit(0)
+os.wait()
+answer = 1
+"""
+    assert said(oracle, code) == "1"
+    oracle.close()
+    assert subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout == b""

@@ -10,7 +10,6 @@ Outputs that are all held cannot lie in the same memory.
 from __future__ import annotations
 
 import secrets
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -21,36 +20,40 @@ from egg.evaluator.reference import Case
 from egg.evaluator.reserve import apart
 from egg.evaluator.worker.outputs import aliases
 
+LEAST = 3
+FEW = 32
+"""Calls: up to so many go into one request, and one output is looked at again."""
 REQUESTS = 3
-LEAST = 6
+ON_A_GPU = 8
+"""Times as many calls: they take microseconds there."""
 HELD_BYTES = 512 << 20
 RECHECKED = 4
 
 
-def run(exam: Exam) -> dict[str, Any]:
+def run(exam: Exam, each: float) -> dict[str, Any]:
+    """``each``: the seconds that one call takes."""
     cases = placed_questions(exam)
-    calls, held = 0, _as_many_as_fit(exam)
-    kept: list[tuple[int, Case]] = []
-    total = _how_many(exam, cases)
+    total, held = _how_many(exam, each), _as_many_as_fit(exam)
+    calls, kept = 0, []
     for length in _lengths(total):
         keep = max(0, min(length, held - calls))
         kept += _burst(exam, cases, length, keep, calls)
         calls += length
-    rechecked = _recheck(exam, kept, min(calls, held))
+    rechecked = _recheck(exam, kept, min(calls, held), 1 if total < FEW else RECHECKED)
     return {"calls": calls, "held": min(calls, held), "rechecked": rechecked}
 
 
-def _how_many(exam: Exam, cases: list[Case]) -> int:
+def _how_many(exam: Exam, each: float) -> int:
     """As many calls as take the time that the level gives; how many exactly nobody knows before."""
-    started = time.perf_counter()
-    exam.ask(cases[0])
-    each = max(time.perf_counter() - started, 1e-5)
-    most = exam.care.calls
-    return max(LEAST, min(most, int(exam.care.calls_seconds / each))) + secrets.randbelow(LEAST)
+    most = exam.care.calls * (ON_A_GPU if exam.device.type == "cuda" else 1)
+    total = max(LEAST, min(most, int(exam.care.calls_seconds / max(each, 1e-5))))
+    return total + secrets.randbelow(max(2, total // 4))
 
 
 def _lengths(total: int) -> list[int]:
     """``total`` in a few parts by lot, none of them empty."""
+    if total < FEW:
+        return [total]
     cuts = sorted({1 + secrets.randbelow(total - 1) for _ in range(REQUESTS - 1)})
     return [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
 
@@ -83,11 +86,8 @@ def _burst(exam: Exam, cases: list[Case], length: int, keep: int, first: int) ->
         seeds=seeds,
         keep=keep,
     )
-    chosen = (
-        {secrets.randbelow(keep) for _ in range(RECHECKED)} | ({0} if not first else set()) if keep else set()
-    )
     found = []
-    for call in sorted(chosen):
+    for call in _chosen(exam, keep, first):
         case = cases[call % len(cases)]
         exam.reserve.follow(case.tensors, moves[call])
         seed = seeds[call] if seeds else case.seed
@@ -98,6 +98,17 @@ def _burst(exam: Exam, cases: list[Case], length: int, keep: int, first: int) ->
         seed = seeds[last] if seeds else case.seed
         _check(exam, replace(case, seed=seed), index, f"call {first + last + 1} of many")
     return found
+
+
+def _chosen(exam: Exam, keep: int, first: int) -> list[int]:
+    """Calls of a request whose outputs may be looked at again, the very first among them.
+
+    Their inputs must be kept: of large ones no others are.
+    """
+    begin = {0} if keep and not first else set()
+    if exam.bytes_per_call > HELD_BYTES or not keep:
+        return sorted(begin)
+    return sorted(begin | {secrets.randbelow(keep) for _ in range(RECHECKED)})
 
 
 def _check(exam: Exam, question: Case, index: int, label: str) -> Case:
@@ -112,9 +123,9 @@ def _check(exam: Exam, question: Case, index: int, label: str) -> Case:
     return case
 
 
-def _recheck(exam: Exam, kept: list[tuple[int, Case]], held: int) -> int:
+def _recheck(exam: Exam, kept: list[tuple[int, Case]], held: int, more: int) -> int:
     """Some of the outputs that were held must be what they were; no two may lie in the same memory."""
-    kept = kept[:1] + secrets.SystemRandom().sample(kept[1:], min(RECHECKED, len(kept) - 1))
+    kept = kept[:1] + secrets.SystemRandom().sample(kept[1:], min(more, len(kept) - 1))
     case = None
     for number, question in kept:
         exam.poison(0)

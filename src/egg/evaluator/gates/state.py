@@ -11,6 +11,7 @@ what they leave behind is looked at (:mod:`~egg.evaluator.gates.left`).
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -49,7 +50,7 @@ def run(exam: Exam) -> dict[str, Any]:
     Inputs and answers may be gigabytes: of A its inputs are kept, and each of the other
     questions is gone before the next is drawn.
     """
-    _warm(exam)
+    each = _warm(exam)
     first = exam.reference.question("A")
     case, reply = _asked(exam, first)
     exam.check(case, reply)
@@ -67,14 +68,19 @@ def run(exam: Exam) -> dict[str, Any]:
         )  # fmt: skip
     notes = {"deterministic": _equal(before, exam.outputs()), "probed": _probe(exam, first, work)}
     del first
-    return notes | many.run(exam) | left.run(exam)
+    return notes | many.run(exam, each) | left.run(exam)
 
 
-def _warm(exam: Exam) -> None:
-    """One call that counts for nothing: weights were loaded, and some pack them at their next call."""
+def _warm(exam: Exam) -> float:
+    """One call that counts for nothing: weights were loaded, and some pack them at their next call.
+
+    Returns the seconds that it took.
+    """
     question = exam.reference.question("before A")
     exam.place(question)
+    started = time.perf_counter()
     exam.ask(question)
+    return time.perf_counter() - started
 
 
 def _named(work: Mapping[str, int]) -> str:

@@ -443,7 +443,8 @@ def test_no_two_of_many_calls_have_the_same_inputs() -> None:
 def test_few_draws_are_kept_of_large_inputs_and_none_where_nothing_varies() -> None:
     assert how_many([Kind.LOOSE], 1 << 10) == 2
     assert how_many([Kind.DRAWN], 1 << 10) == 256
-    assert how_many([Kind.DRAWN], 1 << 30) == 1
+    assert how_many([Kind.DRAWN], 1 << 30) == 2
+    assert how_many([Kind.LOOSE], 1 << 30) == 1
     assert how_many([Kind.FIXED], 1 << 10) == 0
 
 

@@ -38,8 +38,8 @@ def how_many(kinds: Sequence[Kind], nbytes: int) -> int:
     """Draws that are kept, where one call's inputs take so many bytes; none where nothing ever changes."""
     if all(kind is Kind.FIXED for kind in kinds):
         return 0
-    wanted = MOST if Kind.DRAWN in kinds else 2
-    return max(1, min(wanted, RESERVE_BYTES // max(nbytes, 1)))
+    least, most = (2, MOST) if Kind.DRAWN in kinds else (1, 2)
+    return max(least, min(most, RESERVE_BYTES // max(nbytes, 1)))
 
 
 def apart(inputs: list[Any]) -> list[Any]:
@@ -86,6 +86,11 @@ class Reserve:
             others = [chosen, *generator.sample(range(len(self.draws)), min(2, len(self.draws)))]
             found.append(freshen.draw(sets[call % len(sets)], self.kinds, others, generator))
         return found
+
+    def forget(self) -> None:
+        """Hold nothing until the next calls: what was drawn may be gigabytes."""
+        self.draws.clear()
+        self._order.clear()
 
     def follow(self, tensors: Sequence[torch.Tensor], moves: Sequence[Move]) -> None:
         """Make the same moves on the oracle's own copies."""

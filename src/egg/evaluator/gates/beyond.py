@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.evaluator import exchange
+from egg.evaluator import exchange, memory
 from egg.evaluator.care import Probes
 from egg.evaluator.compare import LeafError, compare
 from egg.evaluator.exam import Exam, Refused, tensor_of
@@ -157,14 +157,18 @@ def _followed(exam: Exam, case: Case, forgiven: bool) -> str:
 
 def _lost(got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> int:
     """Elements that are numbers though neither the reference nor the exact run has one there."""
-    neither = ~torch.isfinite(expected) & ~torch.isfinite(golden)
-    return int((neither & torch.isfinite(got)).sum())
+    return sum(
+        int((torch.isfinite(c) & ~torch.isfinite(r) & ~torch.isfinite(g)).sum())
+        for c, r, g in memory.pieces(got, expected, golden)
+    )
 
 
 def _elsewhere(exam: Exam, got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> LeafError:
-    """By the ordinary rule, with whatever is no number in both taken as the reference has it."""
-    alike = ~torch.isfinite(expected) & ~torch.isfinite(got)
-    return compare(torch.where(alike, expected, got), expected, golden, exam.policy.precision)
+    """By the ordinary rule, with whatever is no number in both put as the reference has it, where it lies."""
+    wanted = expected.contiguous()
+    for c, r in memory.pieces(got, wanted):
+        torch.where(torch.isfinite(c) | torch.isfinite(r), c, r, out=c)
+    return compare(got, wanted, golden, exam.policy.precision)
 
 
 def _operations(exam: Exam) -> str:

@@ -59,6 +59,7 @@ def run(exam: Exam) -> dict[str, Any]:
 
     launches = sum(exam.provenance["kernels"].values()) + sum(exam.provenance["library_ops"].values())
     host = HOST_MILLISECONDS + HOST_PER_LAUNCH_MILLISECONDS * (launches + exam.reserve.moves)
+    exam.reserve.forget()
     copies = _copy_milliseconds(exam) + SLOWER * moving
     notes = {
         "claimed": claimed,

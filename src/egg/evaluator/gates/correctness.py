@@ -51,8 +51,8 @@ def examine(exam: Exam, case: Case, **options: Any) -> None:
         exam.check(case, reply)
     except Refused as wrong:
         raise _remembered(exam, case, wrong) from None
-    exam.check_apart(case, reply)
     exam.check_inputs_unchanged(case)
+    exam.check_apart(case, reply)
 
 
 def _remembered(exam: Exam, case: Case, wrong: Refused) -> Refused:

@@ -35,11 +35,12 @@ def run(exam: Exam, each: float) -> dict[str, Any]:
     cases = placed_questions(exam)
     total, held = _how_many(exam, each), _as_many_as_fit(exam)
     calls, kept = 0, []
-    for length in _lengths(total):
+    for length in [total] if _large(exam) else _lengths(total):
         keep = max(0, min(length, held - calls))
         kept += _burst(exam, cases, length, keep, calls)
         calls += length
     rechecked = _recheck(exam, kept, min(calls, held), 1 if total < FEW else RECHECKED)
+    exam.reserve.forget()
     return {"calls": calls, "held": min(calls, held), "rechecked": rechecked}
 
 
@@ -86,29 +87,37 @@ def _burst(exam: Exam, cases: list[Case], length: int, keep: int, first: int) ->
         seeds=seeds,
         keep=keep,
     )
-    found = []
-    for call in _chosen(exam, keep, first):
-        case = cases[call % len(cases)]
-        exam.reserve.follow(case.tensors, moves[call])
-        seed = seeds[call] if seeds else case.seed
-        found.append((first + call, replace(case, inputs=apart(case.inputs), seed=seed)))
+    chosen = [] if _large(exam) else _chosen(keep, first)
+    found = [(first + call, _question(exam, cases, moves, seeds, call, copied=True)) for call in chosen]
     catch_up(exam, cases, moves)
     for index, case in enumerate(cases[:length]):
         last = max(call for call in range(length) if call % len(cases) == index)
         seed = seeds[last] if seeds else case.seed
         _check(exam, replace(case, seed=seed), index, f"call {first + last + 1} of many")
+    if _large(exam) and keep:
+        found.append((0, _question(exam, cases, moves, seeds, 0, copied=False)))
     return found
 
 
-def _chosen(exam: Exam, keep: int, first: int) -> list[int]:
-    """Calls of a request whose outputs may be looked at again, the very first among them.
+def _question(
+    exam: Exam, cases: list[Case], moves: list[Any], seeds: list[int], call: int, *, copied: bool
+) -> Case:
+    """With the inputs that a call had; without a copy they last until the next move."""
+    case = cases[call % len(cases)]
+    exam.reserve.follow(case.tensors, moves[call])
+    inputs = apart(case.inputs) if copied else case.inputs
+    return replace(case, inputs=inputs, seed=seeds[call] if seeds else case.seed)
 
-    Their inputs must be kept: of large ones no others are.
-    """
+
+def _large(exam: Exam) -> bool:
+    """Whether further copies of inputs are too much: one request then, of which the first call is kept."""
+    return exam.bytes_per_call > HELD_BYTES
+
+
+def _chosen(keep: int, first: int) -> list[int]:
+    """Calls of a request whose outputs may be looked at again, the very first among them."""
     begin = {0} if keep and not first else set()
-    if exam.bytes_per_call > HELD_BYTES or not keep:
-        return sorted(begin)
-    return sorted(begin | {secrets.randbelow(keep) for _ in range(RECHECKED)})
+    return sorted(begin | {secrets.randbelow(keep) for _ in range(RECHECKED if keep else 0)})
 
 
 def _check(exam: Exam, question: Case, index: int, label: str) -> Case:
@@ -139,9 +148,16 @@ def _recheck(exam: Exam, kept: list[tuple[int, Case]], held: int, more: int) -> 
             changed = f"the output of call {number + 1} changed while {held} were held"
             raise _aliased(f"{changed}: {wrong.evidence}") from None
     reply = exam.request("drop")
-    if reply["shared"] and case is not None and not aliases(case.outputs, case.inputs, exam.reference.module):
+    if case is None:
+        return len(kept)
+    if reply["shared"] and not aliases(case.outputs, case.inputs, exam.reference.module):
         one, other = reply["shared"][0]
         raise _aliased(f"the outputs of calls {one + 1} and {other + 1}, both held, lie in the same memory")
+    usual = aliases(case.outputs, [], None)
+    for number, pairs in reply["within"]:
+        for path, whose in pairs:
+            if [path, whose] not in usual:
+                raise _aliased(f"in call {number + 1} output {path} shares its memory with {whose}")
     return len(kept)
 
 

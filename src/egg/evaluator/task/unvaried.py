@@ -18,12 +18,15 @@ from egg.evaluator.task.program import map_tensors
 
 
 def can_vary(tensor: torch.Tensor) -> bool:
-    """Whether there are other values of its kind: a mask, or integers other than zeros."""
+    """Whether there are other values of its kind: a mask, or integers other than zeros.
+
+    Of ones a mask is made, which is what they mostly are; what may stand for a zero nobody knows.
+    """
     if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
         return False
     if tensor.dtype is torch.bool:
         return True
-    return int(tensor.min()) != int(tensor.max()) or int(tensor.max()) > 1
+    return int(tensor.min()) != int(tensor.max()) or int(tensor.max()) >= 1
 
 
 def varied(inputs: list[Any], position: int, seed: int) -> list[Any]:
@@ -67,6 +70,8 @@ def _mask(given: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _integers(given: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     low, high = int(given.min()), int(given.max())
+    if low == high == 1:
+        return _mask(given > 0, generator).to(given.dtype)
     if low == high:
         return torch.randint(1, high + 1, given.shape, generator=generator, dtype=given.dtype)
     rows = given.reshape(-1, given.shape[-1]) if given.dim() > 1 else given.reshape(1, -1)

@@ -303,9 +303,10 @@ class Session(Instance):
         return {"outputs": self._deliver(self._held[number], outputs)}
 
     def on_drop(self) -> dict[str, Any]:
-        """Let go of everything held, and say which of it lay at the same address."""
+        """Let go of everything held, and say which of it shared its memory."""
         held, self._held = self._held, []
-        return {"shared": shared_storages(held)}
+        within = ((number, aliases(leaves, [], None)) for number, leaves in enumerate(held))
+        return {"shared": shared_storages(held), "within": [[n, pairs] for n, pairs in within if pairs]}
 
     def on_calls(
         self, sets: list[Any], moves: list[Any], reserve: list[Any], seeds: list[int], keep: int = 0

@@ -374,7 +374,7 @@ def test_batch_norm_runs_in_training_mode(judged: JudgeFunction):
         HEAD
         + """
 @triton.jit
-def normalise(x, w, b, out, ROWS: tl.constexpr, C: tl.constexpr):
+def normalise(x, w, b, means, variances, out, ROWS: tl.constexpr, C: tl.constexpr):
     column = tl.program_id(0)
     i = tl.arange(0, ROWS) * C + column
     v = tl.load(x + i)
@@ -382,13 +382,16 @@ def normalise(x, w, b, out, ROWS: tl.constexpr, C: tl.constexpr):
     centred = v - mean
     variance = tl.sum(centred * centred, axis=0) / ROWS
     tl.store(out + i, centred * tl.rsqrt(variance + 1e-5) * tl.load(w + column) + tl.load(b + column))
+    tl.store(means + column, 0.9 * tl.load(means + column) + 0.1 * mean)
+    tl.store(variances + column, 0.9 * tl.load(variances + column) + 0.1 * variance * ROWS / (ROWS - 1))
 """
     )
     init = "self.norm = nn.BatchNorm1d(8)"
     trained = """assert self.training and x.shape == (16, 8)
 x = x.contiguous()
 out = torch.empty_like(x)
-normalise[(8,)](x, self.norm.weight, self.norm.bias, out, ROWS=16, C=8)
+norm = self.norm
+normalise[(8,)](x, norm.weight, norm.bias, norm.running_mean, norm.running_var, out, ROWS=16, C=8)
 return out"""
     accepted(judged(norm, kernel(trained, "x", init, head)))
 

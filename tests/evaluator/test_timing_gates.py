@@ -23,11 +23,13 @@ from egg.core.source import Candidate, Task
 from egg.evaluator import aside, freshen
 from egg.evaluator.care import CARE
 from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.freshen import Kind
 from egg.evaluator.gates import build, clock, heat, plausibility, timing
 from egg.evaluator.heats import Heat
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.process.child import Fault
 from egg.evaluator.reference import Reference
+from egg.evaluator.reserve import Reserve, how_many
 from egg.evaluator.task.program import Program
 from egg.evaluator.worker import stopwatch
 from egg.evaluator.worker.session import Session
@@ -297,9 +299,9 @@ def test_what_was_put_aside_is_checked_as_it_was_delivered(exam_for) -> None:
     timing.prepare(exam)
     exam.aside.clear()
     (case, *_) = exam.timed
-    exam.request("calls", sets=[exam.set_request(case, 0)], moves=[[]], seed=0, reseed=False)
+    exam.request("calls", sets=[exam.set_request(case, 0)], moves=[[]], reserve=[], seeds=[])
     aside.put(exam, case, 0, "a call")
-    freshen.apply(case.tensors, freshen.draw(case.tensors, random.Random(1)))
+    exam.reserve.follow(case.tensors, exam.reserve.for_calls([case.tensors], 1)[0])
     exam.poison(0)
     assert aside.settle(exam) == {"checked": 1}
 
@@ -370,25 +372,88 @@ def test_what_the_clock_contradicts(claimed: float, wall: float, explained: floa
     assert clock.contradicts(claimed, wall, explained) is caught
 
 
+# -- whole new inputs ------------------------------------------------------------------------------------
+
+KINDS = [Kind.LOOSE, Kind.DRAWN, Kind.FIXED]
+
+
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(0, 700), min_size=1, max_size=3), st.integers(0, 2**32))
+@given(st.lists(st.integers(2, 700), min_size=3, max_size=3), st.integers(0, 2**32))
 def test_both_sides_make_the_same_moves_and_the_values_stay_of_their_kind(
     sizes: list[int], seed: int
 ) -> None:
     ours = [torch.randn(n) for n in sizes]
-    theirs = [t.clone() for t in ours]
-    original = [set(t.tolist()) for t in ours]
-    moves = freshen.draw(ours, random.Random(seed))
-    freshen.apply(ours, moves)
-    freshen.apply(theirs, json.loads(json.dumps(moves)))
+    theirs, before = [t.clone() for t in ours], [t.clone() for t in ours]
+    reserve = [[torch.randn(n) for n in sizes] for _ in range(3)]
+    moves = freshen.draw(ours, KINDS, [2, 0, 1], random.Random(seed))
+    freshen.apply(ours, reserve, moves)
+    freshen.apply(theirs, reserve, json.loads(json.dumps(moves)))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-    assert all(set(t.tolist()) <= values for t, values in zip(ours, original, strict=True))
-    assert {m[0] for m in moves} == {i for i, n in enumerate(sizes) if n >= 2}
+    drawn = {value for one in reserve for value in one[0].tolist()}
+    assert set(ours[0].tolist()) <= drawn
+    assert not (ours[0] == before[0]).any(), "every element is another one"
+    assert torch.equal(ours[1], reserve[2][1])
+    assert torch.equal(ours[2], before[2])
 
 
-def test_integers_and_strided_inputs_are_left_alone() -> None:
-    tensors = [torch.arange(500), torch.randn(32, 32).t(), torch.randn(4, 4)[:, ::2]]
-    assert freshen.draw(tensors, random.Random(0)) == []
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        (torch.randn(64, 64), torch.randn(64, 64), Kind.LOOSE),
+        (torch.randn(32, 48).t(), torch.randn(32, 48).t(), Kind.LOOSE),
+        (torch.randint(100, (512, 256)), torch.randint(100, (512, 256)), Kind.LOOSE),
+        (torch.randn(32, 64)[:, ::2], torch.randn(32, 64)[:, ::2], Kind.DRAWN),
+        (torch.randn(1, 64).expand(8, 64), torch.randn(1, 64).expand(8, 64), Kind.DRAWN),
+        (torch.randint(100, (16, 24)), torch.randint(100, (16, 24)), Kind.DRAWN),
+        (torch.randn(512).cumsum(0).abs().sort().values, torch.rand(512).sort().values, Kind.DRAWN),
+        (torch.rand(64, 64).softmax(1), torch.rand(64, 64).softmax(1), Kind.DRAWN),
+        (torch.randperm(1 << 17), torch.randperm(1 << 17), Kind.DRAWN),
+        (torch.rand(64, 64) < 0.5, torch.rand(64, 64) < 0.5, Kind.DRAWN),
+        (torch.randn(64, 64).tril(), torch.randn(64, 64).tril(), Kind.DRAWN),
+        (torch.ones(64, 64), torch.ones(64, 64), Kind.FIXED),
+        (torch.arange(64), torch.arange(64), Kind.FIXED),
+        (torch.ones(8, 8, dtype=torch.bool), torch.ones(8, 8, dtype=torch.bool), Kind.FIXED),
+    ],
+)
+def test_what_may_be_done_to_an_input_is_told_from_two_draws(
+    one: torch.Tensor, other: torch.Tensor, kind: Kind
+) -> None:
+    assert freshen.kind_of(one, other) is kind
+
+
+def reserve_of(kinds: list[Kind], make: Any, size: int) -> Reserve:
+    return Reserve(kinds, make, lambda number, tensors: None, size)
+
+
+def test_no_two_of_many_calls_have_the_same_inputs() -> None:
+    """Integers and lengths as the generator draws them, floats rotated: a memo never hits."""
+    ids = reserve_of([Kind.DRAWN], lambda: [torch.randint(1000, (4, 6))], 64)
+    floats = reserve_of([Kind.LOOSE], lambda: [torch.randn(100)], 2)
+    for reserve in (ids, floats):
+        seen: set[tuple[float, ...]] = set()
+        tensors = [t.clone() for t in reserve.draw()]
+        for _ in range(4):
+            for moves in reserve.for_calls([tensors], 40):
+                reserve.follow(tensors, moves)
+                values = tuple(tensors[0].flatten().tolist())
+                assert values not in seen
+                seen.add(values)
+
+
+def test_few_draws_are_kept_of_large_inputs_and_none_where_nothing_varies() -> None:
+    assert how_many([Kind.LOOSE], 1 << 10) == 2
+    assert how_many([Kind.DRAWN], 1 << 10) == 256
+    assert how_many([Kind.DRAWN], 1 << 30) == 2
+    assert how_many([Kind.LOOSE], 1 << 30) == 1
+    assert how_many([Kind.FIXED], 1 << 10) == 0
+
+
+def test_timed_weights_are_not_those_as_built(exam_for) -> None:
+    exam = exam_for(HONEST)
+    timing.prepare(exam)
+    assert not torch.equal(exam.reference.module.weight, exam.reference.initial["weight"])
+    eager = exam.opponents.ready["eager"].call
+    assert torch.equal(eager.weight, exam.reference.module.weight)
 
 
 # -- heats ---------------------------------------------------------------------------------------------

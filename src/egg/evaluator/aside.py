@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from egg.evaluator import freshen, memory
+from egg.evaluator import memory
 from egg.evaluator.exam import Exam
 from egg.evaluator.reference import Case
-from egg.evaluator.task.program import map_tensors
+from egg.evaluator.reserve import apart
 
 ASIDE_BYTES = 2 << 30
 """What all copies together may take."""
@@ -24,16 +24,15 @@ ASIDE_BYTES = 2 << 30
 
 def put(exam: Exam, case: Case, index: int, label: str) -> None:
     """See that what lies in output set ``index`` is the answer to ``case`` as its inputs are now."""
-    given = [t for t in case.tensors if freshen.changeable(t)]
-    size = sum(_bytes(t) for t in (*given, *exam.outputs(index)) if t is not None)
-    held = sum(
-        _bytes(t) for kept, answer in exam.aside for t in (*kept.tensors, *answer) if t is not None
-    )  # with inputs that are not copied, which is on the safe side
+    size = sum(_bytes(t) for t in (*case.tensors, *exam.outputs(index)) if t is not None)
+    held = sum(_bytes(t) for kept, answer in exam.aside for t in (*kept.tensors, *answer) if t is not None)
     free = memory.free_bytes(exam.device)
     if held + size > ASIDE_BYTES or (free is not None and free < exam.ample_bytes + size):
-        exam.check_values(exam.reference.answer(label, case.inputs), exam.outputs(index))
+        exam.check_values(
+            exam.reference.answer(label, case.inputs, own=False, seed=case.seed), exam.outputs(index)
+        )
         return
-    inputs = map_tensors(case.inputs, lambda t: t.clone() if freshen.changeable(t) else t)
+    inputs = apart(case.inputs)
     exam.aside.append((replace(case, label=label, inputs=inputs), exam.snapshot(index)))
 
 
@@ -48,7 +47,9 @@ def settle(exam: Exam) -> dict[str, Any]:
     while exam.aside:
         exam.sharing.give_way()
         case, delivered = exam.aside.pop()
-        exam.check_values(exam.reference.answer(case.label, case.inputs), delivered)
+        exam.check_values(
+            exam.reference.answer(case.label, case.inputs, own=False, seed=case.seed), delivered
+        )
     return {"checked": count}
 
 

@@ -39,6 +39,9 @@ class Care:
     round_milliseconds: float
     """Device time the reference gets per round; every contestant gets as many calls."""
     input_sets: int = 3
+    calls: int = 160
+    """In a row, on values of their own, with outputs that are held; fewer where they take long."""
+    calls_seconds: float = 12.0
     domain: Probes = Probes.ALL
     """How many calls beside the task's own are tried."""
     audit_task: bool = True
@@ -68,6 +71,8 @@ CARE = {
         rounds=8,
         round_milliseconds=12.0,
         input_sets=2,
+        calls=8,
+        calls_seconds=0.5,
         domain=Probes.FEW,
         audit_task=False,
         profile=Profile.NOBODYS,

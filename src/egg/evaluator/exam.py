@@ -30,9 +30,11 @@ from egg.evaluator.heats import Heat
 from egg.evaluator.opponents import Opponents
 from egg.evaluator.patterns import compiler_target
 from egg.evaluator.process.child import Child, Nursery
-from egg.evaluator.reference import BUILD_SEED, FORWARD_SEED, Case, Reference, same_values
+from egg.evaluator.reference import BUILD_SEED, Case, Reference, finite_share, same_values
+from egg.evaluator.reserve import Reserve, how_many
 from egg.evaluator.sharing import Sharing, Unshared
-from egg.evaluator.task.program import Program
+from egg.evaluator.task.program import Program, outputs_of
+from egg.evaluator.worker.outputs import aliases
 from egg.hardware.gpus import Gpu
 
 COPY_SECONDS = 60.0
@@ -150,6 +152,13 @@ class Exam:
             )
             for _ in range(self._sets_that_fit(one))
         ]
+        given = sum(map(arenas.size_of, sample.tensors))
+        spare = [
+            [layout.place(tensor) for tensor in sample.tensors]
+            for _ in range(how_many(self.reference.kinds, given))
+        ]
+        self._spare = spare
+        self.reserve = Reserve(self.reference.kinds, self.reference.draw, self._lay_spare, len(spare))
         self.weights = {name: layout.place(value) for name, value in self.reference.initial.items()}
         self.bytes_per_call = one + sum(arenas.size_of(p) for p in self.reference.module.parameters())
         try:
@@ -177,6 +186,15 @@ class Exam:
         for slot, tensor in zip(self.sets[index].inputs, case.tensors, strict=True):
             self._fill(slot, tensor)
         self._synchronize()
+
+    def _lay_spare(self, number: int, tensors: list[torch.Tensor]) -> None:
+        for slot, tensor in zip(self._spare[number], tensors, strict=True):
+            self._fill(slot, tensor)
+        self._synchronize()
+
+    def spare_slots(self) -> list[list[Any]]:
+        """Where the draws of the reserve lie, as far as there are any."""
+        return [[slot.to_json() for slot in slots] for slots in self._spare[: len(self.reserve.draws)]]
 
     def _fill(self, slot: Slot, tensor: torch.Tensor) -> None:
         if tuple(tensor.shape) != slot.shape or str(tensor.dtype) != f"torch.{slot.dtype}":
@@ -275,6 +293,19 @@ class Exam:
         self.reference.reweigh()
         self.share_weights()
 
+    def other_weights(self) -> None:
+        """Secret weights, where the reference still has an answer under them; else those as built.
+
+        What a weight is as built (a gate of zero, a gain of one) must not spare a candidate any work.
+        """
+        self.reference.reweigh()
+        if (
+            2 * finite_share(outputs_of(self.reference.run(self.reference.draw())))
+            < self.reference.finite_share
+        ):
+            self.reference.restore()
+        self.share_weights()
+
     def restore_weights(self) -> None:
         self.reference.restore()
         self.share_weights()
@@ -295,7 +326,7 @@ class Exam:
         """Have the candidate answer the inputs that lie in set ``index``; its outputs are poisoned first."""
         self.make_room()
         self.poison(index)
-        return self.request("forward", **self.set_request(case, index), seed=FORWARD_SEED, **options)
+        return self.request("forward", **self.set_request(case, index), seed=case.seed, **options)
 
     def set_request(self, case: Case, index: int) -> dict[str, Any]:
         """Where the inputs of ``case`` lie, and where its outputs go."""
@@ -366,6 +397,20 @@ class Exam:
                 raise Refused("correctness.number", f"output {path}: no number was given", "return a number")
         return [got.get("number") for got in described]
 
+    def check_apart(self, case: Case, reply: Mapping[str, Any]) -> None:
+        """Outputs lie in memory of their own where the reference's do."""
+        usual = aliases(case.outputs, case.inputs, self.reference.module)
+        for path, whose in reply["aliases"]:
+            if [path, whose] not in usual:
+                seen = f"output {path} shares its memory with {whose}, and the reference's does not"
+                if whose == "itself":
+                    seen = f"elements of output {path} lie in the same memory, and the reference's do not"
+                raise Refused(
+                    "state.aliased", f"{case.label}: {seen}",
+                    "return tensors that are written in full, in memory of their own: no expanded view, no "
+                    "tensor twice, no input or parameter",
+                )  # fmt: skip
+
     def _wrong(self, case: Case, path: str, error: LeafError) -> Refused:
         if error.problem:
             return Refused(
@@ -392,6 +437,15 @@ class Exam:
                     "correctness.inputs", f"{case.label}: an input was changed by the candidate",
                     "write to new tensors; inputs belong to the caller",
                 )  # fmt: skip
+
+    def shapes(self) -> str:
+        """What the candidate is called with, and how that differs from the task's own size."""
+        given = [
+            f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in self.reference.sample.tensors
+        ]
+        changes = self.offline.changes if self.offline is not None else {}
+        rescaled = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes.items())
+        return f"run at {', '.join(given) or 'no tensors'}" + (f"; rescaled: {rescaled}" if rescaled else "")
 
     def close(self) -> None:
         if self.child is not None:

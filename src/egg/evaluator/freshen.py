@@ -1,51 +1,159 @@
-"""Fresh values for every timed call, at the cost of a small copy.
+"""Whole new inputs for every timed call, made of draws that the task's own generator made.
 
-A candidate that remembers answers would be fastest of all if timed calls repeated their
-inputs. So before each call a block of every floating input (one part in 128) is overwritten
-by another block of the same input: the values stay of the task's own kind, the answer
-changes, and nobody can tell where without reading everything. The oracle makes the same
-moves on its private copies, so it knows every answer.
+A candidate that remembers answers, or mends the last one where its inputs changed, would be fastest
+of all if timed calls repeated their inputs. So the oracle keeps a few further draws of the
+generator in memory that both sides see, the *reserve*, and before each call every input is
+overwritten by one of them. How depends on its :class:`Kind`: values that may stand at any place are
+copied in two pieces, each rotated by a secret offset, so that no two calls have the same inputs;
+lengths, masks, sorted offsets and whatever else has an order are copied as they were drawn. The
+oracle knows every move, so it knows every answer.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from enum import StrEnum
 
 import torch
 
-PART = 128
-
 Move = list[int]
-"""Which tensor, where to, where from, how many elements."""
+"""Which tensor, from where to where in it, which draw of the reserve, and by how much that is rotated."""
+
+SEEN = 1 << 16
+"""Elements of a tensor that are looked at to find an order in them."""
+FEW = 16
+"""Values: with so few different ones a tensor is a mask, a gate, or a handful of lengths."""
+MANY = 1 << 16
+"""Integers: so many take long to draw, and are rotated where they show no order."""
 
 
-def draw(tensors: Sequence[torch.Tensor], generator: random.Random) -> list[Move]:
-    """One move for every input that can be changed: floating, all of its storage, at least two elements."""
+class Kind(StrEnum):
+    """What may be done to one input."""
+
+    FIXED = "fixed"
+    """The generator makes the same values whatever its seed; they stay."""
+    LOOSE = "loose"
+    """Any value may stand at any place."""
+    DRAWN = "drawn"
+    """All else: only whole draws of the generator are legal."""
+
+
+def kind_of(one: torch.Tensor, other: torch.Tensor) -> Kind:
+    """What two draws of the generator tell of an input."""
+    if _dense(one) and _loose(one) and _loose(other):
+        return Kind.LOOSE
+    same = one.shape == other.shape and torch.equal(one, other)
+    return Kind.FIXED if same else Kind.DRAWN
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements are all of the memory that it spans, each once."""
+    return tensor.numel() > 1 and span(tensor) == tensor.numel() and tensor.layout == torch.strided
+
+
+def _loose(tensor: torch.Tensor) -> bool:
+    """Whether nothing is seen of an order: rows that are sorted, normalised, distinct or symmetric.
+
+    A part of the tensor is looked at: generators do not change their manner half way.
+    """
+    if tensor.dtype is torch.bool or tensor.is_complex():
+        return False
+    if tensor.numel() <= (FEW if tensor.is_floating_point() else MANY):
+        return False
+    rows = _matrix(tensor)
+    rows = rows[: max(1, SEEN // rows.shape[1]), :SEEN]
+    if tensor.is_floating_point():
+        return _loose_floats(rows.double(), tensor)
+    distinct = len(torch.unique(rows))
+    return distinct > FEW and distinct < rows.numel() and not _sorted(rows)
+
+
+def _loose_floats(rows: torch.Tensor, tensor: torch.Tensor) -> bool:
+    zeros = int((rows == 0).sum())
+    if not bool(torch.isfinite(rows).all()) or 64 * zeros > rows.numel() or len(torch.unique(rows)) <= FEW:
+        return False
+    if _sorted(rows) or _normalised(rows):
+        return False
+    if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
+        return True
+    corner = _matrix(tensor)[:256, :256]
+    return not torch.allclose(corner, corner.mT)
+
+
+def _matrix(tensor: torch.Tensor) -> torch.Tensor:
+    """The first of its matrices."""
+    found = tensor.detach()
+    while found.dim() > 2:
+        found = found[0]
+    return found if found.dim() == 2 else found.reshape(1, -1)
+
+
+def _sorted(rows: torch.Tensor) -> bool:
+    """Along rows or down columns, upwards or downwards."""
+    for lines in (rows, rows.mT):
+        if lines.shape[1] > 2:
+            steps = lines[:, 1:] >= lines[:, :-1]
+            if bool(steps.all()) or bool((lines[:, 1:] <= lines[:, :-1]).all()):
+                return True
+    return False
+
+
+def _normalised(rows: torch.Tensor) -> bool:
+    """Rows that are probabilities, or unit vectors."""
+    if rows.shape[0] < 2 or rows.shape[1] < 2:
+        return False
+    for totals in (rows.sum(1), rows.square().sum(1)):
+        centre = float(totals.mean())
+        if abs(centre) > 1e-3 and float((totals - centre).abs().max()) < 2e-2 * abs(centre):
+            return True
+    return False
+
+
+def span(tensor: torch.Tensor) -> int:
+    """Elements of memory from the first to the last of a tensor."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def draw(
+    tensors: Sequence[torch.Tensor], kinds: Sequence[Kind], sources: Sequence[int], generator: random.Random
+) -> list[Move]:
+    """The moves that make new values for every input that is not fixed.
+
+    ``sources`` are numbers of draws in the reserve, the one to be used first; loose inputs take a piece of
+    another one too.
+    """
     moves: list[Move] = []
-    for index, tensor in enumerate(tensors):
-        if changeable(tensor):
-            count = max(1, tensor.numel() // PART)
-            to, source = generator.sample(range(tensor.numel() // count), 2)
-            moves.append([index, to * count, source * count, count])
+    for index, (tensor, kind) in enumerate(zip(tensors, kinds, strict=True)):
+        size = span(tensor)
+        if kind is Kind.FIXED or not size:
+            continue
+        if kind is Kind.DRAWN:
+            moves.append([index, 0, size, sources[0], 0])
+            continue
+        cut = generator.randrange(1, size)
+        for start, end, source in ((0, cut, sources[0]), (cut, size, generator.choice(sources))):
+            moves.append([index, start, end, source, generator.randrange(1, size)])
     return moves
 
 
-def changeable(tensor: torch.Tensor) -> bool:
-    """Whether any move ever touches it."""
-    return tensor.is_floating_point() and _whole(tensor) and tensor.numel() >= 2
-
-
-def _whole(tensor: torch.Tensor) -> bool:
-    """Whether nothing else looks at the same memory: views of one storage would move together."""
-    size = tensor.numel() * tensor.element_size()
-    return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == size
-
-
 @torch.no_grad()
-def apply(tensors: Sequence[torch.Tensor], moves: list[Any]) -> None:
-    """Make the moves, in place."""
-    for index, to, source, count in moves:
-        flat = tensors[index].view(-1)
-        flat[to : to + count].copy_(flat[source : source + count])
+def apply(
+    tensors: Sequence[torch.Tensor], reserve: Sequence[Sequence[torch.Tensor]], moves: Sequence[Move]
+) -> None:
+    """Make the moves: piece ``[start, end)`` of a tensor from a draw of the reserve, rotated."""
+    for index, start, end, source, offset in moves:
+        to, given = flat(tensors[index]), flat(reserve[source][index])
+        size = given.numel()
+        begin = (start + offset) % size
+        first = min(end - start, size - begin)
+        to[start : start + first].copy_(given[begin : begin + first])
+        if first < end - start:
+            to[start + first : end].copy_(given[: end - start - first])
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """All memory that a tensor spans, in a row."""
+    return tensor.as_strided((span(tensor),), (1,))

@@ -166,6 +166,8 @@ class Judge:
             except Fault as fault:
                 self._suspect = True
                 refusal = Refusal(gate, fault.reason, fault.evidence, hint_for(fault.reason))
+            if refusal is not None:
+                refusal = _at_shapes(refusal, exam)
             records.append(GateRecord(gate, refusal is None, self._now() - started, notes))
             self._intact.check(question.task)
             if refusal is not None:
@@ -256,6 +258,13 @@ class Judge:
     def close(self) -> None:
         self._venue.close()
         self._sharing.close()
+
+
+def _at_shapes(refusal: Refusal, exam: Exam) -> Refusal:
+    """With the shapes that were run; a compiler and calls beside the task's own name theirs."""
+    if refusal.gate in (Gate.BUILD, Gate.DOMAIN):
+        return refusal
+    return replace(refusal, evidence=f"{refusal.evidence} ({exam.shapes()})")
 
 
 def _ranked(question: Question, exam: Exam | None, verdict: Accepted | Rejected) -> tuple[Rival, ...]:

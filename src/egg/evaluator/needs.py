@@ -12,6 +12,7 @@ from egg.core.facts import Workload
 from egg.core.source import Task
 from egg.evaluator.aside import ASIDE_BYTES
 from egg.evaluator.exam import SET_SHARE
+from egg.evaluator.reserve import MOST, RESERVE_BYTES
 from egg.evaluator.task.workload import workload
 
 GIB = 1 << 30
@@ -42,10 +43,13 @@ def needed(work: Workload, sets: int, total: int) -> int:
     private = sets * inputs
     fp64 = 2 * (inputs + made + weights)
     reference = made + 2 * outputs
-    modules = 4 * weights  # the reference's, as it was built, and up to two of the opponents
+    modules = 5 * weights  # the reference's, as it was built, up to two of the opponents, and their weights
+    spare = max(
+        2 * inputs, 3 * min(MOST * inputs, RESERVE_BYTES)
+    )  # draws: shared, ours, and small ones theirs
     candidate = sets * inputs + 2 * made + outputs + 2 * weights
     aside = min(ASIDE_BYTES, 48 * (inputs + outputs))
-    peak = shared + private + fp64 + reference + modules + candidate
+    peak = shared + private + fp64 + reference + modules + candidate + spare
     return int(MARGIN * peak) + aside + CONTEXTS
 
 

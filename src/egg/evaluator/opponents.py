@@ -7,7 +7,7 @@ into the same module, so that what was compiled stays valid.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,8 @@ class Opponents:
 
     def __post_init__(self) -> None:
         self._modules: dict[Precision, nn.Module] = {}
+        self._state: dict[str, torch.Tensor] = {}
+        """The weights that all of them are timed with; none: as built."""
 
     def get(self, names: tuple[str, ...], sample: list[Any]) -> list[Opponent]:
         """The named opponents, compiled and warmed; one that cannot be built is left out and said so."""
@@ -72,6 +74,12 @@ class Opponents:
             if name not in self.ready and name not in self.failed:
                 self._prepare(name, sample)
         return [self.ready[n] for n in names if n in self.ready]
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Give every baseline these weights, in place: what was compiled stays valid."""
+        self._state = {name: value.detach().clone() for name, value in state.items()}
+        for module in self._modules.values():
+            module.load_state_dict(self._state)
 
     def _prepare(self, name: str, sample: list[Any]) -> None:
         precision = Precision.MATCH if name.endswith(DEFAULT) else self.precision
@@ -100,7 +108,10 @@ class Opponents:
 
     def _module(self, precision: Precision) -> nn.Module:
         if precision not in self._modules:
-            self._modules[precision] = self.program.build(BUILD_SEED, self.device, precision)
+            module = self.program.build(BUILD_SEED, self.device, precision)
+            if self._state:
+                module.load_state_dict(self._state)
+            self._modules[precision] = module
         return self._modules[precision]
 
 

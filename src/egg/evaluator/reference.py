@@ -22,23 +22,31 @@ from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.evaluator import exchange, memory
 from egg.evaluator.compare import STILL, Moved
+from egg.evaluator.freshen import Kind, kind_of
+from egg.evaluator.reserve import apart
 from egg.evaluator.task.distributions import redraw, rerandomise
 from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of, precision_scope
 from egg.evaluator.yardstick import (
     SINGLE,
     Draws,
     Recorded,
+    Rounded,
     Yardstick,
     candidates,
     converted,
     perturb,
     scope,
+    unit_of,
 )
 
 BUILD_SEED = 42
 """Parameters are built after this seed on both sides, as KernelBench does; it is no secret."""
 FORWARD_SEED = 1234
-"""Set before every forward on both sides, for tasks that draw random numbers."""
+"""Set before forwards that answer no question; each question has a secret seed of its own."""
+LOTS = 4
+"""Draws of signs for the roundings that conditioning looks at."""
+LARGE = 1 << 26
+"""Elements of all inputs from which on one draw must do."""
 FAR = 2.0**-4
 """Relative rms distance between the reference and a stand-in for its fp64 run: more is no rounding."""
 
@@ -59,6 +67,8 @@ class Case:
     """Whether inputs and weights are the task's own, as KernelBench draws them."""
     draws: Draws | None = None
     """What the reference drew at random in its run."""
+    seed: int = FORWARD_SEED
+    """Set before the forward on both sides, for tasks that draw random numbers."""
 
 
 @dataclass
@@ -82,6 +92,10 @@ class Reference:
         self.initial = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
         self.finite_share = 1.0
         """Of the outputs for the task's own inputs: a mask may leave rows without a number."""
+        self.kinds: list[Kind] = []
+        """What the generator does to each input."""
+        self.moving: set[str] = set()
+        """Buffers that forward changes."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
         self.sample = self._first_question()
         """What questions and answers look like: tensors on the meta device, which hold no values."""
@@ -95,29 +109,50 @@ class Reference:
         own = distribution == "task" and not self._reweighed
         return self.answer(label, inputs, golden=golden, own=own)
 
-    def question(self, label: str) -> Case:
-        """Inputs alone, for a question whose values will change before it is answered."""
-        inputs = self.program.inputs(secrets.randbits(48), self.device, self.precision)
+    def draw(self) -> list[Any]:
+        """Inputs of the task's own, from a secret seed."""
+        return self.program.inputs(secrets.randbits(48), self.device, self.precision)
+
+    def question(self, label: str, *, alone: bool = False) -> Case:
+        """Inputs, for a question whose values will change before it is answered.
+
+        Tensors that stand ``alone`` share no memory with one another, nor with what the task keeps.
+        """
+        inputs = apart(self.draw()) if alone else self.draw()
         return Case(label, inputs, *exchange.pack(inputs), outputs=[], golden=[])
 
-    def answer(self, label: str, inputs: list[Any], *, golden: bool = True, own: bool = True) -> Case:
-        """The question ``inputs`` with the answers to it.
+    def answer(
+        self,
+        label: str,
+        inputs: list[Any],
+        *,
+        golden: bool = True,
+        own: bool = True,
+        seed: int | None = None,
+    ) -> Case:
+        """The question ``inputs`` with the answers to it, under ``seed`` or a new secret one.
 
         An fp64 run comes first: it is the larger one, and its copies of the inputs are gone
         before the outputs take their place. One that repeats random draws must come second.
         """
         structure, tensors = exchange.pack(inputs)
+        seed = secrets.randbits(31) if seed is None else seed
         if self.stochastic and golden:
             draws = Draws()
             with Recorded(draws):
-                outputs = outputs_of(self.run(inputs))
-            exact = self._exact(inputs, outputs, draws)
-            return Case(label, inputs, structure, tensors, outputs, exact, own, draws)
-        exact = self._in_fp64(inputs) if golden else []
-        outputs = outputs_of(self.run(inputs))
+                outputs = outputs_of(self.run(inputs, seed))
+            exact = self._exact(inputs, outputs, draws, seed)
+            return Case(label, inputs, structure, tensors, outputs, exact, own, draws, seed)
+        exact = self._in_fp64(inputs, seed) if golden else []
+        outputs = outputs_of(self.run(inputs, seed))
         if exact is None:
-            exact = self._exact(inputs, outputs, None)
-        return Case(label, inputs, structure, tensors, outputs, exact, own)
+            exact = self._exact(inputs, outputs, None, seed)
+        return Case(label, inputs, structure, tensors, outputs, exact, own, seed=seed)
+
+    @property
+    def reweighed(self) -> bool:
+        """Whether the weights are others than those as built."""
+        return self._reweighed
 
     @property
     def yardstick(self) -> Yardstick:
@@ -135,23 +170,29 @@ class Reference:
         return self._with_room(forward)
 
     def moved(self, case: Case) -> list[Moved]:
-        """How far the exact answers to ``case`` move when inputs and weights are off by their own rounding.
+        """How far the exact answers to ``case`` move when everything is off by its own rounding.
 
-        One draw of signs and its mirror image: what answers oppositely to the two is how the result
-        follows its inputs; what does not (a threshold that was crossed) is a jump, and allows nothing.
+        Inputs, weights, and what each operation computes from them. One draw of signs and its mirror image:
+        what answers oppositely to the two is how the result follows; what does not (a threshold that was
+        crossed) is a jump, and allows nothing. Signs that happen to cancel show nothing: the largest of a few
+        draws counts.
         """
-        return [
-            _response(exact, up, down)
-            for (_, exact), (_, up), (_, down) in zip(
-                case.golden, self._perturbed(case, 1.0), self._perturbed(case, -1.0), strict=True
+        found = [STILL for _ in case.golden]
+        size = sum(t.numel() for t in case.tensors)
+        for lot in range(LOTS if size < LARGE else 1):
+            pairs = zip(
+                case.golden, self._perturbed(case, 1.0, lot), self._perturbed(case, -1.0, lot), strict=True
             )
-        ]
+            moves = [_response(exact, up, down) for (_, exact), (_, up), (_, down) in pairs]
+            found = [Moved(max(a.max, b.max), max(a.rms, b.rms)) for a, b in zip(found, moves, strict=True)]
+        return found
 
-    def _perturbed(self, case: Case, sign: float) -> list[tuple[str, Any]]:
+    def _perturbed(self, case: Case, sign: float, lot: int) -> list[tuple[str, Any]]:
         def forward() -> Any:
             module, inputs = converted(self.module, case.inputs, self.yardstick)
-            inputs = perturb(module, inputs, (self.module, case.inputs), sign)
-            return self._measured(module, inputs, self.yardstick, case.draws)
+            inputs = perturb(module, inputs, (self.module, case.inputs), sign, lot)
+            with Rounded(unit_of(case.inputs, self.module), sign, lot):
+                return self._measured(module, inputs, self.yardstick, case.draws, case.seed)
 
         return outputs_of(self._with_room(forward))
 
@@ -213,6 +254,13 @@ class Reference:
                 "the task draws random numbers in forward: both sides run after the same seed"
             )
         self.finite_share = finite_share(outputs)
+        del again
+        self.kinds = self._kinds(tensors)
+        self.moving = {
+            name
+            for name, value in self.module.state_dict().items()
+            if not same_values(value, self.initial[name])
+        }
         half = any(t.dtype in SINGLE for t in (*tensors, *self.initial.values()))
         self._yardsticks = list(candidates(stochastic=self.stochastic, half=half))
         return Case(
@@ -224,25 +272,35 @@ class Reference:
             golden=[],
         )
 
-    def _in_fp64(self, inputs: list[Any]) -> list[tuple[str, Any]] | None:
+    def _kinds(self, tensors: list[torch.Tensor]) -> list[Kind]:
+        """What the generator does to each input, told from another draw."""
+        _, others = exchange.pack(self.draw())
+        if len(others) != len(tensors):
+            raise TaskError(
+                f"task {self.program.task.name!r}: get_inputs() returns another number of tensors each time",
+                "inputs must have the same structure on every call",
+            )
+        return [kind_of(one, other) for one, other in zip(tensors, others, strict=True)]
+
+    def _in_fp64(self, inputs: list[Any], seed: int) -> list[tuple[str, Any]] | None:
         """The answers of an ordinary fp64 run; ``None`` where there is none: a dtype fixed in code."""
         if self.yardstick is not Yardstick.FP64:
             return None
         try:
-            return self._measure(inputs, None)
+            return self._measure(inputs, None, seed)
         except (TaskError, MachineError) as error:
             self._give_up(str(error))
             return None
 
     def _exact(
-        self, inputs: list[Any], outputs: list[tuple[str, Any]], draws: Draws | None
+        self, inputs: list[Any], outputs: list[tuple[str, Any]], draws: Draws | None, seed: int
     ) -> list[tuple[str, Any]]:
         """The answers of the best yardstick that there is, where it is not an ordinary fp64 run."""
         if draws is not None and draws.other and self.yardstick in (Yardstick.DRAWS, Yardstick.FP32):
             self._yardsticks = [Yardstick.ITSELF]
         while self.yardstick is not Yardstick.ITSELF:
             try:
-                exact = self._measure(inputs, draws)
+                exact = self._measure(inputs, draws, seed)
                 if not _far(outputs, exact):
                     return exact
                 why = "it computes something else"
@@ -256,19 +314,19 @@ class Reference:
         first = (why.splitlines() or [""])[0]
         self.warnings.append(f"no {failed} run ({first}): errors are measured by {self.yardstick}")
 
-    def _measure(self, inputs: list[Any], draws: Draws | None) -> list[tuple[str, Any]]:
+    def _measure(self, inputs: list[Any], draws: Draws | None, seed: int) -> list[tuple[str, Any]]:
         yardstick = self.yardstick
 
         def forward() -> Any:
             module, wide = converted(self.module, inputs, yardstick)
-            return self._measured(module, wide, yardstick, draws)
+            return self._measured(module, wide, yardstick, draws, seed)
 
         return outputs_of(self._with_room(forward))
 
     def _measured(
-        self, module: nn.Module, inputs: list[Any], yardstick: Yardstick, draws: Draws | None
+        self, module: nn.Module, inputs: list[Any], yardstick: Yardstick, draws: Draws | None, seed: int
     ) -> Any:
-        torch.manual_seed(FORWARD_SEED)
+        torch.manual_seed(seed)
         precision = self.precision if yardstick is Yardstick.ITSELF else Precision.FP32
         with precision_scope(precision), scope(yardstick, draws):
             return self.program.run(module, inputs)

@@ -22,8 +22,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from egg.core.errors import TaskError
+from egg.evaluator.ops import NEUTRAL, base_name
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
 
 SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
@@ -160,17 +162,61 @@ class Replayed(TorchDispatchMode):
         return drawn[1]
 
 
-# -- roundings of inputs -------------------------------------------------------------------------------
+# -- roundings of inputs and of what is computed from them ---------------------------------------------
+
+LOTS = 20_011
+
+
+class Rounded(TorchDispatchMode):
+    """Moves every number that an operation computes by one rounding, up or down by lot.
+
+    That is how any implementation is off that rounds what it computes on the way: an argument of an
+    exponential, the scores of an attention. What merely looks at memory, or writes into it, is left alone.
+    """
+
+    def __init__(self, unit: float, sign: float, lot: int) -> None:
+        super().__init__()
+        self._size = unit * sign
+        self._seed = LOTS + 1_000 + lot
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        schema = func._schema
+        if (
+            schema.is_mutable
+            or any(r.alias_info is not None for r in schema.returns)
+            or base_name(func) in NEUTRAL
+        ):
+            return result
+        return tree_map_only(torch.Tensor, self._moved, result)
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        generator = self._generators.get(tensor.device)
+        if generator is None:
+            generator = torch.Generator(tensor.device).manual_seed(self._seed)
+            self._generators[tensor.device] = generator
+        lots = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
+        lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(self._size)
+        return torch.addcmul(tensor, tensor, lots.to(tensor.dtype))
+
+
+def unit_of(inputs: list[Any], module: nn.Module) -> float:
+    """One rounding of the program's own arithmetic, the finest where there are several."""
+    kinds = {t.dtype for t in (*_tensors(inputs), *module.parameters()) if t.is_floating_point()}
+    return min((torch.finfo(kind).eps / 2 for kind in kinds), default=torch.finfo(torch.float32).eps / 2)
 
 
 @torch.no_grad()
 def perturb(
-    module: nn.Module, inputs: list[Any], like: tuple[nn.Module, list[Any]], sign: float
+    module: nn.Module, inputs: list[Any], like: tuple[nn.Module, list[Any]], sign: float, lot: int = 0
 ) -> list[Any]:
     """Move ``module``'s weights, in place, and ``inputs`` by their own rounding, up or down by lot.
 
-    ``like`` are the originals, whose dtypes tell how they are rounded. The lots are the same for every call,
-    and ``sign`` mirrors them.
+    ``like`` are the originals, whose dtypes tell how they are rounded. The lots are the same for every call
+    with the same number ``lot``, and ``sign`` mirrors them.
     """
     own_module, own_inputs = like
     generators: dict[torch.device, torch.Generator] = {}
@@ -178,7 +224,9 @@ def perturb(
     def moved(tensor: torch.Tensor, own: torch.dtype) -> torch.Tensor:
         if not tensor.is_floating_point() or not own.is_floating_point or not tensor.numel():
             return tensor
-        generator = generators.setdefault(tensor.device, torch.Generator(tensor.device).manual_seed(20_011))
+        generator = generators.setdefault(
+            tensor.device, torch.Generator(tensor.device).manual_seed(LOTS + lot)
+        )
         unit = torch.finfo(own).eps * (0.5 if tensor.dtype != own else 1.0)
 
         def shifted(flat: torch.Tensor) -> torch.Tensor:

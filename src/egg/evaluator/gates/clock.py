@@ -1,33 +1,35 @@
 """Trusted clock: the oracle's own wall clock, against what the candidate's process claims.
 
-Events are recorded in the candidate's process and could be forged there. So the oracle asks
-for K calls, each on values of its own, and holds the clock itself: when they are done one of
-the input sets is left out by lot, and the last outputs of the others are verified. There are ten such
+Events are recorded in the candidate's process and could be forged there. So the oracle asks for K
+calls, each on values of its own, and holds the clock itself: when they are done one of the input
+sets is left out by lot, and the last outputs of the others are verified. There are ten such
 requests: with two sets, whoever leaves one of them unanswered each time gets away with it once in a
-thousand, with three once in 59 thousand. The
-slope between few and many calls cancels the fixed cost of asking. A claim may lie below what
-this clock saw by as much as launch overhead and copying explain, and no more; the speedup by
-this clock is reported beside the other one.
+thousand, with three once in 59 thousand. The slope between few and many calls cancels the fixed
+cost of asking. A claim may lie below what this clock saw by as much as launch overhead and copying
+explain, and no more; the speedup by this clock is reported beside the other one.
 
-The questions are those that timing left in the input sets: their values have moved with every
-call since they were drawn, and move with every call here.
+The questions are those that timing left in the input sets: their values have moved with every call
+since they were drawn, and move with every call here. What making the inputs of a call costs is
+measured by itself and taken off both sides.
 """
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 
-from egg.evaluator import aside, freshen
+from egg.evaluator import aside
 from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.gates.timing import placed_questions
+from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
 from egg.evaluator.opponents import Opponent
-from egg.evaluator.reference import FORWARD_SEED, Case
+from egg.evaluator.reference import Case
 from egg.evaluator.task.program import outputs_of
 
 TRIALS = 5
@@ -37,11 +39,14 @@ TOLERANCE = 0.75
 """A cold L2 and back-to-back calls are not the same load: a quarter of the time may be due to that."""
 HOST_MILLISECONDS = 0.15
 HOST_PER_LAUNCH_MILLISECONDS = 0.03
+SLOWER = 1.5
+"""The candidate's process may read the reserve through another process's memory."""
 
 
 def run(exam: Exam) -> dict[str, Any]:
     cases, exam.timed = exam.timed or placed_questions(exam), []
     claimed = exam.measured["milliseconds"].median
+    moving = _move_milliseconds(exam, cases)
     wall = _slope(lambda calls: _candidate_calls(exam, cases, calls), *_how_many(claimed, len(cases)))
     assert exam.opponents is not None
     eager = exam.opponents.ready["eager"]
@@ -49,18 +54,20 @@ def run(exam: Exam) -> dict[str, Any]:
     reference = _slope(
         lambda calls: _reference_calls(exam, eager, cases, calls), *_how_many(slow, len(cases))
     )
-    exam.measured |= {"wall_milliseconds": wall, "wall_speedup": reference / max(wall, 1e-9)}
+    own, theirs = (_without(moving, milliseconds) for milliseconds in (wall, reference))
+    exam.measured |= {"wall_milliseconds": own, "wall_speedup": theirs / own}
 
     launches = sum(exam.provenance["kernels"].values()) + sum(exam.provenance["library_ops"].values())
-    moves = len(freshen.draw(cases[0].tensors, random.Random(0)))
-    host = HOST_MILLISECONDS + HOST_PER_LAUNCH_MILLISECONDS * (launches + moves)
-    copies = _copy_milliseconds(exam)
+    host = HOST_MILLISECONDS + HOST_PER_LAUNCH_MILLISECONDS * (launches + exam.reserve.moves)
+    exam.reserve.forget()
+    copies = _copy_milliseconds(exam) + SLOWER * moving
     notes = {
         "claimed": claimed,
         "wall": wall,
         "wall_eager": reference,
         "allowed_host": host,
         "copies": copies,
+        "moving": moving,
     }
     if contradicts(claimed, wall, host + copies):
         raise Refused(
@@ -105,41 +112,38 @@ def _candidate_calls(exam: Exam, cases: list[Case], calls: int) -> float:
 
     Which one is left out is drawn when all of them have been delivered; a single set is always checked.
     """
-    moves = _moves(cases, calls)
+    moves = exam.reserve.for_calls([case.tensors for case in cases], calls)
+    seeds = seeds_for(exam, calls)
     exam.make_room()
     for index in range(len(cases)):
         exam.poison(index)
     sets = [exam.set_request(case, index) for index, case in enumerate(cases)]
-    reseed, keep_cache = exam.reference.stochastic, exam.roomy()
+    spare, keep_cache = exam.spare_slots(), exam.roomy()
     start = time.perf_counter()
-    exam.request("calls", sets=sets, moves=moves, seed=FORWARD_SEED, reseed=reseed, keep_cache=keep_cache)
+    exam.request("calls", sets=sets, moves=moves, reserve=spare, seeds=seeds, keep_cache=keep_cache)
     seconds = time.perf_counter() - start
-    for call, change in enumerate(moves):
-        freshen.apply(cases[call % len(cases)].tensors, change)
+    catch_up(exam, cases, moves)
     spared = secrets.randbelow(len(cases))
     for index, case in enumerate(cases):
         if index != spared or len(cases) == 1:
-            aside.put(exam, case, index, "a clocked call")
+            last = max(call for call in range(calls) if call % len(cases) == index)
+            answered = replace(case, seed=seeds[last]) if seeds else case
+            aside.put(exam, answered, index, "a clocked call")
     return seconds
 
 
 def _reference_calls(exam: Exam, eager: Opponent, cases: list[Case], calls: int) -> float:
     """The same for the reference: its outputs are copied too, but to memory only the oracle sees."""
-    moves = _moves(cases, calls)
+    moves = exam.reserve.for_calls([case.tensors for case in cases], calls)
     spare = [torch.empty_like(t) for t in exam.outputs(0) if t is not None]
     start = time.perf_counter()
     with eager.scope():
         for call, change in enumerate(moves):
             case = cases[call % len(cases)]
-            freshen.apply(case.tensors, change)
+            exam.reserve.follow(case.tensors, change)
             _copy(eager.call(*case.inputs), spare)
         torch.cuda.synchronize(exam.device)
     return time.perf_counter() - start
-
-
-def _moves(cases: list[Case], calls: int) -> list[list[freshen.Move]]:
-    generator = random.Random(secrets.randbits(64))
-    return [freshen.draw(cases[call % len(cases)].tensors, generator) for call in range(calls)]
 
 
 def _copy(result: Any, destinations: list[torch.Tensor]) -> None:
@@ -149,15 +153,41 @@ def _copy(result: Any, destinations: list[torch.Tensor]) -> None:
         destination.copy_(leaf)
 
 
+def _without(moving: float, milliseconds: float) -> float:
+    """What is left of a call's time when making its inputs is taken off: at least a tenth of it."""
+    return max(milliseconds - moving, 0.1 * milliseconds)
+
+
 def _copy_milliseconds(exam: Exam) -> float:
     """What delivering one call's outputs costs, measured on the oracle's side."""
     outputs = [t for t in exam.outputs(0) if t is not None]
     spare = [torch.empty_like(t) for t in outputs]
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for _ in range(2):
-        start.record()
+
+    def copy() -> None:
         for source, destination in zip(outputs, spare, strict=True):
             destination.copy_(source)
+
+    return _device_milliseconds(exam, [copy] * 2)
+
+
+def _move_milliseconds(exam: Exam, cases: list[Case]) -> float:
+    """What making the inputs of one call costs, measured on the oracle's side: the median of a few."""
+    moves = exam.reserve.for_calls([case.tensors for case in cases], 3)
+    times = []
+    for call, change in enumerate(moves):
+        tensors = cases[call % len(cases)].tensors
+        times.append(_device_milliseconds(exam, [partial(exam.reserve.follow, tensors, change)] * 2))
+    for index, case in enumerate(cases):
+        exam.place(case, index)
+    return median(times)
+
+
+def _device_milliseconds(exam: Exam, steps: list[Callable[[], None]]) -> float:
+    """Device time of the last of ``steps``; those before it warm up."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for step in steps:
+        start.record()
+        step()
         end.record()
     torch.cuda.synchronize(exam.device)
     return start.elapsed_time(end)

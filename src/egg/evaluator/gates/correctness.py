@@ -1,6 +1,8 @@
 """Correctness: secret seeds on the timed shapes, other distributions, re-randomised weights.
 
-Every question is drawn after the candidate was loaded, so nothing about it could be known.
+Then, beside the task's own distribution, what its generator never makes
+(:mod:`~egg.evaluator.gates.beyond`). Every question is drawn after the candidate was loaded, so
+nothing about it could be known.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.gates import beyond
 from egg.evaluator.process.child import Fault
 from egg.evaluator.reference import Case, finite_share
 
@@ -23,7 +26,12 @@ def run(exam: Exam) -> dict[str, Any]:
         if not _examined(exam, name):
             skipped.append(name)
     exam.restore_weights()
-    return {"checks": exam.worst.checks, "without_answer": skipped}
+    return {
+        "checks": exam.worst.checks,
+        "without_answer": skipped,
+        "unvaried": beyond.redrawn(exam, examine),
+        "not_numbers": beyond.not_numbers(exam),
+    }
 
 
 def _examined(exam: Exam, distribution: str) -> bool:
@@ -44,6 +52,7 @@ def examine(exam: Exam, case: Case, **options: Any) -> None:
     except Refused as wrong:
         raise _remembered(exam, case, wrong) from None
     exam.check_inputs_unchanged(case)
+    exam.check_apart(case, reply)
 
 
 def _remembered(exam: Exam, case: Case, wrong: Refused) -> Refused:

@@ -1,16 +1,17 @@
 """Timing: the candidate and every opponent, interleaved in random order, in one session on the same inputs.
 
-A round gives each contestant a fixed number of calls, fixed by the reference's speed and
-not by the candidate's; the candidate runs twice per round, so that an A/A comparison gives
-the noise floor. Speedups are ratios within a round; what drifts between rounds cancels.
+A round gives each contestant a fixed number of calls, fixed by the reference's speed and not by the
+candidate's; the candidate runs twice per round, so that an A/A comparison gives the noise floor.
+Speedups are ratios within a round; what drifts between rounds cancels.
 
-The inputs' values change before every call of the candidate, and the output of a call that
-was chosen at random is delivered. Of every second turn, which ones nobody knows before they are
-over, it is put aside with the inputs it belongs to and checked when the measuring is done
-(:func:`settle`). Opponents run on the oracle's private copies, which a candidate cannot touch.
+All of the inputs' values change before every call of the candidate (:mod:`egg.evaluator.freshen`),
+the weights are secret ones, and the output of a call that was chosen at random is delivered. Of
+every second turn, which ones nobody knows before they are over, it is put aside with the inputs it
+belongs to and checked when the measuring is done (:func:`settle`). Opponents run on the oracle's
+private copies, which a candidate cannot touch.
 
-Where others compile beside this judge (:attr:`~egg.evaluator.care.Care.yields`) a session may be disturbed:
-it is then held again, and the calmest of up to three counts.
+Where others compile beside this judge (:attr:`~egg.evaluator.care.Care.yields`) a session may be
+disturbed: it is then held again, and the calmest of up to three counts.
 
 Only the rounds need a GPU that nobody else uses: questions are drawn, opponents compiled and
 everybody warmed up before (:func:`prepare`).
@@ -21,6 +22,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -28,10 +30,10 @@ from typing import Any
 from egg.core.errors import MachineError
 from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
-from egg.evaluator import aside, freshen
+from egg.evaluator import aside
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.opponents import DEFAULT
-from egg.evaluator.reference import FORWARD_SEED, Case
+from egg.evaluator.reference import Case
 from egg.evaluator.statistics import interval, noise_floor, speedup
 
 MAX_REPEATS, MIN_REPEATS = 40, 3
@@ -42,8 +44,10 @@ UNREST = 0.15
 
 def prepare(exam: Exam) -> dict[str, Any]:
     """Draw the questions, compile the opponents, and let everybody run once or twice."""
+    exam.other_weights()
     exam.timed = cases = placed_questions(exam)
     assert exam.opponents is not None
+    exam.opponents.load(exam.reference.module.state_dict())
     with exam.yielding():
         opponents = exam.opponents.get(_contestants(exam), cases[0].inputs)
     if "eager" in exam.opponents.failed:
@@ -90,7 +94,8 @@ def run(exam: Exam) -> dict[str, Any]:
         "sessions": len(sessions),
         "calls_per_round": repeats,
         "input_sets": len(cases),
-        "fresh_values": bool(freshen.draw(cases[0].tensors, random.Random(0))),
+        "fresh_values": exam.reserve.moving,
+        "other_weights": exam.reference.reweighed,
         "times": times,
     }
 
@@ -109,13 +114,19 @@ def unrest(times: Mapping[str, Sequence[float]]) -> float:
 
 
 def settle(exam: Exam) -> dict[str, Any]:
-    """Check the answers that were put aside, of this gate and of the clock's."""
-    return aside.settle(exam)
+    """Check the answers that were put aside, of this gate and of the clock's.
+
+    The candidate's process may be gone by then: its successor gets the weights as built.
+    """
+    notes = aside.settle(exam)
+    if not exam.timed:
+        exam.reference.restore()
+    return notes
 
 
 def placed_questions(exam: Exam) -> list[Case]:
     """One for every set of inputs, laid there; what is timed moves their values and keeps up with it."""
-    cases = [exam.reference.question(f"timed set {i + 1}") for i in range(len(exam.sets))]
+    cases = [exam.reference.question(f"timed set {i + 1}", alone=True) for i in range(len(exam.sets))]
     for index, case in enumerate(cases):
         exam.place(case, index)
     return cases
@@ -144,9 +155,9 @@ def turn(exam: Exam, cases: list[Case], repeats: int, rival: int | None = None) 
 
     None of a ``rival``'s is, by its number, nor of a candidate's that is only ranked.
     """
-    generator = random.Random(secrets.randbits(64))
-    moves = [freshen.draw(cases[call % len(cases)].tensors, generator) for call in range(repeats)]
-    chosen = generator.randrange(repeats)
+    moves = exam.reserve.for_calls([case.tensors for case in cases], repeats)
+    seeds = seeds_for(exam, repeats)
+    chosen = secrets.randbelow(repeats)
     exam.make_room()
     exam.poison(chosen % len(cases))
     reply = exam.request(
@@ -155,23 +166,38 @@ def turn(exam: Exam, cases: list[Case], repeats: int, rival: int | None = None) 
         moves=moves,
         recheck=chosen,
         outputs=exam.output_slots(chosen % len(cases)),
-        seed=FORWARD_SEED,
-        reseed=exam.reference.stochastic,
+        reserve=exam.spare_slots(),
+        seeds=seeds,
         keep_cache=exam.roomy(),
         rival=rival,
     )
-    checked = not exam.heat.files and generator.random() < 0.5
-    _follow(exam, cases, moves, chosen if checked else None)
+    checked = not exam.heat.files and secrets.randbelow(2) == 0
+    _follow(exam, cases, moves, seeds, chosen if checked else None)
     milliseconds = [float(t) for t in reply["milliseconds"]]
     if len(milliseconds) != repeats or min(milliseconds) <= 0:
         raise Refused("timing.forged", "the reported times cannot be times", "the timer was tampered with")
     return milliseconds
 
 
-def _follow(exam: Exam, cases: list[Case], moves: list[Any], checked: int | None) -> None:
-    """Make the same moves on the private copies; put the call that is to be checked aside."""
-    for call, change in enumerate(moves):
-        index = call % len(cases)
-        freshen.apply(cases[index].tensors, change)
-        if call == checked:
-            aside.put(exam, cases[index], index, "a timed call")
+def seeds_for(exam: Exam, calls: int) -> list[int]:
+    """For the generator, before each call; none where the task draws nothing in forward."""
+    return [secrets.randbits(31) for _ in range(calls)] if exam.reference.stochastic else []
+
+
+def _follow(exam: Exam, cases: list[Case], moves: list[Any], seeds: list[int], checked: int | None) -> None:
+    """Bring the private copies to where the candidate's are; put the call that is to be checked aside.
+
+    Moves leave nothing of what was there before, so of every set only the last ones are made.
+    """
+    if checked is not None:
+        index = checked % len(cases)
+        exam.reserve.follow(cases[index].tensors, moves[checked])
+        case = replace(cases[index], seed=seeds[checked]) if seeds else cases[index]
+        aside.put(exam, case, index, "a timed call")
+    catch_up(exam, cases, moves)
+
+
+def catch_up(exam: Exam, cases: list[Case], moves: list[Any]) -> None:
+    """The private copies as the candidate's inputs are behind its last call of every set."""
+    for call in range(max(0, len(moves) - len(cases)), len(moves)):
+        exam.reserve.follow(cases[call % len(cases)].tensors, moves[call])

@@ -25,6 +25,7 @@ from egg.evaluator.interpreter import dot, narrow, special
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.memory import AddressSpace, Touched
 from egg.evaluator.interpreter.races import RaceDetector
+from egg.evaluator.interpreter.session import PROPAGATE
 
 _native: Any = interpreter._interpreter  # type: ignore[attr-defined]
 _ir: Any = interpreter._ir  # type: ignore[attr-defined]
@@ -51,6 +52,15 @@ def is_bf16(handle: Any) -> bool:
 def widened(handle: Any) -> Any:
     """The handle itself, or its float32 equal where it holds bf16 bits."""
     return TensorHandle(narrow.bf16_to_f32(handle.data), tl.float32) if is_bf16(handle) else handle
+
+
+def larger() -> np.ufunc:
+    """The maximum as it is to treat a NaN now."""
+    return np.maximum if PROPAGATE.get() else np.fmax
+
+
+def smaller() -> np.ufunc:
+    return np.minimum if PROPAGATE.get() else np.fmin
 
 
 class AsmResult:
@@ -100,14 +110,14 @@ class MendedBuilder(_Stock):
         return super().ternary_op(lhs, rhs, other, op)
 
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
-        return self.binary_op(lhs, rhs, np.fmin)
+        return self.binary_op(lhs, rhs, smaller())
 
     def create_maxnumf(self, lhs: Any, rhs: Any) -> Any:
-        return self.binary_op(lhs, rhs, np.fmax)
+        return self.binary_op(lhs, rhs, larger())
 
     def create_clampf(self, arg: Any, lo: Any, hi: Any, propagate_nans: Any) -> Any:
         if propagate_nans == _ir.PROPAGATE_NAN.NONE:
-            return self.binary_op(self.binary_op(arg, lo, np.fmax), hi, np.fmin)
+            return self.binary_op(self.binary_op(arg, lo, larger()), hi, smaller())
         return self.ternary_op(arg, lo, hi, np.clip)
 
     def create_fma(self, x: Any, y: Any, z: Any) -> Any:

@@ -16,7 +16,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from egg.evaluator.interpreter import narrow
-from egg.evaluator.interpreter.builder import TensorHandle
+from egg.evaluator.interpreter.builder import TensorHandle, larger, smaller
 
 Arrays = list[np.ndarray]
 Combine = Callable[[Arrays, Arrays], Arrays]
@@ -89,15 +89,15 @@ class MendedReduce(interpreter.ReduceOps):
         values = narrow.bf16_to_f32(first) if dtype == tl.bfloat16 else first
         standard, function = tl.standard, self.combine_fn
         if function is standard._elementwise_max:
-            return self._pack(_extreme(np.fmax, values, self.axis), dtype, first.ndim)
+            return self._pack(_extreme(larger(), values, self.axis), dtype, first.ndim)
         if function is standard._elementwise_min:
-            return self._pack(_extreme(np.fmin, values, self.axis), dtype, first.ndim)
+            return self._pack(_extreme(smaller(), values, self.axis), dtype, first.ndim)
         if function is standard._sum_combine and values.dtype != np.float16 and dtype != tl.bfloat16:
             return self._pack(np.sum(values, axis=self.axis, dtype=values.dtype), dtype, first.ndim)
         if function in (standard._argmax_combine_tie_break_left, standard._argmax_combine_tie_break_fast):
-            return self._extreme_and_index(values, dtype, np.fmax, np.argmax, -np.inf)
+            return self._extreme_and_index(values, dtype, larger(), np.argmax, -np.inf)
         if function in (standard._argmin_combine_tie_break_left, standard._argmin_combine_tie_break_fast):
-            return self._extreme_and_index(values, dtype, np.fmin, np.argmin, np.inf)
+            return self._extreme_and_index(values, dtype, smaller(), np.argmin, np.inf)
         arrays = [t.handle.data.reshape(-1) if self.axis is None else t.handle.data for t in input]
         arrays = [np.moveaxis(a, self.axis or 0, 0) for a in arrays]
         results = tree(arrays, combiner(function, [t.dtype for t in input]))

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+
+PROPAGATE: ContextVar[bool] = ContextVar("propagate", default=False)
+"""Whether maximum and minimum keep a NaN that the language lets them drop."""
+
+
+@contextmanager
+def propagated() -> Iterator[None]:
+    """Meanwhile extremes keep every NaN: what a file does to one by itself is then seen alone."""
+    token = PROPAGATE.set(True)
+    try:
+        yield
+    finally:
+        PROPAGATE.reset(token)
 
 
 @dataclass(frozen=True)

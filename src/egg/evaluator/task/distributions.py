@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from egg.evaluator import memory
-from egg.evaluator.task.program import map_tensors
+from egg.evaluator.task.program import map_tensors, restrided
 
 DISTRIBUTIONS: tuple[str, ...] = ("task", "normal", "uniform", "tiny", "large", "heavy", "sparse")
 
@@ -38,6 +38,28 @@ def redraw(inputs: list[Any], name: str, seed: int) -> list[Any]:
         if not tensor.is_floating_point():
             return tensor
         return draw.named(tensor, name).requires_grad_(tensor.requires_grad)
+
+    return map_tensors(inputs, change)
+
+
+SPIKES = 3
+"""Of each sort, in each floating input."""
+
+
+@torch.no_grad()
+def spiked(inputs: list[Any], values: tuple[float, ...], seed: int) -> list[Any]:
+    """Copies of ``inputs`` with ``values`` at a few secret places of every floating tensor."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        made = restrided(tensor, torch.clone)
+        for value in values:
+            for _ in range(min(SPIKES, max(1, tensor.numel() // 256))):
+                place = [int(torch.randint(size, (), generator=generator)) for size in tensor.shape]
+                made[tuple(place)] = value
+        return made
 
     return map_tensors(inputs, change)
 

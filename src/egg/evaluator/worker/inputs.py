@@ -16,6 +16,9 @@ import torch
 
 from egg.evaluator.arena import Arena, Slot, device_view
 
+NEAR_BYTES = 256 << 20
+"""A further copy of larger tensors is not worth its memory."""
+
 
 class Inputs:
     """One tensor object per slot for the life of the process, as a caller would hold it."""
@@ -38,6 +41,10 @@ class Inputs:
         if self._shared(slot):
             return self._arena.view(slot)
         return device_view(self._held[slot].untyped_storage().data_ptr(), slot, self._device)
+
+    def near(self, slot: Slot) -> torch.Tensor:
+        """For values that calls are given in turn: as near as the inputs, unless that takes much memory."""
+        return self.fetch(slot) if slot.nbytes <= NEAR_BYTES else self._arena.view(slot)
 
     def give_back(self, slots: Iterable[Slot]) -> None:
         """Let the oracle see what became of the inputs."""

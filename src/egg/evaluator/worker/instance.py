@@ -38,6 +38,8 @@ class Instance:
         self._module: nn.Module | None = None
         self._rivals: list[nn.Module | None] = []
         self._kept: list[tuple[str, Any]] = []
+        self._held: list[list[tuple[str, Any]]] = []
+        """Outputs of many calls."""
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
         self._watched: Sequence[Launched] = []

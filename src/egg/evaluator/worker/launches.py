@@ -23,6 +23,10 @@ class Launches(Protocol):
     """A record of kernel launches, and a switch that turns kernels into no-ops."""
 
     def counts(self) -> dict[str, int]: ...
+    def work(self) -> dict[str, int]:
+        """How often each kernel was launched, on each grid where that is known."""
+        ...
+
     def reset(self) -> None: ...
     def skip(self, kernels: set[str]) -> None: ...
 
@@ -68,6 +72,9 @@ class JitLaunches:
         JITFunction.run = run  # pyright: ignore[reportAttributeAccessIssue]
 
     def counts(self) -> dict[str, int]:
+        return dict(self._counts)
+
+    def work(self) -> dict[str, int]:
         return dict(self._counts)
 
     def reset(self) -> None:
@@ -133,6 +140,9 @@ class InterpretedLaunches:
 
     def counts(self) -> dict[str, int]:
         return dict(Counter(launch.kernel for launch in self._session.launches))
+
+    def work(self) -> dict[str, int]:
+        return dict(Counter(f"{launch.kernel}{launch.grid}" for launch in self._session.launches))
 
     def reset(self) -> None:
         self._session.reset()

@@ -30,6 +30,7 @@ from egg.evaluator import arena as arenas
 from egg.evaluator import exchange, freshen, memory
 from egg.evaluator.arena import Slot
 from egg.evaluator.gradients import differentiated
+from egg.evaluator.interpreter.session import propagated
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
 from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
@@ -45,7 +46,7 @@ from egg.evaluator.worker.launches import (
     JitLaunches,
     described_launches,
 )
-from egg.evaluator.worker.outputs import copy_out
+from egg.evaluator.worker.outputs import aliases, copy_out, shared_storages
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Session(Instance):
             return {"unavailable": self._unfenced, "failed": "", "damaged": []}
         self._fence.sweep()
         self._fence.arrangement = Arrangement(arrangement)
-        self._kept = []
+        self._kept, self._held = [], []
         if self._arena is not None:
             self._inputs = Inputs(self._arena, self._device)
         return self._fence.report()
@@ -121,7 +122,7 @@ class Session(Instance):
         """Back from a second memory; weights that lay there are not loaded again."""
         assert self._arena is not None
         assert self._main is not None
-        self._kept, self._loaded = [], None
+        self._kept, self._held, self._loaded = [], [], None
         self._arena.close()
         (self._arena, self._inputs), self._main = self._main, None
 
@@ -193,7 +194,7 @@ class Session(Instance):
         Or with other arguments, or in another dtype: then with the weights that it makes itself.
         """
         assert self._make is not None
-        self._kept, self._module = [], None
+        self._kept, self._held, self._module = [], [], None
         usual = (self._init, self._dtype)
         if init is not None or precision is not None:
             self._loaded = None
@@ -235,6 +236,7 @@ class Session(Instance):
         skip: list[str] | None = None,
         keep: bool = False,
         training: bool | None = None,
+        propagate: bool = False,
     ) -> dict[str, Any]:
         """One forward; its outputs are described, and copied where they fit.
 
@@ -252,11 +254,9 @@ class Session(Instance):
             fill_empties=arenas.poison if poison else torch.Tensor.zero_, keep_fingerprints=skip is not None
         )
         torch.manual_seed(seed)
+        extremes = propagated() if propagate else contextlib.nullcontext()
         try:
-            if traced:
-                with recorder:
-                    result = self._call(arguments)
-            else:
+            with extremes, recorder if traced else contextlib.nullcontext():
                 result = self._call(arguments)
             self._synchronize()
         finally:
@@ -268,8 +268,10 @@ class Session(Instance):
         described = self._deliver(leaves, outputs)
         return {
             "outputs": described,
+            "aliases": aliases(leaves, arguments, self._module),
             "ops": dict(recorder.compute),
             "launches": self._launches.counts(),
+            "work": self._launches.work(),
             "threads": self._threads.started if self._threads else 0,
             "fingerprints": [f for f in recorder.fingerprints if math.isfinite(f[1] + f[2])],
         }
@@ -296,14 +298,33 @@ class Session(Instance):
         kept, self._kept = self._kept, []
         return {"outputs": self._deliver(kept, outputs)}
 
-    def on_calls(self, sets: list[Any], moves: list[Any], seed: int, reseed: bool) -> None:
-        """One call per entry of ``moves``, rotating over the sets; every output is delivered."""
+    def on_held(self, number: int, outputs: list[Any]) -> dict[str, Any]:
+        """Copy out again what call ``number`` of those with ``keep`` returned."""
+        return {"outputs": self._deliver(self._held[number], outputs)}
+
+    def on_drop(self) -> dict[str, Any]:
+        """Let go of everything held, and say which of it shared its memory."""
+        held, self._held = self._held, []
+        within = ((number, aliases(leaves, [], None)) for number, leaves in enumerate(held))
+        return {"shared": shared_storages(held), "within": [[n, pairs] for n, pairs in within if pairs]}
+
+    def on_calls(
+        self, sets: list[Any], moves: list[Any], reserve: list[Any], seeds: list[int], keep: int = 0
+    ) -> None:
+        """One call per entry of ``moves``, rotating over the sets; every output is delivered.
+
+        Those of the first ``keep`` calls are held as well, as a caller may hold them.
+        """
         prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
         destinations = [[o and self._view(o) for o in s["outputs"]] for s in sets]
-        before = self._before(sets, moves, seed, reseed)
+        before = self._before(sets, moves, reserve, seeds)
         for call in range(len(moves)):
             before(call)
-            copy_out(self._call(prepared[call % len(sets)]), destinations[call % len(sets)])
+            result = self._call(prepared[call % len(sets)])
+            copy_out(result, destinations[call % len(sets)])
+            if call < keep:
+                self._held.append(outputs_of(result))
+            del result
         self._synchronize()
         for given in sets:
             self._give_back(given["slots"])
@@ -314,8 +335,8 @@ class Session(Instance):
         moves: list[Any],
         recheck: int,
         outputs: list[Any],
-        seed: int,
-        reseed: bool,
+        reserve: list[Any],
+        seeds: list[int],
         rival: int | None = None,
     ) -> dict[str, Any]:
         """Time one call per entry of ``moves``, rotating over the sets; deliver the output of one of them.
@@ -328,7 +349,7 @@ class Session(Instance):
             lambda call: self._call(prepared[call % len(prepared)], module),
             len(moves),
             self._device,
-            before=self._before(sets, moves, seed, reseed),
+            before=self._before(sets, moves, reserve, seeds),
             keep=recheck,
             copied=lambda result: self._lay(outputs_of(result), outputs),
         )
@@ -337,8 +358,10 @@ class Session(Instance):
             self._give_back(given["slots"])
         return {"milliseconds": milliseconds}
 
-    def _before(self, sets: list[Any], moves: list[Any], seed: int, reseed: bool) -> Callable[[int], None]:
-        """What precedes each call: its inputs' values move, and the generator is set where the task draws.
+    def _before(
+        self, sets: list[Any], moves: list[Any], reserve: list[Any], seeds: list[int]
+    ) -> Callable[[int], None]:
+        """What precedes each call: its inputs get new values out of the reserve, and the generator a seed.
 
         The moves go through views of their own, whose version counters the candidate's
         tensors do not share: nothing about a tensor tells that it is being timed.
@@ -346,12 +369,13 @@ class Session(Instance):
         assert self._inputs is not None
         inputs = self._inputs
         tensors = [[inputs.alias(Slot.from_json(slot)) for slot in s["slots"]] for s in sets]
-        torch.manual_seed(seed)
+        spare = [[inputs.near(Slot.from_json(slot)) for slot in slots] for slots in reserve]
+        torch.manual_seed(seeds[0] if seeds else 0)
 
         def before(call: int) -> None:
-            freshen.apply(tensors[call % len(tensors)], moves[call])
-            if reseed:
-                torch.manual_seed(seed)
+            freshen.apply(tensors[call % len(tensors)], spare, moves[call])
+            if seeds:
+                torch.manual_seed(seeds[call])
 
         return before
 

@@ -1,0 +1,178 @@
+"""Questions that a task's generator never puts: other values of constant inputs, NaN and infinity.
+
+A kernel that ignores a mask which is always true, or turns NaN into zero, is right on every draw of
+the generator; a program that calls it is not. The reference answers these questions as any other,
+and where it has no answer they are not put.
+
+**NaN.** Where the reference and its exact run have NaN or infinity, a candidate must not have a number.
+Which of the two it has is left to it: products in several pieces make NaN of an infinity. One way in
+which a NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop
+it unless they are told otherwise. In the interpreter these propagate it while this is asked, so that only
+what a file does by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in
+programs that have such operations.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from egg.core.errors import MachineError, TaskError
+from egg.evaluator import exchange, memory
+from egg.evaluator.care import Probes
+from egg.evaluator.compare import LeafError, compare
+from egg.evaluator.exam import Exam, Refused, tensor_of
+from egg.evaluator.freshen import Kind
+from egg.evaluator.ops import Recorder
+from egg.evaluator.process.child import Fault
+from egg.evaluator.reference import Case, finite_share, same_values
+from egg.evaluator.task.distributions import spiked
+from egg.evaluator.task.program import outputs_of
+from egg.evaluator.task.unvaried import can_vary, varied
+
+Examine = Callable[[Exam, Case], None]
+
+RAISED = "candidate.error"
+"""A candidate that says that it does not take such inputs is believed."""
+PROBES = (("NaN", (math.nan,)), ("infinity", (math.inf, -math.inf)))
+AT_ONCE = (("NaN and infinity", (math.nan, math.inf, -math.inf)),)
+EXTREMES = ("max", "min", "relu", "clamp", "hardtanh", "hardswish", "hardsigmoid", "threshold", "shrink")
+"""Parts of the names of operations that Triton's extremes stand for."""
+UNSAFE = (
+    "index",
+    "gather",
+    "scatter",
+    "embedding",
+    "multinomial",
+    "bincount",
+    "take",
+    "sort",
+    "topk",
+    "one_hot",
+)
+"""Of operations that may make an address of a NaN, which a GPU does not forgive."""
+
+
+def redrawn(exam: Exam, examine: Examine) -> dict[str, str]:
+    """Put one question with other values for each mask or integer input that the generator never varies."""
+    told: dict[str, str] = {}
+    for position, kind in enumerate(exam.reference.kinds):
+        inputs = exam.reference.draw()
+        tensor = exchange.pack(inputs)[1][position]
+        if kind is Kind.FIXED and can_vary(tensor):
+            name = f"input {position} ({str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)})"
+            told[name] = _redrawn(exam, examine, name, position, inputs)
+    return told
+
+
+def _redrawn(exam: Exam, examine: Examine, name: str, position: int, inputs: list[Any]) -> str:
+    reference = exam.reference
+    try:
+        changed = varied(inputs, position, secrets.randbits(48))
+        case = reference.answer(f"{name}, which the task never varies, redrawn", changed, own=False)
+        before = outputs_of(reference.run(inputs, case.seed))
+    except (TaskError, MachineError) as error:
+        return f"no answer: {error}"[:200]
+    if 2 * finite_share(case.outputs) < reference.finite_share:
+        return "no answer"
+    if [path for path, _ in before] != [path for path, _ in case.outputs] or all(
+        same_values(tensor_of(a), tensor_of(b)) for (_, a), (_, b) in zip(before, case.outputs, strict=True)
+    ):
+        return "the answer does not depend on it"
+    try:
+        examine(exam, case)
+    except Refused as wrong:
+        raise Refused(
+            "correctness.unvaried", wrong.evidence,
+            f"{name} has the same values in every draw of the task, but it is an input: read it, or raise "
+            "where it holds what the kernel is not made for",
+        ) from None  # fmt: skip
+    except Fault as fault:
+        if fault.reason != RAISED or not exam.process.alive:
+            raise
+        exam.fresh()
+        return "raises"
+    return "right"
+
+
+def not_numbers(exam: Exam) -> dict[str, str]:
+    """Put the task's own inputs with a few NaN, and with a few infinities, at secret places."""
+    told: dict[str, str] = {}
+    if not any(t.is_floating_point() for t in exam.reference.sample.tensors):
+        return told
+    gpu = exam.device.type == "cuda"
+    names = _operations(exam) if gpu else ""
+    if any(part in names for part in UNSAFE):
+        return {"skipped": "an address may depend on it"}
+    for name, values in AT_ONCE if exam.care.domain is Probes.FEW else PROBES:
+        inputs = spiked(exam.reference.draw(), values, secrets.randbits(48))
+        try:
+            case = exam.reference.answer(f"{name} at a few places of the inputs", inputs, own=False)
+        except (TaskError, MachineError) as error:
+            told[name] = f"no answer: {error}"[:200]
+            continue
+        told[name] = _followed(exam, case, forgiven=gpu and any(part in names for part in EXTREMES))
+    return told
+
+
+def _followed(exam: Exam, case: Case, forgiven: bool) -> str:
+    exam.place(case)
+    try:
+        reply = exam.ask(case, propagate=True)
+    except Fault as fault:
+        if fault.reason != RAISED or not exam.process.alive:
+            raise
+        exam.fresh()
+        return "raises"
+    exam.check_form(case, reply["outputs"])
+    for (path, expected), (_, golden), got in zip(case.outputs, case.golden, exam.outputs(), strict=True):
+        if not isinstance(expected, torch.Tensor) or got is None or not expected.is_floating_point():
+            continue  # an integer that stands for a NaN is a matter of order, which the language leaves open
+        lost = _lost(got, expected, golden)
+        if lost and forgiven:
+            exam.warnings.append(f"{case.label}: {lost} elements of output {path} became numbers")
+            return "lost in an extreme"
+        if lost:
+            raise Refused(
+                "correctness.not_a_number",
+                f"{case.label}, output {path}: {lost} elements are numbers where the reference has NaN or "
+                "infinity",
+                "a comparison with NaN is false: tl.where(x > 0, x, 0) drops it, tl.where(x <= 0, 0, x) "
+                "keeps it; so do tl.maximum and tl.clamp with propagate_nan=tl.PropagateNan.ALL",
+            )
+        error = _elsewhere(exam, got, expected, golden)
+        if not error.passed and not (error.relative < 0.25 and not error.problem):
+            raise Refused(
+                "correctness.not_a_number",
+                f"{case.label}, output {path}: {error.problem or 'other values'} where the reference has "
+                "numbers",
+                "a NaN or an infinity must not spread to elements that do not depend on it: look at masks",
+            )
+    return "kept"
+
+
+def _lost(got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> int:
+    """Elements that are numbers though neither the reference nor the exact run has one there."""
+    return sum(
+        int((torch.isfinite(c) & ~torch.isfinite(r) & ~torch.isfinite(g)).sum())
+        for c, r, g in memory.pieces(got, expected, golden)
+    )
+
+
+def _elsewhere(exam: Exam, got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> LeafError:
+    """By the ordinary rule, with whatever is no number in both put as the reference has it, where it lies."""
+    wanted = expected.contiguous()
+    for c, r in memory.pieces(got, wanted):
+        torch.where(torch.isfinite(c) | torch.isfinite(r), c, r, out=c)
+    return compare(got, wanted, golden, exam.policy.precision)
+
+
+def _operations(exam: Exam) -> str:
+    """The names of what the reference does, in one line."""
+    with Recorder() as recorder:
+        exam.reference.run(exam.reference.draw())
+    return " ".join(recorder.compute)

@@ -1,0 +1,75 @@
+"""What forward leaves in the module: buffers as the reference's, parameters as they were.
+
+A norm in training mode moves its running statistics, a module may count its calls. Whoever
+evaluates or saves the module afterwards finds what forward left there, so it is part of what
+forward does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.reference import same_values
+
+CALLS = 2
+COUNTER = "num_batches_tracked"
+"""Only read by a norm whose momentum is ``None``; then the statistics are other ones too."""
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+HINT = "leave in buffers what Model.forward leaves there (running statistics, counters); spare the parameters"
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    """A few calls on both sides from the same state; then everything that the module holds is compared."""
+    moving = exam.reference.moving
+    if moving:
+        exam.other_weights()
+    before = _state(exam)
+    if not exam.names and not moving:
+        return {"buffers": []}
+    missing = sorted(moving - set(exam.names.values()))
+    if any(not name.endswith(COUNTER) for name in missing):
+        raise Refused(
+            "state.buffers", f"forward moves {', '.join(missing[:5])}, which ModelNew has not", HINT
+        )
+    for call in range(CALLS if moving else 0):
+        case = exam.reference.answer(
+            f"call {call + 1} from the same state", exam.reference.draw(), golden=False
+        )
+        exam.place(case)
+        exam.ask(case)
+    theirs, ours = exam.candidate_state(), _state(exam)
+    for name in exam.names.values():
+        if name.endswith(COUNTER) and not same_values(theirs[name], ours[name]):
+            exam.warnings.append(f"{name} is not counted as Model counts it")
+        elif not _alike(theirs[name], ours[name], before[name], moves=name in moving):
+            what = "is not what Model's forward leaves there" if name in moving else "was changed by forward"
+            raise Refused("state.buffers", f"{name} {what} ({_shown(theirs[name], ours[name])})", HINT)
+    if moving:
+        exam.restore_weights()
+    return {"buffers": sorted(moving)}
+
+
+def _state(exam: Exam) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in exam.reference.module.state_dict().items()}
+
+
+def _alike(theirs: torch.Tensor, ours: torch.Tensor, before: torch.Tensor, *, moves: bool) -> bool:
+    """What moves may be off by a thousandth of its largest move; all else is what it was."""
+    if not moves or not ours.is_floating_point():
+        return same_values(theirs, ours)
+    if not ours.numel():
+        return True
+    wide, own, old = theirs.double(), ours.double(), before.double()
+    allowed = 1e-3 * float((own - old).abs().max()) + TOLERANCE.get(ours.dtype, 1e-5) * float(own.abs().max())
+    return bool((((wide - own).abs() <= allowed) | (wide.isnan() & own.isnan())).all())
+
+
+def _shown(theirs: torch.Tensor, ours: torch.Tensor) -> str:
+    if not ours.numel():
+        return "empty"
+    at = int((theirs.double() - ours.double()).abs().flatten().nan_to_num(float("inf")).argmax())
+    got, wanted = (float(t.flatten()[at]) for t in (theirs, ours))
+    return f"element {at} is {got:.6g}, expected {wanted:.6g}"

@@ -3,7 +3,9 @@
 A program that draws random numbers has no ordinary fp64 run, so its answers are first held against each
 other; where they differ, an fp64 run that repeats the reference's draws says what rounding explains. Draws
 are dealt out in the order of memory: where one side draws on a tensor that is not contiguous the same draws
-lie at other places, and nothing can be concluded. In 16 bits a number near the largest one overflows, or does
+lie at other places, and nothing can be concluded. A program may amplify the rounding of its inputs (a norm
+over values that are all alike): how far the exact result moves with them, every implementation may be off. In
+16 bits a number near the largest one overflows, or does
 not, by the last bit of an input: where the reference itself overflows at inputs one rounding away, an
 overflow of the file is a rounding.
 """
@@ -11,6 +13,8 @@ overflow of the file is a rounding.
 from __future__ import annotations
 
 import copy
+import math
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +27,11 @@ from benchmarks.domain.outcomes import Outcome
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.evaluator.modes import LightMode
-from egg.evaluator.task.program import outputs_of, to_double
-from egg.evaluator.yardstick import Draws, Recorded, Yardstick, perturb, scope
+from egg.evaluator.task.program import double_scope, outputs_of, to_double
+from egg.evaluator.yardstick import Draws, Recorded, Rounded, Yardstick, perturb, scope, unit_of
 
+CHAOTIC = 0.1
+"""Of its rms: so far a result moves with the rounding of its inputs where nothing can be concluded."""
 NEIGHBOURS = 4
 """Calls one rounding away that are tried for an overflow."""
 
@@ -52,6 +58,8 @@ class Doubt:
             if golden is not None:
                 plain = replace(self.call, gradient=False)
                 return differences(plain, self.got, self.wanted, golden, self.precision)
+        elif self._amplified():
+            return Outcome.INEXACT, f"{found[1]}; the exact result moves as far with its inputs' rounding"
         if "NaN or Inf" in found[1] and self._overflows_nearby():
             return Outcome.INEXACT, f"{found[1]}; the reference overflows one rounding away"
         return found
@@ -71,6 +79,27 @@ class Doubt:
         except (TaskError, RuntimeError):
             return None
         return Exact(outputs, list(module.named_buffers()))
+
+    def _amplified(self) -> bool:
+        """Whether every output is off by at most twice what the exact result moves by, or that is so far that
+        nothing can be concluded."""
+        inputs, named = self.call.fresh()
+        given = [*inputs, named]
+        runs: list[list[tuple[str, Any]]] = []
+        try:
+            for shift in (0.0, 1.0, -1.0):
+                module, wide = to_double(self.reference, given)
+                wide = perturb(module, wide, (self.reference, given), shift)
+                rounded = Rounded(unit_of(given, self.reference), shift, 0) if shift else nullcontext()
+                with double_scope(), rounded:
+                    runs.append(_run(module, wide[:-1], wide[-1]))
+        except (TaskError, RuntimeError):
+            return False
+        for (_, own), (_, exact), (_, up), (_, down) in zip(self.got.outputs, *runs, strict=True):
+            moved = max(_rms(up, exact), _rms(down, exact))
+            if _rms(own, exact) > 2.0 * moved and moved < CHAOTIC * _rms(exact, 0.0):
+                return False
+        return True
 
     def _overflows_nearby(self) -> bool:
         for at in range(NEIGHBOURS):
@@ -103,6 +132,13 @@ def _strided_draws(module: nn.Module, call: Call) -> bool:
     with _Strided() as mode:
         _run(copy.deepcopy(module), inputs, named)
     return mode.found
+
+
+def _rms(a: Any, b: Any) -> float:
+    a, b = torch.as_tensor(a), torch.as_tensor(b)
+    if b.dim() and a.shape != b.shape:
+        return math.inf
+    return float((a.detach().double() - b.detach().double()).square().mean().sqrt())
 
 
 def _run(module: nn.Module, inputs: list[Any], named: dict[str, Any]) -> list[tuple[str, Any]]:

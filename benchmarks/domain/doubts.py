@@ -30,7 +30,7 @@ from egg.evaluator.modes import LightMode
 from egg.evaluator.task.program import double_scope, outputs_of, to_double
 from egg.evaluator.yardstick import Draws, Recorded, Rounded, Yardstick, perturb, scope, unit_of
 
-CHAOTIC = 0.1
+CHAOTIC = 0.02
 """Of its rms: so far a result moves with the rounding of its inputs where nothing can be concluded."""
 NEIGHBOURS = 4
 """Calls one rounding away that are tried for an overflow."""

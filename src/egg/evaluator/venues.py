@@ -147,6 +147,7 @@ class GpuVenue:
             question.policy,
             question.carefully,
             self.nursery,
+            restricted=Gate.STATIC not in question.skip,
             gpu=find(self.gpu_name),
             opponents=opponents,
             sharing=self._sharing,
@@ -228,6 +229,7 @@ class CpuVenue:
             question.policy,
             question.carefully,
             self.nursery,
+            restricted=Gate.STATIC not in question.skip,
             gpu=target,
             offline=offline,
         )

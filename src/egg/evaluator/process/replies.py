@@ -62,14 +62,23 @@ RESOURCES = fields(
     num_stages=COUNT, tensor_core_instructions=COUNT, widest_load_bits=COUNT, launches=COUNT,
 )  # fmt: skip
 BUILT = fields(state={str: fields(shape=[int], dtype=str)}, parameters=[str])
-FINGERPRINT = (int, float, float)
+SKETCH = (int, float, float, [float], [ANY_NUMBER])
+WORK_DONE = (float, float, float)
 
 REPLIES: dict[str, Any] = {
     "load": BUILT,
     "fresh": BUILT,
     "forward": fields(
-        outputs=[OUTPUT], ops={str: int}, launches={str: int}, threads=int, fingerprints=[FINGERPRINT]
-    ),
+        outputs=[OUTPUT],
+        ops={str: int},
+        moves={str: int},
+        reads={str: int},
+        work=(WORK_DONE, WORK_DONE),
+        launches={str: int},
+        threads=int,
+        sketches=[SKETCH],
+        moved=[SKETCH],
+    ),  # fmt: skip
     "gradients": fields(requires=[bool], error=str, given=[str]),
     "recheck": fields(outputs=[OUTPUT]),
     "rivals": fields(unfit=[str]),

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from egg.evaluator.restrict.names import RestrictedError
+
 CANDIDATE_FILE = "candidate.py"
 ILLEGAL = ("illegal memory access", "misaligned address", "unspecified launch failure", "device-side assert")
 
@@ -22,6 +24,8 @@ def _reason(error: BaseException, text: str) -> str:
     name = type(error).__name__
     if name == "KernelFault" and isinstance(given, str):
         return f"kernel.{given}"
+    if isinstance(error, RestrictedError):
+        return error.reason
     if any(mark in text for mark in ILLEGAL):
         return "kernel.illegal_access"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in text:

@@ -14,7 +14,7 @@ from egg.evaluator.arena import Arena, Slot
 from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
-from egg.evaluator.worker.outputs import describe
+from egg.evaluator.worker.outputs import describe, lay
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Instance:
         self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
         self._watched: Sequence[Launched] = []
         self._dtype: torch.dtype | None = None
+        self._restricted = False
         self._fence: Fence | None = None
         self._unfenced = "no fence was asked for"
 
@@ -85,7 +86,7 @@ class Instance:
                 continue
             destination = self._view(slot)
             if leaf.shape == destination.shape and leaf.dtype == destination.dtype and not leaf.is_sparse:
-                destination.copy_(leaf)
+                lay(destination, leaf)
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-import math
 import os
 from collections.abc import Callable
 from functools import partial
@@ -32,10 +31,12 @@ from egg.evaluator.arena import Slot
 from egg.evaluator.gradients import differentiated
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
-from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
+from egg.evaluator.sketches import Sketcher
+from egg.evaluator.task.program import HALF_DTYPES, precision_scope
 from egg.evaluator.worker import faults, pretend, rivals, stopwatch
 from egg.evaluator.worker import fence as fences
 from egg.evaluator.worker.fence import Arrangement
+from egg.evaluator.worker.hostreads import HostReads
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.instance import Instance
@@ -45,7 +46,7 @@ from egg.evaluator.worker.launches import (
     JitLaunches,
     described_launches,
 )
-from egg.evaluator.worker.outputs import copy_out
+from egg.evaluator.worker.outputs import copy_out, leaves_of
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class Session(Instance):
         precision: str,
         target: dict[str, Any] | None = None,
         build: bool = True,
+        restricted: bool = False,
     ) -> dict[str, Any]:
         """Import the candidate and build ``ModelNew`` as KernelBench builds it.
 
@@ -141,6 +143,7 @@ class Session(Instance):
         if target is not None and os.environ.get("TRITON_INTERPRET") == "1":
             pretend.answer_for(GpuTarget(**target))
             self._pretence = pretend.ClaimCuda()
+        self._restricted = restricted
         self._init = exchange.unwhole(init)
         policy = Precision(precision)
         precision_scope(policy).__enter__()  # for the rest of this process's life
@@ -155,7 +158,7 @@ class Session(Instance):
 
         def make() -> nn.Module:
             if not imported:
-                imported.append(import_candidate(source))
+                imported.append(import_candidate(source, restricted=restricted))
             return self._settled(construct(imported[0]))
 
         self._make, self._construct = make, construct
@@ -184,7 +187,7 @@ class Session(Instance):
 
     def _rival(self, source: str, number: int, weights: dict[str, Any]) -> nn.Module:
         assert self._construct is not None
-        module = import_candidate(source, f"rival_{number}")
+        module = import_candidate(source, f"rival_{number}", restricted=self._restricted)
         return rivals.sharing(weights, partial(self._construct, module), self._settled)
 
     def on_fresh(self, init: str | None = None, precision: str | None = None) -> dict[str, Any]:
@@ -235,10 +238,11 @@ class Session(Instance):
         skip: list[str] | None = None,
         keep: bool = False,
         training: bool | None = None,
+        sketch: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One forward; its outputs are described, and copied where they fit.
 
-        While it is traced, memory it allocates holds NaN (``poison``) or zeros: a file that
+        Every operator of PyTorch that it runs is recorded, and every value that the host reads. While it is traced, memory it allocates holds NaN (``poison``) or zeros: a file that
         tells by what lies in fresh memory whether it is watched is wrong about one of the two.
         """
         assert self._launches is not None
@@ -248,30 +252,35 @@ class Session(Instance):
         self._launches.reset()
         self._launches.skip(set(skip or ()))
         arguments = self._arguments(inputs, slots)
+        launches = self._launches
+        filled = (arenas.poison if poison else torch.Tensor.zero_) if traced else None
         recorder = Recorder(
-            fill_empties=arenas.poison if poison else torch.Tensor.zero_, keep_fingerprints=skip is not None
+            fill_empties=filled,
+            sketcher=Sketcher(**sketch) if sketch is not None else None,
+            launched=lambda: sum(launches.counts().values()),
         )
         torch.manual_seed(seed)
         try:
-            if traced:
-                with recorder:
-                    result = self._call(arguments)
-            else:
+            with recorder, HostReads() as reads:
                 result = self._call(arguments)
             self._synchronize()
         finally:
             self._launches.skip(set())
         self._give_back(slots)
-        leaves = outputs_of(result)
+        leaves = leaves_of(result)
         if keep:
             self._kept = leaves
         described = self._deliver(leaves, outputs)
         return {
             "outputs": described,
             "ops": dict(recorder.compute),
+            "moves": dict(recorder.moves),
+            "reads": dict(reads.seen),
+            "work": [spent.to_json() for spent in recorder.work()],
             "launches": self._launches.counts(),
             "threads": self._threads.started if self._threads else 0,
-            "fingerprints": [f for f in recorder.fingerprints if math.isfinite(f[1] + f[2])],
+            "sketches": [found.to_json() for found in recorder.sketches],
+            "moved": [found.to_json() for found in recorder.moved_sketches],
         }
 
     def on_gradients(
@@ -330,7 +339,7 @@ class Session(Instance):
             self._device,
             before=self._before(sets, moves, seed, reseed),
             keep=recheck,
-            copied=lambda result: self._lay(outputs_of(result), outputs),
+            copied=lambda result: self._lay(leaves_of(result), outputs),
         )
         self._synchronize()
         for given in sets:

@@ -85,7 +85,7 @@ class Exam:
     gpu: Gpu | None = None
     """The GPU that measures, or the one compiled for; ``None`` where the table does not know it."""
     restricted: bool = True
-    """Whether the candidate runs under guards; not where the static gate is left out, to test what lies behind."""
+    """Whether the candidate runs under guards; not where the static gate is left out on request."""
     offline: Offline | None = None
     """Set on a machine without a GPU."""
     opponents: Opponents | None = None
@@ -229,8 +229,19 @@ class Exam:
             "restricted": self.restricted,
         }
 
+    def check_integrity(self) -> None:
+        """Refuse a candidate that patched what the judge relies on in its process."""
+        changed = self.request("integrity", COPY_SECONDS, keep_cache=True)["changed"]
+        if changed:
+            raise Refused(
+                "provenance.patched", f"the candidate's process changed {', '.join(changed)}",
+                "assign only to attributes of the file's own objects",
+            )  # fmt: skip
+
     def restart(self, **warm: Any) -> None:
         """A new process for the same candidate, with the parameters agreed on."""
+        if self.process.alive:
+            self.check_integrity()
         self.process.end()
         self.start(**warm)
         self.share_weights()
@@ -392,9 +403,9 @@ class Exam:
         if not other:
             return "wrong values"
         return (
-            f"wrong values; parameters were matched by order ({', '.join(other[:4])}) and hold Model's values as "
-            "Model lays them out: keep its names and layout, and pack a transposed copy from them (keyed on "
-            "`_version`, or in a load_state_dict hook)"
+            f"wrong values; parameters were matched by order ({', '.join(other[:4])}) and hold Model's "
+            "values as Model lays them out: keep its names and layout, and pack a transposed copy from them "
+            "(keyed on `_version`, or in a load_state_dict hook)"
         )
 
     def check_inputs_unchanged(self, case: Case, index: int = 0) -> None:

@@ -41,8 +41,8 @@ MOVES = frozenset(REARRANGING.split())
 """Operations that move data to other places: the work of a task that moves, and plumbing elsewhere."""
 READING = frozenset(["_local_scalar_dense"])
 """Operations by which the host reads a value."""
-OWN_NAMESPACES: set[str] = set()
-"""Of operators that the candidate registered."""
+OWN_OPERATORS: set[str] = set()
+"""Operators that the candidate registered, as ``namespace::name``."""
 ACTIVE: list[Recorder] = []
 """Recorders at work, innermost last."""
 
@@ -60,10 +60,10 @@ def base_name(func: Any) -> str:
 class Recorder(LightMode):
     """Counts compute operations while active, apart from those that move data, and values read by the host.
 
-    Optionally fills what ``torch.empty`` returns, adds up the work of the operations, and keeps sketches of what
-    they produced. ``launched`` says how many own kernels ran so far: work is told apart by whether one followed it.
-    An operator that the file registered (``torch.library.custom_op``) is no library's; what its body calls is
-    recorded, because the body switches the recorder on again.
+    Optionally fills what ``torch.empty`` returns, adds up the work of the operations, and keeps sketches of
+    what they produced. ``launched`` says how many own kernels ran so far: work is told apart by whether one
+    followed it. An operator that the file registered (``torch.library.custom_op``) is no library's; what
+    its body calls is recorded, because the body switches the recorder on again.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Recorder(LightMode):
         result = func(*args, **(kwargs or {}))
         name = base_name(func)
         self.seen.add(name)
-        if func.namespace in OWN_NAMESPACES:
+        if func._schema.name in OWN_OPERATORS:
             return result
         if name in READING:
             self.host_reads += 1

@@ -1,8 +1,8 @@
 """Sketches of tensors: a few dozen numbers by which two tensors are recognised as one function of the other.
 
-A candidate may leave the whole work to a library and let a kernel carry the answer, or undo what was put on top of
-it: a scale, an offset, a square root, another order. So a sketch of everything that a library computed is compared
-with one of the answer:
+A candidate may leave the whole work to a library and let a kernel carry the answer, or undo what was put on
+top of it: a scale, an offset, a square root, another order. So a sketch of everything that a library
+computed is compared with one of the answer:
 
 - ``total`` and ``norm``: the same values, in whatever order they lie;
 - standardised ``moments``: the same values up to scale and offset, in whatever order;
@@ -58,7 +58,8 @@ class Sketch:
         """Whether one is the other up to scale and offset, or a strictly monotone function of it in place."""
         if self.numel != other.numel or not self.moments or not other.moments:
             return False
-        near = all(abs(a - b) <= ROUNDED * max(abs(a), abs(b)) for a, b in zip(self.moments, other.moments))
+        pairs = zip(self.moments, other.moments, strict=True)
+        near = all(abs(a - b) <= ROUNDED * max(abs(a), abs(b)) for a, b in pairs)
         return near or _monotone(self.samples, other.samples)
 
 

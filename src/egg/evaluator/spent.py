@@ -1,8 +1,8 @@
 """How much work operators of PyTorch did, so that a program can be compared with another under other names.
 
-Three sums that are not added up: operations of products (matrix products, convolutions, attention), operations of
-everything else that computes, and bytes that were moved to other places. The conventions are those of
-:mod:`egg.evaluator.task.costs`.
+Three sums that are not added up: operations of products (matrix products, convolutions, attention),
+operations of everything else that computes, and bytes that were moved to other places. The conventions are
+those of :mod:`egg.evaluator.task.costs`.
 """
 
 from __future__ import annotations

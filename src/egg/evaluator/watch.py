@@ -1,8 +1,8 @@
 """What every checked call is held to: whose work it was, and where it was done.
 
-The provenance gate looks at a candidate's first calls; a candidate that behaves only there would pass it. So each
-later call that is checked brings the same record (library operators, launches, values read by the host) and is
-held to the same rules, in whatever gate and process it is made.
+The provenance gate looks at a candidate's first calls; a candidate that behaves only there would pass it.
+So each later call that is checked brings the same record (library operators, launches, values read by the
+host) and is held to the same rules, in whatever gate and process it is made.
 """
 
 from __future__ import annotations

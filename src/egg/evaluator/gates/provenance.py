@@ -158,8 +158,9 @@ def _found(
 ) -> bool:
     """Whether a library produced the answer, or what it simply follows from.
 
-    Following from it says something only where the answer does not follow from an input or from an operation
-    of the reference before its last one: a kernel that takes over a sigmoid behind a library's product is honest.
+    Following from it says something only where the answer does not follow from an input or from an
+    operation of the reference before its last one: a kernel that takes over a sigmoid behind a library's
+    product is honest.
     """
     if answer is None:
         return False
@@ -203,16 +204,20 @@ def _read_kernels(exam: Exam, case: Case) -> None:
             exam.warnings.append(f"{reply['unread']} kernels more were launched than described")
 
 
-def _own_share(exam: Exam, case: Case, own: set[str]) -> float | None:
+def device_time(exam: Exam, case: Case) -> dict[str, float]:
+    """Microseconds of the device by kernel name, over one warm call."""
     exam.make_room()
-    profile = exam.request(
-        "profile", 120, inputs=case.structure, slots=[s.to_json() for s in exam.sets[0].inputs], seed=0
-    )
-    spent: dict[str, float] = profile["microseconds"]
+    slots = [s.to_json() for s in exam.sets[0].inputs]
+    profile = exam.request("profile", 120, inputs=case.structure, slots=slots, seed=0)
+    if len(profile["streams"]) > 1:
+        exam.warnings.append(f"work on {len(profile['streams'])} streams")
+    return profile["microseconds"]
+
+
+def _own_share(exam: Exam, case: Case, own: set[str]) -> float | None:
+    spent = device_time(exam, case)
     total = sum(spent.values())
     if not total:
         exam.warnings.append("the profiler saw no device activity: the share of own kernels is unknown")
         return None
-    if len(profile["streams"]) > 1:
-        exam.warnings.append(f"work on {len(profile['streams'])} streams")
     return sum(t for name, t in spent.items() if name in own) / total

@@ -13,14 +13,14 @@ from torch import nn
 
 from egg.evaluator.restrict.modules import is_abc_meta
 from egg.evaluator.restrict.names import RestrictedError, is_dunder
-from egg.evaluator.static.vocabulary import ALLOWED_DUNDER_METHODS
+from egg.evaluator.static.vocabulary import ALLOWED_DUNDER_METHODS, words
 
 AUTOMATIC = frozenset(
-    """
-    __module__ __qualname__ __doc__ __annotations__ __dict__ __weakref__ __slots__ __firstlineno__ __parameters__
+    words("""
+    __module__ __qualname__ __doc__ __annotations__ __dict__ __weakref__ __slots__ __firstlineno__ __hash__
     __static_attributes__ __orig_bases__ __abstractmethods__ __match_args__ __annotate__ __annotate_func__
-    __annotations_cache__ __type_params__ __hash__
-    """.split()
+    __annotations_cache__ __type_params__ __parameters__
+    """)
 )
 """Special names that Python itself puts into a class."""
 MADE_BY_METACLASS = (enum.Enum, tuple, dict)

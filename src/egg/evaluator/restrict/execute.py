@@ -29,8 +29,8 @@ def lines_of(source: str) -> list[str]:
 def execute(source: str, name: str, file: str, *, restricted: bool) -> ModuleType:
     """Run ``source`` as module ``name``; what reads its text later (Triton does) finds this string.
 
-    The file need not exist: its lines are laid into ``linecache`` without a modification time, so that nothing looks
-    for them on the disk.
+    The file need not exist: its lines are laid into ``linecache`` without a modification time, so that
+    nothing looks for them on the disk.
     """
     path = os.path.join(os.getcwd(), file)
     linecache.cache[path] = (len(source), None, lines_of(source), path)

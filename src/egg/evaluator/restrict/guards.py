@@ -19,9 +19,9 @@ LOAD, STORE = "__egg_load__", "__egg_store__"
 """Special names, which no kernel file can say."""
 TENSOR_SETTABLE = frozenset(["data", "grad", "requires_grad"])
 NATIVE = words("""
-    abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter float
-    format frozenset hash hex id int isinstance issubclass iter len list map max min next object oct ord pow print
-    property range repr reversed round set slice sorted staticmethod str sum super tuple zip
+    abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
+    float format frozenset hash hex id int isinstance issubclass iter len list map max min next object oct ord
+    pow print property range repr reversed round set slice sorted staticmethod str sum super tuple zip
     None True False Ellipsis NotImplemented
     ArithmeticError AssertionError AttributeError Exception ImportError IndexError KeyError LookupError
     ModuleNotFoundError NotImplementedError OSError OverflowError RuntimeError RuntimeWarning StopIteration

@@ -31,7 +31,7 @@ PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.d
 
 
 class Modules:
-    """The modules one kernel file may hold, by identity, each with the path under which its names are judged."""
+    """The modules a kernel file may hold, by identity, with the path under which names are judged."""
 
     def __init__(self, own: set[type]) -> None:
         self._own = own

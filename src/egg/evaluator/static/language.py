@@ -138,7 +138,7 @@ def _module_passed_on(program: Program, node: ast.NamedExpr) -> Iterator[Finding
 
 
 def _identifiers(program: Program, node: ast.AST) -> Iterator[Finding]:
-    """Special names bound by any other statement than an assignment: ``import ... as``, ``case ... as``, ``def``.
+    """Special names bound otherwise than by an assignment: ``import ... as``, ``case ... as``, ``def``.
 
     Every field of every node that holds an identifier is looked at, so that no form of binding is forgotten.
     """

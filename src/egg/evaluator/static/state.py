@@ -236,7 +236,7 @@ def _iterator_use(program: Program, node: ast.Name) -> Iterator[Finding]:
 
 
 def _memo(program: Program, node: ast.Name | ast.Attribute) -> Iterator[Finding]:
-    """A memo may keep what a question of plain numbers has for an answer: how many multiprocessors there are."""
+    """A memo may keep the answer to a question of plain numbers: how many multiprocessors there are."""
     if not program.paths(node) & MEMOS:
         return
     up = program.parent_of[node]

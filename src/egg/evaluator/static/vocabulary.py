@@ -215,7 +215,7 @@ DENIED_ATTRIBUTES: dict[str, tuple[str, str]] = {
         ("static.private", "reaches under a tensor, to its storage or its class"),
     ),
     **dict.fromkeys(
-        words("register_kernel register_vmap register_torch_dispatch"),
+        words("register_kernel register_vmap register_torch_dispatch register_autocast set_kernel_enabled"),
         ("static.dynamic", "gives an operator another body than the one that is watched"),
     ),
     "compile": ("static.dynamic", "has PyTorch write the kernels"),

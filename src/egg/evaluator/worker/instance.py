@@ -11,6 +11,7 @@ from torch import nn
 
 from egg.evaluator import exchange
 from egg.evaluator.arena import Arena, Slot
+from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
@@ -43,6 +44,7 @@ class Instance:
         self._watched: Sequence[Launched] = []
         self._dtype: torch.dtype | None = None
         self._restricted = False
+        self._before_import: Snapshot | None = None
         self._fence: Fence | None = None
         self._unfenced = "no fence was asked for"
 

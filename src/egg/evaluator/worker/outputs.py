@@ -1,8 +1,8 @@
-"""What a forward returned: plain tensors in plain containers, described for the oracle and copied into its memory.
+"""What a forward returned: plain tensors in plain containers, described and copied to the oracle.
 
-A result that computes when somebody looks at it would do so behind the stopwatch. So a tensor's type must be
-``torch.Tensor`` itself, by identity, without attributes of its own, and a container's a built-in one. The copy is
-made by a function that was bound before there was a candidate.
+A result that computes when somebody looks at it would do so behind the stopwatch. So a tensor's type must
+be ``torch.Tensor`` itself, by identity, without attributes of its own, and a container's a built-in one.
+The copy is made by a function that was bound before there was a candidate.
 """
 
 from __future__ import annotations

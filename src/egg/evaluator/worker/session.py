@@ -31,12 +31,13 @@ from egg.evaluator.arena import Slot
 from egg.evaluator.gradients import differentiated
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
+from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.sketches import Sketcher
 from egg.evaluator.task.program import HALF_DTYPES, precision_scope
-from egg.evaluator.worker import faults, pretend, rivals, stopwatch
+from egg.evaluator.worker import customops, faults, pretend, rivals, stopwatch
 from egg.evaluator.worker import fence as fences
 from egg.evaluator.worker.fence import Arrangement
-from egg.evaluator.worker.hostreads import HostReads
+from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.instance import Instance
@@ -46,7 +47,7 @@ from egg.evaluator.worker.launches import (
     JitLaunches,
     described_launches,
 )
-from egg.evaluator.worker.outputs import copy_out, leaves_of
+from egg.evaluator.worker.outputs import copy_out, kind_of, leaves_of
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Session(Instance):
     ) -> None:
         """Touch the device and set up the watch over launches, before there is a candidate."""
         self._device = torch.device(device)
+        customops.install(direct=self._device.type != "cuda")
         if watch:
             interpreted = os.environ.get("TRITON_INTERPRET") == "1"
             self._launches = InterpretedLaunches() if interpreted else JitLaunches()
@@ -162,7 +164,12 @@ class Session(Instance):
             return self._settled(construct(imported[0]))
 
         self._make, self._construct = make, construct
+        self._before_import = Snapshot()
         return self.on_fresh() if build else {"state": {}, "parameters": []}
+
+    def on_integrity(self) -> dict[str, Any]:
+        """Name what the candidate patched in this process, if anything."""
+        return {"changed": self._before_import.changed() if self._before_import is not None else []}
 
     def on_rivals(
         self, sources: list[str | None], inputs: str, slots: list[Any], seed: int, threads: int
@@ -242,8 +249,9 @@ class Session(Instance):
     ) -> dict[str, Any]:
         """One forward; its outputs are described, and copied where they fit.
 
-        Every operator of PyTorch that it runs is recorded, and every value that the host reads. While it is traced, memory it allocates holds NaN (``poison``) or zeros: a file that
-        tells by what lies in fresh memory whether it is watched is wrong about one of the two.
+        Every operator of PyTorch that it runs is recorded, and every value that the host reads. While it is
+        traced, memory it allocates holds NaN (``poison``) or zeros: a file that tells by what lies in fresh
+        memory whether it is watched is wrong about one of the two.
         """
         assert self._launches is not None
         assert self._module is not None
@@ -273,11 +281,7 @@ class Session(Instance):
         described = self._deliver(leaves, outputs)
         return {
             "outputs": described,
-            "ops": dict(recorder.compute),
-            "moves": dict(recorder.moves),
-            "reads": dict(reads.seen),
-            "work": [spent.to_json() for spent in recorder.work()],
-            "launches": self._launches.counts(),
+            **recorded(recorder, reads, launches),
             "threads": self._threads.started if self._threads else 0,
             "sketches": [found.to_json() for found in recorder.sketches],
             "moved": [found.to_json() for found in recorder.moved_sketches],
@@ -363,6 +367,27 @@ class Session(Instance):
                 torch.manual_seed(seed)
 
         return before
+
+    def on_observe(self, sets: list[Any], moves: list[Any], seed: int, reseed: bool) -> dict[str, Any]:
+        """The calls of a timing session once more, in the same process, each recorded."""
+        assert self._launches is not None
+        launches = self._launches
+        prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
+        before = self._before(sets, moves, seed, reseed)
+        seen: list[dict[str, Any]] = []
+        for call in range(len(moves)):
+            before(call)
+            launches.reset()
+            recorder = Recorder(launched=lambda: sum(launches.counts().values()))
+            with recorder, HostReads() as reads:
+                result = self._call(prepared[call % len(sets)])
+            kinds = [kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor)]
+            seen.append(recorded(recorder, reads, launches) | {"kinds": kinds})
+            del result
+        self._synchronize()
+        for given in sets:
+            self._give_back(given["slots"])
+        return {"calls": seen}
 
     def on_watch(self, inputs: str, slots: list[Any], seed: int) -> None:
         """Note every kernel that one warm call launches.

@@ -63,6 +63,21 @@ class Sketch:
         return near or _monotone(self.samples, other.samples)
 
 
+def explains(answer: Sketch, parts: Sequence[Sketch]) -> bool:
+    """Whether the answer is a sum of multiples of the parts and of a constant, as far as the samples say."""
+    if len(set(answer.samples)) < LEAST_DISTINCT or len(parts) > SAMPLES // 4:
+        return False
+    columns = [part.samples for part in parts if part.numel == answer.numel]
+    if not columns:
+        return False
+    matrix = torch.tensor([[1.0] * SAMPLES, *columns], dtype=torch.float64).T
+    matrix = matrix / matrix.abs().amax(0).clamp_min(1e-300)
+    wanted = torch.tensor(answer.samples, dtype=torch.float64)[:, None]
+    found = torch.linalg.lstsq(matrix, wanted, driver="gelsd").solution
+    spread = float((wanted - wanted.mean()).norm())
+    return float((matrix @ found - wanted).norm()) <= ROUNDED * spread
+
+
 def _monotone(a: Sequence[float], b: Sequence[float]) -> bool:
     ordered = sorted(zip(a, b, strict=True))
     if min(len(set(a)), len(set(b))) < LEAST_DISTINCT:

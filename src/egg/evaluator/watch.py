@@ -20,8 +20,9 @@ FIG_LEAF = "a kernel beside the whole PyTorch program is no rewrite: take over a
 FORBIDDEN = "under --library-calls forbid every operation must be in the file's own kernels"
 NEARLY_ALL = 0.9
 """Of the reference's work in every respect: then nothing of it was taken over."""
-SINGLE_OPERATION = 1
-MOST_FLOATS, MOST_OTHERS = 16, 256
+SIMPLE = 2.0
+"""Operations per element of the answer: a reference of so few may be matched by an honest last step."""
+MOST_FLOATS, MOST_OTHERS = 64, 256
 """Values that the host may read in a call: flags and scales, or the lengths of a ragged batch."""
 
 FAMILIES = {
@@ -50,6 +51,8 @@ class Watch:
     """The reference's operations that move data to other places."""
     work: Work = field(default_factory=Work)
     """The reference's."""
+    elements: int = 0
+    """Of the answer."""
     steady: bool = False
     """Whether a warm call launches own kernels by itself; the replay of a CUDA graph does not."""
     calls: int = 0
@@ -77,7 +80,8 @@ class Watch:
                 FIG_LEAF,
             )
         before, whole = map(Work.from_json, reply["work"])
-        spent = whole if sum(self.wanted.values()) > SINGLE_OPERATION else before
+        simple = not self.work.products and self.work.others <= SIMPLE * self.elements
+        spent = before if simple else whole
         if self.work and spent.covers(self.work, NEARLY_ALL):
             ran = listed(Counter(reply["ops"]) + Counter(reply["moves"]))
             raise Refused(

@@ -17,7 +17,7 @@ from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.ops import Recorder
 from egg.evaluator.process.child import Fault
 from egg.evaluator.reference import Case, same_values
-from egg.evaluator.sketches import Sketch, Sketcher
+from egg.evaluator.sketches import Sketch, Sketcher, explains
 from egg.evaluator.spent import Work
 from egg.evaluator.watch import FIG_LEAF, Watch, listed
 
@@ -47,7 +47,7 @@ def run(exam: Exam) -> dict[str, Any]:
         )  # fmt: skip
     library = dict(Counter(second["ops"]) | Counter(first["ops"]))
     reference = _reference(exam, case)
-    exam.watch = watch = _watch(exam, reference, steady=bool(second["launches"]))
+    exam.watch = watch = _watch(exam, case, reference, steady=bool(second["launches"]))
     for reply in (first, second):
         watch.see({**reply, "launches": launches})
     own = set(first["launches"]) | set(second["launches"])
@@ -114,8 +114,9 @@ def _sketch_request(exam: Exam, case: Case) -> dict[str, Any]:
     return {"seed": exam.sketch_seed, "sizes": numbers}
 
 
-def _watch(exam: Exam, reference: Counted, *, steady: bool) -> Watch:
-    return Watch(exam.policy, reference.compute, reference.moves, reference.work, steady)
+def _watch(exam: Exam, case: Case, reference: Counted, *, steady: bool) -> Watch:
+    elements = sum(t.numel() for _, t in case.outputs if isinstance(t, torch.Tensor))
+    return Watch(exam.policy, reference.compute, reference.moves, reference.work, elements, steady)
 
 
 def _check_kernels_matter(
@@ -169,9 +170,12 @@ def _found(
     if any(answer.same_places(made) for made in moved):
         return not any(answer.same_places(given) for given in reference.inputs)
     inner = [made for made in reference.sketches if not answer.same_values(made) and not _near(answer, made)]
-    if any(answer.follows(known) for known in (*inner, *reference.inputs)):
+    known = (*inner, *reference.inputs)
+    if not any(answer.follows(one) for one in known) and any(answer.follows(made) for made in computed):
+        return True
+    if any(explains(answer, (one, *reference.inputs)) for one in (*inner, *reference.inputs[:1])):
         return False
-    return any(answer.follows(made) for made in computed)
+    return any(explains(answer, (made, *reference.inputs)) for made in computed)
 
 
 def _near(answer: Sketch, made: Sketch) -> bool:

@@ -82,6 +82,8 @@ def _expect(exam: Exam, question: Case, reason: str, what: str) -> None:
     try:
         exam.check(*_asked(exam, question))
     except Refused as wrong:
+        if wrong.reason.startswith("provenance."):
+            raise
         raise Refused(
             reason, f"{what}, and the answer was wrong: {wrong.evidence}",
             "compute from the inputs' values on every call; nothing derived from inputs may be kept",

@@ -12,6 +12,7 @@ from egg.evaluator.static.vocabulary import (
     ALLOWED_DUNDER_ATTRIBUTES,
     ALLOWED_DUNDER_METHODS,
     ALLOWED_DUNDER_NAMES,
+    BINDABLE_DUNDER_NAMES,
     DENIED_ATTRIBUTES,
     DENIED_BUILTINS,
     NUMPY_VALUES,
@@ -81,7 +82,8 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
 def _name(program: Program, node: ast.Name) -> Iterator[Finding]:
     """A built-in is dangerous unless a function really has a variable of that name."""
     name = node.id
-    if _is_dunder(name) and name not in ALLOWED_DUNDER_NAMES and name not in DENIED_BUILTINS:
+    allowed = ALLOWED_DUNDER_NAMES if isinstance(node.ctx, ast.Load) else BINDABLE_DUNDER_NAMES
+    if _is_dunder(name) and name not in allowed and name not in DENIED_BUILTINS:
         yield Finding(line(node), "static.private", f"uses {name}")
     if name in DENIED_BUILTINS and isinstance(node.ctx, ast.Load):
         _, local = program.lookup(name, program.scope_of[node])
@@ -146,7 +148,7 @@ def _identifiers(program: Program, node: ast.AST) -> Iterator[Finding]:
         return
     for field, value in ast.iter_fields(node):
         for name in value if isinstance(value, list) else [value]:
-            if not isinstance(name, str) or not _is_dunder(name) or name in ALLOWED_DUNDER_NAMES:
+            if not isinstance(name, str) or not _is_dunder(name) or name in BINDABLE_DUNDER_NAMES:
                 continue
             method = isinstance(node, ast.FunctionDef) and program.scope_of[node].kind == "class"
             path = isinstance(node, ast.alias | ast.ImportFrom) and field in ("name", "module")

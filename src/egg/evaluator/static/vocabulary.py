@@ -190,7 +190,8 @@ DENIED_BUILTINS: dict[str, tuple[str, str]] = {
 }
 
 ALLOWED_DUNDER_ATTRIBUTES: frozenset[str] = frozenset(words("__init__ __name__ __version__ __post_init__"))
-ALLOWED_DUNDER_NAMES: frozenset[str] = frozenset(["__name__", "__all__", "__slots__", "__future__"])
+ALLOWED_DUNDER_NAMES: frozenset[str] = frozenset(["__name__", "__all__", "__slots__"])
+BINDABLE_DUNDER_NAMES: frozenset[str] = frozenset(["__all__", "__slots__"])
 ALLOWED_DUNDER_METHODS: frozenset[str] = frozenset(
     words("""
     __init__ __post_init__ __repr__ __str__ __len__ __iter__ __next__ __getitem__ __contains__ __eq__ __hash__

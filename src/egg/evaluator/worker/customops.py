@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from egg.evaluator.ops import ACTIVE, OWN_OPERATORS
 from egg.evaluator.restrict.names import RestrictedError
 from egg.evaluator.worker import hostreads
 
+TYPES = re.compile(r"[\w.\[\], |]*")
 _register = torch.library.custom_op
 
 
@@ -27,6 +29,7 @@ def install(*, direct: bool) -> None:
     def custom_op(name: str, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         if fn is None:
             return lambda function: custom_op(name, function, **options)
+        _check_annotations(fn)
         if direct:
             return DirectOperator(fn)
         claimed = _claimed(name)
@@ -45,6 +48,15 @@ def _claimed(name: str) -> str:
     if namespace in known - own:
         raise RestrictedError(f"registers {name} in a library's namespace", "restricted.patch")
     return name
+
+
+def _check_annotations(fn: Callable[..., Any]) -> None:
+    """PyTorch evaluates annotations that are strings, in a namespace of its own: they must name types."""
+    for parameter, annotation in getattr(fn, "__annotations__", {}).items():
+        if isinstance(annotation, str) and (not TYPES.fullmatch(annotation) or "__" in annotation):
+            raise RestrictedError(
+                f"the annotation of {parameter} is no type: {annotation[:80]}", "restricted.builtin"
+            )
 
 
 def _watched(fn: Callable[..., Any]) -> Callable[..., Any]:

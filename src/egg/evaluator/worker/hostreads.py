@@ -16,10 +16,21 @@ from torch.overrides import TorchFunctionMode
 from egg.evaluator.ops import Recorder
 from egg.evaluator.worker.launches import Launches
 
-WHOLE = frozenset(["tolist", "numpy", "__array__", "__repr__", "__dlpack__", "__reduce_ex__"])
-SINGLE = frozenset(
-    ["item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "__format__", "is_nonzero"]
+WHOLE = frozenset(
+    [
+        "tolist",
+        "numpy",
+        "__array__",
+        "__repr__",
+        "__format__",
+        "__dlpack__",
+        "__reduce_ex__",
+        "apply_",
+        "map_",
+        "map2_",
+    ]
 )
+SINGLE = frozenset(["item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "is_nonzero"])
 
 
 def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+from egg.evaluator.restrict.names import CANDIDATE_FILE
 from egg.evaluator.static.vocabulary import words
-from egg.evaluator.worker import faults
 
 WATCHED = frozenset(
     words("""
@@ -131,4 +131,4 @@ def _matters(value: Any) -> bool:
 
 def _of_the_candidate(value: Any) -> bool:
     code = getattr(value, "__code__", None)
-    return getattr(code, "co_filename", "").endswith(faults.CANDIDATE_FILE)
+    return getattr(code, "co_filename", "").endswith(CANDIDATE_FILE)

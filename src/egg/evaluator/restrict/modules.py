@@ -212,7 +212,7 @@ def names_of_modules() -> frozenset[str]:
     for path, module in list(sys.modules.items()):
         allowed = path in MODULES
         for name, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
-            if isinstance(value, ModuleType) or (allowed and judge(f"{path}.{name}") is not None):
+            if issubclass(type(value), ModuleType) or (allowed and judge(f"{path}.{name}") is not None):
                 found.add(name)
     return frozenset(found - set(dir(builtins.str)))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from egg.evaluator.static.vocabulary import ALLOWED_DUNDER_ATTRIBUTES, DENIED_ATTRIBUTES
 
+CANDIDATE_FILE = "candidate.py"
+"""How the name of the file ends under which a candidate's code is known."""
 VERSION = "_version"
 """The one private attribute of a foreign object that may be read: a packed weight is keyed on it."""
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.restrict.names import RestrictedError
+from egg.evaluator.restrict.names import CANDIDATE_FILE, RestrictedError
 
-CANDIDATE_FILE = "candidate.py"
 ILLEGAL = ("illegal memory access", "misaligned address", "unspecified launch failure", "device-side assert")
 
 

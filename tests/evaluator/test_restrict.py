@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import egg.evaluator.ops  # noqa: F401
 from egg.evaluator.restrict.execute import execute, lines_of
 from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.restrict.names import RestrictedError
@@ -152,6 +153,9 @@ class Own(nn.Module):
         self.count = 0
         setattr(self, "weight_0", 1)
 
+    def _apply(self, fn, recurse=True):
+        return super()._apply(fn, recurse)
+
     def forward(self, x):
         self.count += 1
         logger.debug("call %d", self.count)
@@ -166,7 +170,7 @@ def size() -> int:
 kind = type(Own()) is Own and isinstance(Own, type)
 total = Settings().block + Shape(2).rows + Pair(1, 2).b + size() + Mode.FAST.value
 same = torch.nn is nn
-answer = Own()(torch.ones(2, 2)).shape
+answer = Own().to(torch.float64)(torch.ones(2, 2, dtype=torch.float64)).shape
 if __name__ == "__main__":
     raise SystemExit
 """

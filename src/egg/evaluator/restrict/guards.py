@@ -41,8 +41,10 @@ class Guards:
 
     def load(self, receiver: Any, name: str, *default: Any) -> Any:
         """``receiver.name``, where the name could lead to a module or into a foreign object."""
-        own = _type(receiver) in self.own or (_isinstance(receiver, _type) and receiver in self.own)
-        if not own:
+        kind = _type(receiver)
+        if kind in self.own or (kind is torch.Tensor and name[0] != "_"):
+            return _getattr(receiver, name, *default)
+        if not (_isinstance(receiver, _type) and receiver in self.own) and not self._is_parent(receiver):
             if _isinstance(receiver, ModuleType):
                 self.modules.check_attribute(receiver, name)
             elif is_private(name):
@@ -50,6 +52,10 @@ class Guards:
         value = _getattr(receiver, name, *default)
         self.modules.check_value(value, name)
         return value
+
+    def _is_parent(self, receiver: Any) -> bool:
+        """``super()`` of one of the file's own objects: what it inherits is its own to extend."""
+        return _type(receiver) is super and receiver.__self_class__ in self.own
 
     def store(self, receiver: Any, name: str) -> Any:
         """The receiver itself, where the file may assign to this attribute of it."""

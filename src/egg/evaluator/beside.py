@@ -29,6 +29,7 @@ from egg.evaluator.probes import Change
 from egg.evaluator.process.child import Fault
 from egg.evaluator.reference import FORWARD_SEED, Case, Reference, same_values
 from egg.evaluator.task.program import Program
+from egg.evaluator.watch import check_forbidden, check_host
 from egg.evaluator.yardstick import Yardstick, converted, scope
 
 ORDINARY = ("candidate.error", "build.compile", "limits.recursion", "build.import")
@@ -111,6 +112,11 @@ class Beside(Exam):
             flat = self.view(whole)
             flat.fill_(float("nan") if tensor.is_floating_point() else 0)
         super()._fill(slot, tensor)
+
+    def see(self, reply: Mapping[str, Any]) -> None:
+        """At other sizes a library may stand in where libraries are allowed at all."""
+        check_host(reply)
+        check_forbidden(self.policy, reply, moves=False)
 
     def attach(self) -> None:
         self.request("attach", COPY_SECONDS, self._arena.fds(), handle=self._arena.handle(), aside=True)

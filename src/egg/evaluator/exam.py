@@ -8,7 +8,7 @@ and raise :class:`Refused`; what the process does wrong arrives as a
 
 from __future__ import annotations
 
-import math
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.core.evaluation import Gate, Refusal, Verified
+from egg.core.evaluation import Verified
 from egg.core.policy import Policy
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate
@@ -31,9 +31,11 @@ from egg.evaluator.opponents import Opponents
 from egg.evaluator.patterns import compiler_target
 from egg.evaluator.process.child import Child, Nursery
 from egg.evaluator.reference import BUILD_SEED, Case, Reference, finite_share, same_values
+from egg.evaluator.refused import Refused
 from egg.evaluator.reserve import Reserve, how_many
 from egg.evaluator.sharing import Sharing, Unshared
 from egg.evaluator.task.program import Program, outputs_of
+from egg.evaluator.watch import Watch
 from egg.evaluator.worker.outputs import aliases
 from egg.hardware.gpus import Gpu
 
@@ -46,22 +48,6 @@ EXPLICABLE = 0.25
 """A relative rms error beyond this is no rounding, however the program amplifies it."""
 SET_SHARE = 8
 """How many times inputs and outputs must be free for each set of them: so much does judging take."""
-
-
-class Refused(Exception):
-    """Ends an evaluation: the candidate did not pass a gate."""
-
-    def __init__(self, reason: str, evidence: str, hint: str, relative: float = math.inf) -> None:
-        super().__init__(evidence)
-        self.reason, self.evidence, self.hint = reason, evidence, hint
-        self.relative = relative
-        """The relative rms error, where every value was merely inaccurate."""
-
-    def at(self, gate: Gate) -> Refusal:
-        """As a refusal of the gate its reason names, else of ``gate``: a wrong shape is one anywhere."""
-        family = self.reason.split(".")[0]
-        named = Gate(family) if family in Gate.__members__.values() else gate
-        return Refusal(named, self.reason, self.evidence, self.hint)
 
 
 @dataclass(frozen=True)
@@ -100,12 +86,18 @@ class Exam:
     nursery: Nursery
     gpu: Gpu | None = None
     """The GPU that measures, or the one compiled for; ``None`` where the table does not know it."""
+    restricted: bool = True
+    """Whether the candidate runs under guards; not where the static gate is left out on request."""
     offline: Offline | None = None
     """Set on a machine without a GPU."""
     opponents: Opponents | None = None
     """Set on a machine with one."""
     sharing: Sharing = field(default_factory=Unshared)
     """The judge's place on its GPU."""
+    sketch_seed: int = field(default_factory=lambda: secrets.randbits(31))
+    """Where outputs are sampled to recognise them."""
+    watch: Watch | None = None
+    """Since the provenance gate: what every call is held to."""
     child: Child | None = None
     names: dict[str, str] = field(default_factory=dict)
     """The candidate's parameter names, each with the reference's name for it."""
@@ -252,10 +244,22 @@ class Exam:
             "seed": BUILD_SEED,
             "precision": self.policy.precision.value,
             "target": self.offline and self.offline.compiler_target(),
+            "restricted": self.restricted,
         }
+
+    def check_integrity(self) -> None:
+        """Refuse a candidate that patched what the judge relies on in its process."""
+        changed = self.request("integrity", COPY_SECONDS, keep_cache=True)["changed"]
+        if changed:
+            raise Refused(
+                "provenance.patched", f"the candidate's process changed {', '.join(changed)}",
+                "assign only to attributes of the file's own objects",
+            )  # fmt: skip
 
     def restart(self, **warm: Any) -> None:
         """A new process for the same candidate, with the parameters agreed on."""
+        if self.process.alive:
+            self.check_integrity()
         self.process.end()
         self.start(**warm)
         self.share_weights()
@@ -326,7 +330,15 @@ class Exam:
         """Have the candidate answer the inputs that lie in set ``index``; its outputs are poisoned first."""
         self.make_room()
         self.poison(index)
-        return self.request("forward", **self.set_request(case, index), seed=case.seed, **options)
+        reply = self.request("forward", **self.set_request(case, index), seed=case.seed, **options)
+        if "skip" not in options:
+            self.see(reply)
+        return reply
+
+    def see(self, reply: Mapping[str, Any]) -> None:
+        """Hold one call to the rules on whose work it is."""
+        if self.watch is not None:
+            self.watch.see(reply)
 
     def set_request(self, case: Case, index: int) -> dict[str, Any]:
         """Where the inputs of ``case`` lie, and where its outputs go."""
@@ -426,8 +438,19 @@ class Exam:
             f"{case.label}, output {path}: relative rms error {error.relative:.2e} where the reference has "
             f"{error.reference_relative:.2e}; {error.max_ratio:.1f}x the allowed max error, "
             f"{error.rms_ratio:.1f}x the allowed rms error",
-            "wrong values" if error.relative > 1e-2 else inaccurate,
+            self._wrong_values() if error.relative > 1e-2 else inaccurate,
             error.relative,
+        )
+
+    def _wrong_values(self) -> str:
+        """Where names differ, parameters were matched by their order: that may be the fault."""
+        other = [f"{own} <- {theirs}" for own, theirs in self.names.items() if own != theirs]
+        if not other:
+            return "wrong values"
+        return (
+            f"wrong values; parameters were matched by order ({', '.join(other[:4])}) and hold Model's "
+            "values as Model lays them out: keep its names and layout, and pack a transposed copy from them "
+            "(keyed on `_version`, or in a load_state_dict hook)"
         )
 
     def check_inputs_unchanged(self, case: Case, index: int = 0) -> None:

@@ -148,10 +148,9 @@ class Judge:
         )
 
     def _through_gates(self, exam: Exam, question: Question, records: list[GateRecord]) -> Refusal | None:
-        for stage in self._venue.course(question):
+        course = [stage for stage in self._venue.course(question) if stage.gate not in question.skip]
+        for stage in course:
             gate = stage.gate
-            if gate in question.skip:
-                continue
             self._on_gate(gate)
             if stage.alone:
                 self._sharing.alone(undisturbed=not question.carefully.yields)
@@ -161,6 +160,8 @@ class Judge:
             refusal, notes = None, {}
             try:
                 notes = stage.run(exam)
+                if stage is course[-1]:
+                    exam.check_integrity()
             except Refused as refused:
                 refusal = refused.at(gate)
             except Fault as fault:

@@ -6,7 +6,6 @@ what is left to libraries can be compared like with like.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from egg.evaluator.memory import pieces
 from egg.evaluator.modes import LightMode
+from egg.evaluator.sketches import Sketch, Sketcher
+from egg.evaluator.spent import Work, work_of
 
 ALLOCATIONS = frozenset(
     ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
@@ -25,8 +25,10 @@ MAKING = """
     scalar_tensor lift_fresh lift_fresh_copy eye linspace
 """
 MOVING = """
-    copy_ _to_copy clone contiguous item _local_scalar_dense record_stream pin_memory is_pinned cat stack
-    repeat repeat_interleave constant_pad_nd pad flip roll
+    copy_ _to_copy clone contiguous item _local_scalar_dense record_stream pin_memory is_pinned
+"""
+REARRANGING = """
+    cat stack repeat repeat_interleave constant_pad_nd pad flip roll
 """
 LOOKING = """
     detach detach_ alias view _unsafe_view _reshape_alias reshape as_strided slice select expand permute t
@@ -34,7 +36,15 @@ LOOKING = """
     chunk unsafe_chunk narrow diagonal unfold movedim view_as_real view_as_complex resize_ set_ is_same_size
     _resize_output_ sym_size sym_stride sym_numel
 """
-NEUTRAL = ALLOCATIONS.union(*(names.split() for names in (MAKING, MOVING, LOOKING)))
+NEUTRAL = ALLOCATIONS.union(*(names.split() for names in (MAKING, MOVING, REARRANGING, LOOKING)))
+MOVES = frozenset(REARRANGING.split())
+"""Operations that move data to other places: the work of a task that moves, and plumbing elsewhere."""
+READING = frozenset(["_local_scalar_dense"])
+"""Operations by which the host reads a value."""
+OWN_OPERATORS: set[str] = set()
+"""Operators that the candidate registered, as ``namespace::name``."""
+ACTIVE: list[Recorder] = []
+"""Recorders at work, innermost last."""
 
 SELECTING = "embedding _embedding_bag index index_select gather take slice select narrow diagonal tril triu"
 PARTIAL = frozenset(SELECTING.split())
@@ -47,57 +57,71 @@ def base_name(func: Any) -> str:
     return str(packet).rsplit(".", 1)[-1]
 
 
-Fingerprint = tuple[int, float, float]
-
-
-def fingerprint(tensor: torch.Tensor) -> Fingerprint:
-    """Number of elements, sum and norm in fp64: the same for any copy, in whatever order it is laid out."""
-    values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    total, norm = 0.0, 0.0
-    for (piece,) in pieces(values):
-        wide = piece.to(torch.float64)
-        total += float(wide.sum())
-        norm = math.hypot(norm, float(torch.linalg.vector_norm(wide)))
-    return values.numel(), total, norm
-
-
-def alike(a: Fingerprint, b: Fingerprint) -> bool:
-    """Whether two fingerprints can be of the same values; NaN is like nothing."""
-    scale = max(a[2], b[2]) * max(a[0], 1) ** 0.5
-    return (
-        a[0] == b[0]
-        and scale > 0
-        and all(abs(x - y) <= 1e-10 * scale for x, y in zip(a[1:], b[1:], strict=True))
-    )
-
-
 class Recorder(LightMode):
-    """Counts compute operations while active.
+    """Counts compute operations while active, apart from those that move data, and values read by the host.
 
-    Optionally fills what ``torch.empty`` returns, and keeps the fingerprints of what the
-    operations produced.
+    Optionally fills what ``torch.empty`` returns, adds up the work of the operations, and keeps sketches of
+    what they produced. ``launched`` says how many own kernels ran so far: work is told apart by whether one
+    followed it. An operator that the file registered (``torch.library.custom_op``) is no library's; what
+    its body calls is recorded, because the body switches the recorder on again.
     """
 
     def __init__(
-        self, *, fill_empties: Callable[[torch.Tensor], object] | None = None, keep_fingerprints: bool = False
+        self,
+        *,
+        fill_empties: Callable[[torch.Tensor], object] | None = None,
+        sketcher: Sketcher | None = None,
+        launched: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
         self.compute: Counter[str] = Counter()
+        self.moves: Counter[str] = Counter()
         self.seen: set[str] = set()
-        self.fingerprints: list[Fingerprint] = []
+        self.host_reads = 0
+        self.sketches: list[Sketch] = []
+        self.moved_sketches: list[Sketch] = []
+        self._spent: dict[int, Work] = {}
         self._fill = fill_empties
-        self._keep = keep_fingerprints
+        self._sketcher = sketcher
+        self._launched = launched
+
+    def __enter__(self) -> Any:
+        ACTIVE.append(self)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        ACTIVE.remove(self)
+        return super().__exit__(*error)
+
+    def work(self) -> tuple[Work, Work]:
+        """What ran before the last own kernel, and everything."""
+        last = self._launched() if self._launched is not None else 0
+        before = sum((spent for stamp, spent in self._spent.items() if stamp < last), Work())
+        return before, sum(self._spent.values(), Work())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = base_name(func)
         self.seen.add(name)
-        if name not in NEUTRAL:
+        if func._schema.name in OWN_OPERATORS:
+            return result
+        if name in READING:
+            self.host_reads += 1
+        if name in MOVES:
+            self.moves[name] += 1
+            self._note(func, name, args, kwargs, result, self.moved_sketches)
+        elif name not in NEUTRAL:
             self.compute[name] += 1
-            if self._keep:
-                self.fingerprints += [
-                    fingerprint(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)
-                ]
+            self._note(func, name, args, kwargs, result, self.sketches)
         elif self._fill is not None and name in ALLOCATIONS and isinstance(result, torch.Tensor):
             self._fill(result)
         return result
+
+    def _note(self, func: Any, name: str, args: Any, kwargs: Any, result: Any, into: list[Sketch]) -> None:
+        if self._launched is not None:
+            stamp = self._launched()
+            spent = work_of(func, name.removesuffix("_"), args, kwargs or {}, result)
+            self._spent[stamp] = self._spent.get(stamp, Work()) + spent
+        if self._sketcher is not None:
+            made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+            into += [sketch for t in made if (sketch := self._sketcher.sketch(t)) is not None]

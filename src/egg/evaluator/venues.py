@@ -19,7 +19,7 @@ from egg.core.evaluation import Compiled, Gate, Measured
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator import memory
-from egg.evaluator.care import Probes
+from egg.evaluator.care import Probes, Profile
 from egg.evaluator.exam import Exam, Offline
 from egg.evaluator.gates import (
     build,
@@ -29,6 +29,7 @@ from egg.evaluator.gates import (
     domain,
     fence,
     heat,
+    observed,
     plausibility,
     provenance,
     regrade,
@@ -131,6 +132,7 @@ class GpuVenue:
             Stage(Gate.TIMING, timing.run, alone=True),
             Stage(Gate.CLOCK, clock.run, alone=True),
             Stage(Gate.TIMING, timing.settle),
+            *([Stage(Gate.PROVENANCE, observed.run)] if care.profile is Profile.EVERYBODYS else []),
             Stage(Gate.PLAUSIBILITY, plausibility.run),
             *([Stage(Gate.MEMORY, fence.run)] if care.fence else []),
             *([Stage(Gate.REGRADE, regrade.run)] if care.regrades else []),
@@ -151,6 +153,7 @@ class GpuVenue:
             question.policy,
             question.carefully,
             self.nursery,
+            restricted=Gate.STATIC not in question.skip,
             gpu=find(self.gpu_name),
             opponents=opponents,
             sharing=self._sharing,
@@ -217,6 +220,7 @@ class CpuVenue:
             Stage(Gate.CORRECTNESS, correctness.run),
             Stage(Gate.STATE, state.run),
             *([Stage(Gate.DOMAIN, domain.run)] if care.domain is not Probes.NONE else []),
+            *([Stage(Gate.PROVENANCE, observed.run)] if care.profile is Profile.EVERYBODYS else []),
             *([Stage(Gate.REGRADE, regrade.run)] if care.regrades else []),
         ]
 
@@ -230,6 +234,7 @@ class CpuVenue:
             question.policy,
             question.carefully,
             self.nursery,
+            restricted=Gate.STATIC not in question.skip,
             gpu=target,
             offline=offline,
         )

@@ -55,7 +55,7 @@ def run(exam: Exam) -> dict[str, Any]:
     case, reply = _asked(exam, first)
     exam.check(case, reply)
     exam.check_apart(case, reply)
-    before, work = exam.snapshot(), reply["work"]
+    before, work = exam.snapshot(), reply["launched"]
     del case
 
     _expect(exam, exam.reference.question("B"), "state.stale", "the inputs were overwritten in place")
@@ -100,11 +100,13 @@ def _expect(exam: Exam, question: Case, reason: str, what: str) -> Mapping[str, 
     try:
         exam.check(case, reply)
     except Refused as wrong:
+        if wrong.reason.startswith("provenance."):
+            raise
         raise Refused(
             reason, f"{what}, and the answer was wrong: {wrong.evidence}",
             "compute from the inputs' values on every call; nothing derived from inputs may be kept",
         ) from None  # fmt: skip
-    return reply["work"]
+    return reply["launched"]
 
 
 def _probe(exam: Exam, question: Case, work: Mapping[str, int]) -> int:

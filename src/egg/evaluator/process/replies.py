@@ -62,14 +62,18 @@ RESOURCES = fields(
     num_stages=COUNT, tensor_core_instructions=COUNT, widest_load_bits=COUNT, launches=COUNT,
 )  # fmt: skip
 BUILT = fields(state={str: fields(shape=[int], dtype=str)}, parameters=[str])
-FINGERPRINT = (int, float, float)
+SKETCH = (int, float, float, [float], [ANY_NUMBER])
+WORK_DONE = (float, float, float)
+RECORD: dict[str, Any] = {
+    "ops": {str: int}, "moves": {str: int}, "reads": {str: int}, "launches": {str: int},
+    "work": (WORK_DONE, WORK_DONE),
+}  # fmt: skip
 
 REPLIES: dict[str, Any] = {
     "load": BUILT,
     "fresh": BUILT,
-    "forward": fields(
-        outputs=[OUTPUT], ops={str: int}, launches={str: int}, threads=int, fingerprints=[FINGERPRINT]
-    ),
+    "forward": fields(**RECORD, outputs=[OUTPUT], threads=int, sketches=[SKETCH], moved=[SKETCH]),
+    "observe": fields(calls=[fields(**RECORD, kinds=[str])]),
     "gradients": fields(requires=[bool], error=str, given=[str]),
     "recheck": fields(outputs=[OUTPUT]),
     "rivals": fields(unfit=[str]),
@@ -78,6 +82,7 @@ REPLIES: dict[str, Any] = {
     "profile": fields(microseconds={str: float}, streams=[int]),
     "capture": fields({"unsupported": str}, compiled=COUNT, launched=bool),
     "fence": fields(unavailable=str, failed=str, damaged=[str]),
+    "integrity": fields(changed=[str]),
     "canary": fields(healthy=bool),
     "pattern": fields(kernels={str: int}),
     "compile_pattern": fields(kernels={str: int}),

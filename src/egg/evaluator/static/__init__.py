@@ -12,6 +12,7 @@ watch the candidate run. What the rules buy is that those gates cannot be dodged
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from egg.core.evaluation import Refusal
@@ -19,7 +20,11 @@ from egg.core.policy import LibraryCalls
 from egg.core.source import Candidate
 from egg.evaluator.static import kernels, language, library, state
 from egg.evaluator.static.findings import Finding, Findings
+from egg.evaluator.static.main_block import without_main_block
 from egg.evaluator.static.scopes import Program, TangledError
+
+COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+"""As PEP 263 has it."""
 
 __all__ = ["Finding", "Findings", "check", "findings"]
 
@@ -32,7 +37,9 @@ def check(candidate: Candidate, library_calls: LibraryCalls) -> Refusal | None:
 def findings(source: str, library_calls: LibraryCalls) -> Findings:
     """Every offence in the source, in reading order."""
     try:
-        program = Program(ast.parse(source))
+        if strange := _not_plain_text(source):
+            return _only(Finding(strange[0], "static.syntax", strange[1]))
+        program = Program(without_main_block(ast.parse(source)))
         return Findings.of(_find(program, library_calls))
     except SyntaxError as error:
         return _only(Finding(error.lineno or 0, "static.syntax", f"not valid Python: {error.msg}"))
@@ -48,6 +55,17 @@ def _find(program: Program, library_calls: LibraryCalls) -> Iterator[Finding]:
     yield from kernels.find(program)
     if library_calls is LibraryCalls.FORBID:
         yield from library.find(program)
+
+
+def _not_plain_text(source: str) -> tuple[int, str] | None:
+    """What makes another program of the same bytes in another reader's hands, and its line."""
+    if "\0" in source or source.startswith("\ufeff"):
+        return 1, "a NUL or a byte-order mark in the text"
+    for number, text in enumerate(source.split("\n")[:2], 1):
+        cookie = COOKIE.match(text)
+        if cookie and cookie.group(1).lower().replace("_", "-") not in ("utf-8", "utf8"):
+            return number, f"declares the encoding {cookie.group(1)}: a kernel file is UTF-8"
+    return None
 
 
 def _only(finding: Finding) -> Findings:

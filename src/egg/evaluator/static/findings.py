@@ -44,7 +44,9 @@ HINTS: dict[str, str] = {
     ),
     "static.cache": (
         "keep what depends on weights on self (keyed by weight._version, or rebuilt in a "
-        "load_state_dict hook); nothing may outlive the module or be shared between instances"
+        "load_state_dict hook); nothing may outlive the module or be shared between instances; "
+        "functools.cache may memoise a function of plain numbers: annotate its parameters int, float, "
+        "bool or str"
     ),
     "static.io": "a kernel needs no files, no console and no environment",
     "static.process": "a kernel needs no processes, threads or exits",

@@ -12,6 +12,7 @@ from egg.evaluator.static.vocabulary import (
     ALLOWED_DUNDER_ATTRIBUTES,
     ALLOWED_DUNDER_METHODS,
     ALLOWED_DUNDER_NAMES,
+    BINDABLE_DUNDER_NAMES,
     DENIED_ATTRIBUTES,
     DENIED_BUILTINS,
     NUMPY_VALUES,
@@ -29,9 +30,12 @@ def find(program: Program) -> Iterator[Finding]:
     """Every offence against the language rules."""
     own = _own_private_names(program)
     for node in program.nodes():
+        yield from _identifiers(program, node)
         match node:
             case ast.Import() | ast.ImportFrom():
                 yield from _imports(node)
+                if program.scope_of[node].kind == "class":
+                    yield Finding(line(node), "static.dynamic", "imports a module into a class")
             case ast.Name():
                 yield from _name(program, node)
                 yield from _numpy(program, node)
@@ -44,8 +48,10 @@ def find(program: Program) -> Iterator[Finding]:
                 yield from _call(program, node, own)
             case ast.ClassDef():
                 yield from _class(program, node)
-            case ast.FunctionDef() if _is_dunder(node.name) and program.class_of(node):
+            case ast.FunctionDef() if _is_dunder(node.name) and program.scope_of[node].kind == "class":
                 yield from _special_method(node)
+            case ast.NamedExpr() if not isinstance(program.parent_of[node], ast.Expr):
+                yield from _module_passed_on(program, node)
             case ast.Try() | ast.TryStar():
                 yield from _try(program, node)
             case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
@@ -76,7 +82,8 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
 def _name(program: Program, node: ast.Name) -> Iterator[Finding]:
     """A built-in is dangerous unless a function really has a variable of that name."""
     name = node.id
-    if _is_dunder(name) and name not in ALLOWED_DUNDER_NAMES and name not in DENIED_BUILTINS:
+    allowed = ALLOWED_DUNDER_NAMES if isinstance(node.ctx, ast.Load) else BINDABLE_DUNDER_NAMES
+    if _is_dunder(name) and name not in allowed and name not in DENIED_BUILTINS:
         yield Finding(line(node), "static.private", f"uses {name}")
     if name in DENIED_BUILTINS and isinstance(node.ctx, ast.Load):
         _, local = program.lookup(name, program.scope_of[node])
@@ -122,8 +129,31 @@ def _module_as_value(program: Program, node: ast.Name | ast.Attribute) -> Iterat
         and all(isinstance(t, ast.Name) for t in (up.targets if isinstance(up, ast.Assign) else [up.target]))
         and program.scope_of[up].kind != "class"
     )
-    if not (dotted or renamed or isinstance(up, ast.Compare | ast.Expr)):
+    compared = isinstance(up, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in up.ops)
+    if not (dotted or renamed or compared or isinstance(up, ast.Expr)):
         yield Finding(line(node), "static.dynamic", f"hands the module {modules[0]} around as a value")
+
+
+def _module_passed_on(program: Program, node: ast.NamedExpr) -> Iterator[Finding]:
+    for path in sorted(p for p in program.paths(node) if is_module(p)):
+        yield Finding(line(node), "static.dynamic", f"hands the module {path} around as a value")
+
+
+def _identifiers(program: Program, node: ast.AST) -> Iterator[Finding]:
+    """Special names bound otherwise than by an assignment: ``import ... as``, ``case ... as``, ``def``.
+
+    Every field of every node that holds an identifier is looked at, so that no form of binding is forgotten.
+    """
+    if isinstance(node, ast.Name | ast.Attribute | ast.Constant | ast.MatchClass):
+        return
+    for field, value in ast.iter_fields(node):
+        for name in value if isinstance(value, list) else [value]:
+            if not isinstance(name, str) or not _is_dunder(name) or name in BINDABLE_DUNDER_NAMES:
+                continue
+            method = isinstance(node, ast.FunctionDef) and program.scope_of[node].kind == "class"
+            path = isinstance(node, ast.alias | ast.ImportFrom) and field in ("name", "module")
+            if not method and not path and field != "type_comment":
+                yield Finding(line(node), "static.private", f"binds {name}")
 
 
 # -- attributes ------------------------------------------------------------------------------------

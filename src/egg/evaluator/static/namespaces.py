@@ -27,6 +27,11 @@ Verdict = tuple[str, str] | None
 
 TORCH_MODULES = frozenset(["nn", "cuda", "autograd", "linalg", "fft", "special", "types"])
 TORCH_ALLOWED = DATA_MOVEMENT | TENSOR_COMPUTE | RANDOM | TORCH_TYPES | TORCH_MODULES
+DECORATORS = {
+    "library": frozenset(["custom_op"]),
+    "amp": frozenset(["custom_fwd", "custom_bwd"]),
+    "cuda.amp": frozenset(["custom_fwd", "custom_bwd"]),
+}
 TENSOR_NAMESPACES = frozenset(
     ["torch.nn.functional", "torch.nn.init", "torch.linalg", "torch.fft", "torch.special"]
 )
@@ -96,16 +101,17 @@ def judge(path: str) -> Verdict:
 
 def is_module(path: str) -> bool:
     """Does an allowed path name a module (which must not be handed around as a value)?"""
-    return path in _MODULES
+    return path in MODULES
 
 
 _LIBDEVICE = (".libdevice", ".cuda", ".cuda.libdevice", ".hip", ".hip.libdevice")
 
-_MODULES = (
+MODULES = (
     frozenset(STANDARD)
     | frozenset(["numpy"])
     | TENSOR_NAMESPACES
     | frozenset(f"torch.{name}" for name in TORCH_MODULES)
+    | frozenset(["torch.library", "torch.amp", "torch.cuda.amp"])
     | frozenset(["torch", "torch.nn.utils", "torch.nn.utils.rnn", "torch.nn.modules", "torch.nn.parameter"])
     | frozenset(["triton", "triton.language", "triton.tools", "triton.tools.tensor_descriptor"])
     | frozenset(f"triton.language.extra{part}" for part in ("", *_LIBDEVICE))
@@ -129,6 +135,8 @@ def _torch(parts: list[str]) -> Verdict:
     name, rest = parts[1], parts[2:]
     if private := _private(parts):
         return private
+    if f"{name}.{'.'.join(rest[:2])}".startswith(tuple(DECORATORS)):
+        return _decorators(parts)
     if name not in TORCH_ALLOWED:
         return _because(f"torch.{name}", TORCH_REASONS.get(name))
     if name == "nn":
@@ -140,6 +148,18 @@ def _torch(parts: list[str]) -> Verdict:
     if name == "types" and rest and rest[0] in LEAKED_MODULES:
         return _because(f"torch.types.{rest[0]}")
     return _tensor_namespace(parts)
+
+
+def _decorators(parts: list[str]) -> Verdict:
+    """Modules of which a file may use a decorator or two, and nothing else."""
+    for module, names in DECORATORS.items():
+        depth = 1 + module.count(".") + 1
+        if ".".join(parts[1:depth]) == module and parts[depth:]:
+            found = parts[depth]
+            return (
+                None if found in names else _because(f"torch.{module}.{found}", TORCH_REASONS.get(parts[1]))
+            )
+    return None
 
 
 def _nn(rest: list[str]) -> Verdict:
@@ -203,8 +223,6 @@ def _standard_name(module: str, rest: list[str]) -> Verdict:
     allowed = STANDARD[module]
     if not rest:
         return None
-    if module == "functools" and rest[0] in ("lru_cache", "cache"):
-        return "static.cache", f"functools.{rest[0]} keeps results between calls and between modules"
     if rest[0].startswith("_") or (allowed is not None and rest[0] not in allowed):
         return "static.namespace", f"uses {module}.{rest[0]}"
     return None

@@ -26,6 +26,8 @@ from egg.evaluator.static.vocabulary import (
 TENSOR_MAKERS = DATA_MOVEMENT | TENSOR_COMPUTE | RANDOM
 SETTABLE = frozenset(["data", "grad", "requires_grad", "weight", "bias", "training"])
 CONTAINER_NODES = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)
+MEMOS = frozenset(["functools.lru_cache", "functools.cache"])
+PLAIN = frozenset(["int", "float", "bool", "str"])
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -43,6 +45,9 @@ def find(program: Program) -> Iterator[Finding]:
                 yield from _module_value(program, node)
             case ast.Name(ctx=ast.Load()):
                 yield from _iterator_use(program, node)
+                yield from _memo(program, node)
+            case ast.Attribute(ctx=ast.Load()):
+                yield from _memo(program, node)
         for target, verb in _mutations(node):
             yield from _mutated(program, node, target, verb, class_containers)
         if isinstance(node, ast.Call):
@@ -228,6 +233,21 @@ def _iterator_use(program: Program, node: ast.Name) -> Iterator[Finding]:
             yield Finding(
                 line(node), "static.cache", f"draws from {node.id}, an iterator that outlives the call"
             )
+
+
+def _memo(program: Program, node: ast.Name | ast.Attribute) -> Iterator[Finding]:
+    """A memo may keep the answer to a question of plain numbers: how many multiprocessors there are."""
+    if not program.paths(node) & MEMOS:
+        return
+    up = program.parent_of[node]
+    decorator, function = (up, program.parent_of[up]) if isinstance(up, ast.Call) else (node, up)
+    if isinstance(function, ast.FunctionDef) and decorator in function.decorator_list:
+        given = arguments(function)
+        if all(isinstance(a.annotation, ast.Name) and a.annotation.id in PLAIN for a in given):
+            return
+    yield Finding(
+        line(node), "static.cache", "memoises a function whose parameters are not declared plain numbers"
+    )
 
 
 # -- assignments to attributes ---------------------------------------------------------------------

@@ -125,7 +125,15 @@ STANDARD: dict[str, frozenset[str] | None] = {
     ),
     "enum": frozenset(words("Enum IntEnum StrEnum Flag IntFlag auto unique")),
     "abc": frozenset(words("ABC ABCMeta abstractmethod")),
-    "functools": frozenset(words("partial reduce cached_property wraps total_ordering partialmethod")),
+    "functools": frozenset(
+        words("partial reduce cached_property wraps total_ordering partialmethod lru_cache cache")
+    ),
+    "logging": frozenset(
+        words("""
+        getLogger DEBUG INFO WARNING ERROR CRITICAL NOTSET debug info warning error critical basicConfig
+        """)
+    ),
+    "warnings": frozenset(words("warn filterwarnings simplefilter")),
     "typing": frozenset(
         words("""
         Any Callable ClassVar Dict Final FrozenSet Generic Iterable Iterator List Literal Mapping NamedTuple
@@ -182,7 +190,8 @@ DENIED_BUILTINS: dict[str, tuple[str, str]] = {
 }
 
 ALLOWED_DUNDER_ATTRIBUTES: frozenset[str] = frozenset(words("__init__ __name__ __version__ __post_init__"))
-ALLOWED_DUNDER_NAMES: frozenset[str] = frozenset(["__name__", "__all__"])
+ALLOWED_DUNDER_NAMES: frozenset[str] = frozenset(["__name__", "__all__", "__slots__"])
+BINDABLE_DUNDER_NAMES: frozenset[str] = frozenset(["__all__", "__slots__"])
 ALLOWED_DUNDER_METHODS: frozenset[str] = frozenset(
     words("""
     __init__ __post_init__ __repr__ __str__ __len__ __iter__ __next__ __getitem__ __contains__ __eq__ __hash__
@@ -203,8 +212,12 @@ DENIED_ATTRIBUTES: dict[str, tuple[str, str]] = {
         ("static.stream", "orders or hides work on another stream"),
     ),
     **dict.fromkeys(
-        words("set_ untyped_storage storage share_memory_ share_memory as_subclass numpy tofile"),
+        words("set_ untyped_storage storage share_memory_ share_memory as_subclass numpy tofile ctypes"),
         ("static.private", "reaches under a tensor, to its storage or its class"),
+    ),
+    **dict.fromkeys(
+        words("register_kernel register_vmap register_torch_dispatch register_autocast set_kernel_enabled"),
+        ("static.dynamic", "gives an operator another body than the one that is watched"),
     ),
     "compile": ("static.dynamic", "has PyTorch write the kernels"),
     "manual_seed": (

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-CANDIDATE_FILE = "candidate.py"
+from egg.evaluator.restrict.names import CANDIDATE_FILE, RestrictedError
+
 ILLEGAL = ("illegal memory access", "misaligned address", "unspecified launch failure", "device-side assert")
 
 
@@ -22,6 +23,8 @@ def _reason(error: BaseException, text: str) -> str:
     name = type(error).__name__
     if name == "KernelFault" and isinstance(given, str):
         return f"kernel.{given}"
+    if isinstance(error, RestrictedError):
+        return error.reason
     if any(mark in text for mark in ILLEGAL):
         return "kernel.illegal_access"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in text:

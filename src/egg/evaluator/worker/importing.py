@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
 from typing import Any
 
-from egg.evaluator.worker import faults
+from egg.evaluator.restrict.execute import execute
+from egg.evaluator.restrict.names import CANDIDATE_FILE
 
 
-def import_candidate(source: str, name: str = "") -> Any:
-    """Import a kernel file from a file of its own, so that Triton can read its source."""
-    path = os.path.join(os.getcwd(), f"{name}{faults.CANDIDATE_FILE}")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(source)
-    spec = importlib.util.spec_from_file_location(f"{name}candidate", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+def import_candidate(source: str, name: str = "", *, restricted: bool = False) -> Any:
+    """Run the text of a kernel file as a module whose lines Triton finds without a file."""
+    module = execute(source, f"{name}candidate", f"{name}{CANDIDATE_FILE}", restricted=restricted)
     if not callable(getattr(module, "ModelNew", None)):
         raise ImportError("the kernel file defines no ModelNew")
     return module

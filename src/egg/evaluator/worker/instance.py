@@ -11,10 +11,11 @@ from torch import nn
 
 from egg.evaluator import exchange
 from egg.evaluator.arena import Arena, Slot
+from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
-from egg.evaluator.worker.outputs import describe
+from egg.evaluator.worker.outputs import describe, lay
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Instance:
         self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
         self._watched: Sequence[Launched] = []
         self._dtype: torch.dtype | None = None
+        self._restricted = False
+        self._before_import: Snapshot | None = None
         self._fence: Fence | None = None
         self._unfenced = "no fence was asked for"
 
@@ -87,7 +90,7 @@ class Instance:
                 continue
             destination = self._view(slot)
             if leaf.shape == destination.shape and leaf.dtype == destination.dtype and not leaf.is_sparse:
-                destination.copy_(leaf)
+                lay(destination, leaf)
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

@@ -24,6 +24,13 @@ class Kind(StrEnum):
 
 def prewarm(kind: Kind, cache: str) -> None:
     """Import and compile ahead; what can be inherited as files goes to ``cache``."""
+    _import_and_compile(kind, cache)
+    from egg.evaluator.restrict.execute import guarded_names
+
+    guarded_names()
+
+
+def _import_and_compile(kind: Kind, cache: str) -> None:
     from egg.evaluator import worker  # noqa: F401
 
     if kind is Kind.INTERPRET:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-import math
 import os
 from collections.abc import Callable
 from functools import partial
@@ -33,10 +32,13 @@ from egg.evaluator.gradients import differentiated
 from egg.evaluator.interpreter.session import propagated
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
-from egg.evaluator.task.program import HALF_DTYPES, outputs_of, precision_scope
-from egg.evaluator.worker import faults, pretend, rivals, stopwatch
+from egg.evaluator.restrict.integrity import Snapshot
+from egg.evaluator.sketches import Sketcher
+from egg.evaluator.task.program import HALF_DTYPES, precision_scope
+from egg.evaluator.worker import customops, faults, pretend, rivals, stopwatch
 from egg.evaluator.worker import fence as fences
 from egg.evaluator.worker.fence import Arrangement
+from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.instance import Instance
@@ -46,7 +48,7 @@ from egg.evaluator.worker.launches import (
     JitLaunches,
     described_launches,
 )
-from egg.evaluator.worker.outputs import aliases, copy_out, shared_storages
+from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Session(Instance):
     ) -> None:
         """Touch the device and set up the watch over launches, before there is a candidate."""
         self._device = torch.device(device)
+        customops.install(direct=self._device.type != "cuda")
         if watch:
             interpreted = os.environ.get("TRITON_INTERPRET") == "1"
             self._launches = InterpretedLaunches() if interpreted else JitLaunches()
@@ -134,6 +137,7 @@ class Session(Instance):
         precision: str,
         target: dict[str, Any] | None = None,
         build: bool = True,
+        restricted: bool = False,
     ) -> dict[str, Any]:
         """Import the candidate and build ``ModelNew`` as KernelBench builds it.
 
@@ -142,6 +146,7 @@ class Session(Instance):
         if target is not None and os.environ.get("TRITON_INTERPRET") == "1":
             pretend.answer_for(GpuTarget(**target))
             self._pretence = pretend.ClaimCuda()
+        self._restricted = restricted
         self._init = exchange.unwhole(init)
         policy = Precision(precision)
         precision_scope(policy).__enter__()  # for the rest of this process's life
@@ -156,11 +161,16 @@ class Session(Instance):
 
         def make() -> nn.Module:
             if not imported:
-                imported.append(import_candidate(source))
+                imported.append(import_candidate(source, restricted=restricted))
             return self._settled(construct(imported[0]))
 
         self._make, self._construct = make, construct
+        self._before_import = Snapshot()
         return self.on_fresh() if build else {"state": {}, "parameters": []}
+
+    def on_integrity(self) -> dict[str, Any]:
+        """Name what the candidate patched in this process, if anything."""
+        return {"changed": self._before_import.changed() if self._before_import is not None else []}
 
     def on_rivals(
         self, sources: list[str | None], inputs: str, slots: list[Any], seed: int, threads: int
@@ -185,7 +195,7 @@ class Session(Instance):
 
     def _rival(self, source: str, number: int, weights: dict[str, Any]) -> nn.Module:
         assert self._construct is not None
-        module = import_candidate(source, f"rival_{number}")
+        module = import_candidate(source, f"rival_{number}", restricted=self._restricted)
         return rivals.sharing(weights, partial(self._construct, module), self._settled)
 
     def on_fresh(self, init: str | None = None, precision: str | None = None) -> dict[str, Any]:
@@ -237,11 +247,13 @@ class Session(Instance):
         keep: bool = False,
         training: bool | None = None,
         propagate: bool = False,
+        sketch: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One forward; its outputs are described, and copied where they fit.
 
-        While it is traced, memory it allocates holds NaN (``poison``) or zeros: a file that
-        tells by what lies in fresh memory whether it is watched is wrong about one of the two.
+        Every operator of PyTorch that it runs is recorded, and every value that the host reads. While it is
+        traced, memory it allocates holds NaN (``poison``) or zeros: a file that tells by what lies in fresh
+        memory whether it is watched is wrong about one of the two.
         """
         assert self._launches is not None
         assert self._module is not None
@@ -250,30 +262,34 @@ class Session(Instance):
         self._launches.reset()
         self._launches.skip(set(skip or ()))
         arguments = self._arguments(inputs, slots)
+        launches = self._launches
+        filled = (arenas.poison if poison else torch.Tensor.zero_) if traced else None
         recorder = Recorder(
-            fill_empties=arenas.poison if poison else torch.Tensor.zero_, keep_fingerprints=skip is not None
+            fill_empties=filled,
+            sketcher=Sketcher(**sketch) if sketch is not None else None,
+            launched=lambda: sum(launches.counts().values()),
         )
         torch.manual_seed(seed)
         extremes = propagated() if propagate else contextlib.nullcontext()
         try:
-            with extremes, recorder if traced else contextlib.nullcontext():
+            with extremes, recorder, HostReads() as reads:
                 result = self._call(arguments)
             self._synchronize()
         finally:
             self._launches.skip(set())
         self._give_back(slots)
-        leaves = outputs_of(result)
+        leaves = leaves_of(result)
         if keep:
             self._kept = leaves
         described = self._deliver(leaves, outputs)
         return {
             "outputs": described,
             "aliases": aliases(leaves, arguments, self._module),
-            "ops": dict(recorder.compute),
-            "launches": self._launches.counts(),
-            "work": self._launches.work(),
+            "launched": self._launches.work(),
+            **recorded(recorder, reads, launches),
             "threads": self._threads.started if self._threads else 0,
-            "fingerprints": [f for f in recorder.fingerprints if math.isfinite(f[1] + f[2])],
+            "sketches": [found.to_json() for found in recorder.sketches],
+            "moved": [found.to_json() for found in recorder.moved_sketches],
         }
 
     def on_gradients(
@@ -323,7 +339,7 @@ class Session(Instance):
             result = self._call(prepared[call % len(sets)])
             copy_out(result, destinations[call % len(sets)])
             if call < keep:
-                self._held.append(outputs_of(result))
+                self._held.append(leaves_of(result))
             del result
         self._synchronize()
         for given in sets:
@@ -351,7 +367,7 @@ class Session(Instance):
             self._device,
             before=self._before(sets, moves, reserve, seeds),
             keep=recheck,
-            copied=lambda result: self._lay(outputs_of(result), outputs),
+            copied=lambda result: self._lay(leaves_of(result), outputs),
         )
         self._synchronize()
         for given in sets:
@@ -378,6 +394,29 @@ class Session(Instance):
                 torch.manual_seed(seeds[call])
 
         return before
+
+    def on_observe(
+        self, sets: list[Any], moves: list[Any], reserve: list[Any], seeds: list[int]
+    ) -> dict[str, Any]:
+        """The calls of a timing session once more, in the same process, each recorded."""
+        assert self._launches is not None
+        launches = self._launches
+        prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
+        before = self._before(sets, moves, reserve, seeds)
+        seen: list[dict[str, Any]] = []
+        for call in range(len(moves)):
+            before(call)
+            launches.reset()
+            recorder = Recorder(launched=lambda: sum(launches.counts().values()))
+            with recorder, HostReads() as reads:
+                result = self._call(prepared[call % len(sets)])
+            kinds = [kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor)]
+            seen.append(recorded(recorder, reads, launches) | {"kinds": kinds})
+            del result
+        self._synchronize()
+        for given in sets:
+            self._give_back(given["slots"])
+        return {"calls": seen}
 
     def on_watch(self, inputs: str, slots: list[Any], seed: int) -> None:
         """Note every kernel that one warm call launches.

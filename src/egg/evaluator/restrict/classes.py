@@ -1,0 +1,74 @@
+"""Class statements, judged by the objects: which bases a class has, and which special methods."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import enum
+import typing
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.evaluator.restrict.modules import is_abc_meta
+from egg.evaluator.restrict.names import RestrictedError, is_dunder
+from egg.evaluator.static.vocabulary import ALLOWED_DUNDER_METHODS, words
+
+AUTOMATIC = frozenset(
+    words("""
+    __module__ __qualname__ __doc__ __annotations__ __dict__ __weakref__ __slots__ __firstlineno__ __hash__
+    __static_attributes__ __orig_bases__ __abstractmethods__ __match_args__ __annotate__ __annotate_func__
+    __annotations_cache__ __type_params__ __parameters__
+    """)
+)
+"""Special names that Python itself puts into a class."""
+MADE_BY_METACLASS = (enum.Enum, tuple, dict)
+"""Classes whose metaclass adds special methods of its own; what the file adds is read in its text."""
+ROOTS = (object, torch.autograd.Function, abc.ABC)
+
+
+class Classes:
+    """Stands for ``__build_class__``; keeps the classes that the file made."""
+
+    def __init__(self, own: set[type]) -> None:
+        self._own = own
+
+    def build(self, body: Any, name: str, *bases: Any, metaclass: Any = None, **options: Any) -> Any:
+        for base in bases:
+            if not self._allowed(base):
+                raise RestrictedError(f"class {name} derives from {base!r}", "restricted.class")
+        if metaclass is not None and not is_abc_meta(metaclass):
+            raise RestrictedError(f"class {name} has a metaclass", "restricted.class")
+        if set(options) - {"total"}:
+            raise RestrictedError(f"class {name} has class keywords", "restricted.class")
+        chosen = {} if metaclass is None else {"metaclass": abc.ABCMeta}
+        made = builtins.__build_class__(body, name, *bases, **chosen, **options)
+        self._check(made)
+        self._own.add(made)
+        return made
+
+    def _allowed(self, base: Any) -> bool:
+        if isinstance(base, type):
+            if base in self._own or any(base is root for root in ROOTS):
+                return True
+            return issubclass(base, nn.Module | enum.Enum) or base in (typing.Generic, typing.Protocol)
+        if base in (typing.NamedTuple, typing.TypedDict):
+            return True
+        origin = typing.get_origin(base)
+        return origin is not None and self._allowed(origin)
+
+    def _check(self, made: Any) -> None:
+        if not isinstance(made, type) or issubclass(made, MADE_BY_METACLASS):
+            return
+        protocol = getattr(made, "_is_protocol", False)
+        for name in vars(made):
+            if (
+                is_dunder(name)
+                and name not in AUTOMATIC
+                and name not in ALLOWED_DUNDER_METHODS
+                and not protocol
+            ):
+                raise RestrictedError(
+                    f"class {made.__name__} defines {name}, which Python calls unseen", "restricted.class"
+                )

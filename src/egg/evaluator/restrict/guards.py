@@ -1,0 +1,134 @@
+"""The built-ins of a kernel file, and the guards that its attribute accesses go through."""
+
+from __future__ import annotations
+
+import builtins
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import FunctionCtx
+
+from egg.evaluator.restrict.classes import Classes
+from egg.evaluator.restrict.modules import Modules
+from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
+from egg.evaluator.static.vocabulary import DENIED_BUILTINS, words
+
+LOAD, STORE = "__egg_load__", "__egg_store__"
+"""Special names, which no kernel file can say."""
+TENSOR_SETTABLE = frozenset(["data", "grad", "requires_grad"])
+NATIVE = words("""
+    abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
+    float format frozenset hash hex id int isinstance issubclass iter len list map max min next object oct ord
+    pow print property range repr reversed round set slice sorted staticmethod str sum super tuple zip
+    None True False Ellipsis NotImplemented
+    ArithmeticError AssertionError AttributeError Exception ImportError IndexError KeyError LookupError
+    ModuleNotFoundError NotImplementedError OSError OverflowError RuntimeError RuntimeWarning StopIteration
+    TypeError UserWarning ValueError Warning ZeroDivisionError DeprecationWarning FutureWarning MemoryError
+    UnboundLocalError NameError RecursionError FloatingPointError TimeoutError
+""")
+_getattr, _setattr, _hasattr, _isinstance, _type = getattr, setattr, hasattr, isinstance, type
+
+
+class Guards:
+    """Everything one kernel file is given in the place of Python's own."""
+
+    def __init__(self) -> None:
+        self.own: set[type] = set()
+        self.modules = Modules(self.own)
+        self.classes = Classes(self.own)
+
+    def load(self, receiver: Any, name: str, *default: Any) -> Any:
+        """``receiver.name``, where the name could lead to a module or into a foreign object."""
+        kind = _type(receiver)
+        if kind in self.own or (kind is torch.Tensor and name[0] != "_"):
+            return _getattr(receiver, name, *default)
+        if not (_isinstance(receiver, _type) and receiver in self.own) and not self._is_parent(receiver):
+            if _isinstance(receiver, ModuleType):
+                self.modules.check_attribute(receiver, name)
+            elif is_private(name):
+                raise RestrictedError(f".{name} is private to {_type(receiver).__name__}")
+        value = _getattr(receiver, name, *default)
+        self.modules.check_value(value, name)
+        return value
+
+    def _is_parent(self, receiver: Any) -> bool:
+        """``super()`` of one of the file's own objects: what it inherits is its own to extend."""
+        return _type(receiver) is super and receiver.__self_class__ in self.own
+
+    def store(self, receiver: Any, name: str) -> Any:
+        """The receiver itself, where the file may assign to this attribute of it."""
+        kind = _type(receiver)
+        if kind in self.own:
+            return receiver
+        if _isinstance(receiver, torch.Tensor):
+            allowed = name in TENSOR_SETTABLE
+        elif _isinstance(receiver, nn.Module):
+            allowed = not is_private(name) and not callable(_getattr(kind, name, None))
+        else:
+            allowed = _isinstance(receiver, FunctionCtx)
+        if not allowed:
+            what = receiver.__name__ if _isinstance(receiver, _type | ModuleType) else f"a {kind.__name__}"
+            raise RestrictedError(f"assigns to attribute {name} of {what}", "restricted.patch")
+        return receiver
+
+    def getattr(self, receiver: Any, name: str, *default: Any) -> Any:
+        _check(name)
+        return self.load(receiver, name, *default)
+
+    def hasattr(self, receiver: Any, name: str) -> bool:
+        _check(name)
+        return _hasattr(receiver, name)
+
+    def setattr(self, receiver: Any, name: str, value: Any) -> None:
+        _check(name)
+        _setattr(self.store(receiver, name), name, value)
+
+    def builtins(self) -> dict[str, Any]:
+        """What stands for the built-in namespace."""
+        return {
+            **{name: _getattr(builtins, name) for name in NATIVE},
+            **{name: _absent(name, why) for name, (_, why) in DENIED_BUILTINS.items()},
+            "dir": _absent("dir", "lists names that are to be written out"),
+            "getattr": self.getattr,
+            "hasattr": self.hasattr,
+            "setattr": self.setattr,
+            "type": GuardedType,
+            "__build_class__": self.classes.build,
+            "__import__": self.modules.imported,
+            "__debug__": True,
+            LOAD: self.load,
+            STORE: self.store,
+        }
+
+
+def _check(name: str) -> None:
+    why = refused_name(name)
+    if why is not None:
+        raise RestrictedError(why)
+
+
+def _absent(name: str, why: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise RestrictedError(f"{name} {why}", "restricted.builtin")
+
+    return refuse
+
+
+class _Asked(_type):
+    """``type(x)`` answers for objects; the type of a class could make classes, so nobody is given it."""
+
+    def __call__(cls, *args: Any) -> Any:
+        if len(args) != 1:
+            raise RestrictedError("type(...) with three arguments makes a class", "restricted.class")
+        if _isinstance(args[0], _type):
+            raise RestrictedError("type(...) of a class is a metaclass", "restricted.class")
+        return _type(args[0])
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return _isinstance(instance, _type)
+
+
+class GuardedType(metaclass=_Asked):
+    """Stands for ``type``."""

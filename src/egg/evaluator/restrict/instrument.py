@@ -1,0 +1,59 @@
+"""The tree that runs: the one that was read, with guards where an object decides.
+
+A name that only imports bind stands for what the static gate resolved it to, and what is dotted onto it stays
+native. On every other receiver a guard is put in front of
+
+- a read of a private name, or of one behind which a loaded module has a module or a refused function;
+- every assignment to an attribute: ``r.a = v`` becomes ``store(r, "a").a = v``, which evaluates ``r`` once.
+
+The block behind ``if __name__ == "__main__":`` never runs here, so it is left out. Line numbers stay.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from egg.evaluator.restrict.guards import LOAD, STORE
+from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
+from egg.evaluator.static.main_block import without_main_block
+from egg.evaluator.static.scopes import Imported, Program
+
+
+def instrumented(tree: ast.Module, guarded: frozenset[str]) -> ast.Module:
+    tree = without_main_block(tree)
+    return ast.fix_missing_locations(_Instrument(Program(tree), guarded).visit(tree))
+
+
+class _Instrument(ast.NodeTransformer):
+    def __init__(self, program: Program, guarded: frozenset[str]) -> None:
+        self._program = program
+        self._guarded = guarded
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        known = self._only_imported(node.value)
+        node.value = self.visit(node.value)
+        if isinstance(node.ctx, ast.Store | ast.Del):
+            node.value = _call(STORE, node, node.value)
+        elif not known and (node.attr in self._guarded or is_private(node.attr)):
+            return _call(LOAD, node, node.value)
+        return node
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> ast.MatchClass:
+        for name in node.kwd_attrs:
+            if refused_name(name) or name in self._guarded or is_private(name):
+                raise RestrictedError(f"line {node.lineno}: a pattern reads .{name}")
+        self.generic_visit(node)
+        return node
+
+    def _only_imported(self, node: ast.expr) -> bool:
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if not isinstance(node, ast.Name) or node not in self._program.scope_of:
+            return False
+        found, _ = self._program.lookup(node.id, self._program.scope_of[node])
+        return bool(found) and all(isinstance(binding, Imported) for binding, _ in found)
+
+
+def _call(guard: str, node: ast.Attribute, receiver: ast.expr) -> ast.Call:
+    call = ast.Call(ast.Name(guard, ast.Load()), [receiver, ast.Constant(node.attr)], [])
+    return ast.copy_location(call, node)

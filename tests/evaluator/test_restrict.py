@@ -1,0 +1,202 @@
+"""Restricted execution: what runs is what was read, and names that are computed meet the same rule."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import egg.evaluator.ops  # noqa: F401
+from egg.evaluator.restrict.execute import execute, lines_of
+from egg.evaluator.restrict.integrity import Snapshot
+from egg.evaluator.restrict.names import RestrictedError
+
+IMPORTS = "import torch\nimport torch.nn as nn\nimport functools, dataclasses, abc, typing, enum\n"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    linecache.clearcache()
+
+
+def run(text: str) -> dict[str, object]:
+    return vars(execute(IMPORTS + text, "restricted_sample", "sample.py", restricted=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g = getattr\ng(nn.Module.forward, '__glo' + 'bals__')\n",
+        "getattr(*[nn.Module.forward, '__globals__'])\n",
+        "list(map(getattr, [len], ['__self__']))\n",
+        "functools.reduce(getattr, ['__globals__'], nn.Module.forward)\n",
+        "functools.partial(getattr, len)('__self__')\n",
+        "hasattr(len, '__self__')\n",
+        "getattr(torch, 'os')\n",
+        "[torch][0].os\n",
+        "[torch][0].save\n",
+        "[nn.functional][0].torch.os\n",
+        "[torch][0]._C\n",
+        "class Name(str):\n    pass\ngetattr(len, Name('x'))\n",
+        "def g():\n    yield 1\ngetattr(*[g(), 'gi_frame'])\n",
+        "match torch.relu:\n    case object(os=found):\n        pass\n",
+        "class P:\n    def _new(self):\n        return self._make_subclass\nP._new(torch.Tensor)\n",
+    ],
+)
+def test_attributes_by_whatever_road(text: str) -> None:
+    with pytest.raises(RestrictedError):
+        run(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.Tensor.copy_ = 1\n",
+        "setattr(*[torch.Tensor, 'copy_', 1])\n",
+        "s = setattr\ns(torch.nn, 'Linear', 1)\n",
+        "class P:\n    def put(self, f):\n        self.copy_ = f\nP.put(torch.Tensor, 1)\n",
+        "def put(t):\n    for t.copy_ in [1]:\n        pass\nput(torch.Tensor)\n",
+        "def put(t):\n    t.copy_ += 1\nput(torch.Tensor)\n",
+        "def drop(t):\n    del t.copy_\ndrop(torch.Tensor)\n",
+        "def put(t):\n    t.todo = 1\nput(torch.empty(1))\n",
+        "def put(m):\n    m.forward = 1\nput(nn.ReLU())\n",
+        "dataclasses.dataclass(torch.Size)\n",
+        "functools.total_ordering(torch.Size)\n",
+        "functools.wraps(torch.relu)(torch.Tensor)\n",
+    ],
+)
+def test_nothing_but_own_objects_is_assigned_to(text: str) -> None:
+    before = torch.Tensor.copy_
+    with pytest.raises(RestrictedError) as refused:
+        run(text)
+    assert refused.value.reason == "restricted.patch"
+    assert torch.Tensor.copy_ is before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "make = type\nmake('Tensor', (torch.Tensor,), {})\n",
+        "type(type(nn.ReLU()))\n",
+        "class T(torch.Tensor):\n    pass\n",
+        "B = [torch.Tensor][0]\nclass T(B):\n    pass\n",
+        "class T(nn.Parameter):\n    pass\n",
+        "class T(torch.dtype if False else str):\n    pass\n",
+        "class C:\n    if True:\n        def __exit__(self, *e):\n            return True\n",
+        "class C(nn.Module, extra=1):\n    pass\n",
+    ],
+)
+def test_classes_are_judged_by_their_bases_and_methods(text: str) -> None:
+    with pytest.raises(RestrictedError) as refused:
+        run(text)
+    assert refused.value.reason == "restricted.class"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("e = eval\ne('1')\n", "restricted.builtin"),
+        ("[open][0]('x')\n", "restricted.builtin"),
+        ("def f():\n    return vars()\nf()\n", "restricted.builtin"),
+        ("import os\n", "restricted.import"),
+        ("from torch import serialization\n", "restricted.import"),
+        ("from functools import singledispatch\n", "restricted.import"),
+        ("@functools.cache\ndef f(x):\n    return 1\nf(torch.empty(1))\n", "restricted.cache"),
+        ("@functools.cache\ndef f():\n    return []\nf()\n", "restricted.cache"),
+    ],
+)
+def test_builtins_imports_and_memos(text: str, reason: str) -> None:
+    with pytest.raises(RestrictedError) as refused:
+        run(text)
+    assert refused.value.reason == reason
+
+
+def test_honest_code_runs_as_it_would() -> None:
+    made = run(
+        """
+import logging
+from collections import namedtuple
+
+Pair = namedtuple("Pair", "a b")
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    block: int = 3
+
+
+class Shape(typing.NamedTuple):
+    rows: int
+
+
+class Mode(enum.Enum):
+    FAST = 1
+
+
+class Base(metaclass=abc.ABCMeta):
+    @abc.abstractmethod
+    def size(self): ...
+
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self._kept = nn.Linear(2, 2)
+        self._kept.bias = None
+        self.count = 0
+        setattr(self, "weight_0", 1)
+
+    def _apply(self, fn, recurse=True):
+        return super()._apply(fn, recurse)
+
+    def forward(self, x):
+        self.count += 1
+        logger.debug("call %d", self.count)
+        return self._kept(x.t().contiguous()) * getattr(self, f"weight_{0}")
+
+
+@functools.cache
+def size() -> int:
+    return 5
+
+
+kind = type(Own()) is Own and isinstance(Own, type)
+total = Settings().block + Shape(2).rows + Pair(1, 2).b + size() + Mode.FAST.value
+same = torch.nn is nn
+answer = Own().to(torch.float64)(torch.ones(2, 2, dtype=torch.float64)).shape
+if __name__ == "__main__":
+    raise SystemExit
+"""
+    )
+    assert made["total"] == 13
+    assert made["kind"] is True
+    assert made["same"] is True
+    assert made["answer"] == (2, 2)
+
+
+def test_triton_finds_the_lines_that_run_where_no_file_is() -> None:
+    text = "note = '\u2028 is no line end to Python'\r\ndef kernel(x):\r\n    return x + 1\r\n"
+    module = execute(text, "lines_sample", "lines.py", restricted=True)
+    assert not Path("lines.py").exists()
+    assert inspect.getsource(module.kernel) == "def kernel(x):\n    return x + 1\n"
+    assert lines_of("a\x0c\u2028b\r\nc") == ["a\x0c\u2028b\n", "c\n"]
+
+
+def test_what_was_patched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Snapshot()
+    assert before.changed() == []
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda *_: None, raising=False)
+    assert "torch.Tensor.copy_" in before.changed()
+    monkeypatch.undo()
+    monkeypatch.setattr("egg.evaluator.ops.NEUTRAL", frozenset())
+    assert before.changed() == ["egg.evaluator.ops.NEUTRAL"]
+    monkeypatch.undo()
+    monkeypatch.setattr(execute, "__code__", lines_of.__code__)
+    assert any("execute has other code" in name for name in before.changed())

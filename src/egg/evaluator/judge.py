@@ -36,6 +36,8 @@ from egg.evaluator.sharing import OnWait, place_on
 from egg.evaluator.task.audit import audit
 from egg.evaluator.venues import venue_on
 
+SAYS_ITS_SIZES = (Gate.DOMAIN,)
+"""Gates that run other calls than the task's and name them."""
 EVERYTHING = 1 << 62
 """Bytes: more than any GPU has."""
 NOT_ALL = "memory ran out while idle judges held some of this GPU's: judge it on one seat to be sure"
@@ -113,7 +115,12 @@ class Judge:
             self._check_health()
             with self._sharing.apart(noisy=True) if question.carefully.yields else nullcontext():
                 exam = self._venue.exam(question)
+            gates = list(records)
             refusal = self._through_gates(exam, question, records)
+            while refusal is not None and (other := self._venue.again(question, exam, refusal.reason)):
+                exam.close()
+                exam, records[:] = other, gates
+                refusal = self._through_gates(exam, question, records)
             verdict = Rejected(refusal) if refusal is not None else self._accepted(exam)
         finally:
             if exam is not None:
@@ -158,10 +165,11 @@ class Judge:
             try:
                 notes = stage.run(exam)
             except Refused as refused:
-                refusal = refused.at(gate)
+                refusal = _with_sizes(refused.at(gate), exam)
             except Fault as fault:
                 self._suspect = True
                 refusal = Refusal(gate, fault.reason, fault.evidence, hint_for(fault.reason))
+                refusal = _with_sizes(refusal, exam)
             records.append(GateRecord(gate, refusal is None, self._now() - started, notes))
             if refusal is not None:
                 return refusal
@@ -251,6 +259,13 @@ class Judge:
     def close(self) -> None:
         self._venue.close()
         self._sharing.close()
+
+
+def _with_sizes(refusal: Refusal, exam: Exam) -> Refusal:
+    """Names the shapes that were run, where the evidence does not speak of others."""
+    if refusal.gate in SAYS_ITS_SIZES or "own size" in refusal.evidence:
+        return refusal
+    return replace(refusal, evidence=f"{refusal.evidence} (run at {exam.sizes()})")
 
 
 def _ranked(question: Question, exam: Exam | None, verdict: Accepted | Rejected) -> tuple[Rival, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Session:
     launches: list[Launch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skip: set[str] = field(default_factory=set)
+    configurations: Any = None
+    """Which configuration autotuners take (:class:`egg.evaluator.interpreter.autotune.Chosen`)."""
 
     def note(self, text: str) -> None:
         """Keep a remark once, however many programs cause it."""

@@ -76,7 +76,12 @@ REPLIES: dict[str, Any] = {
     "time": fields(milliseconds=[float]),
     "kernels": fields(kernels=[RESOURCES], unread=int),
     "profile": fields(microseconds={str: float}, streams=[int]),
-    "capture": fields({"unsupported": str}, compiled=COUNT, launched=bool),
+    "capture": fields(
+        {"unsupported": str, "kernels": [str], "ops": {str: int}, "faults": [{str: str}]},
+        compiled=COUNT,
+        launched=bool,
+    ),
+    "configure": fields({"names": {str: str}}, most=COUNT),
     "fence": fields(unavailable=str, failed=str, damaged=[str]),
     "canary": fields(healthy=bool),
     "pattern": fields(kernels={str: int}),

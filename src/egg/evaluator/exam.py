@@ -84,6 +84,8 @@ class Offline:
     """The process that compiled the candidate, where one did."""
     sizes: Iterator[Any] = field(default_factory=lambda: iter(()))
     """Other sizes at which the task may be judged, where the file does not run at this one."""
+    compiled: bool = False
+    """Whether the candidate passed at full size, as far as nothing need be run for it."""
     kernels: tuple[str, ...] = ()
     """Own kernels that forward launches at full size."""
     ops: Mapping[str, int] = field(default_factory=dict)

@@ -34,6 +34,7 @@ from egg.evaluator.gates import (
     provenance,
     regrade,
     sanitizer,
+    sizes,
     state,
     timing,
 )
@@ -231,6 +232,7 @@ class CpuVenue:
             Stage(Gate.PROVENANCE, compile.compare),
             Stage(Gate.CORRECTNESS, correctness.run),
             Stage(Gate.CORRECTNESS, configurations.run),
+            *([Stage(Gate.CORRECTNESS, sizes.run)] if care.domain is Probes.ALL else []),
             Stage(Gate.STATE, state.run),
             *([Stage(Gate.DOMAIN, domain.run)] if care.domain is not Probes.NONE else []),
             *([Stage(Gate.REGRADE, regrade.run)] if care.regrades else []),
@@ -262,7 +264,7 @@ class CpuVenue:
         """
         offline = exam.offline
         assert offline is not None
-        size = next(offline.sizes, None) if reason in SIZED else None
+        size = next(offline.sizes, None) if reason in SIZED and offline.compiled else None
         if size is None:
             return None
         moved = replace(offline, full=Program.load(question.task), changes=size.changes)

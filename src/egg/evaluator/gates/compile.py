@@ -37,7 +37,7 @@ NOT_CAPTURED = (
 def run(exam: Exam) -> dict[str, Any]:
     offline = exam.offline
     assert offline is not None
-    if offline.child is not None:
+    if offline.compiled:
         return {"compiled": len(offline.kernels), "target": offline.target.name, "at": "as before"}
     structure, specs = _full_size_inputs(exam)
     offline.child = child = offline.nursery.child()
@@ -63,7 +63,7 @@ def run(exam: Exam) -> dict[str, Any]:
     for fault in reply["faults"]:
         reason = fault["reason"]
         raise Refused(reason, f"at the task's own size ({at}): {fault['evidence']}", HINTS[reason])
-    offline.kernels, offline.ops = tuple(reply["kernels"]), dict(reply["ops"])
+    offline.kernels, offline.ops, offline.compiled = tuple(reply["kernels"]), dict(reply["ops"]), True
     return {"compiled": reply["compiled"], "target": offline.target.name, "at": at}
 
 

@@ -73,9 +73,9 @@ def _unwritten(
         if any(re is None for _, re in given) or None in amounts:
             continue
         stored = sum(amount for amount in amounts if amount is not None)
-        short = (
-            not ranges or min(r[0] for r in ranges) > output.first or max(r[1] for r in ranges) < output.last
-        )
+        lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
+        blind = any(re.blind for _, re in given if re)
+        short = not blind and (not ranges or min(lows) > output.first or max(highs) < output.last)
         if stored < ENOUGH * output.nbytes or (short and stored > 0 and all(_sure(w) for w in works)):
             share = min(stored / output.nbytes, 1.0)
             names = ", ".join(dict.fromkeys(launch.kernel for launch, _ in given))

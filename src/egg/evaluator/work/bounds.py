@@ -67,6 +67,8 @@ class Noted:
     def __init__(self, tensors: Mapping[str, TensorArgument]) -> None:
         self.tensors = tensors
         self.seen: list[Reached] = []
+        self.blind = False
+        """Whether something is stored of which it is not known where."""
 
     def mark(self) -> int:
         return len(self.seen)
@@ -74,19 +76,25 @@ class Noted:
     def take_back(self, mark: int) -> None:
         del self.seen[mark:]
 
-    def access(self, op: Op, env: Mapping[str, Known]) -> None:
-        if op.name not in BY_POINTER or not op.operands or not op.inputs:
-            return
+    def access(self, op: Op, env: Mapping[str, Known], *, sure: bool) -> None:
+        if op.name in BY_POINTER and op.operands and op.inputs:
+            known = sure and self._noted(op, env)
+            self.blind = self.blind or not (known or op.name == "tt.load")
+        elif "descriptor_" in op.name:
+            self.blind = self.blind or not op.name.endswith(("load", "gather"))
+
+    def _noted(self, op: Op, env: Mapping[str, Known]) -> bool:
+        """Note what an access through pointers reaches; ``False`` where that is not known."""
         pointer, pointed = env.get(op.operands[0]), op.inputs[0]
         if not isinstance(pointer, Pointer) or pointer.guessed:
-            return
+            return False
         tensor = self.tensors.get(pointer.argument)
         at = MASKED.get(op.name, len(op.operands))
         mask = env.get(op.operands[at]) if at < len(op.operands) else None
         if tensor is None or not tensor.storage:
-            return
+            return False
         if at < len(op.operands) and (not isinstance(mask, Number) or mask.guessed):
-            return
+            return False
         offsets = at_shape(pointer.offset, pointed.shape)
         if isinstance(mask, Number):
             offsets = offsets[at_shape(mask.value, pointed.shape).bool()]
@@ -95,6 +103,7 @@ class Noted:
             last = high + pointed.itemsize - 1
             store = op.name != "tt.load"
             self.seen.append(Reached(op.line, pointer.argument, store, low, last, pointed.itemsize))
+        return True
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,8 @@ class Reach:
     outside: Outside | None
     stored: Mapping[int, tuple[int, int]]
     """By the address of a storage: the first and the last byte that is stored to."""
+    blind: bool = False
+    """Whether something is stored of which it is not known where."""
 
 
 def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -> Reach | None:
@@ -120,19 +131,22 @@ def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -
         huge = any(t.storage > MOST_32 * t.itemsize for t in tensors.values())
         stored: dict[int, tuple[int, int]] = {}
         outside: Outside | None = None
+        blind = False
         for place in _places(full):
 
-            def followed(wide: bool, place: tuple[int, ...] = place) -> list[Reached]:
+            def followed(wide: bool, place: tuple[int, ...] = place) -> Noted:
                 program = Program(module, env, tensors, full, place, Steps(STEPS))
                 program.wide, program.watch = wide, (noted := Noted(tensors))
                 program.run(entry)
-                return noted.seen
+                return noted
 
-            seen = followed(False)
-            for reached in seen:
+            noted = followed(False)
+            blind = blind or noted.blind
+            for reached in noted.seen:
                 _widen(stored, reached, tensors)
-            outside = outside or _outside(place, seen, followed(True) if huge else seen, tensors)
-        return Reach(outside, stored)
+            wide = followed(True).seen if huge else noted.seen
+            outside = outside or _outside(place, noted.seen, wide, tensors)
+        return Reach(outside, stored, blind)
     except NOT_FOLLOWED:
         return None
 

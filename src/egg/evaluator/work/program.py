@@ -46,7 +46,7 @@ Env = dict[str, Known]
 class Watch(Protocol):
     """Told of the accesses of one program; those of a trial that failed are taken back."""
 
-    def access(self, op: Op, env: Mapping[str, Known]) -> None: ...
+    def access(self, op: Op, env: Mapping[str, Known], *, sure: bool) -> None: ...
     def mark(self) -> int: ...
     def take_back(self, mark: int) -> None: ...
 
@@ -172,8 +172,8 @@ class Program:
             return _CONTROL[op.name](self, op)
         if op.name == "tt.make_tensor_descriptor":
             return (described(op, self._env),)
-        if self.watch is not None and not self._unsure:
-            self.watch.access(op, self._env)
+        if self.watch is not None:
+            self.watch.access(op, self._env, sure=not self._unsure)
         touched = accessed(op, self._env, self._tensors)
         if touched is not None:
             self._steps.take(op.inputs[0].elements / _ACCESSED_PER_STEP if op.inputs else 0)

@@ -54,7 +54,7 @@ def checked(name: str, holds: Callable[[np.ndarray, int, int, int], bool], where
         listed = values if isinstance(values, list | tuple) else [values]
         claims = [int(v.value if isinstance(v, tl.constexpr) else v) for v in listed]
         data = input.handle.data
-        tile = data if input.type.is_block() else data.reshape(-1)[:1]
+        tile = data if len(input.shape) else data.reshape(-1)[:1]
         for axis, claim in enumerate(claims[: tile.ndim]):
             held = min(claim, WIDEST)
             if held > 1 and not holds(tile, held, axis, _step(input)):

@@ -60,9 +60,9 @@ class Turns:
         """Called by the running program before an atomic: another may go on."""
         mine = self._now
         assert mine is not None
-        chosen = random.choice(self._under_way)
-        if chosen is not mine:
-            self._wake(chosen)
+        others = [turn for turn in self._under_way if turn is not mine]
+        if others:
+            self._wake(random.choice(others))
             self._wait(mine)
 
     def _begin_next(self) -> None:

@@ -7,7 +7,7 @@ and hashed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from egg.core.resources import GRANULE_BYTES
@@ -22,11 +22,11 @@ class TensorArgument:
     itemsize: int
     misaligned: int = 0
     """Bytes between its first element and the boundary before it at which memory hands out a piece."""
-    before: int = 0
+    before: int = field(default=0, compare=False)
     """Bytes of its storage that lie before its first element."""
-    storage: int = 0
+    storage: int = field(default=0, compare=False)
     """Bytes of its storage; 0 where it does not say."""
-    address: int = 0
+    address: int = field(default=0, compare=False)
     """Of its storage: tensors that share one say the same."""
 
 

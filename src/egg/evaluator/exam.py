@@ -85,7 +85,13 @@ class Offline:
     sizes: Iterator[Any] = field(default_factory=lambda: iter(()))
     """Other sizes at which the task may be judged, where the file does not run at this one."""
     compiled: bool = False
-    """Whether the candidate passed at full size, as far as nothing need be run for it."""
+    """Whether the candidate was captured at full size, or could not be."""
+    uncompiled: str = ""
+    """Why it could not be."""
+    faults: tuple[Mapping[str, str], ...] = ()
+    """What is wrong at full size, read without running anything: reason and evidence."""
+    own_sizes: str = ""
+    """The shapes of the task's own inputs, for a person."""
     kernels: tuple[str, ...] = ()
     """Own kernels that forward launches at full size."""
     ops: Mapping[str, int] = field(default_factory=dict)

@@ -228,6 +228,7 @@ class CpuVenue:
         return [
             Stage(Gate.BUILD, compile.run),
             Stage(Gate.BUILD, build.run),
+            Stage(Gate.BUILD, compile.check),
             Stage(Gate.PROVENANCE, provenance.run),
             Stage(Gate.PROVENANCE, compile.compare),
             Stage(Gate.CORRECTNESS, correctness.run),
@@ -264,7 +265,8 @@ class CpuVenue:
         """
         offline = exam.offline
         assert offline is not None
-        size = next(offline.sizes, None) if reason in SIZED and offline.compiled else None
+        sized = reason in SIZED and offline.compiled and not offline.faults
+        size = next(offline.sizes, None) if sized else None
         if size is None:
             return None
         moved = replace(offline, full=Program.load(question.task), changes=size.changes)

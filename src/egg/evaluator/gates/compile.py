@@ -48,23 +48,27 @@ def run(exam: Exam) -> dict[str, Any]:
     reply = child.request("capture", limit, **question)
     if "unsupported" in reply:
         reply = child.request("capture", limit, **question, **_with_values(exam, specs))
-    if "unsupported" in reply:
-        raise Refused(
-            "build.not_compiled",
-            f"not compiled for {offline.target.name}: {reply['unsupported']}",
-            NOT_CAPTURED,
-        )
+    offline.compiled, offline.uncompiled = True, reply.get("unsupported", "")
+    if offline.uncompiled:
+        return {"compiled": False, "reason": offline.uncompiled}
     if not reply["launched"]:
         raise Refused(
             "provenance.no_kernel", "at the task's full size forward launches no Triton kernel",
             "the work must be done by the file's own kernels at every size",
         )  # fmt: skip
-    at = _sizes(specs)
-    for fault in reply["faults"]:
-        reason = fault["reason"]
-        raise Refused(reason, f"at the task's own size ({at}): {fault['evidence']}", HINTS[reason])
-    offline.kernels, offline.ops, offline.compiled = tuple(reply["kernels"]), dict(reply["ops"]), True
-    return {"compiled": reply["compiled"], "target": offline.target.name, "at": at}
+    offline.kernels, offline.ops = tuple(reply["kernels"]), dict(reply["ops"])
+    offline.faults, offline.own_sizes = tuple(reply["faults"]), _sizes(specs)
+    return {"compiled": reply["compiled"], "target": offline.target.name, "at": offline.own_sizes}
+
+
+def check(exam: Exam) -> dict[str, Any]:
+    """Refuse what is wrong at the task's own size; behind the build, whose faults explain more."""
+    offline = exam.offline
+    assert offline is not None
+    for fault in offline.faults:
+        evidence = f"at the task's own size ({offline.own_sizes}): {fault['evidence']}"
+        raise Refused(fault["reason"], evidence, HINTS.get(fault["reason"], "see the evidence"))
+    return {}
 
 
 HINTS = {
@@ -83,6 +87,9 @@ def compare(exam: Exam) -> dict[str, Any]:
     """
     offline = exam.offline
     assert offline is not None
+    if offline.uncompiled:
+        said = f"not compiled for {offline.target.name}: {offline.uncompiled}"
+        raise Refused("build.not_compiled", said, NOT_CAPTURED)
     if not offline.changes:
         return {}
     kernels = [name for name in offline.kernels if name not in exam.provenance["kernels"]]

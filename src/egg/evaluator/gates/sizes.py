@@ -14,6 +14,7 @@ from typing import Any
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import build
 from egg.evaluator.gates.correctness import examine
+from egg.evaluator.gates.domain import GUARD
 from egg.evaluator.process.child import Fault
 from egg.evaluator.reference import Reference
 from egg.evaluator.task.program import Program
@@ -23,6 +24,8 @@ MOST_SECONDS = 60.0
 CALL_SECONDS = 30.0
 NO_VERDICT = ("limits.timeout", "limits.memory", "kernel.unsupported")
 """A call that is too much for an interpreter says nothing of the file."""
+RAISES = ("candidate.error", "build.parameters")
+"""A file that is made for the task's own size may say so with an error at any other."""
 BRANCH = "the answer must be right at every size between the one that is interpreted and the task's own"
 
 
@@ -36,11 +39,11 @@ def run(exam: Exam) -> dict[str, Any]:
             left.append(at)
         else:
             right.append(at)
-    return {"right_at": right, "not_tried_at": left}
+    return {"right_at": right, "no_answer_at": left}
 
 
 def _right_at(exam: Exam, task: Any, at: str) -> bool:
-    """Whether one question was answered rightly there; ``False`` where that is too much to run."""
+    """Whether one question was answered rightly there; ``False`` where it raises, or is too much to run."""
     program = Program.load(task)
     care = replace(exam.care, call_seconds=min(CALL_SECONDS, exam.care.call_seconds), input_sets=1)
     reference = Reference(program, exam.policy.precision, exam.device)
@@ -50,10 +53,13 @@ def _right_at(exam: Exam, task: Any, at: str) -> bool:
         build.run(other)
         examine(other, reference.case("another size"))
     except Fault as fault:
-        if fault.reason in NO_VERDICT:
+        if fault.reason in (*NO_VERDICT, *RAISES):
             return False
-        raise Refused(fault.reason, f"{fault.evidence} (run at {at})", BRANCH) from fault
+        evidence = f"wrong without an error: {fault.reason}: {fault.evidence} (run at {at})"
+        raise Refused("domain.wrong", evidence, GUARD) from fault
     except Refused as wrong:
+        if wrong.reason in RAISES:
+            return False
         raise Refused(wrong.reason, f"{wrong.evidence} (run at {at})", BRANCH) from None
     finally:
         other.offline = None

@@ -9,7 +9,7 @@ and raise :class:`Refused`; what the process does wrong arrives as a
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,6 +70,20 @@ class Offline:
     """How the task was rescaled for the interpreter; empty where it was not."""
     child: Child | None = None
     """The process that compiled the candidate, where one did."""
+    sizes: Iterator[Any] = field(default_factory=lambda: iter(()))
+    """Other sizes at which the task may be judged, where the file does not run at this one."""
+    compiled: bool = False
+    """Whether the candidate was captured at full size, or could not be."""
+    uncompiled: str = ""
+    """Why it could not be."""
+    faults: tuple[Mapping[str, str], ...] = ()
+    """What is wrong at full size, read without running anything: reason and evidence."""
+    own_sizes: str = ""
+    """The shapes of the task's own inputs, for a person."""
+    kernels: tuple[str, ...] = ()
+    """Own kernels that forward launches at full size."""
+    ops: Mapping[str, int] = field(default_factory=dict)
+    """PyTorch's operations at full size."""
 
     def compiler_target(self) -> dict[str, Any]:
         return compiler_target(self.target)
@@ -427,7 +441,8 @@ class Exam:
         if error.problem:
             return Refused(
                 "correctness.values", f"{case.label}, output {path}: {error.problem}",
-                "look at masks, at elements no program writes, and at overflow",
+                "look at masks (a masked load without other= holds anything), at elements that no program "
+                "writes, and at overflow",
             )  # fmt: skip
         inaccurate = (
             f"too inaccurate for precision '{self.policy.precision.value}': accumulate in fp32, round TF32 "
@@ -461,15 +476,6 @@ class Exam:
                     "write to new tensors; inputs belong to the caller",
                 )  # fmt: skip
 
-    def shapes(self) -> str:
-        """What the candidate is called with, and how that differs from the task's own size."""
-        given = [
-            f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in self.reference.sample.tensors
-        ]
-        changes = self.offline.changes if self.offline is not None else {}
-        rescaled = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes.items())
-        return f"run at {', '.join(given) or 'no tensors'}" + (f"; rescaled: {rescaled}" if rescaled else "")
-
     def close(self) -> None:
         if self.child is not None:
             self.child.end()
@@ -479,6 +485,16 @@ class Exam:
                 self.offline.child.end()
             self.offline.full.unload()
             self.reference.program.unload()
+
+    def sizes(self) -> str:
+        """The shapes that are run, for a person; how they differ from the task's, where they do."""
+        shapes = [
+            f"{' x '.join(map(str, t.shape)) or 'a number'} {str(t.dtype).removeprefix('torch.')}"
+            for t in self.reference.sample.tensors[:4]
+        ]
+        changes = self.offline.changes if self.offline is not None else {}
+        rescaled = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes.items())
+        return ", ".join(shapes) + (f"; rescaled: {rescaled}" if rescaled else "")
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -37,6 +37,8 @@ from egg.evaluator.sharing import OnWait, place_on
 from egg.evaluator.task.audit import audit
 from egg.evaluator.venues import Nurseries, venue_on
 
+SAYS_ITS_SIZES = (Gate.DOMAIN,)
+"""Gates that run other calls than the task's and name them."""
 EVERYTHING = 1 << 62
 """Bytes: more than any GPU has."""
 NOT_ALL = "memory ran out while idle judges held some of this GPU's: judge it on one seat to be sure"
@@ -117,7 +119,12 @@ class Judge:
             with self._sharing.apart(noisy=True) if question.carefully.yields else nullcontext():
                 exam = self._venue.exam(question)
             self._intact.check(question.task)
+            gates = list(records)
             refusal = self._through_gates(exam, question, records)
+            while refusal is not None and (other := self._venue.again(question, exam, refusal.reason)):
+                exam.close()
+                exam, records[:] = other, gates
+                refusal = self._through_gates(exam, question, records)
             verdict = Rejected(refusal) if refusal is not None else self._accepted(exam)
         finally:
             if exam is not None:
@@ -163,12 +170,11 @@ class Judge:
                 if stage is course[-1]:
                     exam.check_integrity()
             except Refused as refused:
-                refusal = refused.at(gate)
+                refusal = _with_sizes(refused.at(gate), exam)
             except Fault as fault:
                 self._suspect = True
                 refusal = Refusal(gate, fault.reason, fault.evidence, hint_for(fault.reason))
-            if refusal is not None:
-                refusal = _at_shapes(refusal, exam)
+                refusal = _with_sizes(refusal, exam)
             records.append(GateRecord(gate, refusal is None, self._now() - started, notes))
             self._intact.check(question.task)
             if refusal is not None:
@@ -261,11 +267,11 @@ class Judge:
         self._sharing.close()
 
 
-def _at_shapes(refusal: Refusal, exam: Exam) -> Refusal:
-    """With the shapes that were run; a compiler and calls beside the task's own name theirs."""
-    if refusal.gate in (Gate.BUILD, Gate.DOMAIN):
+def _with_sizes(refusal: Refusal, exam: Exam) -> Refusal:
+    """Names the shapes that were run, where the evidence does not speak of others."""
+    if refusal.gate in SAYS_ITS_SIZES or "own size" in refusal.evidence:
         return refusal
-    return replace(refusal, evidence=f"{refusal.evidence} ({exam.shapes()})")
+    return replace(refusal, evidence=f"{refusal.evidence} (run at {exam.sizes()})")
 
 
 def _ranked(question: Question, exam: Exam | None, verdict: Accepted | Rejected) -> tuple[Rival, ...]:

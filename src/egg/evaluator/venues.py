@@ -7,8 +7,8 @@ candidate's performance; the judge knows none of that. Time is measured at one o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +25,7 @@ from egg.evaluator.gates import (
     build,
     clock,
     compile,
+    configurations,
     correctness,
     domain,
     fence,
@@ -34,6 +35,7 @@ from egg.evaluator.gates import (
     provenance,
     regrade,
     sanitizer,
+    sizes,
     state,
     timing,
 )
@@ -46,7 +48,7 @@ from egg.evaluator.reference import Reference
 from egg.evaluator.sharing import Sharing
 from egg.evaluator.task.facts import gpu_facts, program_facts
 from egg.evaluator.task.program import Program
-from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, rescale
+from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, others, rescale
 from egg.hardware.gpus import find, resolve
 
 
@@ -64,6 +66,13 @@ Course = list[Stage]
 
 INTERPRETER_BUDGETS = ((3e7, 40_000), (1e8, 400_000), (3e8, 3_000_000), (1e9, 12_000_000))
 """FLOPs and elements the interpreter is given, smallest first: a task that cannot be so small gets more."""
+OTHER_SIZES = (1e9, 3_000_000)
+"""FLOPs and elements of the sizes that are tried where a file does not run at the smallest."""
+MOST_OTHER_SIZES = 4
+SIZED = frozenset(
+    ("candidate.error", "kernel.out_of_bounds", "kernel.hint", "provenance.other_branch", "build.parameters")
+)
+"""Reasons that may come from a size which is not the task's own."""
 DEFAULT_TARGET = "H200"
 IDLE_BYTES = 1 << 30
 """What an oracle that has nothing to do may hold of a GPU that it shares, for its next candidate."""
@@ -83,6 +92,10 @@ class Venue(Protocol):
         ...
 
     def exam(self, question: Question) -> Exam: ...
+    def again(self, question: Question, exam: Exam, reason: str) -> Exam | None:
+        """The same at another size, where ``reason`` may come from the one that was run; else ``None``."""
+        ...
+
     def performance(self, exam: Exam) -> Measured | Compiled: ...
     def rest(self) -> None:
         """Between two questions: hold little of what others may need."""
@@ -160,6 +173,10 @@ class GpuVenue:
             heat=Heat(question.rivals),
         )
 
+    def again(self, question: Question, exam: Exam, reason: str) -> Exam | None:
+        """Everything was run at the task's own size."""
+        return None
+
     def _opponents_for(self, question: Question) -> Opponents:
         kept, precision = self._opponents, question.policy.precision
         if kept is None or (kept.program.task.hash, kept.precision) != (question.task.hash, precision):
@@ -216,8 +233,12 @@ class CpuVenue:
         return [
             Stage(Gate.BUILD, compile.run),
             Stage(Gate.BUILD, build.run),
+            Stage(Gate.BUILD, compile.check),
             Stage(Gate.PROVENANCE, provenance.run),
+            Stage(Gate.PROVENANCE, compile.compare),
             Stage(Gate.CORRECTNESS, correctness.run),
+            Stage(Gate.CORRECTNESS, configurations.run),
+            *([Stage(Gate.CORRECTNESS, sizes.run)] if care.domain is Probes.ALL else []),
             Stage(Gate.STATE, state.run),
             *([Stage(Gate.DOMAIN, domain.run)] if care.domain is not Probes.NONE else []),
             *([Stage(Gate.PROVENANCE, observed.run)] if care.profile is Profile.EVERYBODYS else []),
@@ -228,16 +249,36 @@ class CpuVenue:
         target = resolve(question.target or DEFAULT_TARGET)
         small = smallest(question.task)
         offline = Offline(Program.load(question.task), self._compilers, target, small.changes)
+        offline.sizes = _other_sizes(question.task, small)
+        return self._exam_at(question, small, offline)
+
+    def _exam_at(self, question: Question, size: Rescaled, offline: Offline) -> Exam:
         return Exam(
-            Reference(Program.load(small.task), question.policy.precision, self.device),
+            Reference(Program.load(size.task), question.policy.precision, self.device),
             question.candidate,
             question.policy,
             question.carefully,
             self.nursery,
             restricted=Gate.STATIC not in question.skip,
-            gpu=target,
+            gpu=offline.target,
             offline=offline,
         )
+
+    def again(self, question: Question, exam: Exam, reason: str) -> Exam | None:
+        """A file may be made for the task's own size, or for multiples of something; it is no worse for it.
+
+        Where it raises, reads outside a tensor or takes another branch at the size that was run, the next
+        size is judged, with what the compiler said of the full one.
+        """
+        offline = exam.offline
+        assert offline is not None
+        sized = reason in SIZED and offline.compiled and not offline.faults
+        size = next(offline.sizes, None) if sized else None
+        if size is None:
+            return None
+        moved = replace(offline, full=Program.load(question.task), changes=size.changes)
+        offline.child = None  # it lives on in the other
+        return self._exam_at(question, size, moved)
 
     def need(self, question: Question) -> int | None:
         return None
@@ -267,6 +308,13 @@ def smallest(task: Task) -> Rescaled:
         return rescale(task, max_flops=flops, max_elements=elements)
     except CannotRescale as reason:
         return _as_it_is(task, elements, reason)
+
+
+def _other_sizes(task: Task, small: Rescaled) -> Iterator[Rescaled]:
+    """Found only when one is asked for."""
+    if small.changes:
+        flops, elements = OTHER_SIZES
+        yield from others(task, small, max_flops=flops, max_elements=elements)[:MOST_OTHER_SIZES]
 
 
 def _as_it_is(task: Task, max_elements: int, reason: CannotRescale) -> Rescaled:

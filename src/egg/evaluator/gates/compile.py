@@ -6,43 +6,125 @@ machine code looks like: a disassembler takes longer than most kernels take to c
 
 from __future__ import annotations
 
+import math
+import secrets
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from egg.core.codec import from_json
+from egg.core.errors import TaskError
 from egg.core.resources import KernelResources
 from egg.evaluator import exchange
 from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.process.child import Fault
+from egg.evaluator.task.program import form_of, map_tensors
+from egg.evaluator.watch import FAMILIES
 
 COMPILE_SECONDS = 90.0
+MOST_WITH_VALUES = 16 << 20
+"""Bytes of inputs that are sent along with their values."""
+
+
+UNSEEN = "branch on sizes only where both ways can be run: the judge without a GPU runs another size"
+NOT_CAPTURED = (
+    "host code must run without the values of tensors, or on small inputs with them: compute on the device, "
+    "or judge it on a GPU"
+)
 
 
 def run(exam: Exam) -> dict[str, Any]:
     offline = exam.offline
     assert offline is not None
+    if offline.compiled:
+        return {"compiled": len(offline.kernels), "target": offline.target.name, "at": "as before"}
     structure, specs = _full_size_inputs(exam)
     offline.child = child = offline.nursery.child()
     offline.nursery.prepare()
     child.request("load", exam.care.build_seconds, **exam.load_request(offline.full), build=False)
-    reply = child.request(
-        "capture",
-        min(COMPILE_SECONDS, exam.care.build_seconds),
-        inputs=structure,
-        specs=specs,
-        target=offline.compiler_target(),
-    )
+    question = {"inputs": structure, "specs": specs, "target": offline.compiler_target()}
+    limit = min(COMPILE_SECONDS, exam.care.build_seconds)
+    reply = child.request("capture", limit, **question)
     if "unsupported" in reply:
-        exam.warnings.append(f"not compiled for {offline.target.name}: {reply['unsupported']}")
-        return {"compiled": False, "reason": reply["unsupported"]}
+        reply = child.request("capture", limit, **question, **_with_values(exam, specs))
+    offline.compiled, offline.uncompiled = True, reply.get("unsupported", "")
+    if offline.uncompiled:
+        return {"compiled": False, "reason": offline.uncompiled}
     if not reply["launched"]:
         raise Refused(
             "provenance.no_kernel", "at the task's full size forward launches no Triton kernel",
             "the work must be done by the file's own kernels at every size",
         )  # fmt: skip
-    return {"compiled": reply["compiled"], "target": offline.target.name}
+    offline.kernels, offline.ops = tuple(reply["kernels"]), dict(reply["ops"])
+    offline.faults, offline.own_sizes = tuple(reply["faults"]), _sizes(specs)
+    return {"compiled": reply["compiled"], "target": offline.target.name, "at": offline.own_sizes}
+
+
+def check(exam: Exam) -> dict[str, Any]:
+    """Refuse what is wrong at the task's own size; behind the build, whose faults explain more."""
+    offline = exam.offline
+    assert offline is not None
+    for fault in offline.faults:
+        evidence = f"at the task's own size ({offline.own_sizes}): {fault['evidence']}"
+        raise Refused(fault["reason"], evidence, HINTS.get(fault["reason"], "see the evidence"))
+    return {}
+
+
+HINTS = {
+    "kernel.out_of_bounds": "mask with the tensor's true extent, and compute offsets that pass 2**31 "
+    "elements in 64 bits: `tl.program_id(0).to(tl.int64)`",
+    "correctness.unwritten": "the grid must cover the whole output at the task's own size, "
+    "not only at smaller ones",
+}
+
+
+def compare(exam: Exam) -> dict[str, Any]:
+    """What runs at the task's own size must have run at the size that was interpreted.
+
+    A kernel or an operation that appears only there was never checked. Where the task could be brought to
+    another size at which it does appear, that size is judged next.
+    """
+    offline = exam.offline
+    assert offline is not None
+    if offline.uncompiled:
+        said = f"not compiled for {offline.target.name}: {offline.uncompiled}"
+        raise Refused("build.not_compiled", said, NOT_CAPTURED)
+    if not offline.changes:
+        return {}
+    kernels = [name for name in offline.kernels if name not in exam.provenance["kernels"]]
+    known = {_family(name) for name in exam.provenance["library_ops"]}
+    ops = [name for name in offline.ops if _family(name) not in known]
+    if not kernels and not ops:
+        return {"as_at_full_size": True}
+    said = [f"kernels {', '.join(kernels)}"] if kernels else []
+    said += [f"PyTorch's {', '.join(ops)}"] if ops else []
+    raise Refused(
+        "provenance.other_branch",
+        f"at the task's own size forward runs {' and '.join(said)}, which it does not run at the "
+        "size interpreted",
+        UNSEEN,
+    )
+
+
+def _family(name: str) -> str:
+    """In place or not is the same operation."""
+    return FAMILIES.get(name, name).removesuffix("_")
+
+
+def _with_values(exam: Exam, specs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Inputs with values for host code that reads them: the task's own where they are small."""
+    assert exam.offline is not None
+    nbytes = sum(math.prod(s["shape"]) * getattr(torch, s["dtype"]).itemsize for s in specs)
+    whole = not exam.offline.changes or nbytes <= MOST_WITH_VALUES
+    program = exam.offline.full if whole else exam.reference.program
+    inputs = program.inputs(secrets.randbits(32), torch.device("cpu"), exam.policy.precision)
+    init = None if whole else exchange.whole(program.init_arguments())
+    return {"example": exchange.whole(inputs), "init": init}
+
+
+def _sizes(specs: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{' x '.join(map(str, s['shape'])) or 'a number'} {s['dtype']}" for s in specs[:4])
 
 
 def described(exam: Exam) -> tuple[KernelResources, ...]:
@@ -64,10 +146,17 @@ def described(exam: Exam) -> tuple[KernelResources, ...]:
 
 
 def _full_size_inputs(exam: Exam) -> tuple[str, list[dict[str, Any]]]:
-    """The task's inputs at full size as forms only: made on fake tensors, in no memory."""
+    """The task's inputs at full size as forms only: made on fake tensors, in no memory.
+
+    A task that looks at what it has made (``lengths.max().item()``) is made for once with values.
+    """
     assert exam.offline is not None
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        inputs = exam.offline.full.inputs(0, torch.device("cpu"), exam.policy.precision)
+    program = exam.offline.full
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            inputs = program.inputs(0, torch.device("cpu"), exam.policy.precision)
+    except TaskError:
+        inputs = map_tensors(program.inputs(0, torch.device("cpu"), exam.policy.precision), form_of)
     structure, tensors = exchange.pack(inputs)
     specs = [
         {"shape": list(t.shape), "stride": list(t.stride()), "dtype": str(t.dtype).removeprefix("torch.")}

@@ -54,7 +54,10 @@ MOST_PARTS = 4
 SHRINKS = 8
 """Further calls that may be spent on a smaller example."""
 MOST_AXES, MOST_TENSORS = 6, 4
-GUARD = "guard what the kernel does not handle with a clear error, or handle it: `.contiguous()`, true sizes"
+GUARD = (
+    "guard what the kernel does not handle with a clear error, `if x.shape[-1] != 1024: raise ValueError(...)"
+    "`, or handle it: `.contiguous()`, masks at the true sizes"
+)
 
 
 def run(exam: Exam) -> dict[str, Any]:

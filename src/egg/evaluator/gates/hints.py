@@ -10,7 +10,10 @@ HINTS = {
     "limits.protocol": "the candidate wrote to the judge's own channel",
     "limits.recursion": "unbounded recursion",
     "kernel.out_of_bounds": "mask loads and stores with the tensor's true extent",
-    "kernel.race": "two programs touch the same element: use atomics or give each element one owner",
+    "kernel.race": "two programs, or two lanes of one, touch the same element: give each element one owner, "
+    "use atomics, or put tl.debug_barrier() between the store and the load",
+    "kernel.hint": "the compiler believes tl.multiple_of, tl.max_contiguous and tl.assume: state only what "
+    "holds at every size",
     "kernel.unsupported": "the interpreter cannot run this; see the evidence",
     "kernel.illegal_access": "an access outside a tensor: check offsets, masks and int32 overflow",
     "restricted.attribute": "write attribute names out, and use public ones",

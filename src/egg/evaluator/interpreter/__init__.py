@@ -9,7 +9,8 @@ word and hides every race between programs, because programs run one after anoth
 Each module mends one thing: ``narrow`` (bf16, fp8, TF32 rounding), ``builder`` (arithmetic
 and casts in those types), ``dot`` (matrix products at their precision), ``reduce``
 (reductions and scans), ``libdevice`` and ``special`` (the math library), ``memory`` (bounds),
-``races`` (conflicts between programs), ``language`` (what Python's syntax means inside a
+``races``, ``ordering`` and ``turns`` (conflicts between programs and between lanes), ``hints`` (what a
+kernel swears of its numbers), ``language`` (what Python's syntax means inside a
 kernel), ``autotune`` and ``launch``. All are guarded by what the installed Triton offers,
 never by its version number.
 """
@@ -34,13 +35,14 @@ def install(*, check_bounds: bool = True, check_races: bool = True) -> Session:
     if os.environ.get("TRITON_INTERPRET", "") not in ("1", "true", "on", "yes", "y"):
         raise RuntimeError("TRITON_INTERPRET=1 must be in the worker's environment before Triton is imported")
 
-    from egg.evaluator.interpreter import autotune, language, launch, libdevice
+    from egg.evaluator.interpreter import autotune, hints, language, launch, libdevice
     from egg.evaluator.interpreter import reduce as reductions
 
     session = Session(check_bounds=check_bounds, check_races=check_races)
     builder = launch.mend(session)
     language.mend()
+    hints.mend(builder.where)
     reductions.mend()
     libdevice.mend(builder)
-    autotune.mend()
+    session.configurations = autotune.mend()
     return session

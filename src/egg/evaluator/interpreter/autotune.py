@@ -1,14 +1,16 @@
-"""Autotuning without a clock: the first configuration that is valid is the one that runs.
+"""Autotuning without a clock: the configuration that is asked for is the one that runs.
 
 Timing means nothing here, so nothing is timed. Pruning, hooks, heuristics and the tuner's own
-cache work as they are; the tuner only ever hears that every configuration takes no time, and
-takes the first. A configuration whose ``tl.static_assert`` fails is passed over, as the real
+cache work as they are; the tuner hears that one configuration takes no time and the others some. By
+default that is the first; on a GPU it may be any of them, so each is asked for in its turn
+(:class:`Chosen`). A configuration whose ``tl.static_assert`` fails is passed over, as the real
 tuner passes over one that does not compile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,8 +22,26 @@ from triton.runtime.driver import driver
 from egg.evaluator.interpreter.language import StaticAssertion
 
 _REFUSED = "_egg_refused"
+_ASKED = "_egg_asked"
 _QUANTILES = 3
 _Stock: Any = DriverBase
+
+
+@dataclass
+class Chosen:
+    """Which of its configurations every tuner takes, by its place among those that pruning leaves."""
+
+    place: int = 0
+    most: int = 1
+    """Configurations of the tuner that had most of them, among those that were asked so far."""
+    names: dict[str, str] = field(default_factory=dict)
+    """What ran last, by kernel."""
+    asked: int = 0
+    """Changes with ``place``: what a tuner remembers from before is forgotten."""
+
+    def take(self, place: int) -> None:
+        self.place = place
+        self.asked += 1
 
 
 class InterpreterDriver(_Stock):
@@ -66,11 +86,14 @@ class InterpreterDriver(_Stock):
         }
 
 
-def mend() -> None:
+def mend() -> Chosen:
     driver.set_active(InterpreterDriver())
     tuner: Any = Autotuner
+    chosen = Chosen()
     tuner._bench = no_time
-    tuner.run = first_valid(tuner.run)
+    tuner.run = first_valid(tuner.run, chosen)
+    tuner.prune_configs = rotated(tuner.prune_configs, chosen)
+    return chosen
 
 
 def no_time(self: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
@@ -83,13 +106,30 @@ def no_time(self: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
     return [float("inf") if config in getattr(self, _REFUSED, ()) else 0.0] * _QUANTILES
 
 
-def first_valid(run: Callable[..., Any]) -> Callable[..., Any]:
+def rotated(prune: Callable[..., Any], chosen: Chosen) -> Callable[..., Any]:
+    """What is left by pruning, the configuration whose turn it is first."""
+
+    def pruned(self: Any, *args: Any, **kwargs: Any) -> Any:
+        left = list(prune(self, *args, **kwargs))
+        chosen.most = max(chosen.most, len(left))
+        at = chosen.place % len(left) if left else 0
+        return [*left[at:], *left[:at]]
+
+    return pruned
+
+
+def first_valid(run: Callable[..., Any], chosen: Chosen) -> Callable[..., Any]:
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
         refused: list[Any] = []
         setattr(self, _REFUSED, refused)
+        if getattr(self, _ASKED, None) != chosen.asked:
+            setattr(self, _ASKED, chosen.asked)
+            self.cache = {}
         while True:
             try:
-                return run(self, *args, **kwargs)
+                result = run(self, *args, **kwargs)
+                chosen.names[getattr(self.base_fn, "__name__", "")] = str(self.best_config)
+                return result
             except StaticAssertion:
                 config = self.best_config
                 if config in refused or len(self.configs) == 1:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
@@ -78,6 +79,8 @@ class MendedBuilder(_Stock):
 
     space: AddressSpace
     races: RaceDetector | None
+    before_atomic: Callable[[], None] | None
+    """Where programs take turns: hands over to another."""
 
     def adopt_options(self) -> None:
         """Take what the CUDA backend takes, and drop overflow checks that no assert ever reads."""
@@ -223,7 +226,12 @@ class MendedBuilder(_Stock):
         if self.races is not None:
             for part in touched:
                 self.races.load(part, dtype.itemsize)
-        fill = np.zeros(real.shape, dtype=dtype) if other is None else other.data
+        if other is not None:
+            fill = other.data
+        elif mask is None or mask.all():
+            fill = np.zeros(real.shape, dtype=dtype)
+        else:
+            fill = np.full(real.shape, garbage(element, dtype), dtype=dtype)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else mask
         return TensorHandle(_native.load(real, lanes, fill, dtype), element)
 
@@ -247,14 +255,22 @@ class MendedBuilder(_Stock):
         other = TensorHandle(np.full(ptrs.data.shape, narrow.BF16_NAN), element)
         return self.create_masked_load(ptrs, mask, other)
 
+    def create_barrier(self) -> None:
+        if self.races is not None:
+            self.races.barrier()
+
+    def create_assume(self, condition: Any) -> None:
+        if not np.asarray(condition.data).all():
+            raise KernelFault("hint", f"{self.where()}: what tl.assume(...) states does not hold")
+
     # atomics
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, None, val.data.itemsize, accumulates=False)
+        real = self._atomic_addresses(ptr, None, val.data.itemsize, False, sem)
         return super().create_atomic_cas(TensorHandle(real, ptr.dtype), cmp, val, sem, scope)
 
     def create_atomic_rmw(self, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, mask, val.data.itemsize, accumulates=op == _ir.ATOMIC_OP.FADD)
+        real = self._atomic_addresses(ptr, mask, val.data.itemsize, op == _ir.ATOMIC_OP.FADD, sem)
         if op == _ir.ATOMIC_OP.FADD and val.data.itemsize == 2:
             return self._half_atomic_add(real, val, _mask_data(mask))
         return super().create_atomic_rmw(op, TensorHandle(real, ptr.dtype), val, mask, sem, scope)
@@ -262,12 +278,12 @@ class MendedBuilder(_Stock):
     def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
         element = ptr.get_element_ty()
         dtype = interpreter._get_np_dtype(element)
-        real = self._atomic_addresses(ptr, mask, dtype.itemsize, accumulates=False)
+        real = self._atomic_addresses(ptr, mask, dtype.itemsize, False, sem)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
         return TensorHandle(_native.load(real, lanes, np.zeros(real.shape, dtype=dtype), dtype), element)
 
     def create_atomic_store(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, mask, val.data.itemsize, accumulates=False)
+        real = self._atomic_addresses(ptr, mask, val.data.itemsize, False, sem)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
         return _native.store(real, val.data, lanes)
 
@@ -281,11 +297,18 @@ class MendedBuilder(_Stock):
             )
         return TensorHandle(np.asarray(matched), tl.int1)
 
-    def _atomic_addresses(self, ptr: Any, mask: Any, itemsize: int, accumulates: bool) -> np.ndarray:
+    def _atomic_addresses(
+        self, ptr: Any, mask: Any, itemsize: int, accumulates: bool, sem: Any
+    ) -> np.ndarray:
+        if self.before_atomic is not None:
+            self.before_atomic()
         real, touched = self.space.translate(ptr.data, _mask_data(mask), itemsize, "atomic")
         if self.races is not None:
+            kinds = _ir.MEM_SEMANTIC
+            acquires = sem in (kinds.ACQUIRE, kinds.ACQUIRE_RELEASE)
+            releases = sem in (kinds.RELEASE, kinds.ACQUIRE_RELEASE)
             for part in touched:
-                self.races.atomic(part, itemsize, accumulates)
+                self.races.atomic(part, itemsize, accumulates, acquires, releases)
         return real
 
     def _half_atomic_add(self, real: np.ndarray, val: Any, mask: np.ndarray | None) -> Any:
@@ -305,6 +328,22 @@ class MendedBuilder(_Stock):
             _native.store(address, after, one)
             old[lane] = before[0]
         return TensorHandle(old, val.dtype.scalar)
+
+
+def garbage(element: Any, dtype: np.dtype) -> Any:
+    """What a lane holds whose load was masked off and given no value: anything, another thing every time.
+
+    The language leaves it undefined. Not always NaN: a maximum would pass over it.
+    """
+    bits = secrets.randbits(8 * dtype.itemsize)
+    if dtype.kind == "b":
+        return bool(bits & 1)
+    if dtype.kind == "f":
+        most = np.finfo(dtype).max
+        return (np.nan, np.nan, most, -most)[bits % 4]
+    if element == tl.bfloat16:
+        return (narrow.BF16_NAN, narrow.BF16_NAN, 0x7F7F, 0xFF7F)[bits % 4]
+    return np.array(bits, dtype=f"u{dtype.itemsize}").view(dtype)[()]
 
 
 def _mask_data(mask: Any) -> np.ndarray | None:

@@ -18,6 +18,7 @@ from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
 from egg.evaluator.interpreter.memory import AddressSpace
 from egg.evaluator.interpreter.races import RaceDetector
 from egg.evaluator.interpreter.session import Launch, Session
+from egg.evaluator.interpreter.turns import Turns
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
@@ -29,6 +30,8 @@ class Launcher:
         self.session = session
         self.builder = builder
         self._read_only: dict[Any, set[str]] = {}
+        self._synchronised: set[Any] = set()
+        """Kernels whose programs are ordered by atomics: they take turns from their second launch on."""
 
     def launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
         """Record the launch and run it, unless its kernel is to be skipped.
@@ -71,14 +74,28 @@ class Launcher:
         function = kernel.rewrite()
         nx, ny, nz = races.grid = (*shape, *(1,) * (3 - len(shape)))
         self.builder.set_grid_dim(nx, ny, nz)
-        with np.errstate(all="ignore"):
-            for x in range(nx):
-                for y in range(ny):
-                    for z in range(nz):
-                        self.builder.set_grid_idx(x, y, z)
-                        space.program = (x, y, z)
-                        races.program = (x * ny + y) * nz + z + 1
-                        function(**values)
+
+        def enter(program: int) -> None:
+            """Ready the interpreter for a program, numbered from 1 along the last axis first."""
+            x, rest = divmod(program - 1, ny * nz)
+            place = (x, *divmod(rest, nz))
+            self.builder.set_grid_idx(*place)
+            space.program, races.program = place, program
+            races.order.begin(program)
+            races.barrier()
+
+        if kernel.fn in self._synchronised and self.session.check_races:
+            turns = Turns(nx * ny * nz, enter, lambda: function(**values))
+            self.builder.before_atomic = turns.hand_over
+            try:
+                turns.run()
+            finally:
+                self.builder.before_atomic = None
+        else:
+            with np.errstate(all="ignore"):
+                for program in range(1, nx * ny * nz + 1):
+                    enter(program)
+                    function(**values)
         races.finish()
         self._learn(kernel.fn, space, races)
 
@@ -88,6 +105,8 @@ class Launcher:
         A launch that stored nothing (an empty grid, every lane masked) teaches nothing.
         """
         stored = races.stored_arguments()
+        if races.order.needed:
+            self._synchronised.add(function)
         if stored:
             known = self._read_only.setdefault(function, {region.name for region in space.regions})
             known -= stored
@@ -134,6 +153,7 @@ def mend(session: Session) -> MendedBuilder:
     builder.adopt_options()
     builder.space = AddressSpace(session, "")
     builder.races = None
+    builder.before_atomic = None
     launcher = Launcher(session, builder)
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:

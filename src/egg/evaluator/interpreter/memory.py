@@ -12,6 +12,7 @@ to its neighbours by strides, and that is legitimate.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -150,9 +151,7 @@ class AddressSpace:
             active = addresses[here]
             low, high = int(active.min()), int(active.max())
             if region is None:
-                self.session.note(
-                    f"kernel {self.kernel}: a {action} at an address that no argument gave was not checked"
-                )
+                touched.append(self._by_integer(active, here, itemsize, action))
                 continue
             if low < region.start or high + itemsize > region.end:
                 self._out_of_bounds(region, active, itemsize, action)
@@ -161,6 +160,26 @@ class AddressSpace:
             real[here] = active - region.delta
             touched.append(Touched(region, active, here, low, high))
         return real, touched
+
+    def _by_integer(self, active: np.ndarray, here: np.ndarray, itemsize: int, action: str) -> Touched:
+        """An access through a pointer made of an integer: all of it must lie in one tensor's memory.
+
+        Tables of pointers are made of addresses that the host wrote down. Which memory is whose is
+        asked of the process: a tensor that is alive there, or an argument.
+        """
+        low, high = int(active.min()), int(active.max())
+        owner = next((t for t in _tensors_alive() if _holds(t, low)), None)
+        if owner is None or not _holds(owner, high + itemsize - 1):
+            raise KernelFault(
+                "out_of_bounds",
+                f"kernel {self.kernel}, program {self.program}: {action} through a pointer made of an "
+                f"integer, {'outside every tensor' if owner is None else 'beyond the end of its tensor'}; "
+                "pass tensors as arguments, and mask lanes beyond their ends",
+            )
+        self.map(owner, "a pointer made of an integer")
+        region = self._by_storage[owner.untyped_storage().data_ptr()]
+        moved = active + region.delta
+        return Touched(region, moved, here, low + int(region.delta), high + int(region.delta))
 
     def _split(self, addresses: np.ndarray, lanes: np.ndarray) -> Iterator[tuple[Region | None, np.ndarray]]:
         virtual = addresses >= np.uint64(_SPACE)
@@ -187,3 +206,18 @@ class AddressSpace:
             f"{region.name!r} at element offset {(first - origin) // itemsize} (valid: {valid}; "
             f"{int(outside.sum())} of {active.size} active lanes are outside); mask these lanes",
         )
+
+
+def _tensors_alive() -> Iterator[torch.Tensor]:
+    for item in gc.get_objects():
+        if (
+            issubclass(type(item), torch.Tensor)
+            and item.device.type == "cpu"
+            and item.layout == torch.strided
+        ):
+            yield item
+
+
+def _holds(tensor: torch.Tensor, address: int) -> bool:
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()

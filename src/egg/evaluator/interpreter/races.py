@@ -1,4 +1,4 @@
-"""Races between the programs of one launch.
+"""Races: between the programs of one launch, and between the lanes of one program.
 
 The interpreter runs programs one after another, so a conflict that a GPU resolves at random
 always resolves the same way here. It is found instead by remembering, for every element
@@ -8,29 +8,39 @@ atomics conflict with another program's plain store (an "initialise, then accumu
 one launch). Two programs storing equal values is only worth a note, and atomics among
 themselves are what atomics are for.
 
-A launch that uses atomics on *another* buffer may order its programs by them (locks,
-counters, "the last one finishes"). No shadow can tell whether it does so correctly, so its
-conflicts become notes. For that the verdict has to wait until the launch is over.
+Atomics order programs (:mod:`~egg.evaluator.interpreter.ordering`): what a program did before
+a release is settled for whoever acquires from the same element later. A conflict that is
+ordered so is none. An atomic on a buffer that has nothing to do with it orders nothing.
+
+Lanes of one program are threads. A lane may load what *it* stored; what another lane of the
+same program stored is there only behind a barrier (``tl.debug_barrier``, or an atomic). Two
+lanes of one store that write different values to one element leave either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.memory import Region, Touched
+from egg.evaluator.interpreter.ordering import EPOCH_SHIFT, PROGRAM, SEVERAL, Order
 from egg.evaluator.interpreter.session import Session
 
-_NOBODY = 0
-_SEVERAL = -1
+_LANE_BITS = 28
+"""Of the number of a lane and of its tile's size together; above them stands the number of barriers."""
+_MOST_SYNCHRONISING = 64
+"""Elements of one atomic: larger ones add tiles up, and order nobody."""
 
 Selection = np.ndarray | slice
 
 
 class Shadow:
-    """Per element of a storage: the program (from 1) that last stored, loaded, accumulated."""
+    """Per element of a storage: the program (from 1) that last stored, loaded, accumulated; its lane."""
+
+    KINDS = ("stored", "loaded", "accumulated", "lane")
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -38,12 +48,13 @@ class Shadow:
         self.stored: np.ndarray | None = None
         self.loaded: np.ndarray | None = None
         self.accumulated: np.ndarray | None = None
+        self.lane: np.ndarray | None = None
 
     def track(self, kind: str) -> np.ndarray:
         """The array of one kind, made when first needed (most storages are only ever read)."""
         array = getattr(self, kind)
         if array is None:
-            array = np.zeros(-(-self.region.nbytes // self.granule), dtype=np.int32)
+            array = np.zeros(-(-self.region.nbytes // self.granule), dtype=np.int64)
             setattr(self, kind, array)
         return array
 
@@ -66,27 +77,45 @@ class Shadow:
 
     def _refine(self, granule: int) -> None:
         """Split every element: the storage is also accessed through a narrower type."""
-        for kind in ("stored", "loaded", "accumulated"):
+        for kind in self.KINDS:
             array = getattr(self, kind)
             if array is not None:
                 setattr(self, kind, np.repeat(array, self.granule // granule))
         self.granule = granule
 
 
+@lru_cache(maxsize=64)
+def _all_lanes(count: int) -> np.ndarray:
+    return np.arange(count, dtype=np.int64) | ((count.bit_length() - 1) << 21)
+
+
+def lane_codes(part: Touched) -> np.ndarray:
+    """Which lanes of a tile of which size touch something; equal codes are the same thread."""
+    if part.lanes is None:
+        return _all_lanes(part.addresses.size)
+    return _all_lanes(part.lanes.size)[np.flatnonzero(part.lanes)]
+
+
 class RaceDetector:
-    """Watches one launch. Told of each access before it happens; judges when the launch is over."""
+    """Watches one launch. It hears of each access before it happens, and judges when the launch is over."""
 
     def __init__(self, session: Session, kernel: str, read_only: set[str]) -> None:
         self.session = session
         self.kernel = kernel
         self.program = 1
         self.grid: tuple[int, ...] = (1, 1, 1)
+        self.order = Order()
+        self._barriers = 1
         self._read_only = read_only
         self._shadows: dict[Region, Shadow] = {}
         self._conflicts: dict[Region, str] = {}
         self._agreed: set[Region] = set()
         self._atomic: set[Region] = set()
         self._stored: set[Region] = set()
+
+    def barrier(self) -> None:
+        """The lanes of the running program wait for each other; a program that begins starts behind one."""
+        self._barriers += 1
 
     def load(self, part: Touched, itemsize: int) -> None:
         """A load conflicts with another program's earlier store; otherwise remember the reader.
@@ -102,13 +131,9 @@ class RaceDetector:
         where = shadow.select(part, itemsize)
         if shadow.stored is not None:
             self._check(shadow, where, shadow.stored, "loads what {other} stores")
+            self._check_lanes(shadow, where, part, itemsize)
         readers = shadow.track("loaded")
-        before = readers[where]
-        if not before.any():
-            readers[where] = self.program
-        else:
-            mine = (before == _NOBODY) | (before == self.program)
-            readers[where] = np.where(mine, self.program, _SEVERAL)
+        readers[where] = self.order.reading(self.program, readers[where])
 
     def store(
         self, part: Touched, itemsize: int, current: Callable[[], np.ndarray], values: np.ndarray
@@ -129,43 +154,46 @@ class RaceDetector:
             self._check(shadow, where, shadow.accumulated, "stores what {other} accumulates atomically")
         writers = shadow.track("stored")
         before = writers[where]
-        if before.any() and (overlap := self._others(before)).any():
+        if before.any() and (overlap := self.order.unordered(self.program, before)).any():
             self._agreed.add(region)
             differs = np.repeat(_differ(current(), values), itemsize // shadow.granule)
             self._report(
                 shadow, where, before, overlap & differs, "stores, with another value, what {other} stores"
             )
-        writers[where] = self.program
+        writers[where] = self.order.stamp(self.program)
+        self._own_lanes(shadow, where, part, itemsize, values)
 
-    def atomic(self, part: Touched, itemsize: int, accumulates: bool) -> None:
-        """Atomics are exempt, but a float accumulation needs a start that nobody stores meanwhile."""
+    def atomic(
+        self, part: Touched, itemsize: int, accumulates: bool, acquires: bool = False, releases: bool = False
+    ) -> None:
+        """Atomics are exempt, but a float accumulation needs a start that no program stores meanwhile."""
         region = part.region
         self._atomic.add(region)
-        if not accumulates or region in self._conflicts:
-            return
-        shadow = self._shadow(region)
-        where = shadow.select(part, itemsize)
-        if shadow.stored is not None:
-            self._check(shadow, where, shadow.stored, "accumulates atomically what {other} stores")
-        adders = shadow.track("accumulated")
-        before = adders[where]
-        mine = (before == _NOBODY) | (before == self.program)
-        adders[where] = np.where(mine, self.program, _SEVERAL)
+        self.barrier()
+        if accumulates and region not in self._conflicts:
+            shadow = self._shadow(region)
+            where = shadow.select(part, itemsize)
+            if shadow.stored is not None:
+                self._check(shadow, where, shadow.stored, "accumulates atomically what {other} stores")
+            adders = shadow.track("accumulated")
+            adders[where] = self.order.reading(self.program, adders[where])
+        if part.addresses.size <= _MOST_SYNCHRONISING and (acquires or releases):
+            for address in np.unique(part.addresses):
+                self.order.synchronise(self.program, int(address), acquires, releases)
 
     def stored_arguments(self) -> set[str]:
         return {region.name for region in self._stored | self._atomic}
 
     def finish(self) -> None:
-        """Judge the launch: the first conflict is a fault unless atomics elsewhere may have ordered it."""
+        """Judge the launch by its first conflict."""
         for region in self._agreed - self._conflicts.keys():
             self.session.note(
                 f"kernel {self.kernel}: programs store equal values to the same elements of {region.name!r}"
             )
-        for region, text in self._conflicts.items():
-            if self._atomic - {region}:
-                self.session.note(f"{text}; atomics on another buffer may order the programs: not judged")
-            else:
-                raise KernelFault("race", text)
+        for text in self._conflicts.values():
+            if self._atomic:
+                text += "; no atomic that the one releases and the other acquires lies between"
+            raise KernelFault("race", text)
 
     def _shadow(self, region: Region) -> Shadow:
         shadow = self._shadows.get(region)
@@ -173,13 +201,66 @@ class RaceDetector:
             shadow = self._shadows[region] = Shadow(region)
         return shadow
 
-    def _others(self, programs: np.ndarray) -> np.ndarray:
-        return (programs != _NOBODY) & (programs != self.program)
-
     def _check(self, shadow: Shadow, where: Selection, programs: np.ndarray, verb: str) -> None:
         found = programs[where]
         if found.any():
-            self._report(shadow, where, found, self._others(found), verb)
+            self._report(shadow, where, found, self.order.unordered(self.program, found), verb)
+
+    # lanes of one program
+
+    def _codes(self, shadow: Shadow, part: Touched, itemsize: int) -> np.ndarray:
+        codes = lane_codes(part)
+        return np.repeat(codes, itemsize // shadow.granule) if itemsize > shadow.granule else codes
+
+    def _own_lanes(
+        self, shadow: Shadow, where: Selection, part: Touched, itemsize: int, values: np.ndarray
+    ) -> None:
+        """Remember which lane stored; no two of this store may leave different values in one element."""
+        lanes = shadow.track("lane")
+        codes = self._codes(shadow, part, itemsize) | (self._barriers << _LANE_BITS)
+        lanes[where] = codes
+        if isinstance(where, slice) or (lanes[where] == codes).all():
+            return
+        addresses = part.addresses.ravel()
+        _, first, which = np.unique(addresses, return_index=True, return_inverse=True)
+        given = np.ascontiguousarray(values).ravel()
+        clash = _differ(given, given[first][which.ravel()])
+        if clash.any():
+            at = int(addresses[np.argmax(clash)])
+            raise KernelFault(
+                "race",
+                f"kernel {self.kernel}, program {self._coordinates(self.program)}: lanes of one store write "
+                f"different values to argument {shadow.region.name!r}, element offset "
+                f"{self._offset(shadow.region, at)}",
+            )
+
+    def _check_lanes(self, shadow: Shadow, where: Selection, part: Touched, itemsize: int) -> None:
+        """What another lane of this program stored since the last barrier may not have arrived yet."""
+        assert shadow.stored is not None
+        if shadow.lane is None:
+            return
+        lanes = shadow.lane[where]
+        own = (shadow.stored[where] & PROGRAM) == self.program
+        if not own.any():
+            return
+        fresh = own & ((lanes >> _LANE_BITS) == self._barriers)
+        if not fresh.any():
+            return
+        crossed = fresh & ((lanes & ((1 << _LANE_BITS) - 1)) != self._codes(shadow, part, itemsize))
+        if part.addresses.size == 1 and (part.lanes is None or part.lanes.size == 1):
+            crossed = fresh  # one thread stores a scalar, all of them load it
+        if crossed.any():
+            position = int(np.argmax(crossed))
+            element = int(where.start + position if isinstance(where, slice) else where[position])
+            at = shadow.region.start + element * shadow.granule
+            raise KernelFault(
+                "race",
+                f"kernel {self.kernel}, program {self._coordinates(self.program)} loads what another of its "
+                f"lanes stores, with no tl.debug_barrier() between: argument {shadow.region.name!r}, element "
+                f"offset {self._offset(shadow.region, at)}",
+            )
+
+    # words
 
     def _report(
         self, shadow: Shadow, where: Selection, found: np.ndarray, guilty: np.ndarray, verb: str
@@ -190,14 +271,18 @@ class RaceDetector:
             return
         position = int(np.argmax(guilty))
         element = int(where.start + position if isinstance(where, slice) else where[position])
-        origin = next(iter(region.arguments.values()))
-        offset = (region.start + element * shadow.granule - origin) // region.itemsize
         culprit = int(found[position])
-        other = "several other programs" if culprit == _SEVERAL else f"program {self._coordinates(culprit)}"
+        several = bool(culprit & SEVERAL)
+        name = "several other programs" if several else f"program {self._coordinates(culprit & PROGRAM)}"
         self._conflicts[region] = (
             f"kernel {self.kernel}: program {self._coordinates(self.program)} "
-            f"{verb.format(other=other)}: argument {region.name!r}, element offset {offset}"
+            f"{verb.format(other=name)}: argument {region.name!r}, element offset "
+            f"{self._offset(region, region.start + element * shadow.granule)}"
         )
+
+    @staticmethod
+    def _offset(region: Region, address: int) -> int:
+        return (address - next(iter(region.arguments.values()))) // region.itemsize
 
     def _coordinates(self, program: int) -> tuple[int, ...]:
         x, rest = divmod(program - 1, self.grid[1] * self.grid[2])
@@ -208,3 +293,6 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Unequal as memory: NaN equals itself, and 0.0 is not -0.0."""
     bits = np.dtype(f"u{a.itemsize}")
     return np.ascontiguousarray(a).ravel().view(bits) != np.ascontiguousarray(b).ravel().view(bits)
+
+
+__all__ = ["EPOCH_SHIFT", "RaceDetector", "Shadow", "lane_codes"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 PROPAGATE: ContextVar[bool] = ContextVar("propagate", default=False)
 """Whether maximum and minimum keep a NaN that the language lets them drop."""
@@ -42,6 +43,8 @@ class Session:
     launches: list[Launch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skip: set[str] = field(default_factory=set)
+    configurations: Any = None
+    """Which configuration autotuners take (:class:`egg.evaluator.interpreter.autotune.Chosen`)."""
 
     def note(self, text: str) -> None:
         """Keep a remark once, however many programs cause it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -27,9 +27,10 @@ from egg.evaluator.offline.compile import Refused, compile_kernel
 from egg.evaluator.offline.fakecuda import pretended_cuda
 from egg.evaluator.offline.fakedriver import Recorder, Trace, recording_launches
 from egg.evaluator.offline.faketensors import CountOutsideOps, Inside, PretendCuda, describe, move_parameters
-from egg.evaluator.offline.launch import Capture, CaptureUnsupported, CompileFailed, Launch
+from egg.evaluator.offline.launch import Capture, CaptureUnsupported, CompileFailed, Launch, RawOutput
 from egg.evaluator.offline.seams import replaced
 from egg.evaluator.offline.target import GpuTarget, resolve_target
+from egg.evaluator.task.program import outputs_of
 
 
 class CompileOnce:
@@ -77,6 +78,8 @@ def capture(
     *,
     compile_timeout_s: float = 15,
     compile_budget_s: float = 90,
+    real: bool = False,
+    answers: Sequence[Any] | None = None,
 ) -> Capture:
     """Build the model, call it twice on fake tensors, and return what the second call asks of the GPU.
 
@@ -87,6 +90,10 @@ def capture(
     Kernels are compiled for ``target`` as they are launched (at most ``compile_timeout_s``
     each and ``compile_budget_s`` together); :attr:`Capture.compiled` keeps the results, which say
     nothing of instructions and work yet.
+
+    Fake tensors have no values. Host code that reads one is told the next of ``answers``, where
+    there are any; with ``real`` the inputs are ordinary tensors, and what it reads is true as far as
+    PyTorch computed it (kernels are not run).
 
     Raises :class:`CompileFailed` where a refused kernel makes ``forward`` fail, and
     :class:`CaptureUnsupported` where it cannot be followed for any other reason.
@@ -99,7 +106,8 @@ def capture(
     resolved = resolve_target(target)
     compiler = CompileOnce(resolved, compile_timeout_s, compile_budget_s)
     recorder = Recorder(resolved, compiler)
-    with _pretence(recorder), torch.no_grad():
+    recorder.answers = None if answers is None else iter(answers)
+    with _pretence(recorder, real), torch.no_grad():
         try:
             model, arguments = build(), inputs()
             with recorder.into(Trace()) as first:
@@ -107,6 +115,7 @@ def capture(
             with recorder.into(Trace()) as steady:
                 outputs = model(*arguments)
             described = describe(outputs)
+            raw = tuple(_raw_outputs(recorder, outputs))
         except CompileFailed:
             raise
         except Exception as error:
@@ -122,19 +131,34 @@ def capture(
         outside_ops=dict(steady.ops),
         outputs=described,
         first_call_launches=first.launches,
+        each=tuple(steady.each),
+        seen_ops=dict(first.ops | steady.ops),
+        raw_outputs=raw,
+        scalars=tuple(recorder.scalars),
         compiled=compiler.outcomes,
         kernels=compiler.kernels,
     )
 
 
+def _raw_outputs(recorder: Recorder, outputs: Any) -> Iterator[RawOutput]:
+    for path, leaf in outputs_of(outputs):
+        if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in recorder.raw and leaf.numel():
+            size = leaf.element_size()
+            first = int(leaf.storage_offset()) * size
+            last = first + size * (
+                1 + sum((n - 1) * s for n, s in zip(leaf.shape, leaf.stride(), strict=True))
+            )
+            yield RawOutput(path, int(leaf.data_ptr()) - first, first, last - 1, leaf.numel() * size)
+
+
 @contextmanager
-def _pretence(recorder: Recorder) -> Iterator[None]:
+def _pretence(recorder: Recorder, real: bool) -> Iterator[None]:
     """Everything that makes this process look like one with a GPU.
 
     The fake mode is created first (it imports much of PyTorch, which must see the real
     ``torch.cuda``), and the function mode is entered last, so that it is asked first.
     """
-    fake_tensors, inside = FakeTensorMode(allow_non_fake_inputs=True), Inside()
+    fake_tensors, inside = nullcontext() if real else FakeTensorMode(allow_non_fake_inputs=True), Inside()
     with (
         recording_launches(recorder),
         pretended_cuda(recorder),

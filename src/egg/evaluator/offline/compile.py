@@ -66,6 +66,8 @@ class Binary:
     grid: tuple[int, ...]
     arguments: Mapping[str, Argument]
     launches: int
+    key: str = ""
+    """Of the launches' specialisation."""
 
 
 def compile_launch(launch: Launch, target: str | GpuTarget, timeout_s: float = 15) -> KernelResources:
@@ -107,7 +109,7 @@ def binaries(capture: Capture, target: str | GpuTarget, timeout_s: float = 15) -
             raise failure
         kernel = capture.kernels[key] if key in known else _kernel_of(largest, resolved, timeout_s)
         count = sum(launch.count for launch in launches)
-        found.append(Binary(largest.kernel, kernel, largest.grid, largest.arguments, count))
+        found.append(Binary(largest.kernel, kernel, largest.grid, largest.arguments, count, key))
     return found
 
 

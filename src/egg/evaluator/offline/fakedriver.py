@@ -33,6 +33,8 @@ from egg.evaluator.work.arguments import argument_forms
 
 DEVICE = 0
 """Index of the one device there is."""
+MOST_LAUNCHES = 2_000
+"""Of one call that are kept one by one."""
 UNSURE_MS = 1e6
 """Pretended time of a configuration that could not be compiled in time: the last resort of an autotuner."""
 
@@ -43,8 +45,12 @@ class Trace:
     def __init__(self) -> None:
         self._launches: dict[tuple[str, tuple[int, ...]], Launch] = {}
         self.ops: Counter[str] = Counter()
+        self.each: list[Launch] = []
+        """One after the other, none merged; up to a limit."""
 
     def add(self, launch: Launch) -> None:
+        if len(self.each) < MOST_LAUNCHES:
+            self.each.append(launch)
         slot = (launch.key, launch.grid)
         seen = self._launches.get(slot)
         if seen is not None:
@@ -55,6 +61,7 @@ class Trace:
     def extend(self, other: Trace) -> None:
         for launch in other.launches:
             self.add(launch)
+        self.each = (self.each[: len(self.each) - len(other.launches)] + other.each)[:MOST_LAUNCHES]
         self.ops.update(other.ops)
 
     @property
@@ -77,6 +84,12 @@ class Recorder:
         """Pretended milliseconds: every launch takes one."""
         self.open_graphs = 0
         """CUDA graphs being recorded."""
+        self.scalars: list[Any] = []
+        """What host code read from tensors, in order."""
+        self.answers: Iterator[Any] | None = None
+        """What it is told where tensors have no values; ``None``: that is an error."""
+        self.raw: dict[int, Any] = {}
+        """Storages that were allocated and that no operator has filled since, by their identity."""
         self.functions: list[JITFunction] = []
         self.tuners: list[Autotuner] = []
         self._settled: Any = None

@@ -136,7 +136,40 @@ class CountOutsideOps(TorchDispatchMode):
         if not (_is_view(func) or name in _ALLOCATIONS or name in _QUESTIONS or name.startswith("prim.")):
             self._recorder.trace.ops[name] += 1
         with self._inside.torch():
-            return func(*args, **(kwargs or {}))
+            if name == "aten._local_scalar_dense":
+                return self._scalar(func, args[0])
+            result = func(*args, **(kwargs or {}))
+        self._note_storage(func, name, args, kwargs or {}, result)
+        return result
+
+    def _scalar(self, func: Any, tensor: torch.Tensor) -> Any:
+        """A tensor's one value; where it has none, the next of those that were given as answers."""
+        answers = self._recorder.answers
+        if answers is None or not isinstance(tensor, FakeTensor) or tensor.constant is not None:
+            value = func(tensor)
+        else:
+            value = next(answers, 1)
+            kind = float if tensor.is_floating_point() else bool if tensor.dtype is torch.bool else int
+            value = kind(value.real if isinstance(value, complex) else value)
+        self._recorder.scalars.append(value)
+        return value
+
+    def _note_storage(self, func: Any, name: str, args: Any, kwargs: Mapping[str, Any], result: Any) -> None:
+        """What was allocated stays raw until an operator writes to it; kernels are looked at elsewhere."""
+        raw = self._recorder.raw
+        if name in _ALLOCATIONS and isinstance(result, torch.Tensor):
+            storage = result.untyped_storage()
+            raw[storage._cdata] = storage
+            return
+        written = [
+            given
+            for given, told in zip(args, func._schema.arguments, strict=False)
+            if told.alias_info is not None and told.alias_info.is_write
+        ]
+        written += [kwargs[t.name] for t in func._schema.arguments if t.name in kwargs and t.is_out]
+        for tensor in written:
+            if isinstance(tensor, torch.Tensor) and name != "aten.resize_":
+                raw.pop(tensor.untyped_storage()._cdata, None)
 
 
 def _is_view(func: Any) -> bool:

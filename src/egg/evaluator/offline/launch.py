@@ -85,6 +85,19 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class RawOutput:
+    """An output whose memory no operator filled: where its storage lies, which part of it it is."""
+
+    path: str
+    address: int
+    first: int
+    """Its first byte, from the start of the storage."""
+    last: int
+    nbytes: int
+    """Of its elements; fewer than from the first byte to the last where there are gaps."""
+
+
+@dataclass(frozen=True)
 class Capture:
     """What one call of ``forward`` asks of the GPU once it is warm.
 
@@ -98,6 +111,14 @@ class Capture:
     outside_ops: dict[str, int]
     outputs: Any
     first_call_launches: tuple[Launch, ...] = ()
+    each: tuple[Launch, ...] = field(default=(), repr=False)
+    """The launches of the second call one after the other."""
+    seen_ops: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """Outside operations of both calls."""
+    raw_outputs: tuple[RawOutput, ...] = ()
+    """Outputs in memory that was only allocated: kernels must fill them."""
+    scalars: tuple[Any, ...] = ()
+    """What host code read from tensors."""
     compiled: Mapping[str, KernelResources | CompileFailed] = field(default_factory=dict, repr=False)
     """What was compiled on the way, by :attr:`Launch.key`, for ``target``; not disassembled."""
     kernels: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -51,7 +51,17 @@ def fields_of(cls: type, **others: Any) -> Fields:
 
 
 OUTPUT = fields(
-    {"shape": [int], "dtype": str, "device": str, "layout": str, "number": ANY_NUMBER}, path=str, type=str
+    {
+        "shape": [int],
+        "dtype": str,
+        "device": str,
+        "layout": str,
+        "stride": [int],
+        "storage": int,
+        "number": ANY_NUMBER,
+    },
+    path=str,
+    type=str,
 )
 ACCESS = fields_of(Access)
 WORK = fields_of(KernelWork, tensor_flops={str: AMOUNT}, accesses=[ACCESS])
@@ -72,15 +82,29 @@ RECORD: dict[str, Any] = {
 REPLIES: dict[str, Any] = {
     "load": BUILT,
     "fresh": BUILT,
-    "forward": fields(**RECORD, outputs=[OUTPUT], threads=int, sketches=[SKETCH], moved=[SKETCH]),
+    "forward": fields(
+        **RECORD,
+        outputs=[OUTPUT],
+        threads=int,
+        sketches=[SKETCH],
+        moved=[SKETCH],
+        aliases=[(str, str)],
+        launched={str: int},
+    ),
     "observe": fields(calls=[fields(**RECORD, kinds=[str])]),
     "gradients": fields(requires=[bool], error=str, given=[str]),
     "recheck": fields(outputs=[OUTPUT]),
+    "drop": fields(shared=[(int, int)], within=[(int, [(str, str)])]),
     "rivals": fields(unfit=[str]),
     "time": fields(milliseconds=[float]),
     "kernels": fields(kernels=[RESOURCES], unread=int),
     "profile": fields(microseconds={str: float}, streams=[int]),
-    "capture": fields({"unsupported": str}, compiled=COUNT, launched=bool),
+    "capture": fields(
+        {"unsupported": str, "kernels": [str], "ops": {str: int}, "faults": [{str: str}]},
+        compiled=COUNT,
+        launched=bool,
+    ),
+    "configure": fields({"names": {str: str}}, most=COUNT),
     "fence": fields(unavailable=str, failed=str, damaged=[str]),
     "integrity": fields(changed=[str]),
     "canary": fields(healthy=bool),

@@ -55,7 +55,7 @@ class Guards:
 
     def _is_parent(self, receiver: Any) -> bool:
         """``super()`` of one of the file's own objects: what it inherits is its own to extend."""
-        return _type(receiver) is super and receiver.__self_class__ in self.own
+        return _type(receiver) is super and _getattr(receiver, "__self_class__") in self.own
 
     def store(self, receiver: Any, name: str) -> Any:
         """The receiver itself, where the file may assign to this attribute of it."""

@@ -35,6 +35,8 @@ from egg.evaluator.task.program import Program, outputs_of
 FLOORS = ((16, SIZE), (8, SIZE), (8, 16), (2, 8))
 """Passes of the search: (never below, only knobs that start at or above)."""
 SEARCH_SECONDS = 60.0
+FEWEST = 4
+"""Below which a size is not halved to make room for another."""
 
 Sizes = tuple[int, ...]
 
@@ -92,6 +94,30 @@ def rescale(
             "give the task a smaller size, or name its sizes as integers at module level",
         )
     return search.result(best)
+
+
+def others(task: Task, chosen: Rescaled, *, max_flops: float, max_elements: int) -> list[Rescaled]:
+    """Other sizes between ``chosen`` and the task's own, the cheapest first.
+
+    Each integer that was changed is put back alone, the others halved for it; then all of them are doubled,
+    and so on: a program that is made for one of the task's sizes, or for multiples of something, runs at one
+    of these.
+    """
+    search = _Search(task, max_flops, max_elements, 1)
+    at = tuple(chosen.changes.get(k.name, (0, k.value))[1] for k in search.knobs)
+    if at == search.original:
+        return []
+    changed = [i for i, (now, own) in enumerate(zip(at, search.original, strict=True)) if now != own]
+    trials = [search.around(_put(at, {i: search.original[i]}), i, chosen.cost.elements) for i in changed]
+    for factor in (2, 4, 8, 16):
+        trials.append(_put(at, {i: min(at[i] * factor, search.original[i]) for i in changed}))
+    trials.append(search.original)
+    found = [t for t in dict.fromkeys(trials) if t != at and search.excess(t) == 0.0]
+    return sorted((search.result(t) for t in found), key=lambda r: r.cost.elements + r.cost.flops / 100)
+
+
+def _put(sizes: Sizes, changes: dict[int, int]) -> Sizes:
+    return tuple(changes.get(i, size) for i, size in enumerate(sizes))
 
 
 def cost_of(task: Task, seconds: float = PROBE_SECONDS) -> Cost:
@@ -178,6 +204,21 @@ class _Search:
                 continue
             rewards[move] = reward
             if reward >= max(rewards.values()) - 0.1:
+                sizes = trial
+        return sizes
+
+    def around(self, sizes: Sizes, kept: int, elements: int) -> Sizes:
+        """Halve the largest of the other knobs that were changed before, until as few elements are left."""
+        held = {kept} | {i for i, k in enumerate(self.knobs) if sizes[i] == k.value}
+        while (cost := self.cost(sizes)) is not None and cost.elements > elements:
+            others = [i for i in range(len(sizes)) if i not in held]
+            if not others:
+                break
+            largest = max(others, key=lambda i: sizes[i])
+            trial = self._halved(sizes, (largest,), max(self._keep, FEWEST))
+            if trial == sizes or self.cost(trial) is None:
+                held.add(largest)
+            else:
                 sizes = trial
         return sizes
 

@@ -13,9 +13,9 @@ from egg.evaluator.work.costs import result_type
 from egg.evaluator.work.ttir import Op, Type
 from egg.evaluator.work.values import Descriptor, Known, Number, Pointer
 
-_MASKED = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
+MASKED = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
 """Which operand is the mask, if there are so many; ``tt.atomic_cas`` has none."""
-_BY_POINTER = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"))
+BY_POINTER = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"))
 _BY_DESCRIPTOR = re.compile(r"tt\.(?:experimental_)?descriptor_(load|store|gather|scatter|reduce)$")
 _REFERENCES = re.compile(r"%[\w.$\-#]+")
 
@@ -43,7 +43,7 @@ class Accessed:
 
 def accessed(op: Op, env: Mapping[str, Known], tensors: Mapping[str, TensorArgument]) -> Accessed | None:
     """What ``op`` touches; ``None`` where it touches nothing."""
-    if op.name in _BY_POINTER:
+    if op.name in BY_POINTER:
         return _through_pointers(op, tuple(env.get(name) for name in op.operands), tensors)
     if found := _BY_DESCRIPTOR.match(op.name):
         return _through_descriptor(op, found.group(1), env)
@@ -55,7 +55,7 @@ def _through_pointers(op: Op, operands: Carried, tensors: Mapping[str, TensorArg
     pointer = operands[0] if operands else None
     if not isinstance(pointer, Pointer):
         pointer = Pointer("", 0, True)
-    at = _MASKED.get(op.name, len(operands))
+    at = MASKED.get(op.name, len(operands))
     mask = operands[at] if at < len(operands) else None
     mask = mask if isinstance(mask, Number) else None
     touched = touched_by(pointer, mask, pointed.shape, pointed.itemsize, tensors.get(pointer.argument))

@@ -7,7 +7,7 @@ and hashed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from egg.core.resources import GRANULE_BYTES
@@ -22,6 +22,12 @@ class TensorArgument:
     itemsize: int
     misaligned: int = 0
     """Bytes between its first element and the boundary before it at which memory hands out a piece."""
+    before: int = field(default=0, compare=False)
+    """Bytes of its storage that lie before its first element."""
+    storage: int = field(default=0, compare=False)
+    """Bytes of its storage; 0 where it does not say."""
+    address: int = field(default=0, compare=False)
+    """Of its storage: tensors that share one say the same."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,10 @@ def _tensor_form(value: Any) -> TensorArgument:
     shape, strides = tuple(inner.shape), tuple(inner.stride())
     span = sum((size - 1) * abs(stride) for size, stride in zip(shape, strides, strict=True)) + 1
     nbytes = 0 if 0 in shape else span * itemsize
-    return TensorArgument(nbytes, itemsize, int(inner.data_ptr()) % GRANULE_BYTES)
+    address = int(inner.data_ptr())
+    before = int(inner.storage_offset()) * itemsize if callable(getattr(inner, "storage_offset", None)) else 0
+    storage = int(inner.untyped_storage().nbytes()) if hasattr(inner, "untyped_storage") else 0
+    return TensorArgument(nbytes, itemsize, address % GRANULE_BYTES, before, storage, address - before)
 
 
 def heft(arguments: Mapping[str, Argument]) -> int:

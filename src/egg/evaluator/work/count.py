@@ -30,7 +30,7 @@ one of more that were flattened, and repeats."""
 LARGEST_TILE = 1 << 22
 """Elements; Triton itself refuses a quarter of that."""
 
-_NOT_FOLLOWED = (
+NOT_FOLLOWED = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -60,10 +60,10 @@ def count_work(
     try:
         module = parse(ttir)
         entry = module.entry
-        if entry is None or not entry.body.blocks or _largest_tile(module) > LARGEST_TILE:
+        if entry is None or not entry.body.blocks or largest_tile(module) > LARGEST_TILE:
             return None
         return _Launch(module, entry, arguments, full_grid, Steps(steps)).work()
-    except _NOT_FOLLOWED:
+    except NOT_FOLLOWED:
         return None
 
 
@@ -79,7 +79,7 @@ class _Launch:
         steps: Steps,
     ) -> None:
         self._module, self._entry, self._grid, self._steps = module, entry, grid, steps
-        self._env, self._tensors, self._complete = _bound(entry, arguments)
+        self._env, self._tensors, self._complete = bound(entry, arguments)
         self._seen: dict[tuple[int, ...], Tally] = {}
 
     def work(self) -> KernelWork:
@@ -164,7 +164,7 @@ def _busy(tally: Tally) -> float:
     return busy
 
 
-def _bound(entry: Function, arguments: Mapping[str, Argument]) -> tuple[Env, dict[str, TensorArgument], bool]:
+def bound(entry: Function, arguments: Mapping[str, Argument]) -> tuple[Env, dict[str, TensorArgument], bool]:
     """The values the kernel starts with, the tensors it is given, and whether all of them were named.
 
     A parameter that is a tuple or a descriptor stands for several in the IR. They are called
@@ -221,7 +221,7 @@ def _known(form: Argument, parameter: Parameter, root: str) -> Known:
     return guess(type, 0) if type.integral else None
 
 
-def _largest_tile(module: Module) -> int:
+def largest_tile(module: Module) -> int:
     def of(region: Region) -> int:
         sizes = [
             max(

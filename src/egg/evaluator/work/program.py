@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from egg.evaluator.work import costs
 from egg.evaluator.work.access import Site, accessed, described
@@ -40,6 +41,14 @@ _TARGET = re.compile(r"(\^[\w$.\-]+)(?:\(([^()]*)\))?")
 _REFERENCES = re.compile(r"%[\w.$\-#]+")
 
 Env = dict[str, Known]
+
+
+class Watch(Protocol):
+    """Told of the accesses of one program; those of a trial that failed are taken back."""
+
+    def access(self, op: Op, env: Mapping[str, Known], *, sure: bool) -> None: ...
+    def mark(self) -> int: ...
+    def take_back(self, mark: int) -> None: ...
 
 
 @dataclass
@@ -95,6 +104,12 @@ class Program:
         self._calls = 0
         self.complete = True
         """Nothing that was counted depends on data."""
+        self.wide = False
+        """Whether integers of 32 bits are computed in 64."""
+        self.watch: Watch | None = None
+        """Told of every access before it is counted."""
+        self._unsure = 0
+        """Branches and loops under way of which data decide whether they are run, or how often."""
 
     def run(self, function: Function) -> Tally:
         self._run_function(function)
@@ -130,6 +145,7 @@ class Program:
         if answer is not None:
             return targets[0] if answer else targets[1]
         self.complete = False
+        self._unsure += 1  # until the function returns
         lengths = {block.label: len(block.ops) for block in body.blocks}
         return max(targets, key=lambda target: lengths.get(target[0], 0))
 
@@ -156,6 +172,8 @@ class Program:
             return _CONTROL[op.name](self, op)
         if op.name == "tt.make_tensor_descriptor":
             return (described(op, self._env),)
+        if self.watch is not None:
+            self.watch.access(op, self._env, sure=not self._unsure)
         touched = accessed(op, self._env, self._tensors)
         if touched is not None:
             self._steps.take(op.inputs[0].elements / _ACCESSED_PER_STEP if op.inputs else 0)
@@ -164,7 +182,7 @@ class Program:
             self._count(Amount(touched.site, "granules"), touched.touched.granules)
             self.complete = self.complete and touched.sure
             return (unknown(op, touched.result),) if touched.result else ()
-        results = evaluate(op, self._values(op.operands), self._place, self._grid)
+        results = evaluate(op, self._values(op.operands), self._place, self._grid, wide=self.wide)
         self._count_arithmetic(op, results)
         self._steps.take(sum(map(held, results)) / _COMPUTED_PER_STEP)
         return results
@@ -211,8 +229,10 @@ class Program:
         answer = truth(self._env.get(op.operands[0]) if op.operands else None)
         if answer is not None:
             return self._run_region(then if answer else otherwise)
+        self._unsure += 1
         counted, results = self._apart(self._run_region, then)
         other, _ = self._apart(self._run_region, otherwise)
+        self._unsure -= 1
         self.complete = self.complete and counted == other
         add(self._tally, counted)
         return tuple(map(as_guess, results))
@@ -223,13 +243,13 @@ class Program:
         if function is None or not function.body.blocks or self._calls >= _DEEPEST_CALL:
             self.complete = False
             return tuple(unknown(op, type) for type in op.outputs)
-        outer, given = self._env, self._values(op.operands)
+        outer, given, unsure = self._env, self._values(op.operands), self._unsure
         self._env = dict(zip((p.reference for p in function.parameters), given, strict=False))
         self._calls += 1
         try:
             return self._run_function(function)
         finally:
-            self._env, self._calls = outer, self._calls - 1
+            self._env, self._calls, self._unsure = outer, self._calls - 1, unsure
 
     def _for(self, op: Op) -> Carried:
         head = _FOR.match(op.text)
@@ -238,6 +258,7 @@ class Program:
             return tuple(unknown(op, type) for type in op.outputs)
         counter, names, start = head.group(1), *self._initial(head.group(5) or "")
         low, high, step = (scalar(self._env.get(head.group(i))) for i in (2, 3, 4))
+        unsure = low is None or high is None or not step or step < 0
         if low is None or high is None or not step or step < 0:
             self.complete = False
             low, high, step = low or 0, (low or 0) + 1, 1
@@ -248,7 +269,11 @@ class Program:
             self._bind(names, carried)
             return self._run_region(op.regions[0])
 
-        return self._loop(op, trips, start, body)
+        self._unsure += unsure
+        try:
+            return self._loop(op, trips, start, body)
+        finally:
+            self._unsure -= unsure
 
     def _while(self, op: Op) -> Carried:
         inside = re.match(r"\(([^)]*)\)", op.text)
@@ -265,11 +290,14 @@ class Program:
         def body(trip: int, carried: Carried) -> Carried:
             return self._run_region(after, ask(carried)[1:])
 
+        self._unsure += 1  # trips are tried that are never made
         trips = self._trips_of_while(start, ask, body)
+        self._unsure -= trips is not None
         if trips is None:
             self.complete = False
         carried = self._loop(op, 1 if trips is None else trips, start, body)
         _, results = self._apart(ask, carried)
+        self._unsure -= trips is None
         return results[1:]
 
     def _initial(self, text: str) -> tuple[list[str], Carried]:
@@ -340,6 +368,7 @@ class Program:
         if trips == 1:
             add(self._tally, first)
             return second
+        mark = self.watch.mark() if self.watch is not None else 0
         try:
             at = stepping(start, second)
             seen: dict[int, Carried] = {0: second}
@@ -362,6 +391,8 @@ class Program:
                 enough=lambda: self._steps.short,
             )
         except Uneven:
+            if self.watch is not None:
+                self.watch.take_back(mark)
             return self._walk(trips, first, second, body)
         self.complete = self.complete and len(seen) > 1
         add(self._tally, total)

@@ -18,13 +18,18 @@ _SHAPING = frozenset(
 )
 
 
-def evaluate(op: Op, operands: Carried, place: tuple[int, ...], grid: tuple[int, ...]) -> Carried:
-    """The results of an operation that touches no memory; what is not known is guessed, or ``None``."""
+def evaluate(
+    op: Op, operands: Carried, place: tuple[int, ...], grid: tuple[int, ...], *, wide: bool = False
+) -> Carried:
+    """The results of an operation that touches no memory; what is not known is guessed, or ``None``.
+
+    With ``wide`` integers of 32 bits are computed in 64: nothing wraps around.
+    """
     dialect, _, name = op.name.partition(".")
     result = result_type(op)
     found: Known | Carried = None
     if dialect == "arith":
-        found = _arith(op, name, operands, result)
+        found = _arith(op, name, operands, result, wide)
     elif dialect == "tt":
         found = _tt(op, name, operands, result, place, grid)
     elif name in ("floor", "ceil") and operands and isinstance(operands[0], Number):
@@ -44,7 +49,7 @@ def unknown(op: Op, type: Type) -> Known:
     return values.guess(type, op.line) if type.integral else None
 
 
-def _arith(op: Op, name: str, operands: Carried, result: Type) -> Known:
+def _arith(op: Op, name: str, operands: Carried, result: Type, wide: bool) -> Known:
     if name == "constant":
         return _constant(op.text, result)
     if name == "select" and len(operands) == 3:
@@ -60,8 +65,11 @@ def _arith(op: Op, name: str, operands: Carried, result: Type) -> Known:
         return None
     if len(numbers) == 2:
         if name in values.INTEGER_OPS:
-            return values.integer_op(name, numbers[0], numbers[1], result.bits)
+            bits = 64 if wide and result.bits == 32 else result.bits
+            return values.integer_op(name, numbers[0], numbers[1], bits)
         return values.float_op(name, numbers[0], numbers[1])
+    if wide and name in ("extsi", "trunci", "extui") and result.bits >= 32:
+        return numbers[0]
     return values.convert(name, numbers[0], op.inputs[0] if op.inputs else result, result)
 
 

@@ -149,3 +149,11 @@ class InterpretedLaunches:
 
     def skip(self, kernels: set[str]) -> None:
         self._session.skip = set(kernels)
+
+    def configure(self, place: int) -> dict[str, Any]:
+        """Have every autotuner take the configuration at ``place``; what was offered and ran so far."""
+        chosen = self._session.configurations
+        ran = dict(chosen.names)
+        if place != chosen.place:
+            chosen.take(place)
+        return {"most": chosen.most, "names": ran}

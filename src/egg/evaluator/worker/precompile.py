@@ -9,14 +9,26 @@ import torch
 from torch import nn
 
 from egg.evaluator import exchange
-from egg.evaluator.offline import CaptureUnsupported, GpuTarget, capture
+from egg.evaluator.offline import Capture, CaptureUnsupported, GpuTarget, capture
 from egg.evaluator.offline.compile import Binary, binaries
+from egg.evaluator.offline.reach import problems
+from egg.evaluator.ops import NEUTRAL
 
 
 def precompile(
-    make: Callable[[], nn.Module], structure: str, specs: list[dict[str, Any]], target: dict[str, Any]
+    make: Callable[[], nn.Module],
+    structure: str,
+    specs: list[dict[str, Any]],
+    target: dict[str, Any],
+    example: str | None = None,
+    make_small: Callable[[], nn.Module] | None = None,
 ) -> tuple[dict[str, Any], list[Binary]]:
-    """The reply, and what the launches compile to; or the reason why they could not be captured."""
+    """The reply, and what the launches compile to; or the reason why they could not be captured.
+
+    Host code that needs values is followed on ``example``, inputs that have some. Where those are smaller
+    than the task's own (``make_small`` builds the module for them), it is followed at full size as well,
+    and reads there what it read on the example.
+    """
 
     def inputs() -> list[Any]:
         tensors = [
@@ -28,7 +40,40 @@ def precompile(
     try:
         captured = capture(make, inputs, gpu)
     except CaptureUnsupported as reason:
-        return {"unsupported": str(reason), "compiled": 0, "launched": True}, []
+        if example is None:
+            return {"unsupported": str(reason), "compiled": 0, "launched": True}, []
+        try:
+            captured = _with_values(make, inputs, gpu, example, make_small)
+        except CaptureUnsupported as again:
+            return {"unsupported": str(again), "compiled": 0, "launched": True}, []
+    return _answer(captured, gpu)
+
+
+def _with_values(
+    make: Callable[[], nn.Module],
+    inputs: Callable[[], list[Any]],
+    gpu: GpuTarget,
+    example: str,
+    make_small: Callable[[], nn.Module] | None,
+) -> Capture:
+    seen = capture(make_small or make, lambda: exchange.unwhole(example), gpu, real=True)
+    if make_small is None:
+        return seen
+    binaries(seen, gpu)  # what cannot be compiled there is refused
+    return capture(make, inputs, gpu, answers=seen.scalars)
+
+
+def _answer(captured: Capture, gpu: GpuTarget) -> tuple[dict[str, Any], list[Binary]]:
     found = binaries(captured, gpu)
-    launched = bool(captured.launches or captured.first_call_launches)
-    return {"compiled": len(found), "launched": launched}, found
+    launches = (*captured.first_call_launches, *captured.launches)
+    kernels = {**{b.key: b.kernel for b in found}, **captured.kernels}
+    faults = [{"reason": p.reason, "evidence": p.evidence} for p in problems(captured, kernels)]
+    ops = {name.removeprefix("aten."): count for name, count in captured.seen_ops.items()}
+    reply = {
+        "compiled": len(found),
+        "launched": bool(launches),
+        "kernels": sorted({launch.kernel for launch in captured.launches or launches}),
+        "ops": {name: count for name, count in ops.items() if name not in NEUTRAL},
+        "faults": faults[:4],
+    }
+    return reply, found

@@ -6,7 +6,7 @@
 ``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
 ``forward``, ``recheck``, ``calls`` and ``time`` run it, ``gradients`` goes back as well;
-``fresh`` starts over with a new instance;
+``fresh`` starts over with a new instance; ``configure`` says what autotuners take;
 ``capture`` compiles it for a GPU that is not there; ``watch`` notes what it launches; ``kernels`` describes
 what either of them found; ``profile`` asks PyTorch's profiler.
 ``pattern`` and ``compile_pattern`` try a file that holds a whole pattern, program and kernels, instead.
@@ -292,6 +292,11 @@ class Session(Instance):
             "moved": [found.to_json() for found in recorder.moved_sketches],
         }
 
+    def on_configure(self, place: int) -> dict[str, Any]:
+        """Which of its configurations every autotuner is to take; on a GPU it measures and takes its own."""
+        launches = self._launches
+        return launches.configure(place) if isinstance(launches, InterpretedLaunches) else {"most": 1}
+
     def on_gradients(
         self, inputs: str, slots: list[Any], gradients: dict[str, Any], seed: int
     ) -> dict[str, Any]:
@@ -448,14 +453,33 @@ class Session(Instance):
         torch.manual_seed(seed)
         return stopwatch.profile_call(lambda: self._call(arguments), self._device)
 
-    def on_capture(self, inputs: str, specs: list[Any], target: dict[str, Any]) -> dict[str, Any]:
-        """Run the forward at full size on fake tensors and compile every launch for ``target``."""
+    def on_capture(
+        self,
+        inputs: str,
+        specs: list[Any],
+        target: dict[str, Any],
+        example: str | None = None,
+        init: str | None = None,
+    ) -> dict[str, Any]:
+        """Run the forward at full size on fake tensors and compile every launch for ``target``.
+
+        Where its host code needs values, first on ``example``, with the module built as ``init`` says.
+        """
         from egg.evaluator.worker.precompile import precompile
 
         assert self._make is not None
         self._device = torch.device("cuda")
-        reply, self._watched = precompile(self._make, inputs, specs, target)
+        small = None if init is None else partial(self._made_otherwise, exchange.unwhole(init))
+        reply, self._watched = precompile(self._make, inputs, specs, target, example, small)
         return reply
+
+    def _made_otherwise(self, init: Any) -> nn.Module:
+        assert self._make is not None
+        usual, self._init = self._init, init
+        try:
+            return self._make()
+        finally:
+            self._init = usual
 
     def on_pattern(self, source: str, target: dict[str, Any] | None) -> dict[str, Any]:
         """Interpret a pattern, as if ``target`` were there, and hold it to its own reference."""

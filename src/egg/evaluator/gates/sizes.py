@@ -1,0 +1,68 @@
+"""Correctness at sizes between the one that is interpreted and the task's own.
+
+Most questions are put at the smallest size that still looks like the task. A file may take another branch,
+in host code or in a kernel, where one of the task's sizes is larger. So each size is put back to the
+task's own alone, as far as the interpreter can bear it, and one question is asked there, of a new process.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.gates import build
+from egg.evaluator.gates.correctness import examine
+from egg.evaluator.gates.domain import GUARD
+from egg.evaluator.process.child import Fault
+from egg.evaluator.reference import Reference
+from egg.evaluator.task.program import Program
+
+MOST_SECONDS = 60.0
+"""After which no further size is tried."""
+CALL_SECONDS = 30.0
+NO_VERDICT = ("limits.timeout", "limits.memory", "kernel.unsupported")
+"""A call that is too much for an interpreter says nothing of the file."""
+RAISES = ("candidate.error", "build.parameters")
+"""A file that is made for the task's own size may say so with an error at any other."""
+BRANCH = "the answer must be right at every size between the one that is interpreted and the task's own"
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    offline = exam.offline
+    assert offline is not None
+    until, right, left = time.perf_counter() + MOST_SECONDS, [], []
+    for size in offline.sizes:
+        at = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in size.changes.items()) or "its own"
+        if time.perf_counter() > until or not _right_at(exam, size.task, at):
+            left.append(at)
+        else:
+            right.append(at)
+    return {"right_at": right, "no_answer_at": left}
+
+
+def _right_at(exam: Exam, task: Any, at: str) -> bool:
+    """Whether one question was answered rightly there; ``False`` where it raises, or is too much to run."""
+    program = Program.load(task)
+    care = replace(exam.care, call_seconds=min(CALL_SECONDS, exam.care.call_seconds), input_sets=1)
+    reference = Reference(program, exam.policy.precision, exam.device)
+    other = Exam(reference, exam.candidate, exam.policy, care, exam.nursery, gpu=exam.gpu)
+    other.offline = exam.offline
+    try:
+        build.run(other)
+        examine(other, reference.case("another size"))
+    except Fault as fault:
+        if fault.reason in (*NO_VERDICT, *RAISES):
+            return False
+        evidence = f"wrong without an error: {fault.reason}: {fault.evidence} (run at {at})"
+        raise Refused("domain.wrong", evidence, GUARD) from fault
+    except Refused as wrong:
+        if wrong.reason in RAISES:
+            return False
+        raise Refused(wrong.reason, f"{wrong.evidence} (run at {at})", BRANCH) from None
+    finally:
+        other.offline = None
+        other.close()
+        program.unload()
+    return True

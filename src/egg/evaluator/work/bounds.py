@@ -1,0 +1,184 @@
+"""Where a launch's programs read and write, at the launch's own size: inside the tensors they are given?
+
+The programs at the corners of the grid, and a few between, are followed through Triton's IR with the
+launch's arguments (:mod:`egg.evaluator.work.program`). Nothing runs and nothing is allocated, so that
+sizes can be looked at that no interpreter could hold. Addresses that follow from data are not known
+here and pass; everything else must lie in its tensor's storage. Where a tensor has more elements than 32
+bits can count, the same is evaluated in 64 bits: an address that is another one then has wrapped around.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from egg.evaluator.work.access import BY_POINTER, MASKED
+from egg.evaluator.work.arguments import Argument, TensorArgument
+from egg.evaluator.work.count import LARGEST_TILE, NOT_FOLLOWED, bound, largest_tile
+from egg.evaluator.work.program import Program, Steps
+from egg.evaluator.work.ttir import Op, parse
+from egg.evaluator.work.values import Known, Number, Pointer, at_shape
+
+BETWEEN = (0.31, 0.62)
+"""Programs that are looked at besides the corners: how far along every axis."""
+STEPS = 6_000
+"""Operations that may be evaluated for one program."""
+MOST_32 = 1 << 31
+
+
+@dataclass(frozen=True)
+class Reached:
+    """By one access of one program: the first byte and the last of a tensor's storage, from its start."""
+
+    line: int
+    argument: str
+    store: bool
+    low: int
+    high: int
+    itemsize: int
+
+
+@dataclass(frozen=True)
+class Outside:
+    """An access that leaves its tensor."""
+
+    place: tuple[int, ...]
+    reached: Reached
+    tensor: TensorArgument
+    wrapped: bool
+
+    def words(self, kernel: str) -> str:
+        verb = "stores to" if self.reached.store else "loads from"
+        size = self.reached.itemsize
+        first, last = self.reached.low // size, self.reached.high // size
+        end = self.tensor.storage // size - 1
+        why = "an offset wraps around in 32 bits" if self.wrapped else "out of bounds"
+        return (
+            f"kernel {kernel}, program {self.place}: {verb} argument {self.reached.argument!r} at elements "
+            f"{first} to {last} where it has 0 to {end}: {why}"
+        )
+
+
+class Noted:
+    """The accesses of one program, in order; part of :class:`~egg.evaluator.work.program.Watch`."""
+
+    def __init__(self, tensors: Mapping[str, TensorArgument]) -> None:
+        self.tensors = tensors
+        self.seen: list[Reached] = []
+        self.blind = False
+        """Whether something is stored of which it is not known where."""
+
+    def mark(self) -> int:
+        return len(self.seen)
+
+    def take_back(self, mark: int) -> None:
+        del self.seen[mark:]
+
+    def access(self, op: Op, env: Mapping[str, Known], *, sure: bool) -> None:
+        if op.name in BY_POINTER and op.operands and op.inputs:
+            known = sure and self._noted(op, env)
+            self.blind = self.blind or not (known or op.name == "tt.load")
+        elif "descriptor_" in op.name:
+            self.blind = self.blind or not op.name.endswith(("load", "gather"))
+
+    def _noted(self, op: Op, env: Mapping[str, Known]) -> bool:
+        """Note what an access through pointers reaches; ``False`` where that is not known."""
+        pointer, pointed = env.get(op.operands[0]), op.inputs[0]
+        if not isinstance(pointer, Pointer) or pointer.guessed:
+            return False
+        tensor = self.tensors.get(pointer.argument)
+        at = MASKED.get(op.name, len(op.operands))
+        mask = env.get(op.operands[at]) if at < len(op.operands) else None
+        if tensor is None or not tensor.storage:
+            return False
+        if at < len(op.operands) and (not isinstance(mask, Number) or mask.guessed):
+            return False
+        offsets = at_shape(pointer.offset, pointed.shape)
+        if isinstance(mask, Number):
+            offsets = offsets[at_shape(mask.value, pointed.shape).bool()]
+        if offsets.numel():
+            low, high = int(offsets.min()) + tensor.before, int(offsets.max()) + tensor.before
+            last = high + pointed.itemsize - 1
+            store = op.name != "tt.load"
+            self.seen.append(Reached(op.line, pointer.argument, store, low, last, pointed.itemsize))
+        return True
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the programs that were looked at do: the first fault, and how far stores go in each storage."""
+
+    outside: Outside | None
+    stored: Mapping[int, tuple[int, int]]
+    """By the address of a storage: the first and the last byte that is stored to."""
+    blind: bool = False
+    """Whether something is stored of which it is not known where."""
+
+
+def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -> Reach | None:
+    """How far a launch reaches; ``None`` where its IR cannot be followed."""
+    full = (*grid, 1, 1, 1)[:3]
+    if prod(full) <= 0:
+        return None
+    try:
+        module = parse(ttir)
+        entry = module.entry
+        if entry is None or not entry.body.blocks or largest_tile(module) > LARGEST_TILE:
+            return None
+        env, tensors, _ = bound(entry, arguments)
+        huge = any(t.storage > MOST_32 * t.itemsize for t in tensors.values())
+        stored: dict[int, tuple[int, int]] = {}
+        outside: Outside | None = None
+        blind = False
+        for place in _places(full):
+
+            def followed(wide: bool, place: tuple[int, ...] = place) -> Noted:
+                program = Program(module, env, tensors, full, place, Steps(STEPS))
+                program.wide, program.watch = wide, (noted := Noted(tensors))
+                program.run(entry)
+                return noted
+
+            noted = followed(False)
+            blind = blind or noted.blind
+            for reached in noted.seen:
+                _widen(stored, reached, tensors)
+            wide = followed(True).seen if huge else noted.seen
+            outside = outside or _outside(place, noted.seen, wide, tensors)
+        return Reach(outside, stored, blind)
+    except NOT_FOLLOWED:
+        return None
+
+
+def _places(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    corners = itertools.product(*({0, size - 1} for size in grid))
+    between = (tuple(int((size - 1) * share) for size in grid) for share in BETWEEN)
+    yield from dict.fromkeys((*corners, *between))
+
+
+def _widen(
+    stored: dict[int, tuple[int, int]], reached: Reached, tensors: Mapping[str, TensorArgument]
+) -> None:
+    if reached.store:
+        address = tensors[reached.argument].address
+        low, high = stored.get(address, (reached.low, reached.high))
+        stored[address] = (min(low, reached.low), max(high, reached.high))
+
+
+def _outside(
+    place: tuple[int, ...], seen: list[Reached], wide: list[Reached], tensors: Mapping[str, TensorArgument]
+) -> Outside | None:
+    paired = zip(seen, wide, strict=False) if len(seen) == len(wide) else ((r, r) for r in seen)
+    for reached, true in paired:
+        tensor = tensors[reached.argument]
+        differs = (reached.low, reached.high) != (true.low, true.high)
+        far = max(abs(true.low), abs(true.high)) // reached.itemsize >= MOST_32 - 1
+        if differs and far and reached.line == true.line:
+            return Outside(place, true, tensor, wrapped=True)
+        if reached.low < 0 or reached.high >= tensor.storage:
+            return Outside(place, reached, tensor, wrapped=False)
+    return None
+
+
+__all__ = ["Outside", "Reach", "Reached", "reach"]

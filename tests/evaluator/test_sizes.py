@@ -1,0 +1,116 @@
+"""The size that is interpreted and the size that is meant: what only shows at one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from egg.core.evaluation import Accepted, Rejected
+from egg.core.source import Task
+from egg.evaluator.care import Probes
+from egg.evaluator.task.rescale import others, rescale
+from egg.evaluator.venues import smallest
+from tests.conftest import BRIEF, JudgeFunction
+
+TALL = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2.5
+
+rows = 16384
+columns = 512
+
+def get_inputs():
+    {made}
+    return [torch.randn(rows, columns)]
+
+def get_init_inputs():
+    return []
+"""
+TASK = TALL.format(made="pass")
+
+KERNEL = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x, y, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * factor, mask=i < n)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        n = x.numel()
+        {body}
+        return y
+"""
+HONEST = "scale[(triton.cdiv(n, 1024),)](x, y, n, 2.5, BLOCK=1024)"
+
+
+def test_sizes_between_keep_one_of_the_tasks_own():
+    task = Task("tall", TASK)
+    small = smallest(task)
+    assert small.changes
+    sizes = [tuple(r.changes.get(k, (0, 0))[1] for k in ("rows", "columns")) for r in others(
+        task, small, max_flops=1e9, max_elements=3_000_000
+    )]  # fmt: skip
+    assert any(rows and not columns for rows, columns in sizes), "columns are the task's own"
+    assert any(columns and not rows for rows, columns in sizes), "rows are the task's own"
+
+
+def test_no_other_size_where_none_was_changed():
+    task = Task("tall", TASK.replace("16384", "8").replace("512", "8"))
+    small = rescale(task, max_flops=1e9, max_elements=10_000)
+    assert others(task, small, max_flops=1e9, max_elements=10_000) == []
+
+
+def test_a_scalar_that_changes_with_one_size(judged: JudgeFunction):
+    """The same kernels and operations at every size, and every element written: only running it shows."""
+    body = "scale[(triton.cdiv(n, 1024),)](x, y, n, 2.5 if x.shape[0] <= 8192 else 3.0, BLOCK=1024)"
+    care = replace(BRIEF, domain=Probes.ALL, regrades=0, audit_task=False)
+    evaluation = judged(TASK, KERNEL.format(body=body), care=care)
+    assert isinstance(evaluation.verdict, Rejected)
+    refusal = evaluation.verdict.refusal
+    assert refusal.reason == "correctness.error"
+    assert "run at columns 512 ->" in refusal.evidence
+
+
+def test_a_file_made_for_multiples_is_judged_where_it_runs(judged: JudgeFunction):
+    body = f"assert x.shape[1] % 512 == 0\n        {HONEST}"
+    evaluation = judged(TASK, KERNEL.format(body=body), care=replace(BRIEF, domain=Probes.NONE))
+    assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
+
+
+def test_a_refusal_names_the_shapes_that_were_run(judged: JudgeFunction):
+    evaluation = judged(TASK, KERNEL.format(body=HONEST.replace("2.5", "2.4")))
+    assert isinstance(evaluation.verdict, Rejected)
+    assert "float32; rescaled: " in evaluation.verdict.refusal.evidence
+
+
+def test_inputs_that_look_at_themselves(judged: JudgeFunction):
+    made = "most = int(torch.randint(1, 9, (4,)).max().item())"
+    task = TALL.format(made=made).replace("16384", "16").replace("512", "64")
+    evaluation = judged(task, KERNEL.format(body=HONEST), care=replace(BRIEF, domain=Probes.NONE))
+    assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
+
+
+@pytest.mark.parametrize(
+    ("look", "accepted"), [("x[0, 0].item() > 2", True), ("len(x[x > 0]) > 2", False)], ids=["item", "shape"]
+)
+def test_host_code_that_looks_at_values_is_compiled_or_refused(
+    judged: JudgeFunction, look: str, accepted: bool
+):
+    body = f"factor = 2.5 if {look} else 2.5\n        {HONEST.replace('2.5', 'factor')}"
+    evaluation = judged(TASK, KERNEL.format(body=body), care=replace(BRIEF, domain=Probes.NONE))
+    assert isinstance(evaluation.verdict, Accepted) is accepted, evaluation.verdict
+    if isinstance(evaluation.verdict, Rejected):
+        assert evaluation.verdict.refusal.reason == "build.not_compiled"
+        assert "line" in evaluation.verdict.refusal.evidence

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 
 from egg.evaluator.ops import ACTIVE, OWN_OPERATORS
-from egg.evaluator.restrict.names import RestrictedError
+from egg.evaluator.restrict.names import CANDIDATE_FILE, RestrictedError
 from egg.evaluator.worker import hostreads
 
 TYPES = re.compile(r"[\w.\[\], |]*")
@@ -27,17 +29,32 @@ def install(*, direct: bool) -> None:
     """Stand in for ``torch.library.custom_op`` in this process."""
 
     def custom_op(name: str, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-        if fn is None:
-            return lambda function: custom_op(name, function, **options)
-        _check_annotations(fn)
-        if direct:
-            return DirectOperator(fn)
-        claimed = _claimed(name)
-        made = _register(name, _watched(fn), **options)
-        OWN_OPERATORS.add(claimed)
-        return made
+        library = _is_library(sys._getframe(1))
+
+        def registered(function: Callable[..., Any]) -> Any:
+            if library and not _of_the_candidate(function):
+                return _register(name, function, **options)
+            _check_annotations(function)
+            if direct:
+                return DirectOperator(function)
+            claimed = _claimed(name)
+            made = _register(name, _watched(function), **options)
+            OWN_OPERATORS.add(claimed)
+            return made
+
+        return registered if fn is None else registered(fn)
 
     torch.library.custom_op = custom_op  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _is_library(caller: FrameType) -> bool:
+    """PyTorch registers operators of its own as it imports further parts of itself."""
+    return str(caller.f_globals.get("__name__", "")).startswith("torch.")
+
+
+def _of_the_candidate(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is None or code.co_filename.endswith(CANDIDATE_FILE)
 
 
 def _claimed(name: str) -> str:

@@ -115,13 +115,25 @@ def _state(function: FunctionType) -> FunctionState:
 def _differences(where: str, before: dict[str, Any], now: Any, *, strict: bool, added: bool) -> Iterator[str]:
     for name, old in before.items():
         new = now.get(name, _MISSING)
-        if new is not old and (strict or _matters(old) or _matters(new)):
+        if new is old or (not strict and _lazily(old, new)):
+            continue
+        if strict or _matters(old) or _matters(new):
             yield f"{where}.{name}"
     if len(now) == len(before):
         return
     for name in now.keys() - before.keys():
         if _of_the_candidate(now[name]) or (added and _matters(now[name])):
             yield f"{where}.{name}"
+
+
+def _lazily(old: Any, new: Any) -> bool:
+    """What a library does to itself as it loads further parts: it fills a place that was empty, or wraps a
+    function of its own under the same name."""
+    if _of_the_candidate(new) or _of_the_candidate(getattr(new, "__wrapped__", None)):
+        return False
+    root = str(getattr(new, "__module__", "")).partition(".")[0]
+    named = getattr(new, "__name__", None)
+    return old is None or (root in ("torch", "triton") and named == getattr(old, "__name__", _MISSING))
 
 
 def _matters(value: Any) -> bool:

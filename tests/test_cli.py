@@ -40,7 +40,7 @@ def judge(monkeypatch):
     asked: list[tuple] = []
 
     def install(answer):
-        def evaluate(task, candidate, policy, *, device, target, on_gate):
+        def evaluate(task, candidate, policy, *, device, target, on_gate, on_printed):
             asked.append((task, candidate, policy, device, target))
             if isinstance(answer, BaseException):
                 raise answer

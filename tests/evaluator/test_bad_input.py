@@ -57,6 +57,7 @@ class Lent:
 
     def __init__(self, oracle: Oracle) -> None:
         self.judge = oracle.judge
+        self.printed = ""
 
     def close(self) -> None:
         pass

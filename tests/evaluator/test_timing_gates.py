@@ -175,6 +175,7 @@ def exam_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
             Policy(precision, level=Level.QUICK),
             care,
             LocalNursery(forge),  # pyright: ignore[reportArgumentType]
+            restricted=False,
             gpu=resolve("H200"),
             opponents=Opponents(program, precision, cpu),
             heat=Heat(tuple(map(Candidate, rivals))),

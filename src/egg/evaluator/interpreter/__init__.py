@@ -44,5 +44,5 @@ def install(*, check_bounds: bool = True, check_races: bool = True) -> Session:
     hints.mend(builder.where)
     reductions.mend()
     libdevice.mend(builder)
-    session.configurations = autotune.mend()
+    session.configurations = autotune.mend(session)
     return session

@@ -26,7 +26,7 @@ from egg.evaluator.interpreter import dot, narrow, special
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.memory import AddressSpace, Touched
 from egg.evaluator.interpreter.races import RaceDetector
-from egg.evaluator.interpreter.session import PROPAGATE
+from egg.evaluator.interpreter.session import PROPAGATE, any_order
 
 _native: Any = interpreter._interpreter  # type: ignore[attr-defined]
 _ir: Any = interpreter._ir  # type: ignore[attr-defined]
@@ -148,6 +148,19 @@ class MendedBuilder(_Stock):
         if is_bf16(d):
             return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
         return TensorHandle(result, d.dtype.scalar)
+
+    # order
+
+    def create_cat(self, lhs: Any, rhs: Any) -> Any:
+        """``tl.cat(..., can_reorder=True)``: the elements of both, in an order that nothing promises."""
+        joined = np.concatenate([lhs.data, rhs.data])
+        return TensorHandle(joined[any_order(joined.size)], lhs.dtype.scalar)
+
+    def create_reshape(self, arg: Any, shape: Any, allow_reorder: Any) -> Any:
+        if not allow_reorder:
+            return super().create_reshape(arg, shape, allow_reorder)
+        flat = arg.data.reshape(-1)
+        return TensorHandle(flat[any_order(flat.size)].reshape(shape), arg.dtype.scalar)
 
     # casts
 

@@ -239,7 +239,7 @@ class CpuVenue:
             Stage(Gate.PROVENANCE, compile.compare),
             Stage(Gate.CORRECTNESS, correctness.run),
             Stage(Gate.CORRECTNESS, configurations.run),
-            *([Stage(Gate.CORRECTNESS, disorder.run)] if care.domain is Probes.ALL else []),
+            Stage(Gate.CORRECTNESS, disorder.run),
             *([Stage(Gate.CORRECTNESS, sizes.run)] if care.domain is Probes.ALL else []),
             Stage(Gate.STATE, state.run),
             *([Stage(Gate.DOMAIN, domain.run)] if care.domain is not Probes.NONE else []),

@@ -31,7 +31,8 @@ def moments(x, work, mean, var, C, BLOCK: tl.constexpr):
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        assert x.dim() == 2 and x.dtype == torch.float32
+        assert x.dim() == 2
+        assert x.dtype == torch.float32
         x = x.contiguous()
         rows, columns = x.shape
         block = triton.next_power_of_2(columns)

@@ -26,7 +26,8 @@ def moments(x, mean, square, C, BLOCK: tl.constexpr, PARTS: tl.constexpr):
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        assert x.dim() == 2 and x.dtype == torch.float32
+        assert x.dim() == 2
+        assert x.dtype == torch.float32
         x = x.contiguous()
         rows, columns = x.shape
         block = triton.next_power_of_2(columns)

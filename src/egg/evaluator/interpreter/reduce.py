@@ -7,7 +7,7 @@ doubling scheme. The tree is also how a GPU adds, which matters to 16-bit sums.
 
 A scan keeps the order of its elements. A reduction does not: a GPU exchanges values between lanes
 that are half a warp apart, then a quarter, and which element lies in which lane is the layout's affair.
-So the halves of the whole axis are combined, and in an order by lot where lots are drawn: a combine
+So the axis is shuffled first, always in the same way unless lots are drawn: a combine
 function that does not commute is wrong here as it is there. Of equal extremes the variants that do not
 break ties to the left return any.
 """
@@ -38,10 +38,9 @@ def make_tensor(data: np.ndarray, dtype: Any) -> Any:
 
 
 def tree(arrays: Arrays, combine: Combine) -> Arrays:
-    """Combine the two halves of axis 0 until one element is left, as lanes of a warp do."""
-    if LOT.cast:
-        order = any_order(arrays[0].shape[0])
-        arrays = [a[order] for a in arrays]
+    """Shuffle axis 0, then combine its two halves until one element is left, as lanes of a warp do."""
+    order = any_order(arrays[0].shape[0])
+    arrays = [a[order] for a in arrays]
     while (length := arrays[0].shape[0]) > 1:
         half = length // 2
         merged = combine([a[:half] for a in arrays], [a[half : 2 * half] for a in arrays])

@@ -34,6 +34,7 @@ class Lot:
 
     cast: bool = False
     seed: int = 0
+    """Of every order; the same for all calls but those by lot, so that a sum rounds alike at each of them."""
 
 
 LOT = Lot()
@@ -46,7 +47,7 @@ def by_lot(seed: int) -> Iterator[None]:
     try:
         yield
     finally:
-        LOT.cast = False
+        LOT.cast, LOT.seed = False, 0
 
 
 def any_order(count: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
 from egg.evaluator.interpreter.memory import AddressSpace
 from egg.evaluator.interpreter.races import RaceDetector
-from egg.evaluator.interpreter.session import Launch, Session
+from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -32,6 +32,8 @@ class Launcher:
         self._read_only: dict[Any, set[str]] = {}
         self._synchronised: set[Any] = set()
         """Kernels whose programs are ordered by atomics: they take turns from their second launch on."""
+        self._atomic: set[Any] = set()
+        """Kernels with atomics: they take turns where what is left open is drawn by lot."""
 
     def launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
         """Record the launch and run it, unless its kernel is to be skipped.
@@ -84,7 +86,8 @@ class Launcher:
             races.order.begin(program)
             races.barrier()
 
-        if kernel.fn in self._synchronised and self.session.check_races:
+        turned = kernel.fn in self._synchronised or (LOT.cast and kernel.fn in self._atomic)
+        if turned and self.session.check_races:
             turns = Turns(nx * ny * nz, enter, lambda: function(**values))
             self.builder.before_atomic = turns.hand_over
             try:
@@ -105,8 +108,12 @@ class Launcher:
         A launch that stored nothing (an empty grid, every lane masked) teaches nothing.
         """
         stored = races.stored_arguments()
+        again = races.atomics or races.rereads
+        self.session.accumulating[function] = self.session.accumulating.get(function, False) or again
         if races.order.needed:
             self._synchronised.add(function)
+        if races.atomics:
+            self._atomic.add(function)
         if stored:
             known = self._read_only.setdefault(function, {region.name for region in space.regions})
             known -= stored

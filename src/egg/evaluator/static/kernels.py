@@ -1,4 +1,7 @@
-"""Rules on what must be there: a ``ModelNew`` and at least one Triton kernel."""
+"""Rules on what must be there (a ``ModelNew``, at least one Triton kernel), and on what a kernel may ask.
+
+A kernel that asks for the Python type of one of its values asks whether it is interpreted or compiled.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import ast
 from collections.abc import Iterator
 
 from egg.evaluator.static.findings import Finding
-from egg.evaluator.static.scopes import Program
+from egg.evaluator.static.scopes import Program, line
+
+INTROSPECTION = frozenset(
+    {"isinstance", "issubclass", "hasattr", "getattr", "callable", "type", "id", "vars"}
+)
 
 
 def find(program: Program) -> Iterator[Finding]:
@@ -14,6 +21,13 @@ def find(program: Program) -> Iterator[Finding]:
         yield Finding(0, "static.no_kernel", "no function is decorated with @triton.jit")
     if "ModelNew" not in program.root.bindings:
         yield Finding(0, "static.no_model", "ModelNew is not defined")
+    for kernel in jit_functions(program):
+        for node in ast.walk(kernel):
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Name) and called.id in INTROSPECTION:
+                yield Finding(
+                    line(node), "static.dynamic", f"a kernel asks what its values are made of: {called.id}"
+                )
 
 
 def jit_functions(program: Program) -> set[ast.AST]:

@@ -29,7 +29,7 @@ from egg.evaluator import arena as arenas
 from egg.evaluator import exchange, freshen, memory
 from egg.evaluator.arena import Slot
 from egg.evaluator.gradients import differentiated
-from egg.evaluator.interpreter.session import propagated
+from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
 from egg.evaluator.restrict.integrity import Snapshot
@@ -247,6 +247,7 @@ class Session(Instance):
         keep: bool = False,
         training: bool | None = None,
         propagate: bool = False,
+        lot: int | None = None,
         sketch: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One forward; its outputs are described, and copied where they fit.
@@ -271,8 +272,9 @@ class Session(Instance):
         )
         torch.manual_seed(seed)
         extremes = propagated() if propagate else contextlib.nullcontext()
+        drawn = by_lot(lot) if lot is not None else contextlib.nullcontext()
         try:
-            with extremes, recorder, HostReads() as reads:
+            with extremes, drawn, recorder, HostReads() as reads:
                 result = self._call(arguments)
             self._synchronize()
         finally:

@@ -13,6 +13,7 @@ from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from egg.evaluator.interpreter.builder import MendedBuilder
+from egg.evaluator.interpreter.excerpt import ExcerptRaces, owners_of
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
 from egg.evaluator.interpreter.memory import AddressSpace
@@ -68,7 +69,12 @@ class Launcher:
             key: value if is_constexpr(parameters[key]) else convert(value, key, space)
             for key, value in bound.items()
         }
-        races = RaceDetector(self.session, name, self._read_only.get(kernel.fn, set()))
+        watch = (self.session, name, self._read_only.get(kernel.fn, set()))
+        excerpt = self.session.excerpt
+        if excerpt is not None:
+            races = ExcerptRaces(excerpt, owners_of(space, bound), *watch)
+        else:
+            races = RaceDetector(*watch)
         self.builder.space = space
         self.builder.races = races if self.session.check_races else None
         function = kernel.rewrite()
@@ -84,7 +90,14 @@ class Launcher:
             races.order.begin(program)
             races.barrier()
 
-        if kernel.fn in self._synchronised and self.session.check_races:
+        if isinstance(races, ExcerptRaces) and excerpt is not None:
+            ran: list[int] = []
+            with np.errstate(all="ignore"):
+                for program in excerpt.programs(kernel, (nx, ny, nz), bound, ran):
+                    enter(program)
+                    function(**values)
+            excerpt.finish(name, nx * ny * nz, ran, races)
+        elif kernel.fn in self._synchronised and self.session.check_races:
             turns = Turns(nx * ny * nz, enter, lambda: function(**values))
             self.builder.before_atomic = turns.hand_over
             try:

@@ -46,6 +46,9 @@ class Session:
     configurations: Any = None
     """Which configuration autotuners take (:class:`egg.evaluator.interpreter.autotune.Chosen`)."""
 
+    excerpt: Any = None
+    """Which programs run, where not all do (:class:`egg.evaluator.interpreter.excerpt.Excerpt`)."""
+
     def note(self, text: str) -> None:
         """Keep a remark once, however many programs cause it."""
         if text not in self.notes:

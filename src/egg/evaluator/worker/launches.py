@@ -150,6 +150,17 @@ class InterpretedLaunches:
     def skip(self, kernels: set[str]) -> None:
         self._session.skip = set(kernels)
 
+    @contextmanager
+    def excerpted(self) -> Iterator[Any]:
+        """Meanwhile launches that take long run only some of their programs."""
+        from egg.evaluator.interpreter.excerpt import Excerpt
+
+        self._session.excerpt = excerpt = Excerpt()
+        try:
+            yield excerpt
+        finally:
+            self._session.excerpt = None
+
     def configure(self, place: int) -> dict[str, Any]:
         """Have every autotuner take the configuration at ``place``; what was offered and ran so far."""
         chosen = self._session.configurations

@@ -6,6 +6,7 @@
 ``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
 ``forward``, ``recheck``, ``calls`` and ``time`` run it, ``gradients`` goes back as well;
+``excerpt`` runs some programs of launches that are too long;
 ``fresh`` starts over with a new instance; ``configure`` says what autotuners take;
 ``capture`` compiles it for a GPU that is not there; ``watch`` notes what it launches; ``kernels`` describes
 what either of them found; ``profile`` asks PyTorch's profiler.
@@ -291,6 +292,21 @@ class Session(Instance):
             "sketches": [found.to_json() for found in recorder.sketches],
             "moved": [found.to_json() for found in recorder.moved_sketches],
         }
+
+    def on_excerpt(
+        self, inputs: str, slots: list[Any], outputs: list[Any], masks: list[Any], seed: int
+    ) -> dict[str, Any]:
+        """One forward in which long launches run some of their programs; what those wrote is marked."""
+        from egg.evaluator.worker import excerpt
+
+        assert isinstance(self._launches, InterpretedLaunches)
+        arguments = self._arguments(inputs, slots)
+        torch.manual_seed(seed)
+        reply, leaves = excerpt.run(self._launches, lambda: self._call(arguments))
+        if leaves is None:
+            return reply
+        self._lay(excerpt.marks(leaves, reply.pop("partial")), masks)
+        return reply | {"outputs": self._deliver(leaves, outputs)}
 
     def on_configure(self, place: int) -> dict[str, Any]:
         """Which of its configurations every autotuner is to take; on a GPU it measures and takes its own."""

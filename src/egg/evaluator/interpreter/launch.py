@@ -20,6 +20,7 @@ from egg.evaluator.interpreter.memory import AddressSpace
 from egg.evaluator.interpreter.races import RaceDetector
 from egg.evaluator.interpreter.session import Launch, Session
 from egg.evaluator.interpreter.turns import Turns
+from egg.evaluator.work.arguments import numbers_in
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
@@ -48,6 +49,7 @@ class Launcher:
         name = kernel.fn.__name__
         shape = resolve_grid(name, grid, bound)
         self.session.launches.append(Launch(name, shape))
+        self.session.asked.add((name, numbers_in(bound)))
         if name in self.session.skip:
             return
         try:

@@ -46,6 +46,8 @@ class Session:
     configurations: Any = None
     """Which configuration autotuners take (:class:`egg.evaluator.interpreter.autotune.Chosen`)."""
 
+    asked: set[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=set)
+    """Kernels and the numbers that they were launched with, since the process began."""
     excerpt: Any = None
     """Which programs run, where not all do (:class:`egg.evaluator.interpreter.excerpt.Excerpt`)."""
 

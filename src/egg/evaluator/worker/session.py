@@ -308,6 +308,11 @@ class Session(Instance):
         self._lay(excerpt.marks(leaves, reply.pop("partial")), masks)
         return reply | {"outputs": self._deliver(leaves, outputs)}
 
+    def on_asked(self) -> dict[str, Any]:
+        """With which numbers kernels were launched so far, in the interpreter."""
+        launches = self._launches
+        return {"asked": launches.asked() if isinstance(launches, InterpretedLaunches) else []}
+
     def on_configure(self, place: int) -> dict[str, Any]:
         """Which of its configurations every autotuner is to take; on a GPU it measures and takes its own."""
         launches = self._launches
@@ -488,6 +493,13 @@ class Session(Instance):
         small = None if init is None else partial(self._made_otherwise, exchange.unwhole(init))
         reply, self._watched = precompile(self._make, inputs, specs, target, example, small)
         return reply
+
+    def on_follow(self, inputs: str, specs: list[Any], target: dict[str, Any], init: str) -> dict[str, Any]:
+        """Run the forward on fake tensors of another size and say what it launches; nothing is compiled."""
+        from egg.evaluator.worker.precompile import followed
+
+        self._device = torch.device("cuda")
+        return followed(partial(self._made_otherwise, exchange.unwhole(init)), inputs, specs, target)
 
     def _made_otherwise(self, init: Any) -> nn.Module:
         assert self._make is not None

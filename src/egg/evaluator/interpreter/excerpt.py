@@ -131,7 +131,7 @@ class Excerpt:
 
 
 class ExcerptRaces(RaceDetector):
-    """A race detector that notes which elements are stored, and refuses loads of what is only partly there."""
+    """A race detector that notes which elements are stored, and refuses loads of what is partly there."""
 
     def __init__(self, excerpt: Excerpt, owners: Mapping[int, Any], *given: Any) -> None:
         super().__init__(*given)

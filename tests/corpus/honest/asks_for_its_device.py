@@ -24,7 +24,8 @@ def five_times(t, y, n, BLOCK: tl.constexpr):
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        assert x.dim() == 2 and x.dtype == torch.float32
+        assert x.dim() == 2
+        assert x.dtype == torch.float32
         x = x.contiguous()
         y = torch.empty_like(x)
         n = x.numel()

@@ -25,6 +25,12 @@ from egg.evaluator.task.program import form_of, map_tensors
 from egg.evaluator.watch import FAMILIES
 
 COMPILE_SECONDS = 90.0
+KERNEL_SECONDS = 30.0
+"""For each kernel of a file that tunes nothing; an autotuner compiles each of them many times."""
+SLOW = (
+    "the compiler does not come to an end: smaller tiles, fewer unrolled iterations (tl.static_range), "
+    "shorter chains of tl.join and reshape"
+)
 MOST_WITH_VALUES = 16 << 20
 """Bytes of inputs that are sent along with their values."""
 
@@ -46,10 +52,16 @@ def run(exam: Exam) -> dict[str, Any]:
     offline.nursery.prepare()
     child.request("load", exam.care.build_seconds, **exam.load_request(offline.full), build=False)
     question = {"inputs": structure, "specs": specs, "target": offline.compiler_target()}
-    limit = min(COMPILE_SECONDS, exam.care.build_seconds)
-    reply = child.request("capture", limit, **question)
-    if "unsupported" in reply:
-        reply = child.request("capture", limit, **question, **_with_values(exam, specs))
+    limit = min(_seconds_for(exam.candidate.source), exam.care.build_seconds)
+    try:
+        reply = child.request("capture", limit, **question)
+        if "unsupported" in reply:
+            reply = child.request("capture", limit, **question, **_with_values(exam, specs))
+    except Fault as fault:
+        if fault.reason != "limits.timeout":
+            raise
+        evidence = f"the launches were not compiled for {offline.target.name} within {limit:g} s"
+        raise Refused(fault.reason, evidence, SLOW) from fault
     offline.compiled, offline.uncompiled = True, reply.get("unsupported", "")
     if offline.uncompiled:
         return {"compiled": False, "reason": offline.uncompiled}
@@ -146,6 +158,12 @@ def _same_numbers(exam: Exam) -> dict[str, Any]:
                 "host code must not depend on where it runs: derive arguments from shapes and dtypes",
             )
     return {"numbers": len(reply["asked"])}
+
+
+def _seconds_for(source: str) -> float:
+    """How long capturing and compiling may take: the compiler itself cannot be interrupted."""
+    kernels = max(1, source.count("triton.jit"))
+    return COMPILE_SECONDS if "autotune" in source else min(COMPILE_SECONDS, kernels * KERNEL_SECONDS)
 
 
 def _unlike(one: dict[str, str], other: dict[str, str]) -> list[str]:

@@ -47,7 +47,8 @@ def test_of_a_long_launch_the_program_that_a_branch_names_runs():
 
 
 def test_an_element_is_found_in_the_program_that_computes_it():
-    assert (700, 0) in set(places_near((1000, 2), {700 * 1024 + 3}, {"BLOCK": 1024}))
+    _, near = places_near((1000, 2), {700 * 1024 + 3}, {"BLOCK": 1024})
+    assert 700 in near[0]
 
 
 def test_nothing_is_concluded_from_a_result_that_is_read_in_part():
@@ -57,7 +58,7 @@ def test_nothing_is_concluded_from_a_result_that_is_read_in_part():
     with worker.NoReads(excerpt):
         view = y.view(2, 2)[0]
         with pytest.raises(Incomplete):
-            view + 1
+            torch.add(view, 1)
     assert "only some programs" in excerpt.without
 
 

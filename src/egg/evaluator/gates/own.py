@@ -116,10 +116,13 @@ def _right(exam: Exam, case: Case, position: int) -> bool:
     others = torch.randint(expected.numel(), (max(len(written), MANY),))
     wide = case.golden[position][1].reshape(-1)
     flat, known = got.reshape(-1), expected.reshape(-1)
-    three = (torch.cat(pair) for pair in (
-        (flat[written], known[others]), (known[written], known[others]), (wide[written], wide[others]),
-    ))  # fmt: skip
-    error = compare(*three, exam.policy.precision)
+    beside = known[others]
+    error = compare(
+        torch.cat((flat[written], beside)),
+        torch.cat((known[written], beside)),
+        torch.cat((wide[written], wide[others])),
+        exam.policy.precision,
+    )
     exam.worst.checks += 1
     exam.worst.take(error)
     return error.passed

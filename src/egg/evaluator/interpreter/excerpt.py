@@ -28,7 +28,7 @@ from egg.evaluator.interpreter.races import RaceDetector
 TRIED_FIRST = 3
 """Programs after which it is estimated how long all of them take."""
 MOST_NEAR = 240
-"""Programs near constants of one launch."""
+"""Programs near integers of the source, and as many near quotients of those and the arguments."""
 FEWEST_BY_LOT = 12
 MOST_BY_LOT = 120
 MOST_NUMBERS = 400
@@ -89,11 +89,14 @@ class Excerpt:
         done = set(ran)
         until = self.clock() + self.some_seconds
         lot = random.Random(random.getrandbits(64))
-        near = list(places_near(grid, numbers_of(kernel.fn), arguments))
-        lot.shuffle(near)
+        near = [
+            place
+            for group in places_near(grid, numbers_of(kernel.fn), arguments)
+            for place in _drawn(group, MOST_NEAR, lot)
+        ]
         corners = list(itertools.product(*({0, size - 1} for size in grid)))
         drawn = [tuple(lot.randrange(size) for size in grid) for _ in range(MOST_BY_LOT)]
-        wanted = [*corners, *drawn[:FEWEST_BY_LOT], *near[:MOST_NEAR], *drawn[FEWEST_BY_LOT:]]
+        wanted = [*corners, *drawn[:FEWEST_BY_LOT], *near, *drawn[FEWEST_BY_LOT:]]
         for place in wanted:
             number = _number(place, grid)
             if number in done:
@@ -143,8 +146,10 @@ class ExcerptRaces(RaceDetector):
         self._excerpt.check_read(part.region.real, f"kernel {self.kernel}")
         super().load(part, itemsize)
 
-    def store(self, part: Touched, itemsize: int, *values: Any) -> None:
-        super().store(part, itemsize, *values)
+    def store(
+        self, part: Touched, itemsize: int, current: Callable[[], np.ndarray], values: np.ndarray
+    ) -> None:
+        super().store(part, itemsize, current, values)
         region = part.region
         if region not in self.written:
             count = -(-region.nbytes // itemsize)
@@ -167,7 +172,7 @@ def owners_of(space: AddressSpace, values: Mapping[str, Any]) -> dict[int, Any]:
     found: dict[int, Any] = {region.real: None for region in space.regions}
     waiting = list(values.values())
     while waiting:
-        value = waiting.pop()
+        value: Any = waiting.pop()
         value = getattr(value, "base", None) if hasattr(value, "block_shape") else value
         if isinstance(value, tuple | list):
             waiting += value
@@ -178,15 +183,29 @@ def owners_of(space: AddressSpace, values: Mapping[str, Any]) -> dict[int, Any]:
 
 def places_near(
     grid: tuple[int, ...], numbers: set[int], arguments: Mapping[str, Any]
-) -> Iterator[tuple[int, ...]]:
-    """Places in the grid at, before and behind each number, also in units of a size: an element's program."""
+) -> tuple[list[list[int]], list[list[int]]]:
+    """At, before and behind each number, along every axis; and the same in units of a size or a block.
+
+    The latter is where the program is that computes the element of that number.
+    """
     units = {1} | {v for v in arguments.values() if isinstance(v, int) and not isinstance(v, bool) and v > 1}
     sizes = {v for v in units if v > 1}
     near = {n // unit + off for n in {*numbers, *sizes} for unit in units for off in (-1, 0, 1)}
     alone = {n + off for n in numbers for off in (-1, 0, 1)}
-    for values in (alone, near):
-        axes = [sorted({v for v in values if 0 <= v < size} | {0, size - 1}) for size in grid]
-        yield from itertools.islice(itertools.product(*axes), 4 * MOST_NEAR)
+
+    def along(values: set[int]) -> list[list[int]]:
+        return [sorted({v for v in values if 0 <= v < size} | {0, size - 1}) for size in grid]
+
+    return along(alone), along(near)
+
+
+def _drawn(axes: list[list[int]], most: int, lot: random.Random) -> list[tuple[int, ...]]:
+    """All combinations of places along the axes in any order, or as many of them as are wanted."""
+    if math.prod(map(len, axes)) <= most:
+        every = list(itertools.product(*axes))
+        lot.shuffle(every)
+        return every
+    return [tuple(map(lot.choice, axes)) for _ in range(most)]
 
 
 def numbers_of(function: Any) -> set[int]:
@@ -204,12 +223,12 @@ def numbers_of(function: Any) -> set[int]:
             continue
         for node in ast.walk(tree):
             found |= _value(node)
-            held = one.__globals__.get(node.id) if isinstance(node, ast.Name) else None
+            held: Any = one.__globals__.get(node.id) if isinstance(node, ast.Name) else None
             held = getattr(held, "value", held)
             if isinstance(held, int) and not isinstance(held, bool):
                 found.add(held)
-            elif inspect.isfunction(getattr(held, "fn", None)):
-                waiting.append(held.fn)
+            elif inspect.isfunction(inner := getattr(held, "fn", None)):
+                waiting.append(inner)
     return set(sorted(found)[:MOST_NUMBERS])
 
 

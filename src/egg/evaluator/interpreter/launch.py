@@ -13,12 +13,14 @@ from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from egg.evaluator.interpreter.builder import MendedBuilder
+from egg.evaluator.interpreter.excerpt import ExcerptRaces, owners_of
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
 from egg.evaluator.interpreter.memory import AddressSpace
 from egg.evaluator.interpreter.races import RaceDetector
 from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
+from egg.evaluator.work.arguments import numbers_in
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
@@ -49,6 +51,7 @@ class Launcher:
         name = kernel.fn.__name__
         shape = resolve_grid(name, grid, bound)
         self.session.launches.append(Launch(name, shape))
+        self.session.asked.add((name, numbers_in(bound)))
         if name in self.session.skip:
             return
         try:
@@ -70,7 +73,12 @@ class Launcher:
             key: value if is_constexpr(parameters[key]) else convert(value, key, space)
             for key, value in bound.items()
         }
-        races = RaceDetector(self.session, name, self._read_only.get(kernel.fn, set()))
+        watch = (self.session, name, self._read_only.get(kernel.fn, set()))
+        excerpt = self.session.excerpt
+        if excerpt is not None:
+            races = ExcerptRaces(excerpt, owners_of(space, bound), *watch)
+        else:
+            races = RaceDetector(*watch)
         self.builder.space = space
         self.builder.races = races if self.session.check_races else None
         function = kernel.rewrite()
@@ -87,7 +95,14 @@ class Launcher:
             races.barrier()
 
         turned = kernel.fn in self._synchronised or (LOT.cast and kernel.fn in self._atomic)
-        if turned and self.session.check_races:
+        if isinstance(races, ExcerptRaces) and excerpt is not None:
+            ran: list[int] = []
+            with np.errstate(all="ignore"):
+                for program in excerpt.programs(kernel, (nx, ny, nz), bound, ran):
+                    enter(program)
+                    function(**values)
+            excerpt.finish(name, nx * ny * nz, ran, races)
+        elif turned and self.session.check_races:
             turns = Turns(nx * ny * nz, enter, lambda: function(**values))
             self.builder.before_atomic = turns.hand_over
             try:

@@ -86,6 +86,10 @@ class Session:
 
     accumulating: dict[Any, bool] = field(default_factory=dict)
     """Kernels that were launched: whether they store to what they load, or use atomics."""
+    asked: set[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=set)
+    """Kernels and the numbers that they were launched with, since the process began."""
+    excerpt: Any = None
+    """Which programs run, where not all do (:class:`egg.evaluator.interpreter.excerpt.Excerpt`)."""
 
     def note(self, text: str) -> None:
         """Keep a remark once, however many programs cause it."""

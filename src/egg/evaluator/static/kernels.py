@@ -28,6 +28,22 @@ def find(program: Program) -> Iterator[Finding]:
                 yield Finding(
                     line(node), "static.dynamic", f"a kernel asks what its values are made of: {called.id}"
                 )
+    yield from _reflections(program)
+
+
+REFLECTION = frozenset(("hasattr", "getattr", "isinstance", "type", "dir", "vars", "callable", "issubclass"))
+WHERE_IT_RUNS = "asks what a kernel is: a compiled kernel and an interpreted one are different objects"
+
+
+def _reflections(program: Program) -> Iterator[Finding]:
+    """Questions about kernels as objects: their answers differ between a GPU and an interpreter."""
+    functions = jit_functions(program)
+    names = {node.name for node in functions if isinstance(node, ast.FunctionDef)}
+    for node in program.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in REFLECTION:
+            about = {part.id for arg in node.args[:1] for part in ast.walk(arg) if isinstance(part, ast.Name)}
+            if about & names:
+                yield Finding(node.lineno, "static.dynamic", f"{node.func.id}() {WHERE_IT_RUNS}")
 
 
 def jit_functions(program: Program) -> set[ast.AST]:

@@ -6,6 +6,7 @@
 ``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
 ``forward``, ``recheck``, ``calls`` and ``time`` run it, ``gradients`` goes back as well;
+``excerpt`` runs some programs of launches that are too long;
 ``fresh`` starts over with a new instance; ``configure`` says what autotuners take;
 ``capture`` compiles it for a GPU that is not there; ``watch`` notes what it launches; ``kernels`` describes
 what either of them found; ``profile`` asks PyTorch's profiler.
@@ -294,6 +295,26 @@ class Session(Instance):
             "moved": [found.to_json() for found in recorder.moved_sketches],
         }
 
+    def on_excerpt(
+        self, inputs: str, slots: list[Any], outputs: list[Any], masks: list[Any], seed: int
+    ) -> dict[str, Any]:
+        """One forward in which long launches run some of their programs; what those wrote is marked."""
+        from egg.evaluator.worker import excerpt
+
+        assert isinstance(self._launches, InterpretedLaunches)
+        arguments = self._arguments(inputs, slots)
+        torch.manual_seed(seed)
+        reply, leaves = excerpt.run(self._launches, lambda: self._call(arguments))
+        if leaves is None:
+            return reply
+        self._lay(excerpt.marks(leaves, reply.pop("partial")), masks)
+        return reply | {"outputs": self._deliver(leaves, outputs)}
+
+    def on_asked(self) -> dict[str, Any]:
+        """With which numbers kernels were launched so far, in the interpreter."""
+        launches = self._launches
+        return {"asked": launches.asked() if isinstance(launches, InterpretedLaunches) else []}
+
     def on_configure(self, place: int) -> dict[str, Any]:
         """Which of its configurations every autotuner is to take; on a GPU it measures and takes its own."""
         launches = self._launches
@@ -474,6 +495,13 @@ class Session(Instance):
         small = None if init is None else partial(self._made_otherwise, exchange.unwhole(init))
         reply, self._watched = precompile(self._make, inputs, specs, target, example, small)
         return reply
+
+    def on_follow(self, inputs: str, specs: list[Any], target: dict[str, Any], init: str) -> dict[str, Any]:
+        """Run the forward on fake tensors of another size and say what it launches; nothing is compiled."""
+        from egg.evaluator.worker.precompile import followed
+
+        self._device = torch.device("cuda")
+        return followed(partial(self._made_otherwise, exchange.unwhole(init)), inputs, specs, target)
 
     def _made_otherwise(self, init: Any) -> nn.Module:
         assert self._make is not None

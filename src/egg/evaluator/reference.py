@@ -385,7 +385,7 @@ def _response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
         count += int(torch.isfinite(g).sum())
         square += float(linear.square().sum())
         largest = max(largest, float(linear.amax()) if linear.numel() else 0.0)
-        lost += int((linear > g.double().abs_().mul_(limit)).sum())
+        lost += int((linear > g.double().abs().mul_(limit)).sum())
     return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1))
 
 

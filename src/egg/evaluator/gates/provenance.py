@@ -102,7 +102,7 @@ class Counted:
 def _reference(exam: Exam, case: Case) -> Counted:
     sketcher = _sketcher(exam, case)
     with Recorder(sketcher=sketcher, launched=lambda: 0) as recorder:
-        exam.reference.run(case.inputs)
+        exam.reference.run(case.inputs, case.seed)  # what it draws is what the candidate drew
     inputs = (sketcher.sketch(tensor) for tensor in case.tensors)
     return Counted(
         recorder.compute,

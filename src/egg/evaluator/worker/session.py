@@ -39,6 +39,7 @@ from egg.evaluator.task.program import HALF_DTYPES, precision_scope
 from egg.evaluator.worker import customops, faults, pretend, rivals, stopwatch
 from egg.evaluator.worker import fence as fences
 from egg.evaluator.worker.fence import Arrangement
+from egg.evaluator.worker.held import parameters_of, state_of
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
@@ -179,7 +180,7 @@ class Session(Instance):
         """Load other files beside the candidate, with its weights, and let all of them run once."""
         module = self._module
         assert module is not None
-        state = module.state_dict()
+        state = state_of(module)
         weights = {name: state[name] for name in (self._loaded[0] if self._loaded else ())}
         arguments = self._arguments(inputs, slots)
         torch.manual_seed(seed)
@@ -215,11 +216,11 @@ class Session(Instance):
             self._module = self._make()
         finally:
             self._init, self._dtype = usual
-        state = self._module.state_dict()
+        state = state_of(self._module)
         if self._loaded is not None:
             self.on_weights(*self._loaded)
         described = {name: {"shape": list(t.shape), "dtype": str(t.dtype)} for name, t in state.items()}
-        return {"state": described, "parameters": [n for n, _ in self._module.named_parameters()]}
+        return {"state": described, "parameters": list(parameters_of(self._module))}
 
     def on_weights(self, names: dict[str, str], slots: dict[str, Any]) -> None:
         """Load weights the way a user would: ``load_state_dict``, so that hooks and versions see it."""
@@ -231,7 +232,7 @@ class Session(Instance):
     def on_state(self, names: dict[str, str], slots: dict[str, Any]) -> None:
         """Copy the module's own parameters and buffers out, for comparison."""
         assert self._module is not None
-        state = self._module.state_dict()
+        state = state_of(self._module)
         for own, theirs in names.items():
             self._view(slots[theirs]).copy_(state[own])
         self._synchronize()
@@ -269,6 +270,7 @@ class Session(Instance):
         recorder = Recorder(
             fill_empties=filled,
             sketcher=Sketcher(**sketch) if sketch is not None else None,
+            given=arguments,
             launched=lambda: sum(launches.counts().values()),
         )
         torch.manual_seed(seed)
@@ -435,9 +437,10 @@ class Session(Instance):
         for call in range(len(moves)):
             before(call)
             launches.reset()
-            recorder = Recorder(launched=lambda: sum(launches.counts().values()))
+            arguments = prepared[call % len(sets)]
+            recorder = Recorder(launched=lambda: sum(launches.counts().values()), given=arguments)
             with recorder, HostReads() as reads:
-                result = self._call(prepared[call % len(sets)])
+                result = self._call(arguments)
             kinds = [kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor)]
             seen.append(recorded(recorder, reads, launches) | {"kinds": kinds})
             del result

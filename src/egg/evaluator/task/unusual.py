@@ -97,7 +97,9 @@ def constants(source: str) -> Constants:
     found = {
         node.value
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, int | float)
+        and not isinstance(node.value, bool)
     }
     numbers = sorted(abs(float(v)) for v in found if abs(v) <= LARGEST and v)
     whole = sorted(abs(v) for v in found if isinstance(v, int) and COARSEST <= abs(v) < 1 << 32)

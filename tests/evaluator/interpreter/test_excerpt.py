@@ -10,6 +10,7 @@ import torch
 
 from egg.evaluator.gates.compile import _tuned
 from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete, Written, numbers_of, places_near
+from egg.evaluator.interpreter.places import number_of, place_of
 from egg.evaluator.worker import excerpt as worker
 from egg.evaluator.worker.pretend import ClaimCuda
 
@@ -39,10 +40,17 @@ def test_an_affordable_launch_runs_whole_and_in_order():
     assert ran(0.001, (40, 3, 1)) == list(range(1, 121))
 
 
+def test_programs_are_numbered_along_the_first_axis():
+    grid = (3, 2, 4)
+    places = [place_of(number, grid) for number in range(1, 25)]
+    assert places[:4] == [(0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0)]
+    assert [number_of(place, grid) for place in places] == list(range(1, 25))
+
+
 def test_of_a_long_launch_the_program_that_a_branch_names_runs():
     found = ran(0.004, (8192, 8, 1))
     assert len(found) == len(set(found)) < 1000
-    assert 2718 * 8 + 5 + 1 in found
+    assert number_of((2718, 5, 0), (8192, 8, 1)) in found
     assert {1, 8192 * 8} <= set(found)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from egg.evaluator.interpreter.memory import AddressSpace, Region, Touched
+from egg.evaluator.interpreter.places import number_of
 from egg.evaluator.interpreter.races import RaceDetector
 
 TRIED_FIRST = 3
@@ -98,7 +99,7 @@ class Excerpt:
         drawn = [tuple(lot.randrange(size) for size in grid) for _ in range(MOST_BY_LOT)]
         wanted = [*corners, *drawn[:FEWEST_BY_LOT], *near, *drawn[FEWEST_BY_LOT:]]
         for place in wanted:
-            number = _number(place, grid)
+            number = number_of(place, grid)
             if number in done:
                 continue
             if self.clock() > until:
@@ -266,11 +267,3 @@ def _folded(node: ast.AST) -> int | None:
         ast.LShift: int.__lshift__,
     }
     return by[type(node.op)](left, right)
-
-
-def _number(place: tuple[int, ...], grid: tuple[int, ...]) -> int:
-    """As programs are numbered: from 1, along the last axis first."""
-    number = 0
-    for at, size in zip(place, grid, strict=True):
-        number = number * size + at
-    return number + 1

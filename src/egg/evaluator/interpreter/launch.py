@@ -17,6 +17,7 @@ from egg.evaluator.interpreter.excerpt import ExcerptRaces, owners_of
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
 from egg.evaluator.interpreter.memory import AddressSpace
+from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.races import RaceDetector
 from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
@@ -86,9 +87,8 @@ class Launcher:
         self.builder.set_grid_dim(nx, ny, nz)
 
         def enter(program: int) -> None:
-            """Ready the interpreter for a program, numbered from 1 along the last axis first."""
-            x, rest = divmod(program - 1, ny * nz)
-            place = (x, *divmod(rest, nz))
+            """Ready the interpreter for a program."""
+            place = place_of(program, races.grid)
             self.builder.set_grid_idx(*place)
             space.program, races.program = place, program
             races.order.begin(program)

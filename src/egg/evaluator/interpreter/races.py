@@ -28,6 +28,7 @@ from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.lanes import Selection, lane_codes
 from egg.evaluator.interpreter.memory import Region, Touched
 from egg.evaluator.interpreter.ordering import EPOCH_SHIFT, PROGRAM, SEVERAL, Order
+from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.session import Session
 
 _MOST_SYNCHRONISING = 64
@@ -309,8 +310,7 @@ class RaceDetector:
         return (address - next(iter(region.arguments.values()))) // region.itemsize
 
     def _coordinates(self, program: int) -> tuple[int, ...]:
-        x, rest = divmod(program - 1, self.grid[1] * self.grid[2])
-        return (x, *divmod(rest, self.grid[2]))
+        return place_of(program, self.grid)
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:

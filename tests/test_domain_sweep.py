@@ -378,7 +378,7 @@ def test_what_tf32_explains_is_inexact_and_a_wrong_element_is_not() -> None:
 
     def outcome(candidate: torch.Tensor, wanted: torch.Tensor = reference) -> Outcome | None:
         found = _leaf_differs(candidate, wanted, golden, Precision.MATCH)
-        return None if found is None else found[0]
+        return None if found is None else found.outcome
 
     assert outcome(reference) is None
     assert outcome((golden + 9e-4 * noise).float()) is Outcome.INEXACT

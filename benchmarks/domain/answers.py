@@ -10,7 +10,7 @@ itself is far from the exact result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -101,7 +101,14 @@ def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
 # -- what differs --------------------------------------------------------------------------------------
 
 Named = list[tuple[str, Any]]
-Difference = tuple[Outcome, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    outcome: Outcome
+    detail: str
+    of_values: bool = False
+    """Numbers of an output differ, which rounding may explain; anything else it cannot."""
 
 
 def differences(
@@ -110,8 +117,10 @@ def differences(
     """The first thing in which the sides differ: outputs, buffers, inputs they wrote to, gradients."""
     outputs, buffers = (golden.outputs, golden.buffers) if golden is not None else (None, None)
     found = _differ(got.outputs, wanted.outputs, outputs, precision, "output")
-    found = found or _differ(got.buffers, wanted.buffers, buffers, precision, "buffer")
-    found = found or _differ(got.inputs, wanted.inputs, None, precision, "input after the call")
+    if found is None:
+        found = _differ(got.buffers, wanted.buffers, buffers, precision, "buffer")
+        found = found or _differ(got.inputs, wanted.inputs, None, precision, "input after the call")
+        found = found and replace(found, of_values=False)
     return found or (_gradients_differ(got, wanted, precision) if call.gradient else None)
 
 
@@ -119,15 +128,15 @@ def _differ(
     got: Named, wanted: Named, golden: Named | None, precision: Precision, what: str
 ) -> Difference | None:
     if [name for name, _ in got] != [name for name, _ in wanted]:
-        return Outcome.WRONG, f"{what}: {len(got)} of them, not {len(wanted)}"
+        return Difference(Outcome.WRONG, f"{what}: {len(got)} of them, not {len(wanted)}")
     exacts = golden if golden is not None and len(golden) == len(wanted) else wanted
     worst: Difference | None = None
     for (name, c), (_, r), (_, g) in zip(got, wanted, exacts, strict=True):
         one, two, three = map(torch.as_tensor, (c, r, g))
         found = _leaf_differs(one, two, three, precision)
-        if found is not None and (worst is None or found[0] is Outcome.WRONG):
-            worst = found[0], f"{what} {name}: {found[1]}"
-            if found[0] is Outcome.WRONG:
+        if found is not None and (worst is None or found.outcome is Outcome.WRONG):
+            worst = replace(found, detail=f"{what} {name}: {found.detail}")
+            if found.outcome is Outcome.WRONG:
                 break
     return worst
 
@@ -136,9 +145,9 @@ def _leaf_differs(
     c: torch.Tensor, r: torch.Tensor, g: torch.Tensor, precision: Precision
 ) -> Difference | None:
     if c.shape != r.shape:
-        return Outcome.WRONG, f"shape {list(c.shape)}, not {list(r.shape)}"
+        return Difference(Outcome.WRONG, f"shape {list(c.shape)}, not {list(r.shape)}")
     if c.dtype != r.dtype:
-        return Outcome.WRONG, f"{c.dtype}, not {r.dtype}"
+        return Difference(Outcome.WRONG, f"{c.dtype}, not {r.dtype}")
     if not r.numel():
         return None
     c, r, g = (held.detach() for held in (c, r, g if g.shape == r.shape else r))
@@ -151,7 +160,8 @@ def _leaf_differs(
     shown = error.problem or f"{max(error.max_ratio, error.rms_ratio):.3g} times what is allowed"
     shown += f", relative error {error.relative:.2g}, the reference's own {error.reference_relative:.2g}"
     near = error.kernelbench or _rounding(error, compare(c, r, g, Precision.TF32), r.dtype)
-    return (Outcome.INEXACT if near else Outcome.WRONG), f"{shown}, shape {list(r.shape)}"
+    outcome = Outcome.INEXACT if near else Outcome.WRONG
+    return Difference(outcome, f"{shown}, shape {list(r.shape)}", of_values=True)
 
 
 def _rounding(error: LeafError, tf32: LeafError, dtype: torch.dtype) -> bool:
@@ -173,7 +183,7 @@ def _gradients_differ(got: Answer, wanted: Answer, precision: Precision) -> Diff
     if not pairs:
         return None
     if not all(c.requires_grad for c, _ in pairs):
-        return Outcome.WRONG, "an output does not require a gradient, the reference's does"
+        return Difference(Outcome.WRONG, "an output does not require a gradient, the reference's does")
     generator = torch.Generator().manual_seed(5)
     weights = [torch.randn(r.shape, generator=generator).to(r) for _, r in pairs]
     try:
@@ -181,16 +191,18 @@ def _gradients_differ(got: Answer, wanted: Answer, precision: Precision) -> Diff
         if any(held.is_cuda for held in weights):
             torch.cuda.synchronize()
     except Exception as error:
-        return None if not is_memory(error) else (Outcome.CRASH, f"backward: {brief(error)}")
+        return Difference(Outcome.CRASH, f"backward: {brief(error)}") if is_memory(error) else None
     torch.autograd.backward([r for _, r in pairs], weights)
     sides = [_gradients(side) for side in (got, wanted)]
     lost = [name for name, held in sides[1].items() if held is not None and sides[0].get(name) is None]
     if lost:
-        return Outcome.WRONG, f"no gradient arrives at {', '.join(lost[:3])}"
+        return Difference(Outcome.WRONG, f"no gradient arrives at {', '.join(lost[:3])}")
     named = [name for name, held in sides[1].items() if held is not None]
     found = [[(name, side[name]) for name in named] for side in sides]
     differ = _differ(found[0], found[1], None, precision, "gradient of")
-    return None if differ is None or differ[0] is Outcome.INEXACT else differ
+    if differ is None or differ.outcome is Outcome.INEXACT:
+        return None
+    return replace(differ, of_values=False)
 
 
 def _gradients(side: Answer) -> dict[str, torch.Tensor | None]:

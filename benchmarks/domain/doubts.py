@@ -48,20 +48,21 @@ class Doubt:
     precision: Precision
 
     def settled(self, found: Difference) -> Difference | None:
-        """``found``, or what remains of it; ``None`` where nothing does."""
-        if found[0] is not Outcome.WRONG:
+        """``found``, or what remains of it; ``None`` where nothing does. Only numbers are looked into: no
+        rounding and no draw explains another dtype or a gradient that is lost."""
+        if found.outcome is not Outcome.WRONG or not found.of_values:
             return found
         if self.wanted.drew:
             if self._deals_by_memory():
-                return Outcome.SKIPPED, "random numbers are dealt out in the order of memory"
+                return Difference(Outcome.SKIPPED, "random numbers are dealt out in the order of memory")
             golden = self._exact_on_draws()
             if golden is not None:
                 plain = replace(self.call, gradient=False)
                 return differences(plain, self.got, self.wanted, golden, self.precision)
         elif self._amplified():
-            return Outcome.INEXACT, f"{found[1]}; the exact result moves as far with its inputs' rounding"
-        if "NaN or Inf" in found[1] and self._overflows_nearby():
-            return Outcome.INEXACT, f"{found[1]}; the reference overflows one rounding away"
+            return _inexact(found, "the exact result moves as far with its inputs' rounding")
+        if "NaN or Inf" in found.detail and self._overflows_nearby():
+            return _inexact(found, "the reference overflows one rounding away")
         return found
 
     def _deals_by_memory(self) -> bool:
@@ -114,6 +115,10 @@ class Doubt:
                 if isinstance(leaf, torch.Tensor) and bool((leaf.isfinite() != usual.isfinite()).any()):
                     return True
         return False
+
+
+def _inexact(found: Difference, why: str) -> Difference:
+    return replace(found, outcome=Outcome.INEXACT, detail=f"{found.detail}; {why}")
 
 
 class _Strided(LightMode):

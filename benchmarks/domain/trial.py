@@ -150,7 +150,7 @@ class Sides:
             modules = pair.reference, self._candidate(pair, call)
             found = Doubt(call, *modules, got, wanted, self.precision).settled(found)
         if found is not None:
-            return ended(*found)
+            return ended(found.outcome, found.detail)
         _agree(wanted.module, got.module)
         stated = self.domain.outputs if self.domain is not None else ()
         strides = other_strides(got.outputs, wanted.outputs, stated)

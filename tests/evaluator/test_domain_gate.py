@@ -234,7 +234,6 @@ def test_where_the_reference_itself_is_far_off_nothing_is_concluded(judged: Judg
     found = verified(judged(chaotic, kernel, skip=BEFORE))
     notes = {t.note for t in found.tried if t.outcome == "skipped"}
     assert any("nothing can be concluded" in note for note in notes)
-    assert not any(t.outcome == "right" for t in found.tried)
     shorter = changed(("return torch.sin(y * 1e9)", "return torch.sin(y[:3] * 1e9)"), kernel=kernel)
     assert refused(judged(chaotic, shorter, skip=BEFORE))[0] == "domain.wrong"
 

@@ -93,6 +93,8 @@ class Stub:
             child=None,
             warnings=[],
             close=lambda: None,
+            sizes=lambda: "8 x 8",
+            check_integrity=lambda: None,
             worst=Worst(),
             provenance={},
             heat=Heat(),

@@ -13,8 +13,9 @@ import sys
 import torch
 from egg.evaluator.arena import poison
 from egg.evaluator.ops import Recorder
+from egg.evaluator.sketches import Sketcher
 
-with Recorder(fill_empties=poison, keep_fingerprints=True) as recorder:
+with Recorder(fill_empties=poison, sketcher=Sketcher(0, [3])) as recorder:
     torch.empty(3).add(1)
 assert recorder.compute == {"add": 1}, recorder.compute
 assert "torch._dynamo" not in sys.modules

@@ -375,8 +375,8 @@ def test_a_batch_that_is_killed_leaves_no_process(tmp_path, sandbox: Sandbox, nu
 
 
 def _runs_candidate(sandbox: Sandbox) -> bool:
-    """Whether some candidate file has been written: then candidate code runs."""
-    return any(sandbox.folder.glob("**/child-*/candidate.py"))
+    """Whether some candidate's process has its folder: then candidate code runs, or is about to."""
+    return any(sandbox.folder.glob("**/child-*/triton"))
 
 
 # the handle on an oracle

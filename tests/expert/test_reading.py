@@ -90,7 +90,7 @@ def test_plain_calls_are_left_as_they_are() -> None:
         "torch.exp(F.relu(self.conv(x)))", "torch.randn(B, C, H, W)", "self.conv = nn.Conv2d(16, 8, 3)"
     )
     text = written(task, Without("convolution")).source
-    assert text.count(".contiguous()") == text.count("x = x.contiguous()") == 1
+    assert text.count(".contiguous()") == text.count("self.forward(x.contiguous())") == 1
 
 
 # -- single operators ----------------------------------------------------------------------------------------

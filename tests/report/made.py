@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from egg.bench.families import WorkFamily
 from egg.bench.rows import NoKernel, Passed, Row, Spent, Unable
+from egg.core.source import content_hash
 from tests.bench.made import failed, passed, task
 
 TRAJECTORIES = Path(__file__).parents[2] / "examples" / "trajectories"
@@ -67,7 +69,9 @@ def first(source: Path, folder: Path, events: int) -> Path:
 
 
 def hostile_run(folder: Path) -> Path:
-    """A real run in which every text that a model or a kernel could have written is an attack."""
+    """A real run in which every text that a model or a kernel could have written is an attack. Files have
+    the names that belong to their texts, as those that a model wrote would have."""
+    names: dict[str, str] = {}
 
     def poison(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
@@ -83,12 +87,17 @@ def hostile_run(folder: Path) -> Path:
         if event["kind"] == "run.started":
             event["task"]["name"] = HOSTILE
             event["run"] = HOSTILE
+            before = content_hash(event["task"]["source"])
             event["task"]["source"] += f"\nX = {HOSTILE!r}\n"
+            names[before] = content_hash(event["task"]["source"])
         if event["kind"] == "kernel.proposed":
             event["source"] += f"\n# {HOSTILE}\nX = '''{HOSTILE}\n"
+            names[event["candidate"]] = content_hash(event["source"])
         return event
 
-    return edited(SOFTMAX, folder, edit)
+    log = edited(SOFTMAX, folder, edit) / "events.jsonl"
+    log.write_text(re.sub("|".join(names), lambda found: names[found[0]], log.read_text()))
+    return folder
 
 
 NAMES = (

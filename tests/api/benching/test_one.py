@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from egg.api.apart import ApartTeam
 from egg.api.benching import one
 from egg.api.benching.folder import kernel_file, place_of, run_folder
 from egg.api.benching.one import row_given_up, run_task
@@ -25,7 +26,6 @@ from egg.engine.lock import run_lock
 from egg.engine.log import LOG
 from egg.engine.scripted import Act, ScriptedJudge
 from egg.evaluator.pool import Job
-from egg.expert.team import ExpertTeam
 from tests.api.benching.tasks import BROKEN, SEVERAL, relu, terms
 
 REFUSED = Refusal(Gate.CORRECTNESS, "correctness.values", "wrong from the first element on", "look at it")
@@ -161,13 +161,13 @@ def test_a_team_with_a_fault_is_a_row_and_what_was_accepted_before_stands(
         raise ZeroDivisionError("a fault of the team's")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ExpertTeam, "seed", fault)
+        patch.setattr(ApartTeam, "seed", fault)
         row = run(relu(1), Noting(), tmp_path)
     assert row.verdict == NoKernel("ZeroDivisionError: a fault of the team's")
     assert "in fault" in row.notes["trace"]
     assert row.cut_short
     with monkeypatch.context() as patch:
-        patch.setattr(ExpertTeam, "design", fault)
+        patch.setattr(ApartTeam, "design", fault)
         judge = Noting()
         under = replace(GPU, settings=terms(device="cuda:0", budget="quick").settings)
         row = run(SEVERAL, judge, tmp_path, under)

@@ -308,9 +308,11 @@ class LoopReader(Reader):
         position = self.read(chosen.name, at, guards)
         if not position.isidentifier():
             position = self.body.let("position", position)
-        self._spread[position] = frozenset[str]().union(*(part.symbols() for part in at))
+        symbols = frozenset[str]().union(*(part.symbols() for part in at))
+        if position not in symbols:
+            self._spread[position] = symbols
         whole[dim] = loop_index(position, table.shape[dim])
-        if all(s in self.outside for part in at for s in part.symbols()):
+        if symbols <= frozenset(self.outside):
             self.outside |= {position}
         return self.read(table.name, tuple(whole), guards)
 

@@ -182,6 +182,7 @@ def _errors_by_pieces(three: Three, allowed: Allowed) -> Errors:
         reference_close &= not bool((apart > allowed.tolerance * (1.0 + r.double().abs())).any())
         tenth = g.abs().mul_(allowed.own).clamp_min_(allowed.least).mul_(0.1)
         reference_off += int((apart > tenth).sum())
+        del apart, tenth
     return Errors(cand_sq, max_ratio, close, reference_close, off, reference_off)
 
 

@@ -13,6 +13,8 @@ from egg.evaluator.probes import (
     Form,
     Given,
     axes_of,
+    even_size,
+    far_arguments,
     fitting,
     jointly,
     larger_size,
@@ -84,6 +86,20 @@ def test_an_axis_that_may_be_indexed_does_not_shrink():
     assert legal(Axis((Place((0,), 0),), 16), 1, given), "39 is no index into 16 rows"
     assert odd_size(words, set(), given) > 40
     assert larger_size(words, given) == 83
+
+
+def test_an_even_size_is_no_multiple_of_four():
+    given = Given.of([torch.randn(16, 40)])
+    for size in (1, 7, 16, 40, 513):
+        found = even_size(Axis((Place((0,), 0),), size), {6}, given)
+        assert found is not None
+        assert found % 4 == 2
+        assert found not in (6, size)
+    assert even_size(Axis((Place((0,), 0),), 16, step=4), set(), given) is None
+
+
+def test_numbers_are_tried_on_the_other_side_of_one_and_zero():
+    assert far_arguments(TASK) == (("slope", 1.52), ("slope", -0.01), ("slope", 0.0))
 
 
 def test_simple_arguments_get_other_values_with_which_the_program_runs():

@@ -13,6 +13,7 @@ import torch
 import egg.evaluator.ops  # noqa: F401
 from egg.evaluator.restrict.execute import execute, lines_of
 from egg.evaluator.restrict.integrity import Snapshot
+from egg.evaluator.restrict.modules import Modules
 from egg.evaluator.restrict.names import RestrictedError
 
 IMPORTS = "import torch\nimport torch.nn as nn\nimport functools, dataclasses, abc, typing, enum\n"
@@ -126,6 +127,15 @@ def test_builtins_imports_and_memos(text: str, reason: str) -> None:
     with pytest.raises(RestrictedError) as refused:
         run(text)
     assert refused.value.reason == reason
+
+
+def test_compiled_code_may_import_on_first_use() -> None:
+    """As ``PyImport_Import`` asks: it takes the module from ``sys.modules``, and the caller gets nothing."""
+    modules = Modules(set())
+    assert modules.imported("torch.storage", None, None, [], 0) is None
+    for asked in (("torch.storage", None), ("os", [])):
+        with pytest.raises(RestrictedError):
+            modules.imported(asked[0], None, None, asked[1], 0)
 
 
 def test_honest_code_runs_as_it_would() -> None:

@@ -164,3 +164,12 @@ def test_a_branch_that_only_the_whole_task_takes(judged: JudgeFunction, branch: 
         assert "own size" in verdict.refusal.evidence
     else:
         assert isinstance(verdict, Accepted)
+
+
+@pytest.mark.parametrize("option", ["launch_pdl", "launch_cooperative_grid"])
+def test_what_only_a_gpu_can_check_is_not_accepted_without_one(judged: JudgeFunction, option: str):
+    body = HONEST.replace("BLOCK=1024)", f"BLOCK=1024, {option}=True)")
+    evaluation = judged(TASK, KERNEL.format(body=body), care=replace(BRIEF, domain=Probes.NONE))
+    assert isinstance(evaluation.verdict, Rejected)
+    assert evaluation.verdict.refusal.reason == "build.compile"
+    assert option in evaluation.verdict.refusal.evidence

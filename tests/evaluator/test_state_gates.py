@@ -219,7 +219,7 @@ def test_a_refusal_names_the_shape_that_was_run(judged: JudgeFunction) -> None:
     verdict = judged(SCALED, WRONG).verdict
     assert isinstance(verdict, Rejected)
     assert verdict.refusal.gate is Gate.CORRECTNESS
-    assert "run at float32[" in verdict.refusal.evidence
+    assert "float32; rescaled: " in verdict.refusal.evidence
     assert "rows 4096 -> " in verdict.refusal.evidence
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +24,12 @@ class Differentiated:
     """What calling or ``backward`` raised; then there are no gradients."""
 
 
-def differentiated(module: nn.Module, inputs: list[Any], seed: int) -> Differentiated:
+def differentiated(
+    module: nn.Module, inputs: list[Any], seed: int, call: Callable[..., Any] | None = None
+) -> Differentiated:
     """Call ``module`` with everything floating requiring a gradient, and go back from all of its outputs.
 
+    ``call`` stands for ``module`` where more is to be done around its call.
     The gradients of the outputs are drawn after ``seed``, rounded so that every dtype holds them exactly:
     runs in different precision go back from the same.
     """
@@ -40,7 +44,7 @@ def differentiated(module: nn.Module, inputs: list[Any], seed: int) -> Different
     arguments = map_tensors(inputs, leaf)
     module.zero_grad(set_to_none=True)
     with torch.enable_grad():
-        given = [t for _, t in outputs_of(module(*arguments)) if isinstance(t, torch.Tensor)]
+        given = [t for _, t in outputs_of((call or module)(*arguments)) if isinstance(t, torch.Tensor)]
     outputs = [t for t in given if t.is_floating_point()]
     requires = tuple(bool(t.requires_grad) for t in outputs)
     wanted = [t for t in outputs if t.requires_grad]

@@ -232,6 +232,16 @@ def odd_size(axis: Axis, taken: set[int], given: Given) -> int:
     return value if value > axis.size or legal(axis, value, given) else larger_size(axis, given)
 
 
+def even_size(axis: Axis, taken: set[int], given: Given) -> int | None:
+    """Another even value that is no multiple of 4: tiles and vectors of that width end inside it."""
+    if axis.step > 1:
+        return None
+    value = max(6, axis.size // 2) // 4 * 4 + 2
+    while value in taken:
+        value += 4
+    return value if value > axis.size or legal(axis, value, given) else None
+
+
 def larger_size(axis: Axis, given: Given) -> int:
     """Twice as large and a little, where that is not too much memory; else a little."""
     if axis.step > 1:
@@ -283,6 +293,27 @@ def other_arguments(task: Task) -> tuple[tuple[str, Any], ...]:
             if (other := next(legal, None)) is not None:
                 found.append((name, other))
     return tuple(found)
+
+
+@lru_cache(maxsize=32)
+def far_arguments(task: Task) -> tuple[tuple[str, float], ...]:
+    """Of each floating-point constructor argument values above one, of the other sign, and zero.
+
+    Only those with which the program builds and runs. A formula that holds for small positive numbers alone
+    fails there.
+    """
+    with Program.load(task) as program:
+        try:
+            given = program.bound_arguments()
+        except (TaskError, TypeError):
+            return ()
+        floats = {n: v for n, v in given.items() if isinstance(v, float) and math.isfinite(v)}
+        return tuple(
+            (name, other)
+            for name, value in list(floats.items())[:MOST_ARGUMENTS]
+            for other in dict.fromkeys((2.0 * abs(value) + 1.5, -value, 0.0))
+            if other != value and _runs(program, {name: other})
+        )
 
 
 @lru_cache(maxsize=64)

@@ -110,8 +110,11 @@ class Sketcher:
     def _samples(self, values: torch.Tensor) -> tuple[float, ...]:
         generator = torch.Generator().manual_seed(self._seed)
         places = torch.randint(values.numel(), (SAMPLES,), generator=generator)
-        indices = torch.unravel_index(places.to(values.device), values.shape) if values.dim() else ()
-        return tuple(values[indices].to(torch.float64).reshape(-1).tolist())
+        indices: list[torch.Tensor] = []
+        for size in reversed(values.shape):
+            indices.insert(0, (places % size).to(values.device))
+            places = places // size
+        return tuple(values[tuple(indices)].to(torch.float64).reshape(-1).tolist())
 
 
 def _sums(values: torch.Tensor) -> tuple[float, float]:

@@ -34,6 +34,8 @@ from egg.evaluator.probes import (
     Given,
     axes_of,
     batch_of,
+    even_size,
+    far_arguments,
     fitting,
     jointly,
     larger_size,
@@ -139,9 +141,11 @@ class Trial:
         self.few()
         if self.domain is not None:
             half = self.exam.policy.precision in HALF_DTYPES
-            self.weigh(Change(precision=Precision.MATCH if half else Precision.BF16))
+            for precision in (Precision.MATCH,) if half else HALF_DTYPES:
+                self.weigh(Change(precision=precision))
         whole = Change(arguments=other_arguments(self.task), values=self._values())
-        alone = [*self._layouts(), *self._sizes(), *whole.parts()]
+        far = (Change(arguments=(argument,)) for argument in far_arguments(self.task))
+        alone = [*self._layouts(), *self._sizes(), *whole.parts(), *far]
         for at, change in enumerate(alone):
             if time.perf_counter() > self.extra_until:
                 left = f"{len(alone) - at} changes, each alone"
@@ -175,12 +179,13 @@ class Trial:
             self.weigh(Change(sizes=tuple((a, 1) for a in self.axes if a.size == axis.size)))
 
     def _sizes(self) -> Iterator[Change]:
-        """Each free dimension alone: odd, one, larger."""
+        """Each free dimension alone: odd, even, one, larger."""
         taken = {axis.size for axis in self.axes}
         for axis in self.axes:
             one = 1 if axis.step == 1 and legal(axis, 1, self.given) else axis.size
-            for value in (odd_size(axis, taken, self.given), one, larger_size(axis, self.given)):
-                if value != axis.size:
+            odd, even = odd_size(axis, taken, self.given), even_size(axis, taken, self.given)
+            for value in (odd, even, one, larger_size(axis, self.given)):
+                if value is not None and value != axis.size:
                     yield Change(sizes=((axis, value),))
 
     def _layouts(self) -> Iterator[Change]:

@@ -216,8 +216,8 @@ def condition(value: Any) -> Any:
 
 
 def holds(value: Any) -> bool:
-    """``assert`` on a block asks every element."""
-    return bool(value.handle.data.all()) if isinstance(value, tl.tensor) else bool(value)
+    """``assert`` in a kernel checks nothing on a GPU, unless compiled for debugging: it guards no call."""
+    return True
 
 
 def integer(self: Any) -> int:

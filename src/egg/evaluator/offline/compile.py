@@ -32,6 +32,11 @@ from egg.evaluator.work.arguments import Argument
 _MAX_THREADS = 1_024
 _MAX_GRID = (2**31 - 1, 65_535, 65_535)
 _TENSOR_MEMORY_COLUMNS = 512
+_REGISTERS = 65_536
+"""Of 32 bits, for all threads of a program; handed out to a thread in units of eight."""
+_REGISTER_UNIT = 8
+_UNCHECKED_OPTIONS = ("launch_pdl", "launch_cooperative_grid")
+"""Whether they are safe is seen on a GPU alone: how many programs are resident, what ran before."""
 
 _COMPILER_ERRORS = (
     triton.TritonError,
@@ -163,6 +168,7 @@ def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple
         # What loading the binary would have filled in: host code sizes persistent grids by it.
         kernel.n_regs, kernel.n_spills = usage.registers, usage.spill_bytes // 4
         kernel.n_max_threads = _MAX_THREADS
+        _check_registers(target, usage.registers, metadata.num_warps)
     except (_TimeUp, subprocess.TimeoutExpired):
         reason = f"not compiled within {timeout_s:g} s; smaller tiles or less unrolling compile faster"
         raise Refused(CompileFailed(launch.kernel, target.name, reason, "timeout"), None) from None
@@ -199,6 +205,14 @@ def _check_limits(target: GpuTarget, shared: int, tensor_memory: int | None, num
             raise OutOfResources(needed, limit, what)
 
 
+def _check_registers(target: GpuTarget, registers: int, num_warps: int) -> None:
+    """A launch whose threads need more registers than a multiprocessor has fails on every call."""
+    per_thread = -(-registers // _REGISTER_UNIT) * _REGISTER_UNIT
+    needed = per_thread * num_warps * target.warp_size
+    if target.backend == "cuda" and needed > _REGISTERS:
+        raise OutOfResources(needed, _REGISTERS, "registers")
+
+
 @contextmanager
 def _limits_before_assembly(target: GpuTarget) -> Iterator[None]:
     """Refuse what cannot be launched before ``ptxas`` works on it: huge tiles are what it is slowest at."""
@@ -217,6 +231,10 @@ def _limits_before_assembly(target: GpuTarget) -> Iterator[None]:
 
 
 def _check_grid(launch: Launch, target: GpuTarget) -> None:
+    for name in _UNCHECKED_OPTIONS:
+        if launch.options.get(name):
+            reason = f"{name} cannot be checked without a GPU; launch without it"
+            raise CompileFailed(launch.kernel, target.name, reason, "options")
     for axis, asked, limit in zip("xyz", launch.grid, _MAX_GRID, strict=False):
         if target.backend == "cuda" and asked > limit:
             reason = f"grid {launch.grid} is too large: at most {limit} programs along {axis}"

@@ -24,6 +24,7 @@ from egg.evaluator.restrict.names import RestrictedError
 from egg.evaluator.static.namespaces import MODULES, judge, judge_import
 from egg.evaluator.static.vocabulary import STANDARD
 
+LIBRARIES = ("torch", "triton", "numpy")
 ABC_META = object()
 """Stands for ``abc.ABCMeta``, which called as a function would make classes unseen."""
 PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device)
@@ -39,7 +40,7 @@ class Modules:
         self._paths: dict[int, str] = {}
         for path in MODULES:
             loaded = sys.modules.get(path)
-            if loaded is not None and path.split(".")[0] in ("torch", "triton", "numpy"):
+            if loaded is not None and path.split(".")[0] in LIBRARIES:
                 self._paths[id(loaded)] = path
 
     def path(self, module: ModuleType) -> str | None:
@@ -61,17 +62,25 @@ class Modules:
         name: str,
         globals: Mapping[str, Any] | None = None,
         locals: Mapping[str, Any] | None = None,
-        fromlist: tuple[str, ...] | None = (),
+        fromlist: tuple[str, ...] | list[str] | None = (),
         level: int = 0,
-    ) -> ModuleType:
-        """Stands for ``__import__``."""
+    ) -> ModuleType | None:
+        """Stands for ``__import__``.
+
+        Compiled code of PyTorch that imports on its first use asks the frame that it was called from, which
+        is the file's (``PyImport_Import``: with an empty list where a statement has ``None`` or names). It
+        takes the module from ``sys.modules``, so what it is given here is nothing.
+        """
+        if isinstance(fromlist, list) and not fromlist and name.split(".")[0] in LIBRARIES:
+            importlib.import_module(name)
+            return None
         wanted = [f"{name}.{attribute}" for attribute in fromlist or ()] or [name]
         for path in wanted:
             verdict = ("", "a relative import") if level else judge_import(path)
             if verdict is not None:
                 raise RestrictedError(verdict[1], "restricted.import")
         top = name.split(".")[0]
-        if top not in ("torch", "triton", "numpy"):
+        if top not in LIBRARIES:
             return self._copy(name)
         module = importlib.import_module(name)
         for path in (name, *wanted):

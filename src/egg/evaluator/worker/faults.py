@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from egg.evaluator.restrict.names import CANDIDATE_FILE, RestrictedError
+from egg.evaluator.worker.settings import LeftChanged
 
 ILLEGAL = ("illegal memory access", "misaligned address", "unspecified launch failure", "device-side assert")
 
@@ -23,7 +24,7 @@ def _reason(error: BaseException, text: str) -> str:
     name = type(error).__name__
     if name == "KernelFault" and isinstance(given, str):
         return f"kernel.{given}"
-    if isinstance(error, RestrictedError):
+    if isinstance(error, RestrictedError | LeftChanged):
         return error.reason
     if any(mark in text for mark in ILLEGAL):
         return "kernel.illegal_access"

@@ -16,6 +16,7 @@ from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
 from egg.evaluator.worker.outputs import describe, lay
+from egg.evaluator.worker.settings import checked
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class Instance:
         assert chosen is not None
         with torch.no_grad(), self._pretence:
             return chosen(*arguments)
+
+    def _call_checked(self, arguments: list[Any]) -> Any:
+        """A call that is not timed: what it leaves changed in the process is an error."""
+        assert self._module is not None
+        with torch.no_grad(), self._pretence:
+            return checked(self._module)(*arguments)
 
     def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:
         """From any thread: each has a current device of its own."""

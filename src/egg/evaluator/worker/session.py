@@ -51,6 +51,7 @@ from egg.evaluator.worker.launches import (
     described_launches,
 )
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
+from egg.evaluator.worker.settings import checked
 from egg.evaluator.worker.threads import ThreadWatch
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ class Session(Instance):
         drawn = by_lot(lot) if lot is not None else contextlib.nullcontext()
         try:
             with extremes, drawn, recorder, HostReads() as reads:
-                result = self._call(arguments)
+                result = self._call_checked(arguments)
             self._synchronize()
         finally:
             self._launches.skip(set())
@@ -330,7 +331,7 @@ class Session(Instance):
         arguments = self._arguments(inputs, slots)
         torch.manual_seed(seed)
         with self._pretence:
-            found = differentiated(self._module, arguments, seed)
+            found = differentiated(self._module, arguments, seed, checked(self._module))
         self._synchronize()
         for name, gradient in found.gradients.items():
             if name in gradients:

@@ -225,3 +225,22 @@ def test_every_configuration_can_be_asked_for(interpret: Callable[[str], Facts])
     facts = interpret(TRUST)
     assert facts["configurations"] == [1, 2, 3, 1]
     assert facts["offered"] == 3
+
+
+ONE_ELEMENT = """
+@triton.jit
+def one(x, o, n, B: tl.constexpr):
+    i = tl.arange(0, B) + n
+    tl.store(o + tl.arange(0, B), tl.load(x + i, mask=i < n, other=0.0))
+    tl.store(o + 1, tl.load(x + n, mask=n < 0, other=0.0))
+    assert n > 7
+
+o = torch.full((2,), 7.0)
+one[(1,)](torch.ones(4), o, 4, 1)
+out["filled"] = o.tolist()
+"""
+
+
+def test_a_masked_load_of_one_element_holds_what_it_was_given(interpret: Callable[[str], Facts]) -> None:
+    """A zero is something; and an ``assert`` checks nothing on a GPU."""
+    assert interpret(ONE_ELEMENT)["filled"] == [0.0, 0.0]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -29,6 +30,7 @@ _Stock: Any = interpreter.ASTTransformer
 
 _AND, _OR, _NOT, _BUILTIN = "_egg_and", "_egg_or", "_egg_not", "_egg_builtin"
 _CONDITION, _HOLDS, _COUNTED = "_egg_condition", "_egg_holds", "_egg_counted"
+FRONT_END = "triton.language.semantic"
 
 
 class StaticAssertion(AssertionError):
@@ -226,6 +228,16 @@ def integer(self: Any) -> int:
     return int(self.handle.data.item())
 
 
+def truth(of_value: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A tensor's own truth is its value's. Triton's front end asks only whether it was given one: ``other if
+    other else None`` would drop a zero of one element."""
+
+    def __bool__(self: Any) -> bool:
+        return sys._getframe(1).f_globals.get("__name__") == FRONT_END or of_value(self)
+
+    return __bool__
+
+
 def static_assert(cond: Any, msg: Any = "") -> None:
     if not cond:
         raise StaticAssertion(str(msg))
@@ -245,6 +257,7 @@ def mend() -> None:
     interpreter._patch_lang = lambda fn: NothingToRestore()
     tensor: Any = tl.core.tensor
     tensor.__index__ = integer
+    tensor.__bool__ = truth(tensor.__bool__)
     stock_range: Any = tl.range
     for module in (tl, tl.core):
         module.static_assert = static_assert  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 from egg.cli.render import console, evaluation_view
@@ -152,8 +152,8 @@ def scene(title: str) -> None:
 def main() -> int:
     try:
         scene("1. A run from end to end: the built-in team, no model, no key, no network")
-        with TemporaryDirectory(prefix="egg-demo-") as folder:
-            play_a_run(Path(folder) / "run")
+        run = Path(mkdtemp(prefix="egg-demo-")) / "run"
+        play_a_run(run)
         scene("2. The judge: a cheat and an inaccurate kernel are refused, each by its gate")
         judge_what_must_be_refused()
         scene("3. What it looks like on a GPU: a run kept from an H200, decided again from its log")
@@ -164,6 +164,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     print("\nAs it should be: a run with an accepted kernel, two kernels refused, two logs reproduced.")
+    print(f"The run and its kernel are kept: {run}")
     return 0
 
 

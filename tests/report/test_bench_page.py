@@ -23,7 +23,6 @@ from tests.bench.made import TF32, failed, passed, refused, task
 from tests.report.made import HOSTILE, many_rows
 from tests.report.markup import parsed
 
-
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
 
 

@@ -19,7 +19,6 @@ from egg.report.run_report import RunReport, read_run
 from tests.report.made import HOSTILE, LINEAR, SOFTMAX, edited, first, hostile_run
 from tests.report.markup import parsed
 
-
 FATES = ("kept", "tried", "predicted", "failed")
 
 
@@ -249,6 +248,6 @@ def test_the_roofline_s_caption_names_the_diamond_where_there_is_one(
     assert chart is not None
     placed = replace(chart, ideal=40.0, ideal_rate=1e13) if ideal else replace(chart, ideal=None)
     monkeypatch.setattr(RunReport, "roofline", placed)
-    text = run_html(made)
+    text = run_html(read_run(LINEAR))
     assert ("task, everything fused" in text) is ideal
     assert ("the diamond" in text) is ideal

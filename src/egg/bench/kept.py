@@ -1,8 +1,8 @@
 """Rows that were kept as evidence before a bench had a schema, read as rows of today.
 
-``benchmarks/expert`` wrote one JSON object a task: times and speedups as ``[median, low, high]``, a verdict in
-words. Everything a score or a page needs is in it except the operator family and KernelBench's comparison:
-these stay unknown.
+``benchmarks/expert`` wrote one JSON object a task, with times and speedups as ``[median, low, high]`` and a
+verdict in words. Everything a score or a page needs is in it except the operator family and KernelBench's
+comparison: these stay unknown.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ class Commands(LazyGroup):
         Entry("replay", "egg.cli.runs", OPTIMIZE, "Make every decision of a run again from its log."),
         Entry("runs", "egg.cli.runs", OPTIMIZE, "List the runs in a folder: state, best kernel, cost."),
         Entry("report", "egg.cli.report", OPTIMIZE, "Write a run or a bench as one HTML page."),
+        Entry("view", "egg.cli.view", OPTIMIZE, "Show runs and benches live in a browser on this machine."),
         Entry("bench", "egg.cli.bench", OPTIMIZE, "Run a suite of tasks and score it; compare benches."),
         Entry("eval", "egg.cli.judge_commands", JUDGE, "Judge one kernel."),
         Entry("eval-batch", "egg.cli.judge_commands", JUDGE, "Judge many kernels, resumably."),

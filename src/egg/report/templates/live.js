@@ -3,24 +3,23 @@
 const PAUSE = 1500;
 const sign = document.getElementById("live");
 const keyOf = (part) => `${part.closest("[id]")?.id} ${part.querySelector("summary").textContent}`;
+const labelOf = (head) => head.closest("[role=region]")?.getAttribute("aria-label");
 const swap = (text) => {
   const made = new DOMParser().parseFromString(text, "text/html");
   const before = document.querySelector("main");
   const open = new Set([...before.querySelectorAll("details[open]")].map(keyOf));
   const filled = [...before.querySelectorAll(".filters input, .filters select")].map((field) => field.value);
   const sorted = [...before.querySelectorAll("th[aria-sort]")].map((head) => {
-    const table = head.closest("table");
-    const number = [...before.querySelectorAll("table")].indexOf(table);
-    return [number, head.cellIndex, head.getAttribute("aria-sort")];
+    return [labelOf(head), head.textContent, head.getAttribute("aria-sort")];
   });
   const after = document.adoptNode(made.querySelector("main"));
   before.replaceWith(after);
   document.title = made.title;
   prepare();
   for (const part of after.querySelectorAll("details")) part.open ||= open.has(keyOf(part));
-  const tables = after.querySelectorAll("table");
-  for (const [number, column, order] of sorted) {
-    const head = tables[number]?.tHead?.rows[0].cells[column];
+  const heads = [...after.querySelectorAll("th")];
+  for (const [label, name, order] of sorted) {
+    const head = heads.find((one) => labelOf(one) === label && one.textContent === name);
     for (let turn = 0; head && turn < 2 && head.getAttribute("aria-sort") !== order; turn += 1) head.querySelector("button")?.click();
   }
   const fields = [...after.querySelectorAll(".filters input, .filters select")];

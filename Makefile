@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-gpu browser clean
+.PHONY: help setup demo check format test nightly test-gpu browser clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ format: $(STAMP)  ## mend what ruff can mend
 
 test: check  ## check, then every test that needs no GPU
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu'
+
+nightly: check  ## everything, also what passed before and has not changed since
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --everything
 
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time
 	$(BIN)/python -m pytest -m gpu

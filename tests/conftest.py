@@ -27,6 +27,12 @@ settings.register_profile("suite", max_examples=25)
 settings.load_profile("suite")  # the whole run has ten minutes; `--hypothesis-profile default` looks longer
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--everything", action="store_true", help="run what passed before and has not changed, and record it"
+    )
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_knowledge_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Neither the skills nor the lessons of whoever runs the tests; what a test's runs learn goes nowhere."""

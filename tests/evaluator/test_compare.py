@@ -331,3 +331,31 @@ def test_what_the_reference_got_wrong_at_the_tasks_own_call_is_allowed_elsewhere
     spoilt = candidate.clone()
     spoilt[7] += 0.1
     assert not compare(spoilt, reference, golden, Precision.MATCH, usual=usual).passed
+
+
+# small elements beside large ones
+
+
+def exponentials() -> tuple[torch.Tensor, torch.Tensor]:
+    exact = torch.exp(6.0 * normal(64, 64, dtype=torch.float64))
+    return exact.float(), exact
+
+
+def test_small_elements_beside_large_ones_keep_their_own_value():
+    reference, exact = exponentials()
+    typical = float(exact.median())
+    zeroed = torch.where(reference < typical / 100, 0.0, reference)
+    error = compare(zeroed, reference, exact, MATCH)
+    assert not error.passed
+    assert max(error.max_ratio, error.rms_ratio) <= 1.0 < error.lost_ratio
+    assert compare(reference * (1 + 2e-7), reference, exact, MATCH).passed
+
+
+def test_elements_that_the_reference_loses_too_are_allowed():
+    """Results that cancel: both are off by what was added and taken away."""
+    _, exact = exponentials()
+    big = float(exact.max())
+    reference, other = ((exact + shift).float() - shift for shift in (big, -big))
+    error = compare(other, reference, exact, MATCH)
+    assert error.lost > 0.1
+    assert error.passed

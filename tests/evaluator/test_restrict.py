@@ -47,6 +47,17 @@ def run(text: str) -> dict[str, object]:
         "def g():\n    yield 1\ngetattr(*[g(), 'gi_frame'])\n",
         "match torch.relu:\n    case object(os=found):\n        pass\n",
         "class P:\n    def _new(self):\n        return self._make_subclass\nP._new(torch.Tensor)\n",
+        "say = str.format\nsay('{0.__globals__}', nn.Module.forward)\n",
+        "getattr(str, 'format')('{0.__globals__}', nn.Module.forward)\n",
+        "getattr('{0.real}', 'format')(1)\n",
+        "list(map(str.format, ['{0:{1.__class__}}'], [1], [2]))\n",
+        "('{x' + '.real}').format_map({'x': 1})\n",
+        "enum.StrEnum.format('{0[x]}', {'x': 1})\n",
+        "class T(enum.StrEnum):\n    A = '{0.__globals__}'\nT.A.format(nn.Module.forward)\n",
+        "class T(enum.StrEnum):\n    A = '{0.__globals__}'\nT.format(T.A, nn.Module.forward)\n",
+        "@dataclasses.dataclass\nclass P(abc.ABC):\n    gi_frame: object\n"
+        "def g():\n    yield 1\nP.register(type(g()))\nmatch g():\n    case P(x):\n        pass\n",
+        "abc.ABC.register(int)\n",
     ],
 )
 def test_attributes_by_whatever_road(text: str) -> None:
@@ -200,3 +211,11 @@ def test_what_was_patched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(execute, "__code__", lines_of.__code__)
     assert any("execute has other code" in name for name in before.changed())
+
+
+def test_plain_format_strings_stay() -> None:
+    text = "class F:\n    def format(self, x):\n        return x\n"
+    text += "a = '{:>6.2f}|{0!r}|{x:{w}}'.replace('{0!r}', '{!r}').format(1.5, 'y', x=3, w=4)\n"
+    text += "b = F().format(7)\nc = list(map('{:02d}'.format, [1, 2]))\n"
+    found = run(text)
+    assert (found["a"], found["b"], found["c"]) == ("  1.50|'y'|   3", 7, ["01", "02"])

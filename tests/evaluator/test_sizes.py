@@ -116,3 +116,51 @@ def test_host_code_that_looks_at_values_is_compiled_or_refused(
     if isinstance(evaluation.verdict, Rejected):
         assert evaluation.verdict.refusal.reason == "build.not_compiled"
         assert "line" in evaluation.verdict.refusal.evidence
+
+
+SQUARE = TASK.replace("16384", "512").replace("columns = 512", "columns = 640")
+FULL = replace(BRIEF, domain=Probes.ALL, regrades=0, audit_task=False)
+BRANCHING = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x, y, rows, columns, n, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    i = program * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n, other=0.0)
+    to = i
+    {branch}
+    tl.store(y + to, v * 2.5, mask=i < n)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        assert x.dim() == 2
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        n = x.numel()
+        scale[(triton.cdiv(n, 1024),)](x, y, x.shape[0], x.shape[1], n, BLOCK=1024)
+        return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("branch", "reason"),
+    [
+        ("v = tl.where((rows > 500) & (columns > 600), v * 1.01, v)", "correctness.error"),
+        ("to = tl.where(program == 317, i + (1 << 28), i)", "kernel.out_of_bounds"),
+        ("v = v * 1.0", ""),
+    ],
+    ids=["product of sizes", "one program", "honest"],
+)
+def test_a_branch_that_only_the_whole_task_takes(judged: JudgeFunction, branch: str, reason: str):
+    assert smallest(Task("square", SQUARE)).changes
+    verdict = judged(SQUARE, BRANCHING.format(branch=branch), care=FULL).verdict
+    if reason:
+        assert isinstance(verdict, Rejected)
+        assert verdict.refusal.reason == reason
+        assert "own size" in verdict.refusal.evidence
+    else:
+        assert isinstance(verdict, Accepted)

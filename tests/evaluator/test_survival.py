@@ -1,27 +1,33 @@
-"""After any number of attacks on its processes the judge still judges, and nothing is left of them."""
+"""After any number of attacks on its processes the judge still judges, and nothing is left of them.
+
+The hostile files of the corpus are judged here, one after the other by the same judge, and not once more with
+the other files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
-from egg.core.evaluation import Gate, Rejected
+from egg.core.evaluation import Gate
 from egg.core.source import Candidate, Task
+from egg.evaluator.care import Care
 from egg.evaluator.oracle import Oracle
 from egg.evaluator.question import Question
 from tests.conftest import BRIEF
 from tests.corpus.corpus import Case, load_corpus
+from tests.evaluator.verdicts import check, limits
 from tests.leftovers import Sandbox
 
-HASTY = replace(BRIEF, seeds=1, distributions=("normal",), call_seconds=3.0, build_seconds=6.0)
+PARTS = 3
+"""Tests that share the attacks, each with a judge of its own, so that they can run side by side."""
 CASES = load_corpus()
 HOSTILE = [case for case in CASES if case.path.parent.name == "hostile"]
 [HONEST] = [case for case in CASES if case.name == "honest/scale_shift"]
 
 
-def ask(oracle: Oracle, case: Case, care=HASTY):
+def ask(oracle: Oracle, case: Case, care: Care):
     skip = (Gate.STATIC,) if not case.static else ()
     task, candidate = Task.from_file(case.task_path), Candidate.from_file(case.path)
     return oracle.judge(Question(task, candidate, case.policy, skip=skip, care=care))
@@ -29,9 +35,7 @@ def ask(oracle: Oracle, case: Case, care=HASTY):
 
 def attack(oracle: Oracle, cases: Sequence[Case]) -> None:
     for case in cases:
-        verdict = ask(oracle, case).verdict
-        assert isinstance(verdict, Rejected), f"{case.name} was accepted"
-        assert verdict.refusal.gate in case.gates, (case.name, verdict.refusal)
+        check(case, ask(oracle, case, limits(case)))
 
 
 def survive(device: str, cases: Sequence[Case], sandbox: Sandbox) -> None:
@@ -49,9 +53,10 @@ def survive(device: str, cases: Sequence[Case], sandbox: Sandbox) -> None:
     assert sandbox.folders() == []
 
 
-def test_the_judge_survives_every_kind_of_attack_in_a_row(sandbox: Sandbox):
-    cases = [case for case in HOSTILE if case.needs == "cpu"]
-    assert len(cases) >= 20
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_judge_survives_every_kind_of_attack_in_a_row(part: int, sandbox: Sandbox):
+    cases = [case for case in HOSTILE if case.needs == "cpu"][part::PARTS]
+    assert len(cases) >= 5
     survive("cpu", [*cases, cases[0]], sandbox)
 
 

@@ -101,8 +101,8 @@ def test_values_that_the_host_reads(x: torch.Tensor, read: Callable[[torch.Tenso
 
 def reply(**changes: Any) -> dict[str, Any]:
     nothing = [0.0, 0.0, 0.0]
-    plain = {"ops": {}, "moves": {}, "reads": {}, "launches": {"kernel": 1}, "work": [nothing, nothing]}
-    return plain | changes
+    plain = {name: {} for name in ("ops", "moves", "copies", "reads")}
+    return {**plain, "launches": {"kernel": 1}, "work": [nothing, nothing], **changes}
 
 
 FORBID = Policy(library_calls=LibraryCalls.FORBID)
@@ -149,3 +149,57 @@ def test_a_plain_tensor_is_told_by_its_class(x: torch.Tensor) -> None:
     assert kind_of(x.as_subclass(Tensor)) != "Tensor"
     x.todo = 1  # type: ignore[attr-defined]
     assert kind_of(x) == "Tensor with attributes todo"
+
+
+def test_products_and_sums_under_other_names(x: torch.Tensor) -> None:
+    weight = torch.randn(40, 24)
+    product = work(lambda: x @ weight)
+    places = torch.arange(40).expand(16, 40).contiguous()
+    bag = torch.nn.functional.embedding_bag
+    assert work(lambda: bag(places, weight, mode="sum", per_sample_weights=x)).covers(product, 0.9)
+    assert work(lambda: torch.cdist(x, weight.t(), p=1.0)).covers(product, 0.9)
+    total = work(lambda: x.sum(0))
+    rows = torch.zeros(16, dtype=torch.long)
+    assert work(lambda: torch.zeros(1, 40).index_add(0, rows, x)).covers(total, 0.9)
+
+
+def copies(given: torch.Tensor, function: Callable[[torch.Tensor], Any]) -> int:
+    with Recorder(given=[given]) as recorder:
+        function(given)
+    return sum(recorder.copies.values())
+
+
+def test_copies_into_another_order_or_dtype(x: torch.Tensor) -> None:
+    assert copies(x, lambda t: t.t().contiguous()) == 1
+    assert copies(x, lambda t: t.to(torch.bool)) == 1
+    assert copies(x, lambda t: torch.empty(40, 16).copy_(t.t())) == 1
+    assert copies(x, lambda t: t.clone()) == 0
+    assert copies(x.t(), lambda t: t.contiguous()) == 0, "an input as it was given"
+
+
+@pytest.mark.parametrize(("wanted", "refused"), [({}, True), ({"ne": 1}, True), ({"exp": 1}, False)])
+def test_a_copy_is_work_where_the_task_is_no_more(wanted: dict[str, int], refused: bool) -> None:
+    watch = Watch(FORBID, wanted, {}, Work(), 10)
+    if refused:
+        with pytest.raises(Refused) as found:
+            watch.see(reply(copies={"clone": 1}))
+        assert found.value.reason == "provenance.library"
+    else:
+        watch.see(reply(copies={"clone": 1}))
+
+
+def test_work_behind_a_kernel_that_copied_an_input(x: torch.Tensor) -> None:
+    def before(values: torch.Tensor) -> Work:
+        with Recorder(launched=lambda: 1, sketcher=Sketcher(7, [x.numel()]), given=[x]) as recorder:
+            torch.clamp(values, min=0)
+        return recorder.work()[0]
+
+    spent = [before(x.clone()), before(2 * x + 1), before(torch.exp(x))]
+    assert [bool(each) for each in spent] == [True, True, False]
+
+
+def test_other_names_of_a_rectifier() -> None:
+    watch = Watch(Policy(), {"relu": 1}, {}, Work(others=10.0), 10)
+    with pytest.raises(Refused) as found:
+        watch.see(reply(ops={"clamp": 1}))
+    assert found.value.reason == "provenance.fig_leaf"

@@ -93,6 +93,17 @@ def test_bf16_accumulation_is_refused_in_a_bf16_program_too():
     assert not judged(made, case, sloppy).passed
 
 
+def test_looking_at_conditioning_leaves_the_exact_answer_as_it_is():
+    """An exact answer with other signs would make the reference look wrong, and allow any candidate that."""
+    made = reference("return x @ x.T", "torch.randn(32, 64)")
+    case = made.case("signed")
+    [(_, exact)] = case.golden
+    before = exact.clone()
+    rough = case.inputs[0].bfloat16().float()
+    assert not judged(made, case, rough @ rough.T).passed
+    assert torch.equal(exact, before)
+
+
 def test_a_threshold_that_a_rounding_crosses_allows_nobody_anything():
     """The floor of whole numbers jumps by one for half of all roundings: that is no conditioning."""
     made = reference("return torch.floor(x)", "torch.arange(4096.0).reshape(64, 64) + 1.0")

@@ -1,7 +1,8 @@
 """Every pattern beside a built-in skill is run against its own reference and compiled for the GPUs it is for.
 
-The folder says what there is: a pattern is tried from the day it is written. One pair of processes per test
-process tries them all, since importing torch for each would take longer than running it.
+The folder says what there is: a pattern is tried from the day it is written, and again when it changes. One
+pair of processes per test process tries them all, since importing torch for each would take longer than
+running it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from egg.api import patterns as api_patterns
 from egg.api.patterns import Pattern, patterns_in, problems_of, targets_of
 from egg.cli.app import app
+from egg.evaluator import patterns as evaluator_patterns
 from egg.evaluator.patterns import PatternRunner
 from egg.knowledge.catalogue import built_in_folder
 from egg.knowledge.check import examine
 from tests.knowledge.folders import write_skill
 from tests.knowledge.patterns import BROKEN, RIGHT, write_pattern
+from tests.ledger import Ledger, key_of
 
 PATTERNS = patterns_in([built_in_folder()])
+PASSED = Ledger(Path(__file__).parent / "data" / "passed.json")
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +42,39 @@ def some_gpus(number: int, pattern: Pattern) -> Pattern:
     return replace(pattern, gpus=(pattern.gpus[number % len(pattern.gpus)],))
 
 
+def key(pattern: Pattern) -> str:
+    """Of all that decides whether the pattern passes."""
+    tried_by = (Path(str(module.__file__)).read_text() for module in (api_patterns, evaluator_patterns))
+    return key_of(pattern.file.read_text(), *(gpu.arch for gpu in pattern.gpus), *tried_by)
+
+
 @pytest.mark.parametrize("number", range(len(PATTERNS)), ids=[pattern.name for pattern in PATTERNS])
-def test_a_built_in_pattern_works(number: int, runner: PatternRunner) -> None:
+def test_a_built_in_pattern_works(
+    number: int, request: pytest.FixtureRequest, pytestconfig: pytest.Config
+) -> None:
     pattern = some_gpus(number, PATTERNS[number])
+    everything = pytestconfig.getoption("everything")
+    if not everything and PASSED.unchanged(pattern.name, key(pattern)):
+        return
+    runner = request.getfixturevalue("runner")
     assert [str(problem) for problem in problems_of(pattern, runner)] == []
+    if everything:
+        PASSED.record(pattern.name, key(pattern))
+
+
+def test_the_ledger_knows_what_has_changed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "passed.json")
+    pattern = PATTERNS[0]
+    ledger.record(pattern.name, key(pattern))
+    assert ledger.unchanged(pattern.name, key(pattern))
+    copy = tmp_path / "copy.py"
+    copy.write_text(pattern.file.read_text() + "\n")
+    assert not ledger.unchanged(pattern.name, key(replace(pattern, file=copy)))
+    assert not ledger.unchanged(pattern.name, key(replace(pattern, gpus=())))
+
+
+def test_the_ledger_names_no_pattern_that_is_gone() -> None:
+    assert PASSED.passed().keys() <= {pattern.name for pattern in PATTERNS}
 
 
 def test_every_usual_gpu_is_compiled_for() -> None:

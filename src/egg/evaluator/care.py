@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from egg.core.policy import Level
+from egg.evaluator.task.unusual import UNUSUAL
 
 
 class Profile(StrEnum):
@@ -38,6 +39,10 @@ class Care:
     rounds: int
     round_milliseconds: float
     """Device time the reference gets per round; every contestant gets as many calls."""
+    unusual: tuple[str, ...] = UNUSUAL
+    """Legal values that no distribution draws."""
+    constants: int = 3
+    """Questions with the constants of the candidate's own text among the inputs."""
     input_sets: int = 3
     calls: int = 160
     """In a row, on values of their own, with outputs that are held; fewer where they take long."""
@@ -70,6 +75,8 @@ CARE = {
         opponents=("eager", "compile"),
         rounds=8,
         round_milliseconds=12.0,
+        unusual=(),
+        constants=1,
         input_sets=2,
         calls=8,
         calls_seconds=0.5,

@@ -11,6 +11,12 @@ of summation, which is honest. For fp32 they are 256 and 32: 1.9e-6 in rms, far 
 In 16-bit and TF32 arithmetic one rounding dominates any order of summation, and 32 u of bf16
 would be an error of 12%: there the floors are 8 and 1.
 
+An output may span many orders of magnitude (an exponential), and then the rms is that of a few elements: all
+others could be zero. So the elements that have lost their own value are counted as well: those off by more
+than ``max(1e-2, 16 u)`` of themselves, and by more than the max floor relative to the *upper quartile* of the
+output, which a few large elements do not move. A candidate may have one in a thousand of them (and two), and
+twice as many as the reference has by a tenth of these bounds: where results cancel, it has many.
+
 Where the program itself amplifies the rounding of its inputs (an exponential of large numbers), every
 implementation is off by as much, and a reference that happens to round elsewhere is no measure. How far the
 exact result moves under such roundings (:class:`Moved`) is therefore allowed too, with a factor of two. It
@@ -46,6 +52,12 @@ ROUNDOFF = {
 TF32_ROUNDOFF = 2.0**-11
 CONDITIONING = 2.0
 """How many times as far as the exact result moves under the inputs' own rounding."""
+LOST = 1e-2
+"""Of its own size: an element that is off by more has lost its value, in fp32."""
+LOST_ROUNDINGS = 16.0
+"""The same in unit roundoffs, for types that have few bits."""
+FEW_LOST, SHARE_LOST = 2, 1e-3
+"""So many elements, and this part of all, may lose theirs where results happen to cancel."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,11 @@ class Moved:
 
     max: float
     rms: float
+    lost: float = 0.0
+    """The part of the elements that move by more than a tenth of what counts as lost."""
+
+    def times(self, factor: float) -> Moved:
+        return Moved(factor * self.max, factor * self.rms, self.lost)
 
 
 STILL = Moved(0.0, 0.0)
@@ -74,6 +91,8 @@ class Usual:
 
     max: float = 0.0
     rms: float = 0.0
+    lost: float = 0.0
+    """The part of the elements of which it was off by a tenth of what counts as lost."""
 
 
 NOT_KNOWN = Usual()
@@ -95,10 +114,16 @@ class LeafError:
     """Whether the reference is as close to the exact result as KernelBench asks a candidate to be to it."""
     reference_peak: float = 0.0
     """:attr:`reference_max` relative to the output's rms."""
+    lost: float = 0.0
+    """The part of the elements that have lost their own value, however small they are."""
+    lost_ratio: float = 0.0
+    """:attr:`lost` as a multiple of what is allowed."""
+    reference_lost: float = 0.0
+    """The part of the elements of which the reference is off by a tenth of what counts as lost."""
 
     @property
     def passed(self) -> bool:
-        return not self.problem and self.max_ratio <= 1.0 and self.rms_ratio <= 1.0
+        return not self.problem and max(self.max_ratio, self.rms_ratio, self.lost_ratio) <= 1.0
 
 
 @dataclass
@@ -135,6 +160,11 @@ def floor_for(dtype: torch.dtype, precision: Precision) -> Floor:
     return Floor(roundoff, 8.0, 1.0)
 
 
+def lost_at(dtype: torch.dtype, precision: Precision) -> float:
+    """Off by more than this part of itself, an element has lost its value."""
+    return max(LOST, LOST_ROUNDINGS * floor_for(dtype, precision).roundoff)
+
+
 def compare(
     candidate: torch.Tensor,
     reference: torch.Tensor,
@@ -153,7 +183,9 @@ def compare(
     known = max(4.0 * norms.ref_max, 4.0 * usual.max * rms)
     base = max(known, floor.max_factor * floor.roundoff * rms, CONDITIONING * moved.max, 1e-300)
     tolerance = 1e-4 if three[1].dtype in (torch.float32, torch.float64) else 1e-2
-    errors = sums.errors(three, sums.Allowed(base, 8.0 * floor.roundoff, tolerance))
+    least = max(floor.max_factor * floor.roundoff * sums.upper_quartile(three[2]), 4.0 * usual.max * rms)
+    own = lost_at(reference.dtype, precision)
+    errors = sums.errors(three, sums.Allowed(base, 8.0 * floor.roundoff, tolerance, own, least))
 
     count = max(norms.count, 1)
     cand, ref = math.sqrt(errors.cand_sq / count), math.sqrt(norms.ref_sq / count)
@@ -162,6 +194,9 @@ def compare(
     lost = norms.nonfinite
     problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
     scale = rms or 1.0
+    loss = max(FEW_LOST, SHARE_LOST * count) + 2.0 * (
+        errors.reference_off + (moved.lost + usual.lost) * count
+    )
     return LeafError(
         errors.max_ratio,
         cand / allowed,
@@ -172,6 +207,9 @@ def compare(
         norms.ref_max,
         errors.reference_close,
         norms.ref_max / scale,
+        errors.off / count,
+        errors.off / loss,
+        errors.reference_off / count,
     )
 
 

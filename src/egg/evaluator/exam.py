@@ -391,8 +391,11 @@ class Exam:
             self.worst.take(error, own=case.own)
             if case.own:
                 before = self.usual.get(position, NOT_KNOWN)
-                largest = max(before.max, error.reference_peak), max(before.rms, error.reference_relative)
-                self.usual[position] = Usual(*largest)
+                self.usual[position] = Usual(
+                    max(before.max, error.reference_peak),
+                    max(before.rms, error.reference_relative),
+                    max(before.lost, error.reference_lost),
+                )
             if not error.passed:
                 raise self._wrong(case, path, error)
 
@@ -402,7 +405,7 @@ class Exam:
         error = compare(*three, self.policy.precision)
         if error.passed or error.problem or not error.relative < EXPLICABLE:
             return error
-        return compare(*three, self.policy.precision, self.reference.moved(case)[position])
+        return compare(*three, self.policy.precision, self.reference.moved(case)[position].times(case.leeway))
 
     def check_form(self, case: Case, described: list[dict[str, Any]]) -> list[float | None]:
         """Names, shapes, dtypes, devices and plain types as the reference's; returns the plain numbers."""
@@ -444,6 +447,14 @@ class Exam:
                 "look at masks (a masked load without other= holds anything), at elements that no program "
                 "writes, and at overflow",
             )  # fmt: skip
+        if error.max_ratio <= 1.0 and error.rms_ratio <= 1.0:
+            return Refused(
+                "correctness.small_values",
+                f"{case.label}, output {path}: {100 * error.lost:.2g}% of the elements are off by more than "
+                "a hundredth of their own value, and the reference is not",
+                "small elements count beside large ones: compute every element to its own precision",
+                error.lost,
+            )
         inaccurate = (
             f"too inaccurate for precision '{self.policy.precision.value}': accumulate in fp32, round TF32 "
             "operands to nearest, or declare another --precision"

@@ -21,7 +21,7 @@ from torch import nn
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.evaluator import exchange, memory
-from egg.evaluator.compare import STILL, Moved
+from egg.evaluator.compare import STILL, Moved, lost_at
 from egg.evaluator.freshen import Kind, kind_of
 from egg.evaluator.reserve import apart
 from egg.evaluator.task.distributions import redraw, rerandomise
@@ -69,6 +69,8 @@ class Case:
     """What the reference drew at random in its run."""
     seed: int = FORWARD_SEED
     """Set before the forward on both sides, for tasks that draw random numbers."""
+    leeway: float = 1.0
+    """How many times as much as usual is allowed for conditioning."""
 
 
 @dataclass
@@ -183,9 +185,20 @@ class Reference:
             pairs = zip(
                 case.golden, self._perturbed(case, 1.0, lot), self._perturbed(case, -1.0, lot), strict=True
             )
-            moves = [_response(exact, up, down) for (_, exact), (_, up), (_, down) in pairs]
-            found = [Moved(max(a.max, b.max), max(a.rms, b.rms)) for a, b in zip(found, moves, strict=True)]
+            limits = [self._lost_at(leaf) / 10 for _, leaf in case.outputs]
+            moves = [
+                _response(exact, up, down, limit)
+                for ((_, exact), (_, up), (_, down)), limit in zip(pairs, limits, strict=True)
+            ]
+            found = [
+                Moved(max(a.max, b.max), max(a.rms, b.rms), max(a.lost, b.lost))
+                for a, b in zip(found, moves, strict=True)
+            ]
         return found
+
+    def _lost_at(self, leaf: Any) -> float:
+        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else torch.float64
+        return lost_at(dtype, self.precision)
 
     def _perturbed(self, case: Case, sign: float, lot: int) -> list[tuple[str, Any]]:
         def forward() -> Any:
@@ -353,14 +366,17 @@ def finite_share(outputs: list[tuple[str, Any]]) -> float:
     return finite / max(total, 1)
 
 
-def _response(exact: Any, up: Any, down: Any) -> Moved:
-    """The linear part of how an output follows a perturbation and its mirror image."""
+def _response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
+    """The linear part of how an output follows a perturbation and its mirror image.
+
+    ``limit``: of its own size; how many elements move by more is counted.
+    """
     if not isinstance(exact, torch.Tensor):
         exact, up, down = (torch.tensor(float(abs(v)), dtype=torch.float64) for v in (exact, up, down))
     if exact.shape != up.shape or exact.shape != down.shape or not _inexact(exact):
         return STILL
     largest = square = 0.0
-    count = 0
+    count = lost = 0
     for g, a, b in memory.pieces(*(_as_reals(t) for t in (exact, up, down))):
         above, below = a.double() - g.double(), b.double() - g.double()
         linear = (above - below) / 2
@@ -369,7 +385,8 @@ def _response(exact: Any, up: Any, down: Any) -> Moved:
         count += int(torch.isfinite(g).sum())
         square += float(linear.square().sum())
         largest = max(largest, float(linear.amax()) if linear.numel() else 0.0)
-    return Moved(largest, math.sqrt(square / max(count, 1)))
+        lost += int((linear > g.double().abs().mul_(limit)).sum())
+    return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1))
 
 
 def _far(outputs: list[tuple[str, Any]], exact: list[tuple[str, Any]]) -> bool:

@@ -54,6 +54,12 @@ class Sketch:
         """The same values in the same places, as far as the samples say."""
         return self.numel == other.numel and self.samples == other.samples and self.same_values(other)
 
+    def multiple(self, other: Sketch) -> bool:
+        """Whether one is the other in place up to scale and offset, as far as the samples say."""
+        if self.numel != other.numel:
+            return False
+        return self.samples == other.samples or explains(self, (other,))
+
     def follows(self, other: Sketch) -> bool:
         """Whether one is the other up to scale and offset, or a strictly monotone function of it in place."""
         if self.numel != other.numel or not self.moments or not other.moments:

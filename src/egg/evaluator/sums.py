@@ -26,6 +26,10 @@ PROGRAMS = 1056
 """Eight for each multiprocessor of the largest GPUs; each goes over many blocks."""
 
 
+SAMPLE = 4096
+"""Elements from which the typical size of an output is estimated."""
+
+
 @dataclass(frozen=True)
 class Norms:
     """Of the exact result and of the reference's own error."""
@@ -50,6 +54,10 @@ class Errors:
     """Whether it is as close to the reference as KernelBench asks."""
     reference_close: bool = True
     """Whether the reference is as close to the exact result as KernelBench asks of a candidate."""
+    off: int = 0
+    """Elements that are off by more than ``Allowed.own`` of their own size and by more than ``least``."""
+    reference_off: int = 0
+    """Elements of which the reference is off by more than a tenth of that."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,10 @@ class Allowed:
     relative: float
     tolerance: float
     """KernelBench's, absolute and relative."""
+    own: float = 1e300
+    """Of its own size: an element that is further off has lost its value."""
+    least: float = 0.0
+    """An error up to this is no loss, however small the element is."""
 
 
 Three = Sequence[torch.Tensor]
@@ -83,6 +95,20 @@ def sentinel_tolerance(dtype: torch.dtype) -> float:
 def fusible(three: Three) -> bool:
     """Whether one kernel can go over all of it."""
     return all(t.is_cuda and t.is_contiguous() and t.dtype in KINDS for t in three)
+
+
+def upper_quartile(tensor: torch.Tensor) -> float:
+    """The size that a quarter of the elements exceed, by a sample at fixed places drawn by lot.
+
+    Unlike the rms it does not follow a few large elements.
+    """
+    if not tensor.numel():
+        return 0.0
+    generator = torch.Generator().manual_seed(SAMPLE)
+    at = torch.randint(tensor.numel(), (min(SAMPLE, 4 * tensor.numel()),), generator=generator)
+    sizes = tensor[torch.unravel_index(at.to(tensor.device), tensor.shape)].double().abs()
+    sizes = sizes[torch.isfinite(sizes)]
+    return float(sizes.kthvalue(1 + 3 * (len(sizes) - 1) // 4).values) if len(sizes) else 0.0
 
 
 def norms(three: Three) -> Norms:
@@ -137,6 +163,7 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _errors_by_pieces(three: Three, allowed: Allowed) -> Errors:
     cand_sq = max_ratio = 0.0
+    off = reference_off = 0
     close = reference_close = True
     limit = limit_of(three[1].dtype)
     for c, r, exact in memory.pieces(*three):
@@ -147,11 +174,16 @@ def _errors_by_pieces(three: Three, allowed: Allowed) -> Errors:
         cand_sq += float(error.square().sum())
         if error.numel():
             max_ratio = max(max_ratio, float((error / bound).amax()))
-        del error, bound
+        del bound
+        off += int((error > g.abs().mul_(allowed.own).clamp_min_(allowed.least)).sum())
+        del error
         close &= torch.allclose(c, r, rtol=allowed.tolerance, atol=allowed.tolerance, equal_nan=True)
         apart = torch.where(_both_numbers(g, r, limit), r.double() - g, 0.0).abs()
         reference_close &= not bool((apart > allowed.tolerance * (1.0 + r.double().abs())).any())
-    return Errors(cand_sq, max_ratio, close, reference_close)
+        tenth = g.abs().mul_(allowed.own).clamp_min_(allowed.least).mul_(0.1)
+        reference_off += int((apart > tenth).sum())
+        del apart, tenth
+    return Errors(cand_sq, max_ratio, close, reference_close, off, reference_off)
 
 
 # -- by one kernel a pass ----------------------------------------------------------------------------
@@ -206,11 +238,12 @@ def _norms_kernel(
 
 @triton.jit
 def _errors_kernel(
-    c_ptr, r_ptr, g_ptr, allowed_ptr, cand_ptr, max_ptr, far_ptr, ref_far_ptr, n,
+    c_ptr, r_ptr, g_ptr, allowed_ptr, cand_ptr, max_ptr, far_ptr, ref_far_ptr, off_ptr, ref_off_ptr, n,
     LIMIT: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """What :func:`_errors_by_pieces` says, of every block that is this program's."""
     base, relative, tolerance = tl.load(allowed_ptr), tl.load(allowed_ptr + 1), tl.load(allowed_ptr + 2)
+    own, least = tl.load(allowed_ptr + 3), tl.load(allowed_ptr + 4)
     first = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.num_programs(0).to(tl.int64) * BLOCK
     lanes = tl.arange(0, BLOCK)
@@ -218,6 +251,8 @@ def _errors_kernel(
     max_ratio = tl.zeros((BLOCK,), tl.float64)
     far = tl.zeros((BLOCK,), tl.int64)
     ref_far = tl.zeros((BLOCK,), tl.int64)
+    off = tl.zeros((BLOCK,), tl.int64)
+    ref_off = tl.zeros((BLOCK,), tl.int64)
     for start in range(first, n, step):
         at = start + lanes
         inside = at < n
@@ -236,11 +271,16 @@ def _errors_kernel(
         )
         far += (inside & ~near).to(tl.int64)
         ref_far += (both & (tl.abs(r - g) > tolerance + tolerance * tl.abs(r))).to(tl.int64)
+        lost = tl.maximum(tl.where(both, tl.abs(g), 0.0) * own, least)
+        off += (valid & (error > lost)).to(tl.int64)
+        ref_off += (both & (tl.abs(r - g) > 0.1 * lost)).to(tl.int64)
     program = tl.program_id(0)
     tl.store(cand_ptr + program, tl.sum(cand_sq))
     tl.store(max_ptr + program, tl.max(max_ratio))
     tl.store(far_ptr + program, tl.sum(far))
     tl.store(ref_far_ptr + program, tl.sum(ref_far))
+    tl.store(off_ptr + program, tl.sum(off))
+    tl.store(ref_off_ptr + program, tl.sum(ref_off))
 
 
 def _fused_norms(three: Three) -> Norms:
@@ -262,16 +302,21 @@ def _fused_errors(three: Three, allowed: Allowed) -> Errors:
     c, r, g = three
     programs, counted, summed = _partial(c)
     far, ref_far, cand_sq, max_ratio = counted(), counted(), summed(), summed()
+    off, ref_off = counted(), counted()
     n = c.numel()
     bounds = torch.tensor(
-        [allowed.base, allowed.relative, allowed.tolerance], dtype=torch.float64, device=c.device
+        [allowed.base, allowed.relative, allowed.tolerance, allowed.own, allowed.least],
+        dtype=torch.float64,
+        device=c.device,
     )  # in memory: as an argument a float would be rounded to fp32
     with torch.cuda.device_of(c):
         _errors_kernel[(programs,)](
-            c, r, g, bounds, cand_sq, max_ratio, far, ref_far, n, LIMIT=limit_of(r.dtype), BLOCK=BLOCK
-        )
+            c, r, g, bounds, cand_sq, max_ratio, far, ref_far, off, ref_off, n,
+            LIMIT=limit_of(r.dtype), BLOCK=BLOCK,
+        )  # fmt: skip
     sums = torch.stack([cand_sq.sum(), max_ratio.max()]).tolist()
-    return Errors(sums[0], sums[1], not int(far.sum()), not int(ref_far.sum()))
+    far_off = torch.stack([far.sum(), ref_far.sum(), off.sum(), ref_off.sum()]).tolist()
+    return Errors(sums[0], sums[1], not far_off[0], not far_off[1], *far_off[2:])
 
 
 def _partial(of: torch.Tensor) -> tuple[int, Any, Any]:

@@ -34,10 +34,24 @@ FAMILIES = {
         "attention": "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
         "_scaled_dot_product_cudnn_attention _scaled_dot_product_flash_attention_for_cpu "
         "_scaled_dot_product_attention_math scaled_dot_product_attention",
+        "rectifier": "relu relu6 clamp clamp_min clamp_max threshold maximum minimum fmax fmin hardtanh clip",
+        "leaky": "leaky_relu prelu _prelu_kernel rrelu rrelu_with_noise",
+        "exponential unit": "elu celu selu",
+        "softmax": "_softmax softmax _safe_softmax _log_softmax log_softmax",
     }.items()
     for name in members.split()
 }
 """Operations that are the same thing to a fig leaf."""
+CASTING = frozenset(
+    str.split("""
+    ne eq gt ge lt le logical_not logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_not
+    bitwise_xor bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ trunc fix
+    floor ceil round frac remainder fmod floor_divide isnan isfinite isinf real imag conj conj_physical
+    _conj_physical view_as_real_copy pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle
+    signbit im2col unfold_copy diag_embed
+    """)
+)
+"""Operations that a copy to another order or dtype can stand for."""
 
 
 @dataclass
@@ -63,7 +77,12 @@ class Watch:
         self.calls += 1
         self.library |= Counter(reply["ops"]) + Counter(reply["moves"])
         check_host(reply)
-        check_forbidden(self.policy, reply, moves=bool(self.rearranged) or not self.wanted)
+        check_forbidden(
+            self.policy,
+            reply,
+            moves=bool(self.rearranged) or not self.wanted,
+            copies=set(by_name(self.wanted)) <= CASTING,
+        )
         if self.steady and not reply["launches"]:
             raise Refused(
                 "provenance.no_kernel", f"checked call {self.calls} launched no own kernel, earlier ones did",
@@ -99,13 +118,20 @@ def check_host(reply: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-def check_forbidden(policy: Policy, reply: Mapping[str, Any], *, moves: bool) -> None:
-    """Where libraries are forbidden none may compute, nor move data where that is the task's work."""
-    ran = Counter(reply["ops"]) + (Counter(reply["moves"]) if moves else Counter())
+def check_forbidden(policy: Policy, reply: Mapping[str, Any], *, moves: bool, copies: bool = False) -> None:
+    """Where libraries are forbidden none may compute, nor move or copy data where that is the task's work."""
+    ran = Counter(reply["ops"])
+    ran += Counter(reply["moves"]) if moves else Counter()
+    ran += Counter(reply["copies"]) if copies else Counter()
     if policy.library_calls is LibraryCalls.FORBID and ran:
         raise Refused(
             "provenance.library", f"PyTorch operations outside own kernels: {listed(ran)}", FORBIDDEN
         )
+
+
+def by_name(ops: Mapping[str, int]) -> list[str]:
+    """In place it is the same operation; a special method keeps its name."""
+    return [name if name.endswith("__") else name.rstrip("_") for name in ops]
 
 
 def by_family(ops: Mapping[str, int]) -> Counter[str]:

@@ -87,7 +87,8 @@ out["asm"] = fault(lambda: assembly[(1,)](x, torch.empty(256), 256))
 def test_libdevice_values(interpret: Callable[[str], Facts]) -> None:
     errors = interpret(LIBDEVICE)["error"]
     assert len(errors) > 35
-    assert {name: e for name, e in errors.items() if not e < 1e-6} == {}
+    assert {n: e for n, e in errors.items() if not e < (1e-4 if n.startswith("fast_") else 1e-6)} == {}
+    assert errors["fast_sinf"] > 1e-6, "sin.approx is not as exact as that"
 
 
 def test_libdevice_scalars_integers_and_refusals(interpret: Callable[[str], Facts]) -> None:

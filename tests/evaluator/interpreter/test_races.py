@@ -36,6 +36,7 @@ def shift_in_place(x, n, B: tl.constexpr):
 def look_back(x, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     before = tl.load(x + i - 1, mask=i > 0, other=0.0)
+    tl.debug_barrier()
     tl.store(x + i, before + 1)
 
 @triton.jit
@@ -80,6 +81,18 @@ def waits_for_the_next(flag):
     tl.atomic_add(flag, 1)
 
 @triton.jit
+def chain(flag, AXIS: tl.constexpr):
+    # each program waits for the one before, counted along one axis first
+    if AXIS == 0:
+        me = tl.program_id(0) + tl.program_id(1) * tl.num_programs(0)
+    else:
+        me = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    if me > 0:
+        while tl.atomic_add(flag + me - 1, 0) == 0:
+            pass
+    tl.atomic_xchg(flag + me, 1)
+
+@triton.jit
 def half_atomic(o, B: tl.constexpr):
     tl.atomic_add(o + tl.arange(0, B) % 4, tl.full((B,), 1.0, o.dtype.element_ty))
 
@@ -107,6 +120,8 @@ x = torch.zeros(16, 32)
 out["column tiles"] = fault(lambda: columns[(4, 4)](x, o, 32, 8, 4))
 out["column value"] = error(x, torch.ones(16, 32))
 out["spin"] = fault(lambda: waits_for_the_next[(2,)](torch.zeros(1, dtype=torch.int32)))
+for axis in (0, 1):
+    out[f"chain {axis}"] = fault(lambda: chain[(2, 3)](torch.zeros(6, dtype=torch.int32), axis))
 for dtype in (torch.float16, torch.bfloat16):
     o = torch.zeros(4, dtype=dtype)
     half_atomic[(2,)](o, 16)
@@ -145,6 +160,12 @@ def test_waiting_for_a_later_program_ends(interpret: Callable[[str], Facts]) -> 
     found = interpret(RACES)["spin"]
     assert found["reason"] == "unsupported"
     assert "program (0, 0, 0): polls one element" in found["message"]
+
+
+def test_programs_start_along_the_first_axis_as_on_a_gpu(interpret: Callable[[str], Facts]) -> None:
+    facts = interpret(RACES)
+    assert facts["chain 0"] is None
+    assert "program (1, 0, 0): polls one element" in facts["chain 1"]["message"]
 
 
 def test_values_beside_the_race_check(interpret: Callable[[str], Facts]) -> None:

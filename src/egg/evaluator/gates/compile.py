@@ -6,8 +6,10 @@ machine code looks like: a disassembler takes longer than most kernels take to c
 
 from __future__ import annotations
 
+import ast
 import math
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,6 +25,12 @@ from egg.evaluator.task.program import form_of, map_tensors
 from egg.evaluator.watch import FAMILIES
 
 COMPILE_SECONDS = 90.0
+KERNEL_SECONDS = 30.0
+"""For each kernel of a file that tunes nothing; an autotuner compiles each of them many times."""
+SLOW = (
+    "the compiler does not come to an end: smaller tiles, fewer unrolled iterations (tl.static_range), "
+    "shorter chains of tl.join and reshape"
+)
 MOST_WITH_VALUES = 16 << 20
 """Bytes of inputs that are sent along with their values."""
 
@@ -44,10 +52,16 @@ def run(exam: Exam) -> dict[str, Any]:
     offline.nursery.prepare()
     child.request("load", exam.care.build_seconds, **exam.load_request(offline.full), build=False)
     question = {"inputs": structure, "specs": specs, "target": offline.compiler_target()}
-    limit = min(COMPILE_SECONDS, exam.care.build_seconds)
-    reply = child.request("capture", limit, **question)
-    if "unsupported" in reply:
-        reply = child.request("capture", limit, **question, **_with_values(exam, specs))
+    limit = min(_seconds_for(exam.candidate.source), exam.care.build_seconds)
+    try:
+        reply = child.request("capture", limit, **question)
+        if "unsupported" in reply:
+            reply = child.request("capture", limit, **question, **_with_values(exam, specs))
+    except Fault as fault:
+        if fault.reason != "limits.timeout":
+            raise
+        evidence = f"the launches were not compiled for {offline.target.name} within {limit:g} s"
+        raise Refused(fault.reason, evidence, SLOW) from fault
     offline.compiled, offline.uncompiled = True, reply.get("unsupported", "")
     if offline.uncompiled:
         return {"compiled": False, "reason": offline.uncompiled}
@@ -90,13 +104,14 @@ def compare(exam: Exam) -> dict[str, Any]:
     if offline.uncompiled:
         said = f"not compiled for {offline.target.name}: {offline.uncompiled}"
         raise Refused("build.not_compiled", said, NOT_CAPTURED)
+    followed = _same_numbers(exam)
     if not offline.changes:
-        return {}
+        return followed
     kernels = [name for name in offline.kernels if name not in exam.provenance["kernels"]]
     known = {_family(name) for name in exam.provenance["library_ops"]}
     ops = [name for name in offline.ops if _family(name) not in known]
     if not kernels and not ops:
-        return {"as_at_full_size": True}
+        return {"as_at_full_size": True} | followed
     said = [f"kernels {', '.join(kernels)}"] if kernels else []
     said += [f"PyTorch's {', '.join(ops)}"] if ops else []
     raise Refused(
@@ -105,6 +120,67 @@ def compare(exam: Exam) -> dict[str, Any]:
         "size interpreted",
         UNSEEN,
     )
+
+
+def _same_numbers(exam: Exam) -> dict[str, Any]:
+    """At one size, host code must launch the same for the target as in the interpreter.
+
+    It is followed on fake tensors of the size that was interpreted. A constant of compilation, or a number,
+    that no interpreted launch of that kernel was given means that the file tells the two apart. What an
+    autotuner chooses is left out.
+    """
+    offline = exam.offline
+    assert offline is not None
+    if offline.child is None or not offline.child.alive:
+        return {}
+    sample, program = exam.reference.sample, exam.reference.program
+    specs, init = _specs(sample.tensors), exchange.whole(program.init_arguments())
+    question = {"inputs": sample.structure, "specs": specs, "target": offline.compiler_target()}
+    reply = offline.child.request("follow", exam.care.build_seconds, **question, init=init)
+    if "unsupported" in reply:
+        return {"numbers": f"not followed: {reply['unsupported']}"[:200]}
+    tuned = _tuned(exam.candidate.source)
+    seen: dict[str, list[dict[str, str]]] = {}
+    for kernel, numbers in exam.request("asked")["asked"]:
+        seen.setdefault(kernel, []).append({n: v for n, v in numbers if n not in tuned})
+    for kernel, numbers in reply["asked"]:
+        wanted = {n: v for n, v in numbers if n not in tuned}
+        launched = seen.get(kernel, [])
+        if launched and wanted not in launched:
+            nearest = min(launched, key=lambda one: len(_unlike(one, wanted)))
+            said = ", ".join(
+                f"{n} = {wanted.get(n)} where the interpreter was given {nearest.get(n)}"
+                for n in _unlike(nearest, wanted)
+            )
+            raise Refused(
+                "provenance.other_branch",
+                f"for {offline.target.name}, at the same size, forward launches kernel {kernel} with {said}",
+                "host code must not depend on where it runs: derive arguments from shapes and dtypes",
+            )
+    return {"numbers": len(reply["asked"])}
+
+
+def _seconds_for(source: str) -> float:
+    """How long capturing and compiling may take: the compiler itself cannot be interrupted."""
+    kernels = max(1, source.count("triton.jit"))
+    return COMPILE_SECONDS if "autotune" in source else min(COMPILE_SECONDS, kernels * KERNEL_SECONDS)
+
+
+def _unlike(one: dict[str, str], other: dict[str, str]) -> list[str]:
+    return sorted(n for n in one.keys() | other.keys() if one.get(n) != other.get(n))
+
+
+def _tuned(source: str) -> set[str]:
+    """Names of arguments that configurations of an autotuner set: keys of dictionaries in the file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Config"):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Dict):
+                    found |= {k.value for k in part.keys if isinstance(k, ast.Constant)}  # type: ignore[misc]
+                elif isinstance(part, ast.Call) and ast.unparse(part.func) == "dict":
+                    found |= {k.arg for k in part.keywords if k.arg}
+    return found
 
 
 def _family(name: str) -> str:
@@ -158,8 +234,11 @@ def _full_size_inputs(exam: Exam) -> tuple[str, list[dict[str, Any]]]:
     except TaskError:
         inputs = map_tensors(program.inputs(0, torch.device("cpu"), exam.policy.precision), form_of)
     structure, tensors = exchange.pack(inputs)
-    specs = [
+    return structure, _specs(tensors)
+
+
+def _specs(tensors: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
+    return [
         {"shape": list(t.shape), "stride": list(t.stride()), "dtype": str(t.dtype).removeprefix("torch.")}
         for t in tensors
     ]
-    return structure, specs

@@ -1,8 +1,8 @@
 """Correctness: secret seeds on the timed shapes, other distributions, re-randomised weights.
 
 Then, beside the task's own distribution, what its generator never makes
-(:mod:`~egg.evaluator.gates.beyond`). Every question is drawn after the candidate was loaded, so
-nothing about it could be known.
+(:mod:`~egg.evaluator.gates.beyond`, :mod:`~egg.evaluator.gates.unusual`). Every question is
+drawn after the candidate was loaded, so nothing about it could be known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.gates import beyond
+from egg.evaluator.gates import beyond, unusual
 from egg.evaluator.process.child import Fault
 from egg.evaluator.reference import Case, finite_share
 
@@ -26,12 +26,15 @@ def run(exam: Exam) -> dict[str, Any]:
         if not _examined(exam, name):
             skipped.append(name)
     exam.restore_weights()
-    return {
-        "checks": exam.worst.checks,
+    found = {
         "without_answer": skipped,
         "unvaried": beyond.redrawn(exam, examine),
+        "unusual": unusual.run(exam),
         "not_numbers": beyond.not_numbers(exam),
     }
+    if exam.reference.moving:
+        exam.restore_weights()  # an infinity must not stay in running statistics
+    return {"checks": exam.worst.checks, **found}
 
 
 def _examined(exam: Exam, distribution: str) -> bool:

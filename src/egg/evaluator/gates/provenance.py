@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from egg.core.codec import from_json
+from egg.core.policy import LibraryCalls
 from egg.core.resources import KernelResources
 from egg.evaluator.care import Profile
 from egg.evaluator.exam import Exam, Refused
@@ -22,6 +23,9 @@ from egg.evaluator.spent import Work
 from egg.evaluator.watch import FIG_LEAF, Watch, listed
 
 KERNELS_SECONDS = 60.0
+MOST_UNCHANGED = 0.5
+"""Of the answer's elements, without own kernels."""
+HALF = 0.5
 LEAST_SHARE = 0.005
 """Of the GPU time: a fused tail behind a library's product takes several times that."""
 
@@ -31,7 +35,7 @@ def run(exam: Exam) -> dict[str, Any]:
     case = exam.reference.case("provenance", golden=False)
     exam.place(case)
     with exam.yielding():  # its kernels are compiled now
-        first = exam.ask(case, traced=True)
+        first = exam.ask(case, traced=True, sketch=_sketch_request(exam, case))
     exam.check_form(case, first["outputs"])
     normal = [answer.clone() for answer in _answers(exam, case, first)]
     second = exam.ask(case, traced=True, poison=False)
@@ -51,6 +55,7 @@ def run(exam: Exam) -> dict[str, Any]:
     exam.watch = watch = _watch(exam, case, reference, steady=bool(second["launches"]))
     for reply in (first, second):
         watch.see({**reply, "launches": launches})
+    _check_single(exam, case, normal, first, reference)
     own = set(first["launches"]) | set(second["launches"])
     if exam.device.type == "cuda":
         _read_kernels(exam, case)
@@ -88,11 +93,16 @@ class Counted:
     """Of what its operations produced."""
     inputs: tuple[Sketch, ...]
 
+    @property
+    def single(self) -> bool:
+        """Whether it is one operation."""
+        return sum(self.compute.values()) + sum(self.moves.values()) <= 1
+
 
 def _reference(exam: Exam, case: Case) -> Counted:
     sketcher = _sketcher(exam, case)
     with Recorder(sketcher=sketcher, launched=lambda: 0) as recorder:
-        exam.reference.run(case.inputs)
+        exam.reference.run(case.inputs, case.seed)  # what it draws is what the candidate drew
     inputs = (sketcher.sketch(tensor) for tensor in case.tensors)
     return Counted(
         recorder.compute,
@@ -146,6 +156,8 @@ def _check_kernels_matter(
             "provenance.decoy", f"with {', '.join(kernels)} replaced by no-ops the output is the same",
             "the kernels' results are not used; something else computes the answer",
         )  # fmt: skip
+    if reference.single or exam.policy.library_calls is LibraryCalls.FORBID:
+        _check_share(normal, without, case, kernels)
     computed, moved = (tuple(map(Sketch.from_json, reply[key])) for key in ("sketches", "moved"))
     if answers and all(_found(answer, computed, moved, reference) for answer in answers):
         ran = listed(Counter(reply["ops"]) + Counter(reply["moves"]))
@@ -153,6 +165,65 @@ def _check_kernels_matter(
             "provenance.fig_leaf", f"PyTorch finds the answer without {', '.join(kernels)}: {ran}", FIG_LEAF
         )
     exam.fresh()
+
+
+def _check_share(
+    normal: Sequence[torch.Tensor], without: Sequence[torch.Tensor], case: Case, kernels: Sequence[str]
+) -> None:
+    """Of some output at least half must come from the kernels.
+
+    What lies there without them counts as given where it is one constant, or what an input holds in the same
+    place: a kernel that updates a few rows of a copy is honest.
+    """
+    shares = [_unchanged(a, b, case) for a, b in zip(normal, without, strict=True) if a.numel()]
+    if shares and min(shares) > MOST_UNCHANGED:
+        raise Refused(
+            "provenance.decoy",
+            f"with {', '.join(kernels)} replaced by no-ops {min(shares):.1%} of the output is the same",
+            "the kernels write a small part of the answer; something else computes the rest",
+        )
+
+
+def _unchanged(normal: torch.Tensor, without: torch.Tensor, case: Case) -> float:
+    if normal.shape != without.shape or normal.dtype != without.dtype:
+        return 0.0
+    same = (normal == without) | ((normal != normal) & (without != without))
+    for given in case.tensors:
+        if given.shape == normal.shape and given.dtype == normal.dtype:
+            same &= normal != given.to(normal.device)
+    kept = normal[same]
+    if not kept.numel() or bool((kept == kept[0]).all()):
+        return 0.0
+    return kept.numel() / normal.numel()
+
+
+def _check_single(
+    exam: Exam,
+    case: Case,
+    normal: Sequence[torch.Tensor],
+    reply: Mapping[str, Any],
+    reference: Counted,
+) -> None:
+    """A reference of one operation: no library may find the answer between kernels, up to scale and offset.
+
+    With the kernels off nothing of it is seen where a kernel in front feeds the library. A library's last
+    step is honest (the sum of split products), so it must have done half of the reference's work.
+    """
+    whole = Work.from_json(reply["work"][1])
+    if not reference.single or not reference.work or not whole.covers(reference.work, HALF):
+        return
+    sketcher = _sketcher(exam, case)
+    given = zip(case.outputs, normal, strict=True)
+    answers = [sketcher.sketch(t) for (_, expected), t in given if isinstance(expected, torch.Tensor)]
+    made = tuple(map(Sketch.from_json, (*reply["sketches"], *reply["moved"])))
+
+    def library(answer: Sketch) -> bool:
+        own = any(answer.multiple(one) for one in reference.inputs)
+        return not own and any(answer.same_values(one) or answer.multiple(one) for one in made)
+
+    if answers and all(answer is not None and library(answer) for answer in answers):
+        ran = listed(Counter(reply["ops"]) + Counter(reply["moves"]))
+        raise Refused("provenance.fig_leaf", f"PyTorch finds the answer between the kernels: {ran}", FIG_LEAF)
 
 
 def _found(

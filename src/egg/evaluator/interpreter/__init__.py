@@ -8,8 +8,9 @@ word and hides every race between programs, because programs run one after anoth
 
 Each module mends one thing: ``narrow`` (bf16, fp8, TF32 rounding), ``builder`` (arithmetic
 and casts in those types), ``dot`` (matrix products at their precision), ``reduce``
-(reductions and scans), ``libdevice`` and ``special`` (the math library), ``memory`` (bounds),
-``races``, ``ordering`` and ``turns`` (conflicts between programs and between lanes), ``hints`` (what a
+(reductions and scans), ``libdevice``, ``special`` and ``approximate`` (the math library), ``contract``
+(products and sums in one rounding), ``memory`` (bounds), ``races``, ``lanes``, ``ordering`` and ``turns``
+(conflicts between programs and between lanes), ``hints`` (what a
 kernel swears of its numbers), ``language`` (what Python's syntax means inside a
 kernel), ``autotune`` and ``launch``. All are guarded by what the installed Triton offers,
 never by its version number.
@@ -44,5 +45,5 @@ def install(*, check_bounds: bool = True, check_races: bool = True) -> Session:
     hints.mend(builder.where)
     reductions.mend()
     libdevice.mend(builder)
-    session.configurations = autotune.mend()
+    session.configurations = autotune.mend(session)
     return session

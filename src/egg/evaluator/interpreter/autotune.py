@@ -1,6 +1,9 @@
 """Autotuning without a clock: the configuration that is asked for is the one that runs.
 
-Timing means nothing here, so nothing is timed. Pruning, hooks, heuristics and the tuner's own
+Timing means nothing here, so nothing is timed. What a benchmark leaves behind is not nothing: a tuner
+launches the kernel on the caller's own tensors, so a kernel that accumulates into them needs
+``reset_to_zero`` or ``restore_value``. The configuration that is taken is therefore launched once more
+beforehand, where a benchmark would launch it. Pruning, hooks, heuristics and the tuner's own
 cache work as they are; the tuner hears that one configuration takes no time and the others some. By
 default that is the first; on a GPU it may be any of them, so each is asked for in its turn
 (:class:`Chosen`). A configuration whose ``tl.static_assert`` fails is passed over, as the real
@@ -20,9 +23,11 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 
 from egg.evaluator.interpreter.language import StaticAssertion
+from egg.evaluator.interpreter.session import Session
 
 _REFUSED = "_egg_refused"
 _ASKED = "_egg_asked"
+_BENCHED = "_egg_benched"
 _QUANTILES = 3
 _Stock: Any = DriverBase
 
@@ -86,24 +91,55 @@ class InterpreterDriver(_Stock):
         }
 
 
-def mend() -> Chosen:
+def mend(session: Session) -> Chosen:
     driver.set_active(InterpreterDriver())
     tuner: Any = Autotuner
     chosen = Chosen()
-    tuner._bench = no_time
+    tuner._bench = once_and_no_time(session)
     tuner.run = first_valid(tuner.run, chosen)
     tuner.prune_configs = rotated(tuner.prune_configs, chosen)
     return chosen
 
 
-def no_time(self: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
-    """Stands for the benchmark of one configuration, and keeps its check of the arguments."""
-    conflicts = meta.keys() & config.kwargs.keys()
-    if conflicts:
-        raise ValueError(
-            f"meta-parameters given both by the caller and by the tuner: {', '.join(sorted(conflicts))}"
-        )
-    return [float("inf") if config in getattr(self, _REFUSED, ()) else 0.0] * _QUANTILES
+def once_and_no_time(session: Session) -> Callable[..., list[float]]:
+    """Stands for the benchmark of one configuration: keeps its check of the arguments, and its launch."""
+
+    def bench(self: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
+        conflicts = meta.keys() & config.kwargs.keys()
+        if conflicts:
+            raise ValueError(
+                f"meta-parameters given both by the caller and by the tuner: {', '.join(sorted(conflicts))}"
+            )
+        if config in getattr(self, _REFUSED, ()):
+            return [float("inf")] * _QUANTILES
+        if not getattr(self, _BENCHED, True) and session.accumulating.get(self.base_fn, True):
+            setattr(self, _BENCHED, True)
+            recorded = len(session.launches)
+            try:
+                _launched(self, args, config, {**meta, **config.all_kwargs()})
+            except StaticAssertion:
+                getattr(self, _REFUSED).append(config)
+                setattr(self, _BENCHED, False)
+                return [float("inf")] * _QUANTILES
+            finally:
+                del session.launches[recorded:]
+        return [0.0] * _QUANTILES
+
+    return bench
+
+
+def _launched(tuner: Any, args: Any, config: Any, current: dict[str, Any]) -> None:
+    """As the stock tuner launches what it times, with the hooks that put its arguments right again."""
+    everything = {**tuner.nargs, **current}
+    if config.pre_hook:
+        config.pre_hook(everything)
+    tuner.pre_hook(everything)
+    try:
+        tuner.fn.run(*args, **current)
+    except BaseException as error:
+        tuner.post_hook(everything, exception=error)
+        raise
+    tuner.post_hook(everything, exception=None)
 
 
 def rotated(prune: Callable[..., Any], chosen: Chosen) -> Callable[..., Any]:
@@ -113,6 +149,7 @@ def rotated(prune: Callable[..., Any], chosen: Chosen) -> Callable[..., Any]:
         left = list(prune(self, *args, **kwargs))
         chosen.most = max(chosen.most, len(left))
         at = chosen.place % len(left) if left else 0
+        setattr(self, _BENCHED, False)
         return [*left[at:], *left[:at]]
 
     return pruned

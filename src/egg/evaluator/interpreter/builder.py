@@ -22,11 +22,11 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-from egg.evaluator.interpreter import dot, narrow, special
+from egg.evaluator.interpreter import approximate, contract, dot, narrow, special
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.memory import AddressSpace, Touched
 from egg.evaluator.interpreter.races import RaceDetector
-from egg.evaluator.interpreter.session import PROPAGATE
+from egg.evaluator.interpreter.session import PROPAGATE, any_order
 
 _native: Any = interpreter._interpreter  # type: ignore[attr-defined]
 _ir: Any = interpreter._ir  # type: ignore[attr-defined]
@@ -34,16 +34,6 @@ TensorHandle: Any = interpreter.TensorHandle
 _Stock: Any = interpreter.InterpreterBuilder
 
 _PTX_APPROXIMATION = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0,\s*\$1\s*;?\s*")
-_PTX_UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "tanh": np.tanh,
-    "ex2": np.exp2,
-    "lg2": np.log2,
-    "rcp": np.reciprocal,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "sin": np.sin,
-    "cos": np.cos,
-}
 
 
 def is_bf16(handle: Any) -> bool:
@@ -112,6 +102,17 @@ class MendedBuilder(_Stock):
             return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
         return super().ternary_op(lhs, rhs, other, op)
 
+    def create_fmul(self, lhs: Any, rhs: Any) -> Any:
+        return contract.remember(self.binary_op(lhs, rhs, np.multiply), lhs, rhs)
+
+    def create_fadd(self, lhs: Any, rhs: Any) -> Any:
+        once = contract.contracted(lhs, rhs, 1)
+        return self.binary_op(lhs, rhs, np.add) if once is None else TensorHandle(once, tl.float32)
+
+    def create_fsub(self, lhs: Any, rhs: Any) -> Any:
+        once = contract.contracted(lhs, rhs, -1)
+        return self.binary_op(lhs, rhs, np.subtract) if once is None else TensorHandle(once, tl.float32)
+
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         return self.binary_op(lhs, rhs, smaller())
 
@@ -148,6 +149,19 @@ class MendedBuilder(_Stock):
         if is_bf16(d):
             return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
         return TensorHandle(result, d.dtype.scalar)
+
+    # order
+
+    def create_cat(self, lhs: Any, rhs: Any) -> Any:
+        """``tl.cat(..., can_reorder=True)``: the elements of both, in an order that nothing promises."""
+        joined = np.concatenate([lhs.data, rhs.data])
+        return TensorHandle(joined[any_order(joined.size)], lhs.dtype.scalar)
+
+    def create_reshape(self, arg: Any, shape: Any, allow_reorder: Any) -> Any:
+        if not allow_reorder:
+            return super().create_reshape(arg, shape, allow_reorder)
+        flat = arg.data.reshape(-1)
+        return TensorHandle(flat[any_order(flat.size)].reshape(shape), arg.dtype.scalar)
 
     # casts
 
@@ -200,7 +214,7 @@ class MendedBuilder(_Stock):
     ) -> Any:
         """The one-instruction approximations that kernels do use; other assembly cannot be judged."""
         match = _PTX_APPROXIMATION.fullmatch(asm)
-        function = _PTX_UNARY.get(match[1]) if match else None
+        function = approximate.INSTRUCTIONS.get(match[1]) if match else None
         if function is None or len(values) != 1:
             raise KernelFault(
                 "unsupported", f"{self.where()}: inline assembly cannot be interpreted: {asm!r}"

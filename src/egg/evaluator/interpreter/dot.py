@@ -12,6 +12,8 @@ import numpy as np
 from egg.evaluator.interpreter import narrow
 
 INTEGER_KINDS = "iub"
+HALF_STEP = 16
+"""Products that one instruction of a tensor core adds to a float16 accumulator."""
 
 
 def operand(data: np.ndarray, dtype_name: str) -> np.ndarray:
@@ -27,7 +29,7 @@ def product(a: np.ndarray, b: np.ndarray, acc: np.ndarray, precision: str) -> np
     """``a @ b + acc`` in the accumulator's type.
 
     Integers go through float64, where every int8 product sum is exact and BLAS is used. A
-    float16 accumulator is rounded once at the end. ``precision`` matters to float32 operands
+    float16 accumulator is rounded behind every instruction. ``precision`` matters to float32 operands
     only: ``tf32`` truncates them; ``tf32x3`` and ``bf16x6`` recover float32 to its last bits,
     so plain float32 stands for them; ``bf16x3`` keeps two bf16 pieces of each operand.
     """
@@ -38,6 +40,11 @@ def product(a: np.ndarray, b: np.ndarray, acc: np.ndarray, precision: str) -> np
     if acc.dtype == np.float64:
         return np.matmul(a, b, dtype=np.float64) + acc
     a, b = a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)
+    if acc.dtype == np.float16:
+        for k in range(0, a.shape[-1], HALF_STEP):
+            step = np.matmul(a[..., k : k + HALF_STEP], b[..., k : k + HALF_STEP, :])
+            acc = (step + acc.astype(np.float32)).astype(np.float16)
+        return acc
     if precision == "TF32":
         a, b = narrow.truncate_to_tf32(a), narrow.truncate_to_tf32(b)
     multiply = _three_bf16_products if precision == "BF16x3" else np.matmul

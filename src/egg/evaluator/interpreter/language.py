@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import copy
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from egg.evaluator.interpreter.fault import KernelFault
 _Stock: Any = interpreter.ASTTransformer
 
 _AND, _OR, _NOT, _BUILTIN = "_egg_and", "_egg_or", "_egg_not", "_egg_builtin"
-_CONDITION, _HOLDS = "_egg_condition", "_egg_holds"
+_CONDITION, _HOLDS, _COUNTED = "_egg_condition", "_egg_holds", "_egg_counted"
 
 
 class StaticAssertion(AssertionError):
@@ -79,6 +79,13 @@ class KernelSyntax(_Stock):
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         return self._conditional(node)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.iter, ast.Call):
+            node.iter.args.insert(0, node.iter.func)
+            node.iter.func = ast.copy_location(ast.Name(id=_COUNTED, ctx=ast.Load()), node.iter)
+        return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         self.generic_visit(node)
@@ -149,6 +156,38 @@ def maximum(*args: Any, **named: Any) -> Any:
     return _fold(tl.maximum, args) if _any_tensor(args) else max(*args, **named)
 
 
+def counted(function: Callable[..., Any], *bounds: Any, **named: Any) -> Iterable[Any]:
+    """What a ``for`` runs over. The counter of ``range`` and ``tl.range`` is a 32-bit integer, not Python's.
+
+    So it wraps around, and its quotients and remainders go towards zero. The counter of
+    ``tl.static_range`` is the compiler's own, and Python's.
+    """
+    if function is not range and not getattr(function, _COUNTED, False):
+        return function(*bounds, **named)
+    wide = any(isinstance(b, tl.tensor) and b.dtype.primitive_bitwidth > 32 for b in bounds)
+    return _tensors(function(*bounds, **named), tl.int64 if wide else tl.int32)
+
+
+def _counting(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """``tl.range`` apart from ``tl.static_range``, which the stock interpreter makes the same function."""
+
+    def ranged(*bounds: Any, **named: Any) -> Any:
+        return stock(*bounds, **named)
+
+    setattr(ranged, _COUNTED, True)
+    return ranged
+
+
+def _tensors(values: Iterable[int], dtype: Any) -> Iterator[Any]:
+    kind = interpreter._get_np_dtype(dtype)
+    for value in values:
+        wide = not -(2**31) <= value < 2**31
+        data = np.array([value], dtype=np.int64 if wide else kind)
+        yield tl.tensor(
+            interpreter.TensorHandle(data, tl.int64 if wide else dtype), tl.int64 if wide else dtype
+        )
+
+
 def _any_tensor(args: tuple[Any, ...]) -> bool:
     return any(isinstance(arg, tl.tensor) for arg in args)
 
@@ -206,8 +245,10 @@ def mend() -> None:
     interpreter._patch_lang = lambda fn: NothingToRestore()
     tensor: Any = tl.core.tensor
     tensor.__index__ = integer
+    stock_range: Any = tl.range
     for module in (tl, tl.core):
         module.static_assert = static_assert  # type: ignore[attr-defined]
+        module.range = _counting(stock_range)  # type: ignore[attr-defined]
     helpers = {
         _AND: logical(False, lambda a, b: a & b),
         _OR: logical(True, lambda a, b: a | b),
@@ -215,6 +256,7 @@ def mend() -> None:
         _CONDITION: condition,
         _HOLDS: holds,
         _BUILTIN: builtin,
+        _COUNTED: counted,
     }
     for name, helper in helpers.items():
         setattr(interpreter, name, helper)

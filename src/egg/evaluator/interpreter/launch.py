@@ -13,12 +13,15 @@ from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from egg.evaluator.interpreter.builder import MendedBuilder
+from egg.evaluator.interpreter.excerpt import ExcerptRaces, owners_of
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
 from egg.evaluator.interpreter.memory import AddressSpace
+from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.races import RaceDetector
-from egg.evaluator.interpreter.session import Launch, Session
+from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
+from egg.evaluator.work.arguments import numbers_in
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
@@ -32,6 +35,8 @@ class Launcher:
         self._read_only: dict[Any, set[str]] = {}
         self._synchronised: set[Any] = set()
         """Kernels whose programs are ordered by atomics: they take turns from their second launch on."""
+        self._atomic: set[Any] = set()
+        """Kernels with atomics: they take turns where what is left open is drawn by lot."""
 
     def launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
         """Record the launch and run it, unless its kernel is to be skipped.
@@ -47,6 +52,7 @@ class Launcher:
         name = kernel.fn.__name__
         shape = resolve_grid(name, grid, bound)
         self.session.launches.append(Launch(name, shape))
+        self.session.asked.add((name, numbers_in(bound)))
         if name in self.session.skip:
             return
         try:
@@ -68,7 +74,12 @@ class Launcher:
             key: value if is_constexpr(parameters[key]) else convert(value, key, space)
             for key, value in bound.items()
         }
-        races = RaceDetector(self.session, name, self._read_only.get(kernel.fn, set()))
+        watch = (self.session, name, self._read_only.get(kernel.fn, set()))
+        excerpt = self.session.excerpt
+        if excerpt is not None:
+            races = ExcerptRaces(excerpt, owners_of(space, bound), *watch)
+        else:
+            races = RaceDetector(*watch)
         self.builder.space = space
         self.builder.races = races if self.session.check_races else None
         function = kernel.rewrite()
@@ -76,15 +87,22 @@ class Launcher:
         self.builder.set_grid_dim(nx, ny, nz)
 
         def enter(program: int) -> None:
-            """Ready the interpreter for a program, numbered from 1 along the last axis first."""
-            x, rest = divmod(program - 1, ny * nz)
-            place = (x, *divmod(rest, nz))
+            """Ready the interpreter for a program."""
+            place = place_of(program, races.grid)
             self.builder.set_grid_idx(*place)
             space.program, races.program = place, program
             races.order.begin(program)
             races.barrier()
 
-        if kernel.fn in self._synchronised and self.session.check_races:
+        turned = kernel.fn in self._synchronised or (LOT.cast and kernel.fn in self._atomic)
+        if isinstance(races, ExcerptRaces) and excerpt is not None:
+            ran: list[int] = []
+            with np.errstate(all="ignore"):
+                for program in excerpt.programs(kernel, (nx, ny, nz), bound, ran):
+                    enter(program)
+                    function(**values)
+            excerpt.finish(name, nx * ny * nz, ran, races)
+        elif turned and self.session.check_races:
             turns = Turns(nx * ny * nz, enter, lambda: function(**values))
             self.builder.before_atomic = turns.hand_over
             try:
@@ -105,8 +123,12 @@ class Launcher:
         A launch that stored nothing (an empty grid, every lane masked) teaches nothing.
         """
         stored = races.stored_arguments()
+        again = races.atomics or races.rereads
+        self.session.accumulating[function] = self.session.accumulating.get(function, False) or again
         if races.order.needed:
             self._synchronised.add(function)
+        if races.atomics:
+            self._atomic.add(function)
         if stored:
             known = self._read_only.setdefault(function, {region.name for region in space.regions})
             known -= stored

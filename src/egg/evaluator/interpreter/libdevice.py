@@ -2,8 +2,8 @@
 
 A libdevice function reaches the interpreter as a symbol such as ``__nv_tanhf``. The suffix
 says the type, which numpy knows from its arguments anyway, so one table by stem serves both
-float widths. The ``fast_`` variants are given their exact values: their error is below what
-a tolerance for them would have to allow.
+float widths. The ``fast_`` variants have their stated errors
+(:mod:`~egg.evaluator.interpreter.approximate`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from egg.evaluator.interpreter import special
+from egg.evaluator.interpreter import approximate, special
 from egg.evaluator.interpreter.fault import KernelFault
 
 Function = Callable[..., Any]
@@ -200,6 +200,8 @@ def lookup(symbol: str) -> Function | None:
         return _conversion(match[1], match[2])
     if match := _DIRECTED.fullmatch(name):
         return _directed(_ARITHMETIC[match[1] or match[3]], match[2] or match[4])
+    if name.startswith("fast_") and (fast := approximate.FAST.get(name.removeprefix("fast_"))) is not None:
+        return fast
     name = name.removeprefix("fast_")
     for suffix in ("", "f", "d", "ll", "ef"):
         stem = name.removesuffix(suffix) if suffix else name

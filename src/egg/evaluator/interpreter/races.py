@@ -12,35 +12,33 @@ Atomics order programs (:mod:`~egg.evaluator.interpreter.ordering`): what a prog
 a release is settled for whoever acquires from the same element later. A conflict that is
 ordered so is none. An atomic on a buffer that has nothing to do with it orders nothing.
 
-Lanes of one program are threads. A lane may load what *it* stored; what another lane of the
-same program stored is there only behind a barrier (``tl.debug_barrier``, or an atomic). Two
+Lanes of one program are threads (:mod:`~egg.evaluator.interpreter.lanes`). A lane may load what *it*
+stored; what another lane of the same program touched is settled only behind a barrier. Two
 lanes of one store that write different values to one element leave either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 
+from egg.evaluator.interpreter import lanes
 from egg.evaluator.interpreter.fault import KernelFault
+from egg.evaluator.interpreter.lanes import Selection, lane_codes
 from egg.evaluator.interpreter.memory import Region, Touched
 from egg.evaluator.interpreter.ordering import EPOCH_SHIFT, PROGRAM, SEVERAL, Order
+from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.session import Session
 
-_LANE_BITS = 28
-"""Of the number of a lane and of its tile's size together; above them stands the number of barriers."""
 _MOST_SYNCHRONISING = 64
 """Elements of one atomic: larger ones add tiles up, and order nobody."""
 
-Selection = np.ndarray | slice
-
 
 class Shadow:
-    """Per element of a storage: the program (from 1) that last stored, loaded, accumulated; its lane."""
+    """Per element of a storage: the program (from 1) that last stored, loaded, accumulated; its lanes."""
 
-    KINDS = ("stored", "loaded", "accumulated", "lane")
+    KINDS = ("stored", "loaded", "accumulated", "storing", "loading", "adding")
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -48,7 +46,9 @@ class Shadow:
         self.stored: np.ndarray | None = None
         self.loaded: np.ndarray | None = None
         self.accumulated: np.ndarray | None = None
-        self.lane: np.ndarray | None = None
+        self.storing: np.ndarray | None = None
+        self.loading: np.ndarray | None = None
+        self.adding: np.ndarray | None = None
 
     def track(self, kind: str) -> np.ndarray:
         """The array of one kind, made when first needed (most storages are only ever read)."""
@@ -82,18 +82,6 @@ class Shadow:
             if array is not None:
                 setattr(self, kind, np.repeat(array, self.granule // granule))
         self.granule = granule
-
-
-@lru_cache(maxsize=64)
-def _all_lanes(count: int) -> np.ndarray:
-    return np.arange(count, dtype=np.int64) | ((count.bit_length() - 1) << 21)
-
-
-def lane_codes(part: Touched) -> np.ndarray:
-    """Which lanes of a tile of which size touch something; equal codes are the same thread."""
-    if part.lanes is None:
-        return _all_lanes(part.addresses.size)
-    return _all_lanes(part.lanes.size)[np.flatnonzero(part.lanes)]
 
 
 class RaceDetector:
@@ -131,7 +119,10 @@ class RaceDetector:
         where = shadow.select(part, itemsize)
         if shadow.stored is not None:
             self._check(shadow, where, shadow.stored, "loads what {other} stores")
-            self._check_lanes(shadow, where, part, itemsize)
+        codes = self._codes(shadow, part, itemsize)
+        self._check_lanes(shadow, where, shadow.storing, codes, "loads what {other} stores", part)
+        self._check_lanes(shadow, where, shadow.adding, codes, "loads what {other} changes atomically")
+        lanes.leave(shadow.track("loading"), where, codes, self._barriers)
         readers = shadow.track("loaded")
         readers[where] = self.order.reading(self.program, readers[where])
 
@@ -161,7 +152,7 @@ class RaceDetector:
                 shadow, where, before, overlap & differs, "stores, with another value, what {other} stores"
             )
         writers[where] = self.order.stamp(self.program)
-        self._own_lanes(shadow, where, part, itemsize, values)
+        self._own_lanes(shadow, where, part, itemsize, current, values)
 
     def atomic(
         self, part: Touched, itemsize: int, accumulates: bool, acquires: bool = False, releases: bool = False
@@ -169,10 +160,19 @@ class RaceDetector:
         """Atomics are exempt, but a float accumulation needs a start that no program stores meanwhile."""
         region = part.region
         self._atomic.add(region)
-        self.barrier()
-        if accumulates and region not in self._conflicts:
-            shadow = self._shadow(region)
-            where = shadow.select(part, itemsize)
+        if lanes.is_scalar(part) and (acquires or releases):
+            self.barrier()
+        if region in self._conflicts:
+            return
+        shadow = self._shadow(region)
+        where = shadow.select(part, itemsize)
+        codes = self._codes(shadow, part, itemsize)
+        self._check_lanes(shadow, where, shadow.storing, codes, "changes atomically what {other} stores")
+        self._check_lanes(shadow, where, shadow.loading, codes, "changes atomically what {other} loads")
+        lanes.leave(shadow.track("adding"), where, codes, self._barriers)
+        if lanes.is_scalar(part) and (acquires or releases):
+            self.barrier()
+        if accumulates:
             if shadow.stored is not None:
                 self._check(shadow, where, shadow.stored, "accumulates atomically what {other} stores")
             adders = shadow.track("accumulated")
@@ -180,6 +180,15 @@ class RaceDetector:
         if part.addresses.size <= _MOST_SYNCHRONISING and (acquires or releases):
             for address in np.unique(part.addresses):
                 self.order.synchronise(self.program, int(address), acquires, releases)
+
+    @property
+    def atomics(self) -> bool:
+        return bool(self._atomic)
+
+    @property
+    def rereads(self) -> bool:
+        """Whether an argument was both loaded and stored."""
+        return any(s.stored is not None and s.loaded is not None for s in self._shadows.values())
 
     def stored_arguments(self) -> set[str]:
         return {region.name for region in self._stored | self._atomic}
@@ -213,13 +222,25 @@ class RaceDetector:
         return np.repeat(codes, itemsize // shadow.granule) if itemsize > shadow.granule else codes
 
     def _own_lanes(
-        self, shadow: Shadow, where: Selection, part: Touched, itemsize: int, values: np.ndarray
+        self,
+        shadow: Shadow,
+        where: Selection,
+        part: Touched,
+        itemsize: int,
+        current: Callable[[], np.ndarray],
+        values: np.ndarray,
     ) -> None:
         """Remember which lane stored; no two of this store may leave different values in one element."""
-        lanes = shadow.track("lane")
-        codes = self._codes(shadow, part, itemsize) | (self._barriers << _LANE_BITS)
-        lanes[where] = codes
-        if isinstance(where, slice) or (lanes[where] == codes).all():
+        codes = self._codes(shadow, part, itemsize)
+        self._check_lanes(shadow, where, shadow.loading, codes, "stores what {other} loads")
+        self._check_lanes(shadow, where, shadow.adding, codes, "stores what {other} changes atomically")
+        marks = shadow.track("storing")
+        if (again := lanes.crossed(marks[where], codes, self._barriers)).any():
+            again &= np.repeat(_differ(current(), values), itemsize // shadow.granule)
+            self._crossed(shadow, where, again, "stores, with another value, what {other} stores")
+        mine = codes | (self._barriers << lanes.LANE_BITS)
+        marks[where] = mine
+        if isinstance(where, slice) or (marks[where] == mine).all():
             return
         addresses = part.addresses.ravel()
         _, first, which = np.unique(addresses, return_index=True, return_inverse=True)
@@ -234,31 +255,35 @@ class RaceDetector:
                 f"{self._offset(shadow.region, at)}",
             )
 
-    def _check_lanes(self, shadow: Shadow, where: Selection, part: Touched, itemsize: int) -> None:
-        """What another lane of this program stored since the last barrier may not have arrived yet."""
-        assert shadow.stored is not None
-        if shadow.lane is None:
+    def _check_lanes(
+        self,
+        shadow: Shadow,
+        where: Selection,
+        marks: np.ndarray | None,
+        codes: np.ndarray,
+        verb: str,
+        loaded: Touched | None = None,
+    ) -> None:
+        """What another lane of this program touched since the last barrier may come before or behind this."""
+        if marks is None:
             return
-        lanes = shadow.lane[where]
-        own = (shadow.stored[where] & PROGRAM) == self.program
-        if not own.any():
+        if loaded is not None and lanes.is_scalar(loaded):
+            self._crossed(shadow, where, lanes.crossed_by_scalar(marks[where], self._barriers), verb)
+        else:
+            self._crossed(shadow, where, lanes.crossed(marks[where], codes, self._barriers), verb)
+
+    def _crossed(self, shadow: Shadow, where: Selection, guilty: np.ndarray, verb: str) -> None:
+        if not guilty.any():
             return
-        fresh = own & ((lanes >> _LANE_BITS) == self._barriers)
-        if not fresh.any():
-            return
-        crossed = fresh & ((lanes & ((1 << _LANE_BITS) - 1)) != self._codes(shadow, part, itemsize))
-        if part.addresses.size == 1 and (part.lanes is None or part.lanes.size == 1):
-            crossed = fresh  # one thread stores a scalar, all of them load it
-        if crossed.any():
-            position = int(np.argmax(crossed))
-            element = int(where.start + position if isinstance(where, slice) else where[position])
-            at = shadow.region.start + element * shadow.granule
-            raise KernelFault(
-                "race",
-                f"kernel {self.kernel}, program {self._coordinates(self.program)} loads what another of its "
-                f"lanes stores, with no tl.debug_barrier() between: argument {shadow.region.name!r}, element "
-                f"offset {self._offset(shadow.region, at)}",
-            )
+        position = int(np.argmax(guilty))
+        element = int(where.start + position if isinstance(where, slice) else where[position])
+        at = shadow.region.start + element * shadow.granule
+        raise KernelFault(
+            "race",
+            f"kernel {self.kernel}, program {self._coordinates(self.program)} "
+            f"{verb.format(other='another of its lanes')}, with no tl.debug_barrier() between: argument "
+            f"{shadow.region.name!r}, element offset {self._offset(shadow.region, at)}",
+        )
 
     # words
 
@@ -285,8 +310,7 @@ class RaceDetector:
         return (address - next(iter(region.arguments.values()))) // region.itemsize
 
     def _coordinates(self, program: int) -> tuple[int, ...]:
-        x, rest = divmod(program - 1, self.grid[1] * self.grid[2])
-        return (x, *divmod(rest, self.grid[2]))
+        return place_of(program, self.grid)
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -2,8 +2,14 @@
 
 The stock interpreter calls a custom combine function once per element, in Python. Combine
 functions are associative and elementwise by Triton's rules, so a reduction is a tree of
-combinations of neighbouring halves (log n calls on arrays), and a scan is the classic
+combinations of halves (log n calls on arrays), and a scan is the classic
 doubling scheme. The tree is also how a GPU adds, which matters to 16-bit sums.
+
+A scan keeps the order of its elements. A reduction does not: a GPU exchanges values between lanes
+that are half a warp apart, then a quarter, and which element lies in which lane is the layout's affair.
+So the axis is shuffled first, always in the same way unless lots are drawn: a combine
+function that does not commute is wrong here as it is there. Of equal extremes the variants that do not
+break ties to the left return any.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from triton.runtime import interpreter
 
 from egg.evaluator.interpreter import narrow
 from egg.evaluator.interpreter.builder import TensorHandle, larger, smaller
+from egg.evaluator.interpreter.session import LOT, any_order
 
 Arrays = list[np.ndarray]
 Combine = Callable[[Arrays, Arrays], Arrays]
@@ -31,12 +38,15 @@ def make_tensor(data: np.ndarray, dtype: Any) -> Any:
 
 
 def tree(arrays: Arrays, combine: Combine) -> Arrays:
-    """Combine neighbours along axis 0 until one is left; order is kept, so it need not commute."""
+    """Shuffle axis 0, then combine its two halves until one element is left, as lanes of a warp do."""
+    order = any_order(arrays[0].shape[0])
+    arrays = [a[order] for a in arrays]
     while (length := arrays[0].shape[0]) > 1:
-        even = length - length % 2
-        merged = combine([a[0:even:2] for a in arrays], [a[1:even:2] for a in arrays])
+        half = length // 2
+        merged = combine([a[:half] for a in arrays], [a[half : 2 * half] for a in arrays])
         arrays = [
-            np.concatenate([m, a[even:]]) if length % 2 else m for m, a in zip(merged, arrays, strict=True)
+            np.concatenate([m, a[2 * half :]]) if length % 2 else m
+            for m, a in zip(merged, arrays, strict=True)
         ]
     return [a[0] for a in arrays]
 
@@ -94,10 +104,14 @@ class MendedReduce(interpreter.ReduceOps):
             return self._pack(_extreme(smaller(), values, self.axis), dtype, first.ndim)
         if function is standard._sum_combine and values.dtype != np.float16 and dtype != tl.bfloat16:
             return self._pack(np.sum(values, axis=self.axis, dtype=values.dtype), dtype, first.ndim)
-        if function in (standard._argmax_combine_tie_break_left, standard._argmax_combine_tie_break_fast):
+        if function is standard._argmax_combine_tie_break_left:
             return self._extreme_and_index(values, dtype, larger(), np.argmax, -np.inf)
-        if function in (standard._argmin_combine_tie_break_left, standard._argmin_combine_tie_break_fast):
+        if function is standard._argmin_combine_tie_break_left:
             return self._extreme_and_index(values, dtype, smaller(), np.argmin, np.inf)
+        if function is standard._argmax_combine_tie_break_fast:
+            return self._extreme_and_index(values, dtype, larger(), _any_place(np.argmax), -np.inf)
+        if function is standard._argmin_combine_tie_break_fast:
+            return self._extreme_and_index(values, dtype, smaller(), _any_place(np.argmin), np.inf)
         arrays = [t.handle.data.reshape(-1) if self.axis is None else t.handle.data for t in input]
         arrays = [np.moveaxis(a, self.axis or 0, 0) for a in arrays]
         results = tree(arrays, combiner(function, [t.dtype for t in input]))
@@ -120,6 +134,19 @@ class MendedReduce(interpreter.ReduceOps):
         if dtype == tl.bfloat16 and not as_bits:
             data = narrow.f32_to_bf16(data)
         return make_tensor(data, dtype)
+
+
+def _any_place(index_of: Any) -> Any:
+    """The place of one of several equal extremes: the last of them, or by lot."""
+
+    def place(values: np.ndarray, axis: int | None) -> np.ndarray:
+        values = values.reshape(-1) if axis is None else values
+        along = axis or 0
+        count = values.shape[along]
+        order = any_order(count) if LOT.cast else np.arange(count)[::-1]
+        return order[index_of(np.take(values, order, axis=along), axis=along)]
+
+    return place
 
 
 def _extreme(ufunc: Any, values: np.ndarray, axis: int | None) -> np.ndarray:

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 PROPAGATE: ContextVar[bool] = ContextVar("propagate", default=False)
 """Whether maximum and minimum keep a NaN that the language lets them drop."""
@@ -20,6 +23,41 @@ def propagated() -> Iterator[None]:
         yield
     finally:
         PROPAGATE.reset(token)
+
+
+@dataclass
+class Lot:
+    """Whether what the language leaves open is drawn anew, rather than always answered in one way.
+
+    A value of the process and not of a context: programs that take turns are threads.
+    """
+
+    cast: bool = False
+    seed: int = 0
+    """Of every order; the same for all calls but those by lot, so that a sum rounds alike at each of them."""
+
+
+LOT = Lot()
+
+
+@contextmanager
+def by_lot(seed: int) -> Iterator[None]:
+    """Meanwhile programs with atomics meet in any order, reductions combine in any, and products contract."""
+    LOT.cast, LOT.seed = True, seed
+    try:
+        yield
+    finally:
+        LOT.cast, LOT.seed = False, 0
+
+
+def any_order(count: int) -> np.ndarray:
+    """A permutation, the same for all tiles of one size until the next lot is drawn."""
+    return _any_order(count, LOT.seed)
+
+
+@lru_cache(maxsize=64)
+def _any_order(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng((seed, count)).permutation(count)
 
 
 @dataclass(frozen=True)
@@ -45,6 +83,13 @@ class Session:
     skip: set[str] = field(default_factory=set)
     configurations: Any = None
     """Which configuration autotuners take (:class:`egg.evaluator.interpreter.autotune.Chosen`)."""
+
+    accumulating: dict[Any, bool] = field(default_factory=dict)
+    """Kernels that were launched: whether they store to what they load, or use atomics."""
+    asked: set[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=set)
+    """Kernels and the numbers that they were launched with, since the process began."""
+    excerpt: Any = None
+    """Which programs run, where not all do (:class:`egg.evaluator.interpreter.excerpt.Excerpt`)."""
 
     def note(self, text: str) -> None:
         """Keep a remark once, however many programs cause it."""

@@ -2,8 +2,9 @@
 
 One after another, programs never meet in the middle, and an atomic that orders nothing looks as
 if it did. Here up to :data:`AT_ONCE` programs are under way; before each atomic the running one
-hands over to another, chosen by lot. They start in the order of the grid, as on a GPU, so that a
-program that waits for an earlier one is not waited for itself.
+hands over to another, chosen by lot. They start in the order of a GPU
+(:mod:`egg.evaluator.interpreter.places`), so that a program that waits for an earlier one is not waited
+for itself.
 
 Each program is a thread, of which exactly one runs.
 """

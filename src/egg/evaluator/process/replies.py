@@ -75,7 +75,7 @@ BUILT = fields(state={str: fields(shape=[int], dtype=str)}, parameters=[str])
 SKETCH = (int, float, float, [float], [ANY_NUMBER])
 WORK_DONE = (float, float, float)
 RECORD: dict[str, Any] = {
-    "ops": {str: int}, "moves": {str: int}, "reads": {str: int}, "launches": {str: int},
+    "ops": {str: int}, "moves": {str: int}, "copies": {str: int}, "reads": {str: int}, "launches": {str: int},
     "work": (WORK_DONE, WORK_DONE),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 from types import ModuleType
 from typing import Any
@@ -11,12 +12,17 @@ from torch import nn
 from torch.autograd.function import FunctionCtx
 
 from egg.evaluator.restrict.classes import Classes
+from egg.evaluator.restrict.formats import FORMATTING, plain_format
 from egg.evaluator.restrict.modules import Modules
 from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
 from egg.evaluator.static.vocabulary import DENIED_BUILTINS, words
 
 LOAD, STORE = "__egg_load__", "__egg_store__"
 """Special names, which no kernel file can say."""
+REGISTER = "register"
+"""Of an abstract base class: it would change what ``isinstance`` says elsewhere."""
+LOOKED_AT = FORMATTING | {REGISTER}
+"""Names whose load is always guarded, also on what an import gave."""
 TENSOR_SETTABLE = frozenset(["data", "grad", "requires_grad"])
 NATIVE = words("""
     abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
@@ -41,7 +47,13 @@ class Guards:
 
     def load(self, receiver: Any, name: str, *default: Any) -> Any:
         """``receiver.name``, where the name could lead to a module or into a foreign object."""
+        if name in FORMATTING and (plain := plain_format(receiver, name)) is not None:
+            return plain
         kind = _type(receiver)
+        if name == REGISTER and _isinstance(receiver, abc.ABCMeta) and receiver not in self.own:
+            raise RestrictedError(
+                f".{name} makes others instances of {receiver.__name__}", "restricted.patch"
+            )
         if kind in self.own or (kind is torch.Tensor and name[0] != "_"):
             return _getattr(receiver, name, *default)
         if not (_isinstance(receiver, _type) and receiver in self.own) and not self._is_parent(receiver):

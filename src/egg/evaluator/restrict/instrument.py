@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import ast
 
-from egg.evaluator.restrict.guards import LOAD, STORE
+from egg.evaluator.restrict.guards import LOAD, LOOKED_AT, STORE
 from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
 from egg.evaluator.static.main_block import without_main_block
 from egg.evaluator.static.scopes import Imported, Program
+
+WHOLE = frozenset(["bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple"])
+"""Classes whose positional pattern stands for the object itself; others read what ``__match_args__`` says."""
 
 
 def instrumented(tree: ast.Module, guarded: frozenset[str]) -> ast.Module:
@@ -34,14 +37,16 @@ class _Instrument(ast.NodeTransformer):
         node.value = self.visit(node.value)
         if isinstance(node.ctx, ast.Store | ast.Del):
             node.value = _call(STORE, node, node.value)
-        elif not known and (node.attr in self._guarded or is_private(node.attr)):
+        elif node.attr in LOOKED_AT or (not known and (node.attr in self._guarded or is_private(node.attr))):
             return _call(LOAD, node, node.value)
         return node
 
     def visit_MatchClass(self, node: ast.MatchClass) -> ast.MatchClass:
         for name in node.kwd_attrs:
-            if refused_name(name) or name in self._guarded or is_private(name):
+            if refused_name(name) or name in self._guarded or is_private(name) or name in LOOKED_AT:
                 raise RestrictedError(f"line {node.lineno}: a pattern reads .{name}")
+        if node.patterns and not (isinstance(node.cls, ast.Name) and node.cls.id in WHOLE):
+            raise RestrictedError(f"line {node.lineno}: a pattern reads attributes that a class names")
         self.generic_visit(node)
         return node
 

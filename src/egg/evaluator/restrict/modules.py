@@ -113,7 +113,8 @@ class Modules:
         if name == "abc":
             return {"ABCMeta": ABC_META}
         if name == "dataclasses":
-            return {"dataclass": self._dataclass}
+            own = {name: self._of_own(name) for name in ("fields", "replace", "asdict", "astuple")}
+            return {"dataclass": self._dataclass, **own}
         if name == "functools":
             return {
                 "wraps": _wraps,
@@ -130,6 +131,16 @@ class Modules:
         made = dataclasses.dataclass(cls, **options)
         self._own.add(made)
         return made
+
+    def _of_own(self, name: str) -> Callable[..., Any]:
+        """A function that reads every field of an object, for objects of the file's own classes."""
+        function = getattr(dataclasses, name)
+
+        def read(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
+            self._must_be_own(instance if isinstance(instance, type) else type(instance), name)
+            return function(instance, *args, **kwargs)
+
+        return read
 
     def _total_ordering(self, cls: type) -> type:
         self._must_be_own(cls, "total_ordering")

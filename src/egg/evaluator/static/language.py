@@ -41,6 +41,7 @@ def find(program: Program) -> Iterator[Finding]:
                 yield from _numpy(program, node)
                 yield from _module_as_value(program, node)
             case ast.Attribute():
+                yield from _formatting(program, node)
                 yield from _attribute(program, node, node.value, node.attr, own)
                 yield from _numpy(program, node)
                 yield from _module_as_value(program, node)
@@ -223,8 +224,8 @@ def _call(program: Program, node: ast.Call, own: frozenset[str]) -> Iterator[Fin
             yield Finding(
                 line(node), "static.dynamic", "type(...) with three arguments makes a class at run time"
             )
-        case ast.Call(func=ast.Attribute(attr="format_map")):
-            yield Finding(line(node), "static.dynamic", "format_map reads attributes named in a string")
+        case ast.Call(func=func, args=[_, _, *_]) if any(p.startswith("enum.") for p in program.paths(func)):
+            yield Finding(line(node), "static.dynamic", "an enumeration called with names makes a class")
         case ast.Call(func=ast.Attribute(value=text, attr="format")):
             constant = isinstance(text, ast.Constant) and isinstance(text.value, str)
             if not constant or "._" in str(text.value) or "[_" in str(text.value):  # type: ignore[attr-defined]
@@ -234,6 +235,21 @@ def _call(program: Program, node: ast.Call, own: frozenset[str]) -> Iterator[Fin
     for argument in node.args:
         if isinstance(argument, ast.Name) and argument.id in ("getattr", "setattr"):
             yield Finding(line(node), "static.dynamic", f"{argument.id} handed to another function")
+
+
+def _formatting(program: Program, node: ast.Attribute) -> Iterator[Finding]:
+    """``str.format`` kept instead of called; restricted execution guards what other names lead to it."""
+    if not isinstance(node.ctx, ast.Load):
+        return
+    text = node.value
+    literal = (isinstance(text, ast.Name) and text.id == "str") or isinstance(
+        text, ast.Constant | ast.JoinedStr
+    )
+    called = isinstance(up := program.parent_of[node], ast.Call) and up.func is node
+    if node.attr == "format_map":
+        yield Finding(line(node), "static.dynamic", "format_map reads attributes named in a string")
+    elif node.attr == "format" and not called and (literal or program.paths(text)):
+        yield Finding(line(node), "static.dynamic", "keeps a function that formats instead of calling it")
 
 
 def _setattr(node: ast.Call, receiver: ast.expr, name: str) -> Iterator[Finding]:

@@ -12,6 +12,9 @@ from typing import Any
 
 from egg.core.resources import GRANULE_BYTES
 
+ADDRESS = 1 << 40
+"""Integers from here on may be addresses, which differ between two processes."""
+
 
 @dataclass(frozen=True)
 class TensorArgument:
@@ -78,6 +81,12 @@ def _tensor_form(value: Any) -> TensorArgument:
     before = int(inner.storage_offset()) * itemsize if callable(getattr(inner, "storage_offset", None)) else 0
     storage = int(inner.untyped_storage().nbytes()) if hasattr(inner, "untyped_storage") else 0
     return TensorArgument(nbytes, itemsize, address % GRANULE_BYTES, before, storage, address - before)
+
+
+def numbers_in(bound: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The plain values of a launch by name, constants of compilation among them; no addresses."""
+    plain = {name: value for name, value in bound.items() if isinstance(value, bool | int | float | str)}
+    return tuple(sorted((n, repr(v)) for n, v in plain.items() if not (type(v) is int and v >= ADDRESS)))
 
 
 def heft(arguments: Mapping[str, Argument]) -> int:

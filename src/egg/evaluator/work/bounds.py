@@ -3,7 +3,8 @@
 The programs at the corners of the grid, and a few between, are followed through Triton's IR with the
 launch's arguments (:mod:`egg.evaluator.work.program`). Nothing runs and nothing is allocated, so that
 sizes can be looked at that no interpreter could hold. Addresses that follow from data are not known
-here and pass; everything else must lie in its tensor's storage. Where a tensor has more elements than 32
+here, only how far they can reach (:mod:`egg.evaluator.work.narrow`); everything else must lie in its
+tensor's storage. Where a tensor has more elements than 32
 bits can count, the same is evaluated in 64 bits: an address that is another one then has wrapped around.
 """
 
@@ -17,6 +18,7 @@ from math import prod
 from egg.evaluator.work.access import BY_POINTER, MASKED
 from egg.evaluator.work.arguments import Argument, TensorArgument
 from egg.evaluator.work.count import LARGEST_TILE, NOT_FOLLOWED, bound, largest_tile
+from egg.evaluator.work.narrow import MOST_32, Narrow, narrow
 from egg.evaluator.work.program import Program, Steps
 from egg.evaluator.work.ttir import Op, parse
 from egg.evaluator.work.values import Known, Number, Pointer, at_shape
@@ -25,7 +27,6 @@ BETWEEN = (0.31, 0.62)
 """Programs that are looked at besides the corners: how far along every axis."""
 STEPS = 6_000
 """Operations that may be evaluated for one program."""
-MOST_32 = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Noted:
 class Reach:
     """What the programs that were looked at do: the first fault, and how far stores go in each storage."""
 
-    outside: Outside | None
+    outside: Outside | Narrow | None
     stored: Mapping[int, tuple[int, int]]
     """By the address of a storage: the first and the last byte that is stored to."""
     blind: bool = False
@@ -130,7 +131,7 @@ def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -
         env, tensors, _ = bound(entry, arguments)
         huge = any(t.storage > MOST_32 * t.itemsize for t in tensors.values())
         stored: dict[int, tuple[int, int]] = {}
-        outside: Outside | None = None
+        outside: Outside | Narrow | None = narrow(entry, env, tensors)
         blind = False
         for place in _places(full):
 

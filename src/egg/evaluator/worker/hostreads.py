@@ -38,6 +38,7 @@ def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> dict[s
     return {
         "ops": dict(recorder.compute),
         "moves": dict(recorder.moves),
+        "copies": dict(recorder.copies),
         "reads": dict(reads.seen),
         "work": [spent.to_json() for spent in recorder.work()],
         "launches": launches.counts(),

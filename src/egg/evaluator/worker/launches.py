@@ -150,6 +150,21 @@ class InterpretedLaunches:
     def skip(self, kernels: set[str]) -> None:
         self._session.skip = set(kernels)
 
+    def asked(self) -> list[Any]:
+        """Every kernel with the numbers it was launched with, so far."""
+        return [[kernel, [list(pair) for pair in numbers]] for kernel, numbers in self._session.asked]
+
+    @contextmanager
+    def excerpted(self) -> Iterator[Any]:
+        """Meanwhile launches that take long run only some of their programs."""
+        from egg.evaluator.interpreter.excerpt import Excerpt
+
+        self._session.excerpt = excerpt = Excerpt()
+        try:
+            yield excerpt
+        finally:
+            self._session.excerpt = None
+
     def configure(self, place: int) -> dict[str, Any]:
         """Have every autotuner take the configuration at ``place``; what was offered and ran so far."""
         chosen = self._session.configurations

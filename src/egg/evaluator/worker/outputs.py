@@ -17,6 +17,7 @@ import torch
 from egg.evaluator.freshen import span
 from egg.evaluator.restrict.names import RestrictedError
 from egg.evaluator.task.program import map_tensors, outputs_of
+from egg.evaluator.worker.held import state_of
 
 _copy = torch.Tensor.copy_
 _Tensor = torch.Tensor
@@ -94,7 +95,7 @@ def aliases(leaves: list[tuple[str, Any]], arguments: Any, module: torch.nn.Modu
     held: list[tuple[str, torch.Tensor]] = []
     map_tensors(arguments, lambda tensor: (held.append(("an input", tensor)), tensor)[1])
     if module is not None:
-        held += [("a parameter", tensor) for tensor in (*module.parameters(), *module.buffers())]
+        held += [("a parameter", tensor) for tensor in state_of(module, persistent=False).values()]
     found: list[list[str]] = []
     for path, leaf in leaves:
         if not isinstance(leaf, torch.Tensor) or not storage_of(leaf):

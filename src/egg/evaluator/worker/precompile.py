@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ from torch import nn
 from egg.evaluator import exchange
 from egg.evaluator.offline import Capture, CaptureUnsupported, GpuTarget, capture
 from egg.evaluator.offline.compile import Binary, binaries
+from egg.evaluator.offline.launch import CompileFailed
 from egg.evaluator.offline.reach import problems
 from egg.evaluator.ops import NEUTRAL
+from egg.evaluator.work.arguments import numbers_in
 
 
 def precompile(
@@ -29,13 +32,7 @@ def precompile(
     than the task's own (``make_small`` builds the module for them), it is followed at full size as well,
     and reads there what it read on the example.
     """
-
-    def inputs() -> list[Any]:
-        tensors = [
-            torch.empty_strided(s["shape"], s["stride"], dtype=getattr(torch, s["dtype"])) for s in specs
-        ]
-        return exchange.unpack(structure, tensors)
-
+    inputs = partial(_inputs, structure, specs)
     gpu = GpuTarget(**target)
     try:
         captured = capture(make, inputs, gpu)
@@ -47,6 +44,22 @@ def precompile(
         except CaptureUnsupported as again:
             return {"unsupported": str(again), "compiled": 0, "launched": True}, []
     return _answer(captured, gpu)
+
+
+def followed(
+    make: Callable[[], nn.Module], structure: str, specs: list[dict[str, Any]], target: dict[str, Any]
+) -> dict[str, Any]:
+    """The kernels of a warm call, each with the numbers it is launched with; or why they are not known."""
+    try:
+        captured = capture(make, partial(_inputs, structure, specs), GpuTarget(**target), compile_budget_s=0)
+    except (CaptureUnsupported, CompileFailed) as reason:
+        return {"unsupported": str(reason)}
+    return {"asked": [[launch.kernel, numbers_in(launch.arguments)] for launch in captured.each]}
+
+
+def _inputs(structure: str, specs: list[dict[str, Any]]) -> list[Any]:
+    tensors = [torch.empty_strided(s["shape"], s["stride"], dtype=getattr(torch, s["dtype"])) for s in specs]
+    return exchange.unpack(structure, tensors)
 
 
 def _with_values(

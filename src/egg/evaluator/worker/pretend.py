@@ -18,20 +18,32 @@ from egg.evaluator.offline.fakecuda import FakeContext, FakeStream, properties
 from egg.evaluator.offline.target import GpuTarget
 
 CANDIDATE = "candidate"
+_DEVICE = torch.Tensor.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class ClaimCuda(TorchFunctionMode):
-    """``x.is_cuda`` is true, ``device="cuda"`` means here: for calls made by the candidate's own code."""
+    """``x.is_cuda`` is true and ``x.device`` a GPU, for calls made by the candidate's own code.
+
+    A device that is named to PyTorch (``device=x.device``) means here, whoever names it: it may be the answer
+    that the candidate was given.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if sys._getframe(1).f_globals.get("__name__") == CANDIDATE:
             if func == _IS_CUDA:
                 return True
-            if str(kwargs.get("device", "")).startswith("cuda"):
-                kwargs = {**kwargs, "device": "cpu"}
-        return func(*args, **kwargs)
+            if func == _DEVICE:
+                return torch.device("cuda", 0)
+            if func is torch.Tensor.get_device:
+                return 0
+        return func(*(_here(a) for a in args), **{name: _here(v) for name, v in kwargs.items()})
+
+
+def _here(value: Any) -> Any:
+    named = isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] == "cuda")
+    return torch.device("cpu") if named and str(value).startswith("cuda") else value
 
 
 def answer_for(target: GpuTarget) -> None:

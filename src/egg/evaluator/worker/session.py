@@ -6,6 +6,7 @@
 ``load`` imports the candidate and builds ``ModelNew``;
 ``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
 ``forward``, ``recheck``, ``calls`` and ``time`` run it, ``gradients`` goes back as well;
+``excerpt`` runs some programs of launches that are too long;
 ``fresh`` starts over with a new instance; ``configure`` says what autotuners take;
 ``capture`` compiles it for a GPU that is not there; ``watch`` notes what it launches; ``kernels`` describes
 what either of them found; ``profile`` asks PyTorch's profiler.
@@ -29,7 +30,7 @@ from egg.evaluator import arena as arenas
 from egg.evaluator import exchange, freshen, memory
 from egg.evaluator.arena import Slot
 from egg.evaluator.gradients import differentiated
-from egg.evaluator.interpreter.session import propagated
+from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
 from egg.evaluator.restrict.integrity import Snapshot
@@ -38,6 +39,7 @@ from egg.evaluator.task.program import HALF_DTYPES, precision_scope
 from egg.evaluator.worker import customops, faults, pretend, rivals, stopwatch
 from egg.evaluator.worker import fence as fences
 from egg.evaluator.worker.fence import Arrangement
+from egg.evaluator.worker.held import parameters_of, state_of
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
@@ -178,7 +180,7 @@ class Session(Instance):
         """Load other files beside the candidate, with its weights, and let all of them run once."""
         module = self._module
         assert module is not None
-        state = module.state_dict()
+        state = state_of(module)
         weights = {name: state[name] for name in (self._loaded[0] if self._loaded else ())}
         arguments = self._arguments(inputs, slots)
         torch.manual_seed(seed)
@@ -214,11 +216,11 @@ class Session(Instance):
             self._module = self._make()
         finally:
             self._init, self._dtype = usual
-        state = self._module.state_dict()
+        state = state_of(self._module)
         if self._loaded is not None:
             self.on_weights(*self._loaded)
         described = {name: {"shape": list(t.shape), "dtype": str(t.dtype)} for name, t in state.items()}
-        return {"state": described, "parameters": [n for n, _ in self._module.named_parameters()]}
+        return {"state": described, "parameters": list(parameters_of(self._module))}
 
     def on_weights(self, names: dict[str, str], slots: dict[str, Any]) -> None:
         """Load weights the way a user would: ``load_state_dict``, so that hooks and versions see it."""
@@ -230,7 +232,7 @@ class Session(Instance):
     def on_state(self, names: dict[str, str], slots: dict[str, Any]) -> None:
         """Copy the module's own parameters and buffers out, for comparison."""
         assert self._module is not None
-        state = self._module.state_dict()
+        state = state_of(self._module)
         for own, theirs in names.items():
             self._view(slots[theirs]).copy_(state[own])
         self._synchronize()
@@ -247,6 +249,7 @@ class Session(Instance):
         keep: bool = False,
         training: bool | None = None,
         propagate: bool = False,
+        lot: int | None = None,
         sketch: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One forward; its outputs are described, and copied where they fit.
@@ -267,12 +270,14 @@ class Session(Instance):
         recorder = Recorder(
             fill_empties=filled,
             sketcher=Sketcher(**sketch) if sketch is not None else None,
+            given=arguments,
             launched=lambda: sum(launches.counts().values()),
         )
         torch.manual_seed(seed)
         extremes = propagated() if propagate else contextlib.nullcontext()
+        drawn = by_lot(lot) if lot is not None else contextlib.nullcontext()
         try:
-            with extremes, recorder, HostReads() as reads:
+            with extremes, drawn, recorder, HostReads() as reads:
                 result = self._call(arguments)
             self._synchronize()
         finally:
@@ -291,6 +296,26 @@ class Session(Instance):
             "sketches": [found.to_json() for found in recorder.sketches],
             "moved": [found.to_json() for found in recorder.moved_sketches],
         }
+
+    def on_excerpt(
+        self, inputs: str, slots: list[Any], outputs: list[Any], masks: list[Any], seed: int
+    ) -> dict[str, Any]:
+        """One forward in which long launches run some of their programs; what those wrote is marked."""
+        from egg.evaluator.worker import excerpt
+
+        assert isinstance(self._launches, InterpretedLaunches)
+        arguments = self._arguments(inputs, slots)
+        torch.manual_seed(seed)
+        reply, leaves = excerpt.run(self._launches, lambda: self._call(arguments))
+        if leaves is None:
+            return reply
+        self._lay(excerpt.marks(leaves, reply.pop("partial")), masks)
+        return reply | {"outputs": self._deliver(leaves, outputs)}
+
+    def on_asked(self) -> dict[str, Any]:
+        """With which numbers kernels were launched so far, in the interpreter."""
+        launches = self._launches
+        return {"asked": launches.asked() if isinstance(launches, InterpretedLaunches) else []}
 
     def on_configure(self, place: int) -> dict[str, Any]:
         """Which of its configurations every autotuner is to take; on a GPU it measures and takes its own."""
@@ -412,9 +437,10 @@ class Session(Instance):
         for call in range(len(moves)):
             before(call)
             launches.reset()
-            recorder = Recorder(launched=lambda: sum(launches.counts().values()))
+            arguments = prepared[call % len(sets)]
+            recorder = Recorder(launched=lambda: sum(launches.counts().values()), given=arguments)
             with recorder, HostReads() as reads:
-                result = self._call(prepared[call % len(sets)])
+                result = self._call(arguments)
             kinds = [kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor)]
             seen.append(recorded(recorder, reads, launches) | {"kinds": kinds})
             del result
@@ -472,6 +498,13 @@ class Session(Instance):
         small = None if init is None else partial(self._made_otherwise, exchange.unwhole(init))
         reply, self._watched = precompile(self._make, inputs, specs, target, example, small)
         return reply
+
+    def on_follow(self, inputs: str, specs: list[Any], target: dict[str, Any], init: str) -> dict[str, Any]:
+        """Run the forward on fake tensors of another size and say what it launches; nothing is compiled."""
+        from egg.evaluator.worker.precompile import followed
+
+        self._device = torch.device("cuda")
+        return followed(partial(self._made_otherwise, exchange.unwhole(init)), inputs, specs, target)
 
     def _made_otherwise(self, init: Any) -> nn.Module:
         assert self._make is not None

@@ -1,0 +1,39 @@
+"""Correctness whatever a GPU makes of what the language leaves open.
+
+An interpreter answers in one way what a GPU answers in any: in which order programs reach their atomics,
+in which order a reduction combines, which of two equal extremes has the index that is returned, whether a
+product and a sum become one instruction with one rounding. Here these are drawn by lot for a few questions,
+under the ordinary rule: an order that changes no more than rounding is nobody's concern.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from egg.evaluator.care import Probes
+from egg.evaluator.exam import Exam, Refused
+
+LOTS = 2
+"""Questions; at level quick one."""
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    lots = LOTS if exam.care.domain is Probes.ALL else 1
+    for number in range(lots):
+        case = exam.reference.case(f"order by lot {number + 1}")
+        exam.place(case)
+        reply = exam.ask(case, traced=True, lot=secrets.randbits(31))
+        try:
+            exam.check(case, reply)
+        except Refused as wrong:
+            raise Refused("correctness.order", f"{SEEN}: {wrong.evidence}", WRONG) from None
+    return {"lots": lots}
+
+
+SEEN = "with orders by lot (of programs at their atomics, of reductions, of ties) and contracted products"
+WRONG = (
+    "rely on no order that Triton does not promise: programs run in any order, an atomic returns what "
+    "it makes of it, a combine function must commute, ties break to the left only where asked, and a * b - c "
+    "may round once"
+)

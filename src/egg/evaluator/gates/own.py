@@ -1,0 +1,139 @@
+"""Correctness at the task's own size, on a machine without a GPU: as much of it as an interpreter can bear.
+
+Every other question is put at a smaller size. A kernel may branch on several sizes at once, on the number of
+a program that a smaller grid has not, on an offset that only the whole tensor reaches. So the task itself is
+run once, where its tensors fit and its reference takes seconds: launches that are affordable run whole, of
+the others the programs at the corners, near the integers that the kernel holds, and some drawn by lot
+(:mod:`egg.evaluator.interpreter.excerpt`). What they wrote is held to the ordinary rule; elsewhere the
+reference's own values stand in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from egg.core.errors import TaskError
+from egg.evaluator.compare import compare
+from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.gates import build
+from egg.evaluator.process.child import Fault
+from egg.evaluator.reference import Case, Reference
+from egg.evaluator.task.program import Program
+from egg.evaluator.task.rescale import cost_of
+
+MOST_BYTES = 640 << 20
+"""Of inputs, parameters and outputs."""
+MOST_FLOPS = 2e10
+MOST_ELEMENTS = 600_000_000
+"""That the reference makes or reads; with the flops, seconds of one CPU core in fp64."""
+SECONDS = 90.0
+MOST_COMPARED, MANY = 2_000_000, 100_000
+"""Elements that are compared first."""
+NO_VERDICT = ("limits.timeout", "limits.memory", "kernel.unsupported")
+BRANCH = "the answer must be right at the task's own size, in every program of its grid"
+
+
+def run(exam: Exam) -> dict[str, Any]:
+    offline = exam.offline
+    assert offline is not None
+    if not offline.changes:
+        return {"own_size": "as interpreted"}
+    too_much = _too_much(exam)
+    if too_much:
+        return {"own_size": f"not run: {too_much}"}
+    program = Program.load(offline.full.task)
+    care = replace(exam.care, input_sets=2)
+    try:
+        reference = Reference(program, exam.policy.precision, exam.device)
+        other = Exam(
+            reference, exam.candidate, exam.policy, care, exam.nursery, gpu=exam.gpu,
+            restricted=exam.restricted, offline=offline,
+        )  # fmt: skip
+        try:
+            return _examined(other)
+        finally:
+            other.offline = None
+            other.close()
+    finally:
+        program.unload()
+
+
+def _too_much(exam: Exam) -> str:
+    assert exam.offline is not None
+    try:
+        cost = cost_of(exam.offline.full.task)
+    except TaskError as error:
+        return f"its cost is not known: {error.message}"[:200]
+    if cost.least_bytes > MOST_BYTES:
+        return f"{cost.least_bytes >> 20} MiB of tensors"
+    if cost.flops > MOST_FLOPS or cost.elements > MOST_ELEMENTS:
+        return f"{cost.flops:.1e} operations on {cost.elements:.1e} elements"
+    return ""
+
+
+def _examined(exam: Exam) -> dict[str, Any]:
+    if len(exam.sets) < 2:
+        return {"own_size": "not run: there is no memory for it"}
+    try:
+        build.run(exam)
+        case = exam.reference.case("the task's own size")
+        exam.place(case)
+        exam.poison(0)
+        asked = exam.set_request(case, 0)
+        reply = exam.request("excerpt", SECONDS, **asked, masks=exam.output_slots(1), seed=case.seed)
+        if "without" in reply:
+            return {"own_size": f"not run: {reply['without']}"}
+        numbers = exam.check_form(case, reply["outputs"])
+        if reply["whole"]:
+            exam.check_values(case, exam.outputs(0), numbers)
+        elif not all(_right(exam, case, position) for position in range(len(case.outputs))):
+            exam.check_values(case, _filled(exam, case))
+        exam.check_inputs_unchanged(case)
+    except Fault as fault:
+        if fault.reason in NO_VERDICT:
+            return {"own_size": f"not run: {fault.reason}"}
+        raise Refused(fault.reason, f"at the task's own size: {fault.evidence}", BRANCH) from fault
+    except Refused as wrong:
+        raise Refused(wrong.reason, f"at the task's own size: {wrong.evidence}", BRANCH) from None
+    ran = [f"{name}: {count} of {total} programs" for name, total, count in reply["launches"]]
+    return {"own_size": "whole" if reply["whole"] else "in part", "programs": ran[:12]}
+
+
+def _right(exam: Exam, case: Case, position: int) -> bool:
+    """Whether what was written of one output is right, seen among as many of the reference's own values.
+
+    A comparison of the whole takes far longer; it is made only where this one finds fault.
+    """
+    got, mask, expected = exam.outputs(0)[position], exam.outputs(1)[position], case.outputs[position][1]
+    if got is None or mask is None:
+        return True
+    written = (mask == 1).reshape(-1).nonzero().reshape(-1)
+    if len(written) > MOST_COMPARED:
+        written = written[torch.randint(len(written), (MOST_COMPARED,))]
+    others = torch.randint(expected.numel(), (max(len(written), MANY),))
+    wide = case.golden[position][1].reshape(-1)
+    flat, known = got.reshape(-1), expected.reshape(-1)
+    beside = known[others]
+    error = compare(
+        torch.cat((flat[written], beside)),
+        torch.cat((known[written], beside)),
+        torch.cat((wide[written], wide[others])),
+        exam.policy.precision,
+    )
+    exam.worst.checks += 1
+    exam.worst.take(error)
+    return error.passed
+
+
+def _filled(exam: Exam, case: Case) -> list[torch.Tensor | None]:
+    """What was delivered where it was written, and the reference's value where no program of it ran."""
+    filled: list[torch.Tensor | None] = []
+    for got, mask, (_, expected) in zip(exam.outputs(0), exam.outputs(1), case.outputs, strict=True):
+        if got is None or mask is None:
+            filled.append(None)
+        else:
+            filled.append(torch.where(mask == 1, got, expected))
+    return filled

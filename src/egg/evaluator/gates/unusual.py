@@ -1,0 +1,162 @@
+"""Questions with legal values that no distribution draws: far from zero, equal, and those the file names.
+
+What they are is said in :mod:`~egg.evaluator.task.unusual`. Each is put only where the reference has an
+answer to it: as finite as at its own inputs, in fp64 too, and close to its fp64 run. Then the usual rule
+holds, with more room for conditioning, because far from zero another order of summation is amplified as well.
+
+Such values lie on thresholds and make ties, where honest kernels may choose otherwise. So what is refused is
+looked at again: the reference is run with its inputs a few roundings away, several times, and elements of its
+answer that jump are taken as the reference has them. Integers (the index of one of several maxima) are not
+compared where equal values were put on purpose.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from egg.core.errors import MachineError, TaskError
+from egg.evaluator import memory
+from egg.evaluator.compare import ROUNDOFF, compare
+from egg.evaluator.exam import Exam, Refused, tensor_of
+from egg.evaluator.process.child import Fault
+from egg.evaluator.reference import Case, finite_share
+from egg.evaluator.task.program import map_tensors, outputs_of, restrided
+from egg.evaluator.task.unusual import LEVEL, TIES, ZEROS, constants, unusual, with_constants
+
+RAISED = "candidate.error"
+EQUAL = (ZEROS, LEVEL, TIES)
+LEEWAY = 8.0
+CLOSE = 16.0
+"""Roundings of its dtype, or a hundredth: the reference has an answer where its relative error is below."""
+ROUNDS = 6
+"""Runs of the reference that look for jumps."""
+JUMP = 1e-2
+"""Of an element's own size, and of the typical one: further than a few roundings move it."""
+UNCLEAR = 0.5
+"""A question of which the reference itself answers so much by chance is not put."""
+
+
+def run(exam: Exam) -> dict[str, str]:
+    told: dict[str, str] = {}
+    if not any(t.is_floating_point() for t in exam.reference.sample.tensors):
+        return told
+    for name in exam.care.unusual:
+        inputs = unusual(exam.reference.draw(), name, secrets.randbits(48))
+        told[name] = _asked(exam, name, inputs, integers=name not in EQUAL)
+    known = constants(exam.candidate.source)
+    for number in range(exam.care.constants if known.values or known.patterns else 0):
+        inputs = with_constants(exam.reference.draw(), known, secrets.randbits(48))
+        told[f"constants of the file {number + 1}"] = _asked(
+            exam, "constants of the file", inputs, integers=True
+        )
+    return told
+
+
+def _asked(exam: Exam, name: str, inputs: list[Any], *, integers: bool) -> str:
+    try:
+        case = exam.reference.answer(f"{name} in the inputs", inputs, own=False)
+    except (TaskError, MachineError) as error:
+        return f"no answer: {error}"[:200]
+    case = replace(case, leeway=LEEWAY)
+    if not _answered(exam, case):
+        return "no answer"
+    found = _put(exam, case, integers=integers)
+    if exam.reference.moving:
+        exam.restore_weights()
+    return found
+
+
+def _put(exam: Exam, case: Case, *, integers: bool) -> str:
+    exam.place(case)
+    try:
+        reply = exam.ask(case, traced=True)
+    except Fault as fault:
+        if fault.reason != RAISED or not exam.process.alive:
+            raise
+        exam.fresh()
+        return "raises"
+    if not integers:
+        for (_, expected), got in zip(case.outputs, exam.outputs(), strict=True):
+            if isinstance(expected, torch.Tensor) and got is not None and not _inexact(expected):
+                got.copy_(expected)
+    return _checked(exam, case, reply)
+
+
+def _checked(exam: Exam, case: Case, reply: dict[str, Any]) -> str:
+    before = copy.copy(exam.worst)
+    try:
+        exam.check(case, reply)
+    except Refused as wrong:
+        exam.worst = before
+        return _without_jumps(exam, case, reply, wrong)
+    return "right"
+
+
+def _without_jumps(exam: Exam, case: Case, reply: dict[str, Any], wrong: Refused) -> str:
+    """Check again what the reference does not answer by chance."""
+    unclear = total = 0
+    for _ in range(ROUNDS):
+        near = outputs_of(exam.reference.run(_shaken(case.inputs), case.seed))
+        for (_, expected), (_, other), got in zip(case.outputs, near, exam.outputs(), strict=True):
+            if not isinstance(expected, torch.Tensor) or not isinstance(other, torch.Tensor) or got is None:
+                continue
+            if expected.shape == other.shape:
+                unclear += _settle(got, expected.contiguous(), other)
+                total += expected.numel()
+    if unclear > UNCLEAR * total:
+        return "answered by chance"
+    if not unclear:
+        raise wrong
+    exam.check(case, reply)
+    return "right where the reference does not jump"
+
+
+@torch.no_grad()
+def _shaken(inputs: list[Any]) -> list[Any]:
+    """Every floating element a few roundings up or down, zero by as much of the typical size."""
+
+    def change(flat: torch.Tensor) -> torch.Tensor:
+        noise = torch.empty_like(flat, dtype=torch.float32).uniform_(-4.0, 4.0).mul_(ROUNDOFF[flat.dtype])
+        typical = float(flat.float().abs().mean()) if flat.numel() else 0.0
+        return (flat + noise * torch.where(flat == 0, typical, flat.abs())).to(flat.dtype)
+
+    return map_tensors(
+        inputs, lambda t: restrided(t, change) if t.is_floating_point() and t.dtype in ROUNDOFF else t
+    )
+
+
+def _settle(got: torch.Tensor, expected: torch.Tensor, near: torch.Tensor) -> int:
+    """Put the reference's own value where it jumps; returns at how many places."""
+    size = float(expected.double().abs().nan_to_num(0.0, 0.0, 0.0).mean()) if expected.numel() else 0.0
+    count = 0
+    for c, r, n in memory.pieces(got, expected, near):
+        if _inexact(expected):
+            apart = (r.double() - n.double()).abs()
+            jumps = ~(apart <= JUMP * (r.double().abs() + size)) & (r != n)
+        else:
+            jumps = r != n
+        torch.where(jumps, r, c, out=c)
+        count += int(jumps.sum())
+    return count
+
+
+def _answered(exam: Exam, case: Case) -> bool:
+    """Whether the reference is as finite as at its own inputs, also in fp64, and close to that run."""
+    if min(finite_share(case.outputs), finite_share(case.golden)) < exam.reference.finite_share:
+        return False
+    for (_, expected), (_, golden) in zip(case.outputs, case.golden, strict=True):
+        expected, golden = tensor_of(expected), tensor_of(golden)
+        if _inexact(expected):
+            own = compare(expected, expected, golden, exam.policy.precision)
+            if not own.reference_relative < max(1e-2, CLOSE * ROUNDOFF.get(expected.dtype, 0.0)):
+                return False
+    return True
+
+
+def _inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()

@@ -1,0 +1,165 @@
+"""Legal values that neither the task's generator nor another distribution makes.
+
+Distributions are dense and centred on zero, within a few orders of magnitude. Kernels that are wrong
+elsewhere pass them: a variance as ``E[x^2] - E[x]^2`` loses all digits far from zero, a norm without its
+epsilon divides by zero in a row of zeros, a square overflows at 1e20. And a file may treat a few values
+apart: the numbers and bit patterns in its own text say which (:func:`constants`), so these are put into the
+inputs.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from egg.evaluator.task.distributions import redraw
+from egg.evaluator.task.program import map_tensors, restrided
+
+OFFSET, HUGE, MINUTE = "offset", "huge", "minute"
+ZEROS, LEVEL, TIES = "slices of zeros", "constant slices", "equal values"
+UNUSUAL = (OFFSET, HUGE, MINUTE, ZEROS, LEVEL, TIES)
+FREE = 4
+"""A dimension shorter than this keeps all of its slices, the first one apart."""
+LARGEST = 1e4
+"""Constants beyond are left out: masks by -1e30 and limits of types."""
+COARSEST = 1 << 8
+"""Integers below are no bit patterns worth asking for."""
+MANTISSA = {4: (torch.int32, 32), 2: (torch.int16, 16)}
+
+
+@torch.no_grad()
+def unusual(inputs: list[Any], name: str, seed: int) -> list[Any]:
+    """``inputs`` with every floating tensor redrawn, and changed as ``name`` says."""
+    lot = random.Random(seed)
+    change = {
+        OFFSET: lambda t: t.add_(
+            lot.choice((-1, 1)) * (8.0 if t.itemsize < 4 else lot.uniform(300.0, 1000.0))
+        ),
+        HUGE: lambda t: t.mul_(16.0 if t.dtype is torch.float16 else 1e20),
+        MINUTE: lambda t: t.mul_(1e-2 if t.dtype is torch.float16 else 1e-12),
+        ZEROS: lambda t: _zeroed(t, lot),
+        LEVEL: lambda t: _level(t, lot),
+        TIES: lambda t: t.mul_(2.0).round_().mul_(0.5),
+    }[name]
+    return _changed(redraw(inputs, "normal", seed), change)
+
+
+def _changed(inputs: list[Any], change: Callable[[torch.Tensor], Any]) -> list[Any]:
+    """Copies, each written through a form in which every element has memory of its own."""
+
+    def one(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        made = restrided(tensor, torch.clone)
+        change(made.as_strided(*_distinct(made)))
+        return made
+
+    return map_tensors(inputs, one)
+
+
+def _distinct(tensor: torch.Tensor) -> tuple[list[int], list[int]]:
+    """Size and strides without the repetitions of expanded dimensions."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return [1 if stride == 0 else size for size, stride in pairs], list(tensor.stride())
+
+
+def _zeroed(tensor: torch.Tensor, lot: random.Random) -> None:
+    """One slice of every dimension is zero: rows, columns, channels, samples."""
+    for dim, size in enumerate(tensor.shape):
+        if size >= FREE or (dim == 0 and size > 1):
+            tensor.select(dim, lot.randrange(size)).zero_()
+
+
+def _level(tensor: torch.Tensor, lot: random.Random) -> None:
+    """A quarter of the first dimension's slices have one value each: powers of two, which sum exactly."""
+    size = tensor.shape[0] if tensor.dim() else 0
+    for at in lot.sample(range(size), max(1, size // 4) if size > 1 else 0):
+        tensor[at].fill_(lot.choice((-2.0, -0.5, 0.5, 1.0, 2.0)))
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What stands in a file: numbers that an input may hold, and patterns of low bits with their masks."""
+
+    values: tuple[float, ...]
+    patterns: tuple[tuple[int, int], ...]
+    """Mask and value."""
+
+
+def constants(source: str) -> Constants:
+    """The numbers in a file's code; the sizes of blocks among them do no harm."""
+    found = {
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, int | float)
+        and not isinstance(node.value, bool)
+    }
+    numbers = sorted(abs(float(v)) for v in found if abs(v) <= LARGEST and v)
+    whole = sorted(abs(v) for v in found if isinstance(v, int) and COARSEST <= abs(v) < 1 << 32)
+    masks = [v for v in whole if v & (v + 1) == 0]
+    pairs = {((1 << v.bit_length()) - 1, v) for v in whole}
+    pairs |= {(mask, v) for mask in masks for v in (0, mask, *whole) if v <= mask}
+    return Constants(tuple(dict.fromkeys(numbers)), tuple(sorted(pairs)))
+
+
+@torch.no_grad()
+def with_constants(inputs: list[Any], known: Constants, seed: int) -> list[Any]:
+    """Copies of ``inputs`` with the constants, their neighbours and negatives at places drawn by lot.
+
+    No value comes twice, and at most half of a tensor is overwritten: of a longer list a sample is taken.
+    """
+    lot = random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
+
+    def put(tensor: torch.Tensor) -> None:
+        special = _special(tensor, known, lot)
+        lot.shuffle(special)
+        special = special[: max(1, tensor.numel() // 2)]
+        at = _places(tensor.numel(), len(special), generator)
+        where = torch.unravel_index(at.to(tensor.device), tensor.shape)
+        values = tensor[where]
+        tensor[where] = torch.stack([make(v) for make, v in zip(special, values, strict=True)])
+
+    if not known.values and not known.patterns:
+        return inputs
+    return _changed(inputs, put)
+
+
+def _places(count: int, wanted: int, generator: torch.Generator) -> torch.Tensor:
+    """Distinct places, in no order, without a permutation of all."""
+    drawn = torch.randint(count, (4 * wanted,), generator=generator).unique()
+    if len(drawn) < wanted:
+        drawn = torch.arange(count)
+    return drawn[torch.randperm(len(drawn), generator=generator)[:wanted]]
+
+
+def _special(tensor: torch.Tensor, known: Constants, lot: random.Random) -> list[Any]:
+    """Functions of what stands at a place that give what is to stand there."""
+    limit = 64.0 if tensor.dtype is torch.float16 else LARGEST
+    made: list[Any] = []
+    for value in known.values:
+        exact = torch.tensor(value, dtype=tensor.dtype, device=tensor.device)
+        if 0.0 < float(exact) <= limit:
+            around = [exact, *(torch.nextafter(exact, exact.new_tensor(end)) for end in (math.inf, 0.0))]
+            made += [lambda _, v=sign * v: v for v in around for sign in (1, -1)]
+    if tensor.itemsize in MANTISSA:
+        whole, bits = MANTISSA[tensor.itemsize]
+        made += [
+            lambda v, m=mask, b=value, w=whole: _patterned(v, m, b, w)
+            for mask, value in known.patterns
+            if mask < 1 << (bits - 9)
+            for _ in range(2)
+        ]
+    return made
+
+
+def _patterned(value: torch.Tensor, mask: int, bits: int, whole: torch.dtype) -> torch.Tensor:
+    """``value`` with other low bits of its mantissa."""
+    return ((value.reshape(1).view(whole) & ~mask) | bits).view(value.dtype)[0]

@@ -1,0 +1,72 @@
+"""One forward at a size that is too large for an interpreter: some programs of it, and what those wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from egg.evaluator import arena as arenas
+from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete, Written
+from egg.evaluator.modes import LightMode
+from egg.evaluator.ops import Recorder
+from egg.evaluator.worker.launches import InterpretedLaunches
+from egg.evaluator.worker.outputs import leaves_of, storage_of
+
+Leaves = list[tuple[str, Any]]
+
+
+class NoReads(LightMode):
+    """Ends the forward where PyTorch computes with a result of which only a part is there.
+
+    A view computes nothing: what it returns lies in the same memory.
+    """
+
+    def __init__(self, excerpt: Excerpt) -> None:
+        super().__init__()
+        self._excerpt = excerpt
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {
+            storage_of(t) for t in tree_leaves((args, kwargs or {})) if isinstance(t, torch.Tensor)
+        } & self._excerpt.partial.keys()
+        result = func(*args, **(kwargs or {}))
+        made = {storage_of(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor)}
+        if given and (func._schema.is_mutable or not made or not made <= given):
+            self._excerpt.check_read(next(iter(given)), f"PyTorch's {func}")
+        return result
+
+
+def run(launches: InterpretedLaunches, call: Callable[[], Any]) -> tuple[dict[str, Any], Leaves | None]:
+    """The reply and the outputs; no outputs where nothing can be concluded from them."""
+    leaves: Leaves | None = None
+    with launches.excerpted() as excerpt:
+        try:
+            with NoReads(excerpt), Recorder(fill_empties=arenas.poison):
+                leaves = leaves_of(call())
+        except Incomplete:
+            pass
+        except BaseException:
+            if not excerpt.without:
+                raise
+    if excerpt.without:
+        return {"without": excerpt.without}, None
+    ran = [[name, total, count] for name, total, count in excerpt.launches]
+    return {"launches": ran, "whole": excerpt.whole, "partial": excerpt.partial}, leaves
+
+
+def marks(leaves: Leaves, partial: Mapping[int, Written]) -> Leaves:
+    """For every output a tensor of its form: one where an element was written, zero elsewhere."""
+    return [(path, _mark(leaf, partial) if isinstance(leaf, torch.Tensor) else leaf) for path, leaf in leaves]
+
+
+def _mark(leaf: torch.Tensor, partial: Mapping[int, Written]) -> torch.Tensor:
+    written = partial.get(storage_of(leaf))
+    if written is None:
+        return torch.ones(leaf.shape, dtype=leaf.dtype)
+    if written.itemsize != leaf.element_size():
+        return torch.zeros(leaf.shape, dtype=leaf.dtype)
+    mask = torch.from_numpy(written.elements)
+    return mask.as_strided(leaf.shape, leaf.stride(), leaf.storage_offset()).to(leaf.dtype)

@@ -1,0 +1,82 @@
+"""Legal values that no distribution draws, and the constants of a file's own text."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from egg.core.policy import Precision
+from egg.core.source import Task
+from egg.evaluator.compare import LeafError, compare
+from egg.evaluator.reference import Reference
+from egg.evaluator.task.program import Program
+from egg.evaluator.task.unusual import MINUTE, OFFSET, UNUSUAL, ZEROS, constants, unusual, with_constants
+
+TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {forward}
+
+def get_inputs():
+    return [torch.randn(32, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def judged(forward: str, name: str, candidate) -> LeafError:
+    task = Task("small", TASK.format(forward=forward))
+    made = Reference(Program.load(task), Precision.MATCH, torch.device("cpu"))
+    case = made.answer(name, unusual(made.draw(), name, 1), own=False)
+    [(_, expected)], [(_, exact)] = case.outputs, case.golden
+    return compare(candidate(*case.inputs), expected, exact, made.precision, made.moved(case)[0].times(8.0))
+
+
+@pytest.mark.parametrize(
+    ("forward", "name", "wrong", "right"),
+    [
+        ("x.var(-1, unbiased=False)", OFFSET, lambda x: (x * x).mean(-1) - x.mean(-1) ** 2,
+         lambda x: (x - x.sum(-1, keepdim=True) / 64).square().sum(-1) / 64),
+        ("torch.nn.functional.normalize(x)", ZEROS, lambda x: x / x.norm(dim=-1, keepdim=True),
+         lambda x: x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)),
+        ("torch.where(x == 0, 0.0, x / x.abs())", MINUTE, lambda x: x / (x.abs() + 1e-8),
+         lambda x: x.sign()),
+    ],
+)  # fmt: skip
+def test_values_that_are_never_drawn_show_what_they_break(forward, name, wrong, right):
+    assert not judged(forward, name, wrong).passed
+    assert judged(forward, name, right).passed
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_layout_and_type_stay_as_they_were(name, dtype):
+    given = torch.randn(6, 8, dtype=dtype).t().expand(3, 8, 6)
+    whole = torch.arange(5)
+    [made, kept] = unusual([given, whole], name, 7)
+    assert (made.dtype, made.shape, made.stride()) == (given.dtype, given.shape, given.stride())
+    assert bool(made.isfinite().all())
+    assert kept is whole
+
+
+def test_the_numbers_and_patterns_of_a_text_are_found():
+    found = constants("def f(v, flag=True):\n    return (v & 0x3FFF) == 0x1234 or v > 1.5 or v < -1e30\n")
+    assert found.values == (1.5, 4660.0)
+    assert (0x3FFF, 0x1234) in found.patterns
+
+
+def test_they_are_put_into_the_inputs():
+    known = constants("v == 1.2345 or bits & 0xFFFF == 0x1234")
+    [made] = with_constants([torch.zeros(64, 64) + 3.0], known, 5)
+    for value in (1.2345, -1.2345):
+        assert int((made == value).sum()) == 1
+    assert int(((made.view(torch.int32) & 0xFFFF) == 0x1234).sum()) >= 1
+    assert int((made != 3.0).sum()) < made.numel() // 2
+
+
+def test_a_text_without_numbers_leaves_the_inputs():
+    given = [torch.ones(4)]
+    assert with_constants(given, constants("pass"), 5) is given

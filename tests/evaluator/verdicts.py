@@ -1,0 +1,43 @@
+"""What the judge must say of a file of the corpus, and how long it may take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from egg.core.evaluation import Evaluation, Gate, Rejected
+from egg.evaluator.care import Care
+from tests.conftest import BRIEF
+from tests.corpus.corpus import Case
+
+SHORT = replace(BRIEF, call_seconds=5.0, build_seconds=5.0)
+"""For what may hang or crash as early as it is built: the sooner the better."""
+HANGING = replace(BRIEF, call_seconds=2.0, build_seconds=2.0)
+"""For what hangs in any case: longer limits only make it hang longer."""
+NEVER_ENDING = ("infinite_loop", "stop_itself", "ignore_signals")
+FILLING = replace(BRIEF, call_seconds=8.0, build_seconds=8.0)
+"""For what takes all memory: that ends it, where there is time for it."""
+
+
+def limits(case: Case) -> Care:
+    if any(name in case.name for name in NEVER_ENDING):
+        return HANGING
+    if Gate.MEMORY in case.gates:
+        return replace(BRIEF, fence=True)
+    if Gate.BUILD not in case.gates:
+        return BRIEF
+    return FILLING if "out_of_memory" in case.name else SHORT
+
+
+def check(case: Case, evaluation: Evaluation) -> None:
+    """The verdict the file asks for, by one of the gates it names, for the reason it gives."""
+    if case.expected == "accepted":
+        assert evaluation.accepted, evaluation.verdict
+        return
+    assert isinstance(evaluation.verdict, Rejected), f"{case.name} was accepted: {evaluation.verdict}"
+    refusal = evaluation.verdict.refusal
+    assert refusal.gate in case.gates, refusal
+    if refusal.gate is case.gates[0]:
+        assert refusal.reason.startswith(case.reason), refusal
+    assert refusal.evidence
+    assert refusal.hint
+    assert evaluation.gates[-1].passed is False

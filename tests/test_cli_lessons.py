@@ -50,32 +50,42 @@ def test_without_a_run_there_is_nothing_and_nothing_is_made(home: Path) -> None:
     assert json.loads(egg("list", "--json").stdout) == {"store": str(home), "lessons": 0, "skills": []}
 
 
+def test_the_store_goes_by_one_name_and_the_former_one_still_works(store: Path) -> None:
+    named = egg("list", "--lessons", store, "--json")
+    assert named.exit_code == 0, named.output
+    assert egg("list", "--store", store, "--json").stdout == named.stdout
+    assert egg("list", f"--store={store}", "--json").stdout == named.stdout
+    told = egg("list", "--help").stdout
+    assert "--lessons" in told
+    assert "--store" not in told
+
+
 def test_list_says_for_every_skill_what_came_of_it(store: Path) -> None:
-    found = egg("list", "--store", store)
+    found = egg("list", "--lessons", store)
     assert found.exit_code == 0
     assert "split-k" in found.stdout
     assert "1.25x" in found.stdout
     assert "4 lessons of 2 runs" in found.stdout
-    rows = json.loads(egg("list", "--store", store, "--json").stdout)["skills"]
+    rows = json.loads(egg("list", "--lessons", store, "--json").stdout)["skills"]
     row = next(row for row in rows if row["skill"] == "split-k")
     assert (row["tried"], row["worked"], row["refused"], row["gain"]) == (2, 1, 1, pytest.approx(1.25))
     assert [row["stage"] for row in rows] == ["seed", "mapping", "tiling"]
-    one = json.loads(egg("list", "--store", store, "--stage", "tiling", "--json").stdout)
+    one = json.loads(egg("list", "--lessons", store, "--stage", "tiling", "--json").stdout)
     assert one["lessons"] == 1
 
 
 def test_show_tells_each_lesson_of_a_skill_or_a_run(store: Path) -> None:
-    found = egg("show", "split-k", "--store", store)
+    found = egg("show", "split-k", "--lessons", store)
     assert found.exit_code == 0
     for said in ("softmax:1", "1.250x (1 ms -> 0.8 ms)", "refused: build: build.compile", "NVIDIA H200"):
         assert said in found.stdout
-    told = json.loads(egg("show", "two", "--store", store, "--json").stdout)["lessons"]
+    told = json.loads(egg("show", "two", "--lessons", store, "--json").stdout)["lessons"]
     assert [(x["run"], x["step"]) for x in told] == [("two", 2), ("two", 3)]
 
 
 def test_what_is_exported_here_is_imported_there_once(store: Path, home: Path, tmp_path: Path) -> None:
     file = tmp_path / "lessons.jsonl"
-    assert "4 lessons" in egg("export", file, "--store", store).stdout
+    assert "4 lessons" in egg("export", file, "--lessons", store).stdout
     assert json.loads(egg("import", file, "--json").stdout) == {"read": 4, "added": 4, "known": 0}
     assert "0 lessons added, 4 known already" in egg("import", file).stdout
     assert "4 lessons of 2 runs" in egg("list").stdout
@@ -87,7 +97,7 @@ def test_exports_and_stores_are_merged_alike(store: Path, tmp_path: Path) -> Non
     file, other = tmp_path / "lessons.jsonl", tmp_path / "other.sqlite"
     with LessonStore(other) as kept:
         kept.add([lesson("three", 1)])
-    egg("export", file, "--store", store)
+    egg("export", file, "--lessons", store)
     found = egg("merge", file, other, store, "--json")
     assert json.loads(found.stdout) == {"read": 9, "added": 5, "known": 4}
 
@@ -105,18 +115,19 @@ def test_a_damaged_file_stops_a_merge_before_anything_is_written(
 
 
 def test_prune_forgets_what_it_is_told_to(store: Path) -> None:
-    assert "would forget 1 lesson" in egg("prune", "--version", "0.0.9", "--dry-run", "--store", store).stdout
-    assert json.loads(egg("prune", "--version", "0.0.9", "--store", store, "--json").stdout)["pruned"] == 1
-    assert "forgot 1 lesson" in egg("prune", "--keep", 1, "--store", store).stdout
+    dry = egg("prune", "--version", "0.0.9", "--dry-run", "--lessons", store)
+    assert "would forget 1 lesson" in dry.stdout
+    assert json.loads(egg("prune", "--version", "0.0.9", "--lessons", store, "--json").stdout)["pruned"] == 1
+    assert "forgot 1 lesson" in egg("prune", "--keep", 1, "--lessons", store).stdout
     with LessonStore(store) as kept:
         kept.add([replace(lesson("new", 1), when="2999-01-01T00:00:00.000Z", signature=SIGNATURE)])
-    assert "forgot 2 lessons" in egg("prune", "--older-than", 1, "--store", store).stdout
+    assert "forgot 2 lessons" in egg("prune", "--older-than", 1, "--lessons", store).stdout
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("list", "--store", "nowhere.sqlite"),
+        ("list", "--lessons", "nowhere.sqlite"),
         ("list", "--stage", "cooking"),
         ("show", "unheard-of"),
         ("export", "x.jsonl"),

@@ -29,6 +29,7 @@ from egg.evaluator.pool import Answer, Job, read_jobs
 from tests.engine import scripts
 from tests.engine.logs import sample_events, write_log
 from tests.engine.scripts import FACTS, FULL, TASK, act, go_on, kernel
+from tests.report.made import many_rows
 
 ROOT = Path(__file__).parents[1]
 STEP = ("--team", "step", "--device", "offline", "--budget", "quick", "--target", "H200")
@@ -488,6 +489,20 @@ def test_runs_are_listed_with_the_broken_ones(task, tmp_path, ended):
     assert (rows[1]["state"], rows[1]["ended"], rows[1]["waiting"]) == ("reference", True, None)
     assert json.loads(egg("runs", ended.folder, "--json").stdout)["runs"][0]["steps"] == rows[1]["steps"]
     assert egg("runs", tmp_path / "absent").exit_code == 2
+
+
+def test_a_task_that_has_its_row_in_a_bench_waits_for_nothing(tmp_path):
+    """A bench at level quick ends its runs before the last evaluation: their logs stay open."""
+    bench = tmp_path / "bench"
+    for name in ("done", "open"):
+        scripts.begin(bench / "runs" / name)
+    (bench / "bench.json").write_text("{}")
+    row = replace(many_rows(1)[0], run="runs/done")
+    (bench / "rows.jsonl").write_text(row.to_line() + "\n")
+    for place in (bench, bench / "runs"):
+        rows = json.loads(egg("runs", place, "--json").stdout)["runs"]
+        states = {Path(found["folder"]).name: (found["state"], found["ended"]) for found in rows}
+        assert states == {"done": (row.verdict.kind, True), "open": ("waits for reply", False)}
 
 
 # -- real processes, and a model on loopback --------------------------------------------------------

@@ -95,14 +95,28 @@ def test_a_run_without_a_kernel_is_told(demo, best: dict | None) -> None:
         demo.check_end({"kernel": None, "best": best, "reason": "no accepted kernel"})
 
 
-def test_a_log_that_is_not_reproduced_is_told(demo, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_log_that_is_not_reproduced_is_told(
+    demo, monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path
+) -> None:
     """The exit code of the whole demo follows: nothing of it passes in silence."""
+    monkeypatch.setattr(demo, "mkdtemp", lambda prefix: str(tmp_path))
     monkeypatch.setattr(demo, "play_a_run", lambda run: None)
     monkeypatch.setattr(demo, "judge_what_must_be_refused", lambda: None)
     assert demo.main() == 0
     monkeypatch.setattr(demo, "KEPT_RUN", DEMO.parent / "no such run")
     assert demo.main() == 1
     assert "not as it should be: egg replay" in capsys.readouterr().err
+
+
+def test_the_run_whose_path_is_printed_is_still_there(
+    demo, monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(demo, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(demo, "play_a_run", lambda run: run.mkdir())
+    monkeypatch.setattr(demo, "judge_what_must_be_refused", lambda: None)
+    assert demo.main() == 0
+    kept = capsys.readouterr().out.rstrip().rpartition("kept: ")[2]
+    assert Path(kept).is_dir()
 
 
 def test_a_kernel_that_is_not_refused_is_told(demo, monkeypatch: pytest.MonkeyPatch) -> None:

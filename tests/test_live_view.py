@@ -13,7 +13,7 @@ from egg.api.runs import Progress, advance, replay
 from egg.api.watching import Watcher
 from egg.cli.live import Lines, LiveView, live
 from egg.cli.render import console
-from egg.cli.summary import run_view
+from egg.cli.summary import run_view, steps_view
 from egg.cli.words import duration, money, one_line
 from egg.core.conversation import Usage
 from egg.core.settings import Caps, ModelChoice
@@ -157,6 +157,20 @@ def test_piped_there_is_a_line_for_everything_worth_telling(tmp_path):
     assert lines[-1].startswith("ended, faster: ")
     assert any("rejected at correctness" in line for line in lines)
     assert any("not taken: the structure contract is broken" in line for line in lines)
+
+
+def test_the_reason_of_a_step_is_not_said_again_by_its_stage(tmp_path):
+    folder = tmp_path / "run"
+    begin(folder)
+    buffer = io.StringIO()
+    script = {"coder.seed seed 1": scripts.draft("2.0 ms"), **scripts.PASSING}
+    progress = advanced(folder, Lines(console(buffer)), script)
+    lines = buffer.getvalue().splitlines()
+    assert sum(scripts.NOTHING.reason in line for line in lines) == 4, "once for each of four stages"
+    assert "stage tiling ended: nothing worth optimizing" in lines
+    shown = io.StringIO()
+    console(shown).print(steps_view(progress.state.steps), run_view(folder, progress))
+    assert shown.getvalue().count(scripts.NOTHING.reason) == 4
 
 
 def test_of_what_is_read_back_only_the_number_is_told(tmp_path):

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from egg.cli.render import PIPE_WIDTH, clean, console, evaluation_view, findings_view
+from egg.core.evaluation import Gate, GateRecord
 from egg.doctor import Finding, Status
 from tests import samples
 
@@ -108,3 +110,33 @@ def test_findings_show_the_mend_beside_the_fault():
 def test_clean_keeps_what_people_read():
     assert clean("naïve ×3\n\tend") == "naïve ×3\n\tend"
     assert clean("a\x00\x1b\r") == "a" + "\N{REPLACEMENT CHARACTER}" * 3
+
+
+def test_a_refusal_found_at_another_gate_names_both_in_header_and_table():
+    found_at_state = replace(
+        samples.rejected(),
+        gates=(GateRecord(Gate.CORRECTNESS, True, 0.5), GateRecord(Gate.STATE, False, 0.8)),
+    )
+    text = shown(evaluation_view(found_at_state))
+    assert "at gate correctness (found at state)" in text.splitlines()[0]
+    [row] = [line for line in text.splitlines() if line.startswith("state ")]
+    assert "refused" in row
+    assert "breaks the rule of gate correctness" in row
+
+
+def test_a_refusal_of_its_own_gate_names_it_once():
+    text = shown(evaluation_view(samples.rejected()))
+    assert "found at" not in text
+    assert "breaks the rule" not in text
+
+
+def test_parts_of_one_gate_are_one_row():
+    parts = (
+        GateRecord(Gate.BUILD, True, 1.25, {"compiled": 1}),
+        GateRecord(Gate.BUILD, True, 2.0, {"parameters": "by name"}),
+        GateRecord(Gate.PROVENANCE, True, 0.5),
+    )
+    text = shown(evaluation_view(replace(samples.compiled(), gates=parts)))
+    [row] = [line for line in text.splitlines() if line.startswith("build ")]
+    assert "3.25" in row
+    assert "compiled 1; parameters by name" in row

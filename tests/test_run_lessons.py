@@ -42,7 +42,7 @@ def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_skill(skills, "split", gain="1.2-3", gate="has_base")
     monkeypatch.setattr("egg.knowledge.catalogue.built_in_folder", lambda: skills)
     monkeypatch.setattr(optimizing, "facts_of", lambda task, gpu, precision: scripts.FACTS)
-    monkeypatch.setattr(optimizing, "check_loads", lambda task: None)
+    monkeypatch.setattr(optimizing, "check_loads", lambda task, device: None)
     monkeypatch.chdir(tmp_path)
 
 

@@ -54,6 +54,21 @@ def test_facts_come_back_as_values() -> None:
     assert workload.flops == program.flops
 
 
+ON_CUDA = ("rand(32, 128, device='cuda')", "rand(32, 128).cuda()", "rand(32, 128).to('cuda:0')")
+
+
+@pytest.mark.parametrize("made", ON_CUDA)
+def test_inputs_on_cuda_are_an_error_before_a_run_where_there_is_no_gpu(made: str) -> None:
+    task = Task("strange", REST.replace("rand(32, 128)", made))
+    with pytest.raises(TaskError, match="makes its tensors on CUDA, and there is no GPU here"):
+        apart.check_loads(task, "cpu")
+
+
+def test_inputs_that_look_for_a_gpu_first_are_none() -> None:
+    made = "rand(32, 128, device='cuda' if torch.cuda.is_available() else 'cpu')"
+    apart.check_loads(Task("strange", REST.replace("rand(32, 128)", made)), "cpu")
+
+
 def test_the_code_does_not_run_here() -> None:
     assert f"answer: {os.getpid()}" not in refused("import os\nraise RuntimeError(f'answer: {os.getpid()}')")
     assert "sys" in refused("import sys\nraise RuntimeError('sys')")

@@ -17,11 +17,13 @@ from egg.bench.scores import score
 from egg.core.errors import UsageError
 from egg.core.evaluation import Gate
 from egg.report.bench_page import bench_csv, bench_html, bench_markdown
-from egg.report.bench_report import Outcome, bench_report
+from egg.report.bench_report import Outcome, bench_report, read_bench
 from egg.report.reports import report
 from tests.bench.made import TF32, failed, passed, refused, task
 from tests.report.made import HOSTILE, many_rows
 from tests.report.markup import parsed
+
+EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
 
 
 def few() -> list[Row]:
@@ -67,8 +69,8 @@ def test_the_page_begins_with_the_scores_that_the_scorer_gives() -> None:
 def test_levels_families_and_the_audit_have_their_own_scores() -> None:
     text = page_of(few())
     assert text.index("By level") < text.index("By family") < text.index("By audit") < text.index("Losses")
-    assert "product 2 100%" in text
-    assert "level 2 2 0%" in text
+    assert "product 0.71× 0.50–1.00 0.50× 0.25–1.00 2 100%" in text
+    assert "level 2 – – 2 0%" in text
     alone = page_of(few()[:1])
     assert "By level" not in alone
     assert "By audit" not in alone
@@ -238,3 +240,29 @@ def test_250_tasks_make_a_small_page_soon(tmp_path: Path) -> None:
     assert time.process_time() - started < 10
     assert len(written.data) < 1_500_000
     assert parsed(written.text).text.count("faster") > 100
+
+
+def test_a_kernel_below_its_floor_is_marked_and_explained() -> None:
+    rows = [passed(task(n), {"eager": 2.0}) for n in (1, 2)]
+    assert rows[0].timing is not None
+    taken = rows[0].timing.milliseconds.median
+    below = replace(rows[0], verdict=replace(rows[0].verdict, floor_milliseconds=2 * taken))
+    above = replace(rows[1], verdict=replace(rows[1].verdict, floor_milliseconds=taken / 2))
+    text = page_of([below, above])
+    assert "0.50× below" in text
+    assert "2.00× below" not in text
+    assert "1 kernel is below it" in text
+    assert "below it" not in page_of([above])
+
+
+def test_the_rows_that_were_kept_as_evidence_are_a_bench() -> None:
+    """The scores are those that the evidence's own page states."""
+    made = read_bench(EVIDENCE / "expert_kernelbench.jsonl")
+    stated = (EVIDENCE / "expert.md").read_text(encoding="utf-8")
+    row = r"^\| all \| (\d+) \| (\d+) \|[^|]*\| ([\d.]+)x \| ([\d.]+)x"
+    line = re.findall(row, stated, re.MULTILINE)[0]
+    found = [made.overall.against(name) for name in ("eager", "compile")]
+    speedups = [f"{speedups.geomean.value:.2f}" for speedups in found if speedups and speedups.geomean]
+    assert [str(made.overall.tasks), str(made.overall.correct.count), *speedups] == list(line)
+    assert {row.kernelbench for row in made.rows} == {None}, "it was not checked then, so it is not known"
+    assert read_bench(EVIDENCE / "llm_ops.jsonl").overall.tasks == 45

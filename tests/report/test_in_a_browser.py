@@ -120,16 +120,36 @@ def test_sorting_by_mouse_and_by_keyboard(chromium: Any, bench: Path) -> None:
         assert page.locator("th[aria-sort]").count() == 1
 
 
+@pytest.mark.parametrize("table", ["#tasks-table", "#by-family table"])
+def test_a_phone_shows_a_name_and_a_result_side_by_side(chromium: Any, bench: Path, table: str) -> None:
+    """No scrolling: the speedup over eager ends within the screen, and only one column names the row."""
+    with opened(chromium, bench, PHONE) as seen:
+        heads = seen.page.locator(f"{table} thead th")
+        names = [text.strip() for text in heads.all_text_contents()]
+        assert "name" not in names
+        box = heads.nth(names.index("over eager")).bounding_box()
+        assert box["x"] + box["width"] <= PHONE["width"]
+
+
+def test_on_a_desk_the_families_are_not_cut_off(chromium: Any, bench: Path) -> None:
+    with opened(chromium, bench) as seen:
+        heads = seen.page.locator("#tasks-table thead th")
+        names = [text.strip() for text in heads.all_text_contents()]
+        box = heads.nth(names.index("family")).bounding_box()
+        room = seen.page.locator("#tasks .scroll").bounding_box()
+        assert box["x"] + box["width"] <= room["x"] + room["width"]
+
+
 def test_filtering_by_words_and_choices(chromium: Any, bench: Path) -> None:
     with opened(chromium, bench) as seen:
         page = seen.page
         page.get_by_label("Find").fill("softmax")
-        names = page.evaluate(COLUMN, 1)
+        names = page.evaluate(COLUMN, 0)
         assert names
         assert all("Softmax" in name for name in names)
         page.locator("select[name=outcome]").select_option("faster")
-        assert set(page.evaluate(COLUMN, 2)) == {"faster"}
-        left = len(page.evaluate(COLUMN, 2))
+        assert set(page.evaluate(COLUMN, 1)) == {"faster"}
+        left = len(page.evaluate(COLUMN, 1))
         assert page.locator("form [role=status]").text_content() == f"{left} of 250 shown"
         page.get_by_label("Find").fill("")
         page.locator("select[name=outcome]").select_option("all")

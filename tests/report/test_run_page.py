@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from egg.core.errors import UsageError
 from egg.report.reports import Form, Written, report, write
 from egg.report.run_page import run_html
-from egg.report.run_report import read_run
+from egg.report.run_report import RunReport, read_run
 from tests.report.made import HOSTILE, LINEAR, SOFTMAX, edited, first, hostile_run
 from tests.report.markup import parsed
+
+FATES = ("kept", "tried", "predicted", "failed")
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +228,26 @@ def test_what_is_no_run_is_refused_with_a_hint(made: str, tmp_path: Path) -> Non
 
 def test_hostile_holds_what_it_should() -> None:
     assert all(bad in HOSTILE for bad in ("<script>", "\x00", "\u202e", "\ud800", "{{", "|", "```", "\n="))
+
+
+def test_a_caption_explains_the_signs_that_are_drawn_and_no_other(softmax: str) -> None:
+    drawn = {sign: f'class="{kind}"' in softmax for sign, kind in zip("●○◇×", FATES, strict=True)}
+    explained = {sign: f"<b>{sign}</b>" in softmax for sign in drawn}
+    assert explained == drawn
+    assert set(drawn.values()) == {True, False}, (
+        "one of them is missing in this run, or the test shows nothing"
+    )
+
+
+@pytest.mark.parametrize("ideal", [True, False])
+def test_the_roofline_s_caption_names_the_diamond_where_there_is_one(
+    ideal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = read_run(LINEAR)
+    chart = made.roofline
+    assert chart is not None
+    placed = replace(chart, ideal=40.0, ideal_rate=1e13) if ideal else replace(chart, ideal=None)
+    monkeypatch.setattr(RunReport, "roofline", placed)
+    text = run_html(read_run(LINEAR))
+    assert ("task, everything fused" in text) is ideal
+    assert ("the diamond" in text) is ideal

@@ -39,9 +39,9 @@ ANSWER_SECONDS = 1800.0
 SERVER = "egg.api.taskside:main"
 
 
-def check_loads(task: Task) -> None:
-    """A task that cannot be loaded is its author's error now, and not after somebody was paid."""
-    _house().ask(task, "loads")
+def check_loads(task: Task, device: str = "auto") -> None:
+    """Raise now for a task that cannot be loaded, or whose inputs need a GPU where ``device`` is none."""
+    _house().ask(task, "loads", device)
 
 
 def facts_of(task: Task, gpu: Gpu, precision: Precision) -> Facts:

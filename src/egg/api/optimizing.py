@@ -45,7 +45,7 @@ def begin(
     settled = settle(settings, environ)
     gpu = target_for(settled)
     if settings.device != OFFLINE:
-        check_loads(task)
+        check_loads(task, settled.device)
     facts = facts_of(task, gpu, settings.precision)
     lessons = recalled(settled, facts)
     start(

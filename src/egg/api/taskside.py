@@ -7,15 +7,17 @@ answers go back as JSON, and whoever reads them builds values of known types fro
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from egg.core.codec import to_json
-from egg.core.errors import EggError, MachineError
+from egg.core.errors import EggError, MachineError, TaskError
 from egg.core.plan import Answer
 from egg.core.policy import Precision
 from egg.core.roles import Brief
@@ -54,9 +56,45 @@ def _answered(request: dict[str, Any]) -> dict[str, Any]:
         return {"error": error_to(MachineError(f"out of memory: {error}", "use a smaller task"))}
 
 
-def _loads(task: Task) -> bool:
-    with Program.load(task):
-        return True
+def _loads(task: Task, device: str) -> bool:
+    """Whether the task can be loaded, and its inputs can be made where kernels are judged.
+
+    Without a GPU ``get_inputs`` runs once on the meta device, which costs no memory, to see whether it asks
+    for CUDA. Any other failure of that call is left to whoever runs it for real, and reports it.
+    """
+    with Program.load(task) as program:
+        if device == "cpu" and not torch.cuda.is_available():
+            with contextlib.suppress(Exception), torch.device("meta"), (asked := AsksForCuda()):
+                program.module.__dict__["get_inputs"]()
+            if asked.seen:
+                raise TaskError(
+                    f"task {task.name!r}: get_inputs() makes its tensors on CUDA, and there is no GPU here",
+                    "leave the device out of get_inputs(): inputs are moved to the device that judges",
+                )
+    return True
+
+
+class AsksForCuda(TorchFunctionMode):
+    """Raises, as PyTorch does without a GPU, wherever a tensor is made on CUDA or moved there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        devices = [named.get("device"), *(args[1:2] if name == "to" else ())]
+        if name == "cuda" or any(_is_cuda(device) for device in devices):
+            self.seen = True
+            raise AssertionError("Torch not compiled with CUDA enabled")
+        return func(*args, **named)
+
+
+def _is_cuda(device: object) -> bool:
+    return isinstance(device, str | torch.device) and str(device).startswith("cuda")
 
 
 def _seen(task: Task) -> dict[str, Any]:

@@ -101,8 +101,8 @@ class Passed:
     launches: int
     relative_error: float
     reference_error: float
-    kernelbench: bool
-    """Whether KernelBench's own rule for correctness holds, too."""
+    kernelbench: bool | None
+    """Whether KernelBench's own rule for correctness holds, too; ``None`` where it was not checked."""
     timing: Timing | None
     """``None`` where no GPU measured it."""
     floor_milliseconds: float | None = None
@@ -208,7 +208,7 @@ class Row:
 
     @property
     def kernelbench(self) -> bool | None:
-        """Whether KernelBench's own comparison passes; ``None`` where no kernel was accepted."""
+        """Whether KernelBench's own comparison passes; ``None`` where that is not known."""
         return self.verdict.kernelbench if isinstance(self.verdict, Passed) else None
 
     @property
@@ -326,8 +326,11 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _row(line: str, number: int, path: Path) -> Row:
+    from egg.bench.kept import is_kept, kept_row
+
     try:
-        return Row.from_json(json.loads(line))
+        data = json.loads(line)
+        return kept_row(data) if is_kept(data) else Row.from_json(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, EggError) as reason:
         raise UsageError(
             f"{path} line {number} is not a row: {reason}", "remove that line, or name a file of rows"

@@ -1,50 +1,56 @@
-"""The command line. Parsing and printing only: the work is behind the doors it imports when called."""
+"""The command line: the table of its commands, and where the process begins."""
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from egg import __version__
-from egg.cli import bench, judging, lessons, outside, profiling, report, runs, skills
-from egg.cli.door import Terminated, door
-from egg.cli.inputs import check_device, check_target, read_task
-from egg.cli.options import (
-    DebugOption,
-    DeviceOption,
-    JsonOption,
-    LibraryCallsOption,
-    PrecisionOption,
-    TaskArgument,
+from egg.cli.lazy import Entry, LazyGroup
+
+OPTIMIZE, JUDGE, OUTSIDE, KNOWN = (
+    "Optimize programs",
+    "Judge kernels",
+    "Answer by hand, judge elsewhere",
+    "Look at what is known",
 )
-from egg.cli.progress import busy, gate_shown, tell
-from egg.cli.render import audit_view, clean, console, evaluation_view, findings_view
-from egg.core.codec import to_json
-from egg.core.policy import Level, LibraryCalls, Policy, Precision
-from egg.core.source import Candidate
+
+
+class Commands(LazyGroup):
+    """Every command of egg, in the order of the help."""
+
+    entries = (
+        Entry("optimize", "egg.cli.runs", OPTIMIZE, "Write a faster kernel file for a PyTorch program."),
+        Entry("resume", "egg.cli.runs", OPTIMIZE, "Continue a run where it stopped."),
+        Entry("replay", "egg.cli.runs", OPTIMIZE, "Make every decision of a run again from its log."),
+        Entry("runs", "egg.cli.runs", OPTIMIZE, "List the runs in a folder: state, best kernel, cost."),
+        Entry("report", "egg.cli.report", OPTIMIZE, "Write a run or a bench as one HTML page."),
+        Entry("view", "egg.cli.view", OPTIMIZE, "Show runs and benches live in a browser on this machine."),
+        Entry("bench", "egg.cli.bench", OPTIMIZE, "Run a suite of tasks and score it; compare benches."),
+        Entry("eval", "egg.cli.judge_commands", JUDGE, "Judge one kernel."),
+        Entry("eval-batch", "egg.cli.judge_commands", JUDGE, "Judge many kernels, resumably."),
+        Entry("audit", "egg.cli.judge_commands", JUDGE, "Check whether trivial answers pass a task."),
+        Entry("profile", "egg.cli.profiling", JUDGE, "Show what limits a program or a kernel."),
+        Entry("doctor", "egg.cli.judge_commands", JUDGE, "Check whether this machine can judge kernels."),
+        Entry("next", "egg.cli.outside", OUTSIDE, "Print the question a run waits with."),
+        Entry("reply", "egg.cli.outside", OUTSIDE, "Answer the question of a run."),
+        Entry("pending", "egg.cli.outside", OUTSIDE, "Collect kernels to judge on another machine."),
+        Entry("results", "egg.cli.outside", OUTSIDE, "Bring evaluations back from another machine."),
+        Entry("skills", "egg.cli.skills", KNOWN, "List, read and check the skills of experts."),
+        Entry("lessons", "egg.cli.lessons", KNOWN, "List, export and prune what runs have learned."),
+    )
+
 
 app = typer.Typer(
     name="egg",
+    cls=Commands,
     help="Turn PyTorch programs into verified Triton kernels, and judge kernels: verdicts that hold up.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-JUDGE = "Judge kernels"
-runs.register(app)
-report.register(app)
-bench.register(app)
-profiling.register(app)
-outside.register(app)
-skills.register(app)
-lessons.register(app)
 
 
 def _version(wanted: bool) -> None:
@@ -62,133 +68,10 @@ def root(
     pass
 
 
-@app.command("eval", rich_help_panel=JUDGE)
-def eval_command(
-    task: TaskArgument,
-    kernel: Annotated[Path, typer.Argument(metavar="KERNEL", help="A kernel file that defines ModelNew.")],
-    level: Annotated[Level, typer.Option(help="How much care to take.")] = Level.FULL,
-    precision: PrecisionOption = Precision.MATCH,
-    library_calls: LibraryCallsOption = LibraryCalls.ALLOW,
-    device: DeviceOption = "auto",
-    target: Annotated[
-        str | None, typer.Option(help="Without a GPU: the one to compile for, by name or as sm_90.")
-    ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Judge one kernel. Exit 0 accepted, 1 rejected, 2 usage, 3 machine unable."""
-    with door(debug=debug, as_json=as_json):
-        judged_task, candidate = read_task(task), Candidate.from_file(kernel)
-        policy = Policy(precision=precision, library_calls=library_calls, level=level)
-        check_device(device)
-        check_target(target)
-        with gate_shown() as on_gate:
-            evaluation = judging.evaluate(
-                judged_task, candidate, policy, device=device, target=target, on_gate=on_gate,
-                on_printed=_note_printed,
-            )  # fmt: skip
-        _show(evaluation.to_json() if as_json else None, evaluation_view(evaluation))
-        raise typer.Exit(0 if evaluation.accepted else 1)
-
-
-@app.command("eval-batch", rich_help_panel=JUDGE)
-def eval_batch(
-    jobs: Annotated[Path, typer.Argument(metavar="JOBS.jsonl", help="One job a line.")],
-    out: Annotated[Path, typer.Option("--out", help="Results, one a line; continued where it exists.")],
-    device: DeviceOption = "auto",
-    seats: Annotated[
-        int, typer.Option(min=1, help="Kernels judged at a time on each device; only timing takes turns.")
-    ] = 1,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Judge many kernels, resumably. Exit 0 when every job has a verdict, 3 when the machine failed some."""
-    with door(debug=debug, as_json=as_json):
-        check_device(device)
-        from egg.evaluator.batch import exit_code, run_batch
-
-        counts = run_batch(jobs, out, device, tell, seats)
-        if as_json:
-            print(json.dumps({"jobs": counts.total(), **counts}))
-        else:
-            print(", ".join(f"{count} {ended}" for ended, count in counts.items() if count), "->", out)
-        raise typer.Exit(exit_code(counts))
-
-
-@app.command("audit", rich_help_panel=JUDGE)
-def audit_command(
-    task: TaskArgument,
-    precision: PrecisionOption = Precision.MATCH,
-    device: DeviceOption = "auto",
-    rescaled: Annotated[
-        bool | None,
-        typer.Option("--rescaled/--full-size", help="Shrink the task first; the default without a GPU."),
-    ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Is the task itself sound, or do trivial answers pass it? Exit 0 sound, 1 degenerate."""
-    with door(debug=debug, as_json=as_json):
-        audited = read_task(task)
-        check_device(device)
-        from egg.api import apart
-        from egg.evaluator.machine import choose_device
-        from egg.evaluator.task.audit import Audit
-
-        where = choose_device(device)
-        small = where.type == "cpu" if rescaled is None else rescaled
-        report = Audit.from_json(apart.audited(audited, precision, str(where), rescaled=small))
-        data = {**report.to_json(), "degenerate": report.degenerate, "warnings": report.warnings}
-        _show(data if as_json else None, audit_view(report))
-        raise typer.Exit(1 if report.degenerate else 0)
-
-
-@app.command("doctor", rich_help_panel=JUDGE)
-def doctor_command(
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure the GPU's real rates, and keep them for predictions.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="The GPU to calibrate: auto, cuda or cuda:N.")] = "auto",
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Can this machine judge kernels, and what would mend it? Exit 0 when nothing failed, 3 otherwise."""
-    with door(debug=debug, as_json=as_json):
-        from egg import doctor
-
-        if calibrate:
-            from egg.hardware.calibration import default_folder
-
-            check_device(device)
-            with busy("measuring the GPU"):
-                measured = doctor.calibrate(default_folder(os.environ), device)
-            _show(measured.to_json() if as_json else None, findings_view(measured.findings))
-            raise typer.Exit(0)
-        findings = doctor.diagnose(doctor.gather())
-        able = not doctor.failed(findings)
-        _show(
-            {"schema": "egg.doctor/1", "able": able, "findings": to_json(findings)} if as_json else None,
-            findings_view(findings),
-        )
-        raise typer.Exit(0 if able else 3)
-
-
-def _note_printed(text: str) -> None:
-    """What a task printed, labelled, and never on standard output: that is ours alone."""
-    last = " | ".join(clean(line)[:200] for line in text.strip().splitlines()[-3:])
-    console(sys.stderr).print(f"note: the task's process printed: {last}", style="dim", soft_wrap=True)
-
-
-def _show(data: Any, view: Any) -> None:
-    """JSON where there is some, the view otherwise."""
-    if data is not None:
-        print(json.dumps(data, indent=2))
-    else:
-        console().print(view)
-
-
 def _terminate(signum: int, frame: object) -> None:
     """Leave through the ``finally`` clauses, so that no child outlives us."""
+    from egg.cli.door import Terminated
+
     raise Terminated
 
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 
 import typer
 
-from egg.cli.render import clean, console
 from egg.core.errors import EggError, UsageError
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -79,6 +78,8 @@ def error_json(kind: str, message: str, hint: str) -> dict[str, str]:
 
 
 def _leave(kind: str, message: str, hint: str, code: int, debug: bool, as_json: bool) -> None:
+    from egg.cli.render import clean, console
+
     if debug:
         traceback.print_exc()
     screen = console(sys.stderr)

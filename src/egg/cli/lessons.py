@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
+from typer.core import TyperGroup
 
 from egg.cli.door import door
 from egg.cli.options import DebugOption, JsonOption
@@ -29,11 +31,21 @@ NOWHERE = "—"
 StoreOption = Annotated[
     Path | None,
     typer.Option(
-        "--store", metavar="PATH", help="The file with the lessons; $XDG_DATA_HOME/egg/lessons.sqlite."
+        "--lessons", metavar="PATH", help="The file with the lessons; $XDG_DATA_HOME/egg/lessons.sqlite."
     ),
 ]
+
+
+class FormerNames(TyperGroup):
+    """Accepts ``--store``, the name ``--lessons`` once had here; the help does not show it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [re.sub(r"^--store(?==|$)", "--lessons", word) for word in args])
+
+
 lessons = typer.Typer(
     name="lessons",
+    cls=FormerNames,
     help="What runs have learned on this machine: list, carry, merge, forget.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -70,7 +70,7 @@ class Lines(Watcher):
             self._read_back += 1
             self._start = state.started
             return
-        line = told(event)
+        line = told(event, state.steps[-1] if state.steps else None)
         if line is not None:
             self._say(line)
 

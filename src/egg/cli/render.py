@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -30,14 +31,14 @@ from egg.core.evaluation import (
     Verified,
 )
 from egg.core.resources import KernelResources
-from egg.doctor import Finding, Status
 
 if TYPE_CHECKING:
+    from egg.doctor import Finding
     from egg.evaluator.task.audit import Audit
 
 PIPE_WIDTH = 120
 _GAP = ""
-_STATUS_STYLE = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
+_STATUS_STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -60,7 +61,7 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
             _performance(verdict),
             _checks(verdict.correctness, verdict.provenance, verdict.domain),
         ]
-    parts += [_gates(evaluation.gates), _GAP] if evaluation.gates else []
+    parts += [_gates(evaluation), _GAP] if evaluation.gates else []
     parts += [Text(f"warning: {clean(w)}", style="yellow") for w in evaluation.warnings]
     parts.append(_terms(evaluation))
     return Group(*parts)
@@ -72,7 +73,7 @@ def findings_view(findings: Sequence[Finding]) -> RenderableType:
         found = Text(clean(finding.detail))
         if finding.mend:
             found.append(f"\n-> {clean(finding.mend)}", style="cyan")
-        style = _STATUS_STYLE[finding.status]
+        style = _STATUS_STYLE[finding.status.value]
         rows.add_row(clean(finding.name), Text(finding.status.value, style=style), found)
     return rows
 
@@ -106,12 +107,24 @@ def _headline(evaluation: Evaluation) -> Text:
     line.append(f"{clean(evaluation.candidate)} for {clean(evaluation.task)}", style="bold")
     verdict = evaluation.verdict
     if isinstance(verdict, Rejected):
-        line.append(f"  at gate {verdict.refusal.gate.value}", style="red")
+        line.append(f"  at gate {_refused_where(evaluation, verdict)}", style="red")
     elif isinstance(verdict.performance, Measured):
         line.append(f"  {_claim(verdict.performance)}")
     else:
         line.append("  (no GPU: no time was measured)")
     return line
+
+
+def _refused_where(evaluation: Evaluation, rejected: Rejected) -> str:
+    """The gate whose rule was broken; where another one found it, that one too."""
+    gate, found_by = rejected.refusal.gate, _refusing(evaluation.gates)
+    if found_by is None or found_by.gate is gate:
+        return gate.value
+    return f"{gate.value} (found at {found_by.gate.value})"
+
+
+def _refusing(gates: Sequence[GateRecord]) -> GateRecord | None:
+    return next((record for record in gates if not record.passed), None)
 
 
 def _claim(measured: Measured) -> str:
@@ -247,15 +260,27 @@ def _verified(verified: Verified | None) -> list[tuple[str, str]]:
     return [*found, ("gradients", verified.gradients)] if verified.gradients else found
 
 
-def _gates(gates: Sequence[GateRecord]) -> RenderableType:
+def _gates(evaluation: Evaluation) -> RenderableType:
     rows = table("gate", "", "seconds", "notes")
-    for record in gates:
-        mark = Text("passed", style="green") if record.passed else Text("refused", style="bold red")
-        notes = "; ".join(
-            f"{k} {_plain(v)}" for k, v in record.notes.items() if v not in (None, "", [], {}, ())
-        )
-        rows.add_row(record.gate.value, mark, f"{record.seconds:.2f}", clean(notes))
+    for gate, records in groupby(evaluation.gates, key=lambda record: record.gate):
+        parts = list(records)
+        mark = Text("refused", style="bold red") if _refusing(parts) else Text("passed", style="green")
+        notes = [_notes(record) for record in parts] + [_other_rule(evaluation.verdict, parts)]
+        seconds = sum(record.seconds for record in parts)
+        rows.add_row(gate.value, mark, f"{seconds:.2f}", clean("; ".join(filter(None, notes))))
     return rows
+
+
+def _notes(record: GateRecord) -> str:
+    return "; ".join(f"{k} {_plain(v)}" for k, v in record.notes.items() if v not in (None, "", [], {}, ()))
+
+
+def _other_rule(verdict: Accepted | Rejected, records: Sequence[GateRecord]) -> str:
+    """Which gate's rule was broken, beside the gate that found it."""
+    if not isinstance(verdict, Rejected) or (found_by := _refusing(records)) is None:
+        return ""
+    rule = verdict.refusal.gate
+    return f"breaks the rule of gate {rule.value}" if rule is not found_by.gate else ""
 
 
 def _terms(evaluation: Evaluation) -> RenderableType:

@@ -48,6 +48,7 @@ from egg.core.settings import Settings
 
 if TYPE_CHECKING:
     from egg.api.runs import Progress
+    from egg.bench.rows import Row as BenchRow
     from egg.core.source import Task
     from egg.engine.state import RunState
 
@@ -164,7 +165,9 @@ def runs(
         place = folder or terms.RUNS
         if folder is not None and not folder.is_dir():
             raise UsageError(f"no such folder: {folder}", "give the folder that holds the runs")
-        rows = [_row(found) for found in _runs_in(place)]
+        found = _runs_in(place)
+        bench = _bench_rows(found)
+        rows = [_row(folder, bench) for folder in found]
         if as_json:
             shown = [{k: v for k, v in row.items() if not k.endswith("_shown")} for row in rows]
             print(json.dumps({"runs": shown}, indent=2))
@@ -230,18 +233,34 @@ def _story(state: RunState) -> list[dict[str, Any]]:
 
 
 def _runs_in(place: Path) -> list[Path]:
-    """The folder itself where it is a run, else every run in it, by name."""
+    """The folder itself where it is a run, else every run in it, by name; those of a bench lie one deeper."""
+    from egg.api.benching.folder import MANIFEST, RUNS
     from egg.engine.log import LOG
 
     if (place / LOG).is_file():
         return [place]
-    return sorted(path.parent for path in place.glob(f"*/{LOG}") if path.is_file())
+    inside = place / RUNS if (place / MANIFEST).is_file() else place
+    return sorted(path.parent for path in inside.glob(f"*/{LOG}") if path.is_file())
 
 
-def _row(folder: Path) -> dict[str, Any]:
+def _bench_rows(folders: list[Path]) -> dict[Path, BenchRow]:
+    """The bench row of each run that has one, by its folder."""
+    from egg.api.benching.folder import MANIFEST, ROWS, RUNS
+    from egg.bench.rows import read_rows
+
+    holders = {folder.resolve().parent for folder in folders}
+    benches = [
+        holder.parent
+        for holder in holders
+        if holder.name == RUNS and all((holder.parent / name).is_file() for name in (MANIFEST, ROWS))
+    ]
+    return {bench / row.run: row for bench in benches for row in read_rows(bench / ROWS) if row.run}
+
+
+def _row(folder: Path, bench: dict[Path, BenchRow]) -> dict[str, Any]:
     from egg.api.runs import look
 
     try:
-        return list_row(folder, look(folder))
+        return list_row(folder, look(folder), bench.get(folder.resolve()))
     except EggError as error:
         return {"folder": str(folder), "error": error.message}

@@ -28,6 +28,7 @@ from egg.core.step import Decision, Step
 
 if TYPE_CHECKING:
     from egg.api.runs import Progress
+    from egg.bench.rows import Row
     from egg.engine.state import RunState
 
 _DECISION_STYLE = {Decision.PROMOTED: "green", Decision.FAILED: "red", Decision.UNUSABLE: "red"}
@@ -85,11 +86,14 @@ def _opponents(state: RunState, winner: str) -> RenderableType:
 
 def _stages(state: RunState) -> RenderableType:
     from egg.api.result import stage_gains
+    from egg.report.run_story import stage_ending
 
     rows = table("stage", "steps", "promoted", "gained", "ended because")
     for row in stage_gains(state):
         gained = f"{row.ratio:.2f}x" if row.ratio is not None else "-"
-        rows.add_row(row.stage.value, str(row.steps), str(row.promoted), gained, one_line(row.ended))
+        last = next(reversed(state.steps_in(row.stage)), None)
+        ended = one_line(stage_ending(row.ended, last))
+        rows.add_row(row.stage.value, str(row.steps), str(row.promoted), gained, ended)
     return rows
 
 
@@ -161,22 +165,25 @@ def list_view(rows: Iterable[dict[str, Any]]) -> RenderableType:
     return listed
 
 
-def list_row(folder: Path, progress: Progress) -> dict[str, Any]:
+def list_row(folder: Path, progress: Progress, bench: Row | None = None) -> dict[str, Any]:
+    """Where a run stands. A run whose task has a row in its bench is finished, even if its log is open:
+    a bench at level quick leaves out the last evaluation, and a task may be given up."""
     from egg.api.offline import waits_for
     from egg.core.codec import to_json
 
     state = progress.state
-    waiting = waits_for(progress)
+    ended = state.closed is not None or bench is not None
+    waiting = None if ended else waits_for(progress)
     best = state.best_kernel
     return {
         "folder": str(folder),
         "run": state.started.run,
         "task": state.started.task.name,
         "team": state.started.settings.team,
-        "state": state.closed.verdict if state.closed is not None else f"waits for {waiting}",
-        "ended": state.closed is not None,
+        "state": _state_word(state, bench, waiting),
+        "ended": ended,
         "waiting": waiting,
-        "stage": state.stage.value if state.stage is not None and state.closed is None else None,
+        "stage": state.stage.value if state.stage is not None and not ended else None,
         "steps": len(state.steps),
         "best": {"kernel": state.best, "score": to_json(best.score)} if best is not None else None,
         "cost": state.ledger.cost,
@@ -186,3 +193,9 @@ def list_row(folder: Path, progress: Progress) -> dict[str, Any]:
         "cost_shown": money(state.ledger),
         "error": None,
     }
+
+
+def _state_word(state: RunState, bench: Row | None, waiting: str | None) -> str:
+    if state.closed is not None:
+        return state.closed.verdict
+    return bench.verdict.kind if bench is not None else f"waits for {waiting}"

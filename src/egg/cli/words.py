@@ -105,8 +105,13 @@ def players(started: RunStarted) -> str:
     return f"{clean(settings.team)} ({clean(model.name)})" if model is not None else clean(settings.team)
 
 
-def told(event: Event) -> str | None:
-    """What happened; nothing for what the events around it say already."""
+def told(event: Event, last: Step | None = None) -> str | None:
+    """What happened; nothing for what the events around it say already.
+
+    ``last`` is the step that closed before this event: the reason of a stage often repeats that step's.
+    """
+    from egg.report.run_story import stage_ending
+
     match event:
         case RunStarted(run=run, task=task, facts=facts):
             return f"run {clean(run)}: {clean(task.name)} for {clean(facts.gpu.name)}, team {players(event)}"
@@ -115,7 +120,7 @@ def told(event: Event) -> str | None:
         case StageSkipped(stage=stage, reason=reason):
             return f"stage {stage.value} skipped: {one_line(reason)}"
         case StageClosed(handoff=handoff):
-            return f"stage {handoff.stage.value} ended: {one_line(handoff.reason)}"
+            return f"stage {handoff.stage.value} ended: {one_line(stage_ending(handoff.reason, last))}"
         case Advised(step=step, skills=skills, failure=failure):
             names = ", ".join(clean(skill.name) for skill in skills)
             return f"step {step}: offered {names}" + (f" against {clean(failure)}" if failure else "")

@@ -28,7 +28,7 @@ VERSION = 1
 """Of the tables below; a file of an older one is brought up to it, a newer one is refused."""
 PATIENCE_SECONDS = 10.0
 """How long a writer waits for another."""
-ANOTHER = "name another file (--store of egg lessons; --lessons elsewhere, or --no-lessons)"
+ANOTHER = "name another file with --lessons, or use --no-lessons"
 
 _TABLES = """
 CREATE TABLE lessons (

@@ -7,7 +7,7 @@ from egg.bench.statistics import Estimate
 from egg.report.bench_charts import fast_p_chart, interval_mark, strip_chart, swatch
 from egg.report.bench_report import BenchReport, TaskLine, baseline_name
 from egg.report.numbers import NONE, ends, times
-from egg.report.page import page, plain
+from egg.report.page import Live, page, plain
 from egg.report.tables import Cell, csv_text
 
 COLUMNS = (
@@ -41,13 +41,14 @@ COLUMNS = (
 )
 
 
-def bench_html(report: BenchReport) -> str:
+def bench_html(report: BenchReport, live: Live | None = None) -> str:
     eager = report.overall.against("eager")
     families = report.scores.families
     return page(
         "bench.html",
         report=report,
         version=__version__,
+        live=live,
         fast_p=fast_p_chart(report.rows, report.timed) if report.timed else None,
         strip=strip_chart(report.lines, families, "eager") if eager is not None and eager.timed else None,
         filters={"baseline": baseline_name, "swatch": swatch, "interval": interval_mark},

@@ -106,6 +106,11 @@ class TaskLine:
         return self.milliseconds / floor if self.milliseconds is not None and floor else None
 
     @property
+    def below_floor(self) -> bool:
+        """Faster than the model's least time for the program as written, beyond what rounding shows."""
+        return self.headroom is not None and self.headroom < 0.995
+
+    @property
     def details(self) -> Facts:
         row, passed = self.row, self.passed
         facts = [("why" if not row.accepted else "held back by", self.why), ("evidence", self.evidence)]
@@ -118,7 +123,7 @@ class TaskLine:
                 ),
                 ("library calls", ", ".join(f"{n} ×{c}" for n, c in passed.library_ops.items())),
                 ("error", f"{passed.relative_error:.1e}, the reference's own {passed.reference_error:.1e}"),
-                ("KernelBench's rule", "passes" if passed.kernelbench else "does not pass"),
+                ("KernelBench's rule", _passes(passed.kernelbench)),
             ]
         if row.kernelbench_flags is not None:
             flags = ", ".join(row.kernelbench_flags)
@@ -227,6 +232,10 @@ class BenchReport:
     @property
     def priced(self) -> bool:
         return any(row.spent.tokens or row.spent.money for row in self.rows)
+
+    @property
+    def below_floor(self) -> int:
+        return sum(line.below_floor for line in self.lines)
 
     @property
     def terms(self) -> Facts:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from typing import Any
@@ -32,14 +33,27 @@ Filters = Mapping[str, Callable[..., Any]]
 """What a template may do with a value besides what all of them may."""
 
 
-def page(template: str, *, filters: Filters | None = None, **values: Any) -> str:
-    """An HTML page that stands alone."""
+@dataclass(frozen=True)
+class Live:
+    """What a page knows that is served and follows its files: which state it shows, and where else to go."""
+
+    tag: str
+    """Names the state of the files; the server answers ``304`` while it is the same."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Names and addresses on the same server."""
+
+
+def page(template: str, *, filters: Filters | None = None, live: Live | None = None, **values: Any) -> str:
+    """An HTML page that stands alone; a ``live`` one also asks its own server, and only it, for news."""
     style, script = _asset("style.css") + ROOFLINE_STYLE, _asset("script.js")
+    if live is not None:
+        script += _asset("live.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
+        + ("connect-src 'self'; " if live is not None else "")
+        + "base-uri 'none'; form-action 'none'"
     )
-    own = {"style": Markup(style), "script": Markup(script), "policy": policy}
+    own = {"style": Markup(style), "script": Markup(script), "policy": policy, "live": live}
     return _environment(True, filters or {}).get_template(template).render(**own, **values)
 
 

@@ -61,6 +61,18 @@ def steps_chart(marks: Sequence[Mark], levels: Sequence[Level], unit: str) -> Ma
     return drawn("steps", title, told, lambda width: _steps(marks, levels, width))
 
 
+def steps_key(marks: Sequence[Mark]) -> tuple[tuple[str, str], ...]:
+    """The signs of the picture with their meaning: those that are drawn, and no other."""
+    drawn = {mark.fate for mark in marks if mark.speed is not None}
+    known = (
+        ("●", "kept", Fate.KEPT in drawn),
+        ("○", "tried, not better", Fate.TRIED in drawn),
+        ("◇", "predicted", any(m.predicted is not None and m.speed is not None for m in marks)),
+        ("×", "failed", any(m.speed is None and m.fate is not Fate.PASSED for m in marks)),
+    )
+    return tuple((sign, meaning) for sign, meaning, seen in known if seen)
+
+
 def _said(mark: Mark) -> str:
     speed = f" {times(mark.speed.median)}" if mark.speed is not None else ""
     predicted = f", predicted {times(mark.predicted)}" if mark.predicted is not None else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from egg import __version__
-from egg.report.page import page, plain
+from egg.report.page import Live, page, plain
 from egg.report.roofline_svg import svg
-from egg.report.run_charts import steps_chart, times_chart
+from egg.report.run_charts import steps_chart, steps_key, times_chart
 from egg.report.run_report import RunReport
 from egg.report.run_story import StepStory
 from egg.report.tables import Cell, csv_text
@@ -34,16 +34,18 @@ COLUMNS = (
 )
 
 
-def run_html(report: RunReport) -> str:
+def run_html(report: RunReport, live: Live | None = None) -> str:
     contestants, marks = report.contestants, report.marks
     return page(
         "run.html",
         report=report,
         version=__version__,
+        live=live,
         times_chart=times_chart(contestants, report.measured is None) if contestants else None,
         steps_chart=steps_chart(marks, report.levels, report.speed_unit)
         if any(mark.speed is not None for mark in marks)
         else None,
+        steps_key=steps_key(marks),
         roofline=Markup(svg(report.roofline, inline=True)) if report.roofline is not None else None,
     )
 

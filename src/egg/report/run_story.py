@@ -120,6 +120,11 @@ class Story:
         return tuple(step for stage in self.stages for step in stage.steps)
 
 
+def stage_ending(reason: str, last: Step | None) -> str:
+    """Why a stage ended, without the sentence of its last step: that stands beside it already."""
+    return reason.removesuffix(f": {last.reason}") if last is not None and last.reason else reason
+
+
 def story_of(events: Iterable[Event], state: RunState) -> Story:
     """The story of a run whose state is ``state``."""
     told = _Telling(state)
@@ -204,7 +209,8 @@ class _Telling:
             return
         best = handoff.best_score if handoff is not None else None
         ratio = gain(best, self.before).ratio if best is not None and self.before is not None else None
-        self.stages.append(StageStory(self.stage, tuple(self.steps), reason, ratio=ratio, best=best))
+        ended = stage_ending(reason, self.steps[-1].step if self.steps else None)
+        self.stages.append(StageStory(self.stage, tuple(self.steps), ended, ratio=ratio, best=best))
         self.steps, self.stage, self.before = [], None, best or self.before
 
     def _judged(self, evaluation: Evaluation) -> None:

@@ -1,0 +1,65 @@
+"""The command that serves runs and benches to a browser on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from egg.cli import terms
+from egg.cli.door import door
+from egg.cli.options import DebugOption, JsonOption
+from egg.cli.render import clean
+from egg.core.errors import MachineError, UsageError
+
+PANEL = "Optimize programs"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("view", rich_help_panel=PANEL)(view)
+
+
+def view(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="A run, a bench, or a folder of them; egg-runs if left out."),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for one that is free.")
+    ] = 8765,
+    browser: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Serve runs and benches live to a browser on this machine: tables, charts and logs as they grow.
+
+    Only this machine is answered, and nothing is changed. Ctrl-C ends it.
+    """
+    with door(debug=debug, as_json=as_json):
+        from egg.cli.view_server import ViewServer
+        from egg.cli.view_shelf import Shelf
+
+        place = folder or terms.RUNS
+        if not place.is_dir():
+            raise UsageError(f"no such folder: {place}", "give the folder that holds runs or benches")
+        try:
+            server = ViewServer(Shelf(place), port)
+        except OSError as reason:
+            raise MachineError(
+                f"cannot listen on port {port}: {reason.strerror}", "use another one, as in --port 0"
+            ) from None
+        with server:
+            if as_json:
+                print(json.dumps({"address": server.address, "folder": str(place)}), flush=True)
+            else:
+                print(f"{clean(str(place))} at {server.address} (Ctrl-C ends it)", flush=True)
+            if browser:
+                import webbrowser
+
+                webbrowser.open(server.address)
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                raise typer.Exit(0) from None

@@ -6,22 +6,23 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from egg.api.carried import CarriedJudge
 from egg.api.clients import JournaledClient, OutsideClient
 from egg.api.result import kernel_source
 from egg.api.runs import advance, replay, state_of
 from egg.api.teams import llm_team
-from egg.core.evaluation import Measured
+from egg.core.evaluation import Evaluation, Measured
 from egg.core.events import Evaluated, Exchanged, SentBack
 from egg.core.stage import Stage
 from egg.core.step import Decision, Origin
 from egg.engine.log import LOG, read_log
 from egg.engine.state import RunState
+from egg.evaluator.pool import Job
 
 FOLDER = Path(__file__).parent.parent / "examples" / "trajectories"
 RUNS = sorted(path.parent for path in FOLDER.glob("*/events.jsonl"))
@@ -113,10 +114,21 @@ def test_cut_anywhere_it_resumes_to_the_same_end(cut: int, tmp_path: Path) -> No
     state = advance(
         tmp_path,
         lambda started, journal: llm_team(started.settings, JournaledClient(rest, journal)),
-        CarriedJudge(verdicts),
+        KnownVerdicts(verdicts),
     ).state
     assert rest.unused == []
     assert timeless(state) == timeless(state_of(run))
+
+
+class KnownVerdicts:
+    """A judge that says again what the log has."""
+
+    def __init__(self, verdicts: Mapping[str, Evaluation]) -> None:
+        self._verdicts = verdicts
+
+    def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
+        for job in jobs:
+            yield job.id, self._verdicts[job.id]
 
 
 def timeless(state: RunState) -> RunState:

@@ -19,11 +19,12 @@ from egg.expert.assemble import Written, graph_of, kernel_file, short
 from egg.expert.deciding.estimate import costs, seen_seconds, total
 from egg.expert.deciding.first import first_recipe
 from egg.expert.deciding.mending import FINENESS, inexact, located, mended
-from egg.expert.deciding.options import Base, Option, options, predicted_gain, sketched
+from egg.expert.deciding.options import Base, options, predicted_gain, sketched
 from egg.expert.deciding.tuning import neighbours, room, tunings
 from egg.expert.graph import Graph
 from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without, moves_in, told
 from egg.expert.parts import Constant
+from egg.expert.pattern import Alternative
 from egg.hardware.gpus import resolve
 from tests.analysis.kernels import GEMM, SOFTMAX
 from tests.expert.captured import program
@@ -178,7 +179,7 @@ def test_an_option_of_one_group_is_priced_without_a_file() -> None:
     given = base()
     name, _ = main_kernel("product")
     (option,) = [o for o in options(given, library=True) if o.moves[0] == Set(name, "packing", False)] or [
-        Option(Category.DATA_LAYOUT, "", "", (Set(name, "packing", True),), "")
+        Alternative(Category.DATA_LAYOUT, "", "", (Set(name, "packing", True),), "")
     ]
     sketch = sketched(given, option, {})
     assert sketch is not None

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from egg.core.source import Task
-from egg.expert.assemble import PATTERNS
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.line import Line
 from egg.expert.fusion.structure import structured
@@ -29,7 +28,7 @@ H200 = resolve("H200")
 
 
 def structure_of(graph: Graph, **choices: Any) -> Structure:
-    return structured(graph, Terms(H200), PATTERNS, Choices(**choices))
+    return structured(graph, Terms(H200), choices=Choices(**choices))
 
 
 def file_of(graph: Graph, structure: Structure) -> str:

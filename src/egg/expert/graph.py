@@ -87,6 +87,10 @@ class Origin(StrEnum):
     NODE = "node"
 
 
+HELD = frozenset({Origin.PARAMETER, Origin.CONSTANT})
+"""Values that ``forward`` finds at ``self``."""
+
+
 @dataclass(frozen=True)
 class Value:
     """A tensor in the program. Its name is unique in the graph."""

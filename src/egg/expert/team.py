@@ -29,12 +29,13 @@ from egg.core.stage import Metric, Stage
 from egg.core.step import Attempt, Decision, Step
 from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file, short
 from egg.expert.deciding.first import first_recipe
-from egg.expert.deciding.mending import Mend, inexact, mended
-from egg.expert.deciding.options import Base, Option, options, predicted_gain, sketched, worth_trying
+from egg.expert.deciding.mending import inexact, mended
+from egg.expert.deciding.options import Base, options, predicted_gain, sketched, worth_trying
 from egg.expert.deciding.tuning import tunings
 from egg.expert.graph import Graph
 from egg.expert.moves import Move, Open, Recipe, Set, moves_in, told
 from egg.expert.parts import Unfit
+from egg.expert.pattern import Alternative, Repair
 from egg.hardware.gpus import resolve
 
 FEWEST_WRITTEN, NODES_WRITTEN = 2, 400
@@ -210,7 +211,7 @@ def _climbed(brief: Brief, start: Recipe, attempts: Sequence[Attempt]) -> Recipe
     return recipe
 
 
-def _mended(brief: Brief, recipe: Recipe, attempts: Sequence[Attempt]) -> tuple[Recipe, Mend] | None:
+def _mended(brief: Brief, recipe: Recipe, attempts: Sequence[Attempt]) -> tuple[Recipe, Repair] | None:
     refusal = attempts[-1].refusal
     assert refusal is not None
     tried = {attempt.candidate for attempt in attempts}
@@ -235,14 +236,14 @@ def _kernels(brief: Brief) -> tuple[KernelResources, ...]:
     return verdict.performance.kernels if isinstance(verdict, Accepted) else ()
 
 
-def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Option]]:
+def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Alternative]]:
     """Every option that can be written, with its predicted gain.
 
     A long program takes seconds to write, so of those that must be written whole only the first are.
     """
     base, library = _base(brief, recipe), _library(brief)
     left = max(FEWEST_WRITTEN, NODES_WRITTEN // max(1, len(base.structure.graph.nodes)))
-    found: list[tuple[float, Option]] = []
+    found: list[tuple[float, Alternative]] = []
     for option in options(base, library):
         try:
             other = sketched(base, option, recipe.settings)

@@ -21,7 +21,6 @@ from egg.expert.reading.generalise import named_together
 from egg.expert.reading.variants import SIZED, same_structure
 from egg.expert.sizes import Size, Symbol
 
-PATTERNS = frozenset({"convolution", "loops", "product"})
 FEWEST = 5
 """Groups that differ, at least: below that every group is better off with numbers of its own."""
 Row = tuple[Any, ...]

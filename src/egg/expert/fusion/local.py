@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from egg.expert.graph import Graph, Node, Origin, Value
+from egg.expert.graph import HELD, Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, spelled
 from egg.expert.sizes import Size, Symbol
 from egg.expert.words import RESERVED, of_kernels
 
-HELD = frozenset({Origin.PARAMETER, Origin.CONSTANT})
-"""Values that ``forward`` finds at ``self``."""
 ROLES: Mapping[int, tuple[str, ...]] = {
     1: ("width",),
     2: ("rows", "width"),

@@ -30,6 +30,7 @@ from egg.expert.fusion.loosen import MOST, freed, is_free, is_leading, is_told, 
 from egg.expert.fusion.purpose import group_name
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import REACH, Group, Part, Unfit
+from egg.expert.patterns import PATTERNS
 from egg.expert.patterns.product.host import Host
 from egg.expert.sizes import Size, Symbol
 from egg.expert.writing.domain import held_sizes
@@ -121,7 +122,9 @@ class _Writing:
         """Places of groups that are equal up to names; the first of each will be written."""
         found: dict[Any, list[int]] = {}
         for place, (nodes, pattern) in enumerate(self._members):
-            key = place if pattern == "library" else (pattern, signature(self._graph, nodes, exact=False))
+            key = (
+                place if PATTERNS[pattern].fallback else (pattern, signature(self._graph, nodes, exact=False))
+            )
             found.setdefault(key, []).append(place)
         return list(found.values())
 
@@ -129,7 +132,7 @@ class _Writing:
         """By group: its own names where it is alone of its kind, else those of its family."""
         families: dict[Any, list[int]] = {}
         for place, (nodes, pattern) in enumerate(self._members):
-            if pattern != "library":
+            if not PATTERNS[pattern].fallback:
                 families.setdefault((pattern, family(self._graph, nodes)), []).append(place)
         found: dict[int, Names] = {}
         for places in families.values():
@@ -145,7 +148,7 @@ class _Writing:
         kinds: dict[Any, list[list[int]]] = {}
         for places in classes:
             nodes, pattern = self._members[places[0]]
-            if pattern in kin.PATTERNS and not _moving_starts([self._members[p][0] for p in places]):
+            if PATTERNS[pattern].shares_sizes and not _moving_starts([self._members[p][0] for p in places]):
                 kind = pattern, family(self._graph, nodes), kin.alike(self._graph, nodes)
                 kinds.setdefault(kind, []).append(places)
         counts = [len(s.values) for value in self._graph.values.values() for s in value.shape]
@@ -175,7 +178,7 @@ class _Writing:
         first = places[0]
         nodes, pattern = self._members[first]
         stem = group_name(nodes)
-        if pattern == "library":
+        if PATTERNS[pattern].fallback:
             name = self._numbered(stem)
             return [(first, name, self._write(self._graph, Group(name, nodes, pattern)))]
         starts = _moving_starts([self._members[place][0] for place in places])

@@ -20,7 +20,7 @@ from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream
 from egg.expert.patterns.convolution.sums import ROWS, TILE_MOMENTS, WASTED, Writer
-from egg.expert.patterns.loops import pattern as loops
+from egg.expert.patterns.loops import write as loops
 from egg.expert.patterns.product.text import docstring, folded, tuple_text
 from egg.expert.sizes import ONE, Size, as_size, named, product
 

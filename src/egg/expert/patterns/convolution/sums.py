@@ -14,7 +14,7 @@ from dataclasses import replace
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit
 from egg.expert.patterns.convolution.pooled import Windows, downstream
-from egg.expert.patterns.loops import pattern as loops
+from egg.expert.patterns.loops import write as loops
 from egg.expert.patterns.product.text import size_names
 from egg.expert.reader import Body
 from egg.expert.sizes import ONE, Size, named, product

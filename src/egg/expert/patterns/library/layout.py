@@ -16,8 +16,8 @@ import torch
 
 from egg.expert.graph import Graph, Node, Value, contiguous_stride
 from egg.expert.parts import Unfit
-from egg.expert.patterns.spelling import Speller
 from egg.expert.sizes import ONE, Size
+from egg.expert.spelling import Speller
 
 DENSE = frozenset({"reduce", "constant"})
 """Their results are contiguous whatever the operands are."""

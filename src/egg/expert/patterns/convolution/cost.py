@@ -15,9 +15,9 @@ convolutions and small networks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil, prod, sqrt
 
+from egg.expert.cost import LAUNCH, Machine, call_bytes
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Group, Part, Setting, Unfit
 from egg.expert.patterns.convolution.form import Form
@@ -76,23 +76,6 @@ GROUPED = 4.0
 LIBRARY_FP32 = 40e12
 LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
 """Seconds of the smallest one with what it converts, and for every 32 channels and taps of a lone tile."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A GPU, and how it compares with an H200."""
-
-    gpu: Gpu
-    memory: float
-    """Bytes per second that passes over large tensors get."""
-    bandwidth: float
-    """Times an H200's."""
-    products: float
-    """The same for tensor cores."""
-
-    @property
-    def sms(self) -> int:
-        return self.gpu.sms
 
 
 def own_seconds(
@@ -169,8 +152,18 @@ def _exact(form: Form, grade: str | None, windowed: bool, gpu: Gpu) -> bool:
     return windowed or reference_grade(form) == "fp32" or exactness_is_free(form, gpu)
 
 
-def library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine, moved: float) -> float:
+def operations(graph: Graph, node: Node) -> float:
+    made, x, weight = (graph.value(str(name)) for name in (node.outputs[0], *node.inputs[:2]))
+    taps = weight.elements.value / max(1, weight.shape[0].value)
+    return 2.0 * (x if node["transposed"] else made).elements.value * taps
+
+
+def library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine) -> float:
     """One call of PyTorch's."""
+    return _library_seconds(graph, node, grade, machine, call_bytes(graph, node)) + LAUNCH
+
+
+def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine, moved: float) -> float:
     x, weight = graph.operands(node)[:2]
     assert x is not None
     assert weight is not None

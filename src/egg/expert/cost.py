@@ -5,12 +5,11 @@ Rates are those of an H200, scaled by the data sheet to other GPUs (:class:`Mach
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from egg.expert.graph import HALF, HELD, Graph, Node, Value
-from egg.expert.parts import Group, Part
+from egg.expert.parts import Group, Part, Use
 from egg.hardware.gpus import Gpu
 
 LAUNCH = 3e-6
@@ -103,26 +102,11 @@ def library_product_seconds(
     return max(stream, LIBRARY_LEAST, operations / (rate * machine.products))
 
 
-def launches(part: Part) -> int:
-    """Kernels that the call launches, loops of the host not followed."""
-    text = "\n".join((*part.call, *part.helpers.values()))
-    return sum(len(re.findall(rf"\b{name}\[", text)) for name in part.kernels)
-
-
-def launched_names(part: Part) -> list[str]:
-    text = "\n".join((*part.call, *part.helpers.values()))
-    return [name for name in part.kernels if re.search(rf"\b{name}\[", text)]
-
-
-def is_packed(part: Part) -> bool:
-    return any("pack" in name for name in part.kernels)
-
-
 def packing_seconds(graph: Graph, anchor: Node, part: Part, grade: str, machine: Machine) -> float:
     """Both operands are read once, written as 16-bit parts and those are read."""
-    if not is_packed(part):
+    if Use.PACKING not in part.uses:
         return 0.0
-    kept = any("_packed_" in name for name in part.helpers)  # weights, until they change
+    kept = Use.KEPT_WEIGHTS in part.uses
     packing = [v for v in graph.operands(anchor)[:2] if v is not None and not (kept and v.origin in HELD)]
     return bytes_of(packing) * (2.0 if grade == "fp32" else 1.5) / machine.memory
 

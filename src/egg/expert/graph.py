@@ -7,7 +7,7 @@ too; they cost nothing when whoever reads them folds them into its indexing.
 Kinds of node (``op``) and their ``attributes``:
 
 =============== ==============================================================================
-``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.scalar`); ``scalars``: its constants, with
+``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.emit.scalar`); ``scalars``: its constants, with
                 ``None`` where a tensor stands. Operands broadcast as in PyTorch
 ``view``        ``how``: ``reshape | permute | slice | expand | flip``, with ``dims`` (permute, flip),
                 ``starts`` and ``steps`` (slice, one each per dimension; the shape of the result

@@ -20,10 +20,10 @@ from enum import StrEnum
 from egg.core.bottleneck import Bottleneck, Limiter
 from egg.core.stage import Category
 from egg.expert.cost import Cost, Grades, Machine
+from egg.expert.emit.spelling import Speller
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Move, Recipe, Without
-from egg.expert.parts import Group, Part, Terms
-from egg.expert.spelling import Speller
+from egg.expert.parts import Group, Part, Terms, Use
 
 FREE = frozenset({"view", "constant"})
 """What costs nothing by itself: no group is made for it alone unless somebody needs it in memory."""
@@ -78,7 +78,8 @@ class LibraryChoice:
 class Switch:
     """An option of a pattern that the memory stage may turn on."""
 
-    name: str
+    use: Use
+    """What it makes of a part, and the name of the setting."""
     limiters: frozenset[Limiter]
     category: Category
     skills: tuple[str, ...]

@@ -26,7 +26,6 @@ from egg.expert.cost import (
     Grades,
     Machine,
     bytes_of,
-    launched_names,
     passes,
 )
 from egg.expert.fusion.choices import Structure
@@ -102,7 +101,7 @@ def seen_seconds(
         if predicted is not None:
             each = max(1, kernel.launches) * predicted.milliseconds * 1e-3
             found[kernel.name] = found.get(kernel.name, 0.0) + each
-    names = [launched_names(part) for part in structure.parts]
+    names = [part.launched for part in structure.parts]
     users: dict[str, float] = {}
     for own, guess in zip(names, estimated, strict=True):
         for name in own:

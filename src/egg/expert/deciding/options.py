@@ -16,7 +16,7 @@ from egg.core.bottleneck import Bottleneck, Diagnosed
 from egg.core.resources import KernelResources
 from egg.core.stage import Category
 from egg.expert.assemble import Written
-from egg.expert.cost import Cost, launches
+from egg.expert.cost import Cost
 from egg.expert.deciding.estimate import by_the_library, costs, replaying, seen_seconds, total
 from egg.expert.fusion.choices import Structure
 from egg.expert.graph import Node
@@ -131,7 +131,7 @@ def options(base: Base, library: bool) -> Iterator[Alternative]:
     """Other ways for the groups of ``base``; ``library``: whether calls of libraries are allowed."""
     if library:
         yield from _by_the_library(base)
-    if not base.file.replays and sum(launches(part) for part in base.structure.parts) >= FEWEST:
+    if not base.file.replays and sum(len(part.launches) for part in base.structure.parts) >= FEWEST:
         yield REPLAYED
     for share, group, part in heaviest(base):
         if share < HEAVY:

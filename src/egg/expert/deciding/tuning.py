@@ -245,10 +245,8 @@ def _switches(
     base: Base, group: Group, part: Part, limiter: Limiter, against: str, gain: float
 ) -> Iterator[Tuning]:
     for switch in PATTERNS[group.pattern].switches:
-        text = "\n".join((*part.kernels.values(), *part.helpers.values()))
-        there = switch.name == "descriptors" and "TensorDescriptor" in text
-        if limiter in switch.limiters and not there and base.gpu.vendor == switch.vendor:
-            moves = (Set(group.name, switch.name, True),)
+        if limiter in switch.limiters and switch.use not in part.uses and base.gpu.vendor == switch.vendor:
+            moves = (Set(group.name, switch.use.value, True),)
             told = f"{group.name}: {switch.effect}"
             yield Tuning(
                 group.name, switch.category, against, told, moves, gain, switch.effect, switch.skills

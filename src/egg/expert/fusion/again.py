@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from egg.expert.emit.scalar import cheap
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.pattern import Pattern
-from egg.expert.scalar import cheap
 from egg.expert.sizes import ONE
 
 LONGEST = 4

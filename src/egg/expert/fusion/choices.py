@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from egg.expert.emit.kinds import kind_of
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part
 from egg.expert.pattern import FREE
 from egg.expert.patterns import PATTERNS
-from egg.expert.writing.heading import kind_of
 
 
 @dataclass(frozen=True)

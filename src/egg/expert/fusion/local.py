@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from egg.expert.emit.words import RESERVED, of_kernels
 from egg.expert.graph import HELD, Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, spelled
 from egg.expert.sizes import Size, Symbol
-from egg.expert.words import RESERVED, of_kernels
 
 ROLES: Mapping[int, tuple[str, ...]] = {
     1: ("width",),

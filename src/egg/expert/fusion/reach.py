@@ -16,7 +16,7 @@ from math import prod
 from egg.expert.fusion.loosen import is_free
 from egg.expert.graph import Graph
 from egg.expert.parts import Part
-from egg.expert.writing.domain import held_sizes
+from egg.expert.reading.held import held_sizes
 
 PRODUCT = re.compile(r"\w+(?: \* \w+)*")
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from egg.expert.emit.host import Host
+from egg.expert.emit.names import renamed_functions
 from egg.expert.fusion import kin
 from egg.expert.fusion.local import (
     Local,
@@ -31,10 +33,8 @@ from egg.expert.fusion.purpose import group_name
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import REACH, Group, Part, Unfit
 from egg.expert.patterns import PATTERNS
-from egg.expert.patterns.product.host import Host
+from egg.expert.reading.held import held_sizes
 from egg.expert.sizes import Size, Symbol
-from egg.expert.writing.domain import held_sizes
-from egg.expert.writing.names import renamed_functions
 
 OFTEN = 4
 """Groups that look alike from which on their lines become a function."""
@@ -306,7 +306,14 @@ def renamed_part(part: Part, names: dict[str, str]) -> Part:
         return {names.get(name, name): renamed_functions(text, names) for name, text in texts.items()}
 
     call = renamed_functions("\n".join(part.call), names).split("\n")
-    return replace(part, kernels=each(part.kernels), helpers=each(part.helpers), call=tuple(call))
+    launches = (replace(launch, kernel=names.get(launch.kernel, launch.kernel)) for launch in part.launches)
+    return replace(
+        part,
+        kernels=each(part.kernels),
+        helpers=each(part.helpers),
+        call=tuple(call),
+        launches=tuple(launches),
+    )
 
 
 # -- slices that begin elsewhere ----------------------------------------------------------------------

@@ -10,15 +10,16 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from egg.expert.emit.names import words
 from egg.expert.graph import Graph, Origin
 from egg.expert.parts import Group, Part, Unfit, spelled
 from egg.expert.patterns.library.layout import brought
+from egg.expert.reading.held import input_values
 from egg.expert.reading.rows import attribute_text
 from egg.expert.writing.breaking import LIMIT
-from egg.expert.writing.domain import follows_inputs, input_values, written_inputs
+from egg.expert.writing.domain import follows_inputs, written_inputs
 from egg.expert.writing.heading import Parts, left_to_pytorch
 from egg.expert.writing.layout import laid_out
-from egg.expert.writing.names import words
 from egg.expert.writing.repeats import LONGEST_COMMENT, rolled
 from egg.expert.writing.slots import block_of
 

@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 
-from egg.expert.words import RESERVED
+from egg.expert.emit.names import edited
+from egg.expert.emit.words import RESERVED
 from egg.expert.writing.columns import Columns
 from egg.expert.writing.heading import wrapped
 from egg.expert.writing.layout import laid_out
-from egg.expert.writing.names import edited
 from egg.expert.writing.slots import Block, Kind, Slot, block_of
 from egg.expert.writing.tidy import double_quoted
 

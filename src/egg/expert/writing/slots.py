@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from egg.expert.writing.names import Edit, edited
+from egg.expert.emit.names import Edit, edited
 
 
 class Kind(StrEnum):

@@ -11,13 +11,11 @@ from egg.expert.cost import (
     Machine,
     bytes_moved,
     grade_of,
-    is_packed,
-    launches,
     library_product_seconds,
     packing_seconds,
 )
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Terms, Use
 from egg.expert.pattern import Anchor, LibraryChoice, Pattern
 from egg.expert.patterns.attention.pytorch import attention_call
 from egg.expert.patterns.attention.write import write
@@ -55,8 +53,8 @@ class Attention(Pattern):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         anchor = next(node for node in group.nodes if node.op == "attention")
         exact = grade_of(graph, anchor, grades.get(self.name, self.grade))
-        count = launches(part)
-        rate = RATES.get((exact, is_packed(part)), ORDINARY) * machine.products
+        count = len(part.launches)
+        rate = RATES.get((exact, Use.PACKING in part.uses), ORDINARY) * machine.products
         seconds = count * LAUNCH + packing_seconds(graph, anchor, part, exact, machine)
         seconds += max(bytes_moved(graph, group) / machine.memory, operations(graph, anchor) / rate)
         return Cost(seconds, count * HOST_LAUNCH)

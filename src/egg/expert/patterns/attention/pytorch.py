@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from egg.expert.emit.spelling import Speller, call, number_text
 from egg.expert.graph import Node
-from egg.expert.spelling import Speller, call, number_text
 
 
 def attention_call(speller: Speller, node: Node) -> str:

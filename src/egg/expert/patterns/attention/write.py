@@ -15,16 +15,16 @@ Settings: ``grade`` (``fp32``, ``tf32``, ``tf32x3``, ``ieee``), ``mode`` (``flas
 
 from __future__ import annotations
 
+from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names, words
+from egg.expert.emit.scalar import imports_of
 from egg.expert.graph import Graph
-from egg.expert.parts import Group, Part, Terms, Unfit, spelled
+from egg.expert.parts import Group, Launch, Part, Terms, Unfit, Use, spelled
 from egg.expert.patterns.attention.flash import Flash, bounds_kernel
 from egg.expert.patterns.attention.operands import Way, pack
 from egg.expert.patterns.attention.parts import MOST_PARTS, names, rows_of, write_joining
 from egg.expert.patterns.attention.problem import Problem
 from egg.expert.patterns.attention.wide import Wide, write_scores, write_sums
 from egg.expert.patterns.product.rules import by_warp_group
-from egg.expert.patterns.product.text import Kernel, Knobs, allocation, size_names, words
-from egg.expert.scalar import imports_of
 
 DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
 WIDEST_HEAD = 128
@@ -55,6 +55,8 @@ class _Writer:
         self.way = self._way()
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"
         self.kernels: dict[str, str] = {}
+        self.launches: list[Launch] = []
+        self.uses: set[Use] = set()
         self.call: list[str] = []
         self._checked()
 
@@ -95,6 +97,8 @@ class _Writer:
         imports = (DESCRIPTORS,) if "TensorDescriptor" in "\n".join(call) else ()
         return Part(
             kernels=self.kernels,
+            launches=tuple(self.launches),
+            uses=frozenset(self.uses),
             call=call,
             constants=self.knobs.constants(),
             counts=self.problem.counts,
@@ -258,6 +262,8 @@ class _Writer:
             self.problem, self.way, side, value, blocks, self.device, padded, whole or blocks[0], by_tile
         )
         self.kernels[packing.kernel.name] = packing.kernel.definition()
+        self.launches.append(Launch(packing.kernel.name))
+        self.uses.add(Use.PACKING)
         self.call += packing.call
 
     def _kernel(self, name: str, doc: str, meta: dict[str, str]) -> Kernel:
@@ -271,6 +277,7 @@ class _Writer:
         if "score_scale" in words("\n".join(kernel.body.lines)):
             kernel.operands["score_scale"] = self.problem.scale()
         self.kernels[kernel.name] = kernel.definition()
+        self.launches.append(Launch(kernel.name))
         self.call += kernel.launch(grid, options)
 
     def _doc(self) -> str:

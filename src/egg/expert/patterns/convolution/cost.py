@@ -19,7 +19,7 @@ from math import ceil, prod, sqrt
 
 from egg.expert.cost import LAUNCH, Machine, call_bytes
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Setting, Unfit
+from egg.expert.parts import Group, Part, Setting, Unfit, Use
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import reference_grade
 from egg.expert.patterns.convolution.tiles import exactness_is_free, power
@@ -84,7 +84,7 @@ def own_seconds(
     """Packing and the kernel; ``grade`` where one was asked for, ``moved``: bytes read and written."""
     form = _form(graph, group)
     constants = {c.name.removeprefix(f"{group.name.upper()}_"): c.value for c in part.constants}
-    packed = any("pack" in name for name in part.kernels)
+    packed = Use.PACKING in part.uses
     exact = _exact(form, grade, "BLOCK_K" not in constants, machine.gpu)
     work = 3.0 if exact else 1.0
     memory = moved / machine.memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved, launches
+from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Set
 from egg.expert.parts import Group, Part, Terms
@@ -44,7 +44,7 @@ class Convolution(Pattern):
         return write(graph, group, terms)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        count, moved = launches(part), bytes_moved(graph, group)
+        count, moved = len(part.launches), bytes_moved(graph, group)
         seconds = count * LAUNCH
         if any(node.op == "norm" for node in group.nodes):  # applied when its statistics are whole
             anchor = next(node for node in group.nodes if node.op == "conv")

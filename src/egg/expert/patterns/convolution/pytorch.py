@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from egg.expert.emit.spelling import Speller, call, per_dimension, unless
 from egg.expert.graph import Node
 from egg.expert.sizes import as_size
-from egg.expert.spelling import Speller, call, per_dimension, unless
 
 
 def convolution_call(speller: Speller, node: Node) -> str:

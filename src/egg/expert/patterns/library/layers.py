@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from egg.expert.emit.spelling import Speller, call, number_text, per_dimension, unless
 from egg.expert.graph import Node
 from egg.expert.parts import Unfit, spelled
 from egg.expert.patterns.library.names import public_call
-from egg.expert.spelling import Speller, call, number_text, per_dimension, unless
 
 # -- normalisation ------------------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ from math import prod
 
 import torch
 
+from egg.expert.emit.spelling import Speller
 from egg.expert.graph import Graph, Node, Value, contiguous_stride
 from egg.expert.parts import Unfit
 from egg.expert.sizes import ONE, Size
-from egg.expert.spelling import Speller
 
 DENSE = frozenset({"reduce", "constant"})
 """Their results are contiguous whatever the operands are."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from egg.expert.emit.names import words
+from egg.expert.emit.spelling import Speller, number_text
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.index import Expr, as_expr
 from egg.expert.parts import Group, Part, Unfit, spelled
 from egg.expert.patterns.library.layers import LAYERS
 from egg.expert.patterns.library.layout import laid_out
 from egg.expert.patterns.scalar_calls import scalar_call
-from egg.expert.spelling import Speller, number_text
-from egg.expert.writing.names import words
 
 CHANGES = frozenset({"update", "random"})
 """What is done even if nobody reads its result: it writes into a buffer, or draws random numbers."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from egg.core.bottleneck import Bottleneck, Limiter
 from egg.core.stage import Category
-from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved, launches, passes
+from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved, passes
 from egg.expert.graph import Graph
 from egg.expert.moves import Set
 from egg.expert.parts import Group, Part, Terms
@@ -35,7 +35,7 @@ class Loops(Pattern):
         return write(graph, group, terms)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        count = launches(part)
+        count = len(part.launches)
         moved = passes(group.nodes) * bytes_moved(graph, group) / machine.memory
         return Cost(count * LAUNCH + moved, count * HOST_LAUNCH)
 

@@ -16,10 +16,10 @@ from itertools import product as combinations
 from math import prod
 from typing import Any
 
+from egg.expert.emit.reader import Body, Reader, address
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
-from egg.expert.reader import Body, Reader, address
 from egg.expert.sizes import Size, as_size, product
 
 UNROLLED = 32

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from egg.expert.emit.scalar import FLOATING, is_literal, literal
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.reader import LoopBody
-from egg.expert.scalar import FLOATING, is_literal, literal
 
 LOWEST = "-3.4028234663852886e+38"
 """The least finite number: unlike minus infinity, it can be subtracted from itself."""

@@ -1,7 +1,7 @@
 """Groups that pass over memory, written as loops over a tile [kept, reduced]: pointwise work, reductions,
 softmax, norms, pooling, gathers and scans, in any mixture that one pass over the same rows can do.
 
-A kernel is written from its results backwards (:mod:`egg.expert.reader`). What needs a whole row at once
+A kernel is written from its results backwards (:mod:`egg.expert.emit.reader`). What needs a whole row at once
 comes first: resident rows are gathered from registers, long ones in as many passes as gatherings depend on
 each other, shared ones by partial states and another kernel. See ``loops_domain`` for what is iterated
 over, ``loops_statistics`` for what is gathered, ``loops_tiles`` for the choice of sizes and modes.
@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from egg.expert.emit.scalar import cheap, imports_of
 from egg.expert.graph import Graph, Node, Origin
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled, within_reach
+from egg.expert.parts import Constant, Group, Launch, Part, Terms, Unfit, spelled, within_reach
 from egg.expert.patterns.loops.domain import anchored, domain_of
 from egg.expert.patterns.loops.kernel import Kernel, part_name, row_name
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
@@ -22,7 +23,6 @@ from egg.expert.patterns.loops.reader import overlap, window_of
 from egg.expert.patterns.loops.strips import strips_of
 from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
 from egg.expert.patterns.loops.work import Plan, Work
-from egg.expert.scalar import cheap, imports_of
 from egg.expert.sizes import ONE, Size
 
 OPS = frozenset(
@@ -241,7 +241,16 @@ def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
     words = "\n".join(call)
     sizes = tuple(name for name in _ordered(work) if _mentions(words, name))
     counts = () if work.far else within_reach(work.counts)
-    return Part(texts, tuple(call), constants, {}, imports_of(code), sizes, _summary(work, plan), counts)
+    return Part(
+        texts,
+        tuple(call),
+        constants,
+        imports=imports_of(code),
+        sizes=sizes,
+        summary=_summary(work, plan),
+        launches=tuple(Launch(kernel.name) for kernel in kernels),
+        counts=counts,
+    )
 
 
 def _ordered(work: Work) -> list[str]:

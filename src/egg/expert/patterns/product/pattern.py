@@ -15,14 +15,12 @@ from egg.expert.cost import (
     Machine,
     bytes_moved,
     grade_of,
-    is_packed,
-    launches,
     library_product_seconds,
     packing_seconds,
 )
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Set
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Terms, Use
 from egg.expert.pattern import Alternative, Anchor, Finer, LibraryChoice, Pattern, Switch
 from egg.expert.patterns.product.operands import without_half_done
 from egg.expert.patterns.product.problem import Problem
@@ -70,7 +68,7 @@ class Product(Pattern):
     )
     switches = (
         Switch(
-            "descriptors",
+            Use.DESCRIPTORS,
             frozenset({Limiter.OCCUPANCY_REGISTERS, Limiter.SPILLS, Limiter.LATENCY, Limiter.TENSOR_IDLE}),
             Category.ASYNC_COPY,
             ("tensor-descriptors-tma",),
@@ -85,8 +83,8 @@ class Product(Pattern):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         anchor = next(node for node in group.nodes if node.op == "matmul")
         exact = grade_of(graph, anchor, grades.get(self.name, self.grade))
-        count = launches(part)
-        rate = RATES.get((exact, is_packed(part)), ORDINARY) * machine.products
+        count = len(part.launches)
+        rate = RATES.get((exact, Use.PACKING in part.uses), ORDINARY) * machine.products
         seconds = count * LAUNCH + packing_seconds(graph, anchor, part, exact, machine)
         seconds += max(bytes_moved(graph, group) / machine.memory, operations(graph, anchor) / rate)
         seconds += slowed_seconds(Problem.of(graph, group), machine.gpu)
@@ -99,7 +97,7 @@ class Product(Pattern):
 
     def alternatives(self, group: Group, part: Part, found: Bottleneck | None) -> Iterator[Alternative]:
         """Packed operands, or operands as they lie: the other one."""
-        if is_packed(part):
+        if Use.PACKING in part.uses:
             yield Alternative(
                 Category.LAUNCH_REDUCTION,
                 "packing both operands costs two launches and a pass over them",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from egg.expert.emit.spelling import Speller
 from egg.expert.graph import Node
 from egg.expert.parts import spelled
-from egg.expert.spelling import Speller
 
 
 def product_call(speller: Speller, node: Node) -> str:

@@ -17,15 +17,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
+from egg.expert.emit.host import Function
+from egg.expert.emit.kernel import Kernel, Knobs, allocation
+from egg.expert.emit.reader import Reader
+from egg.expert.emit.scalar import imports_of
 from egg.expert.graph import Graph
 from egg.expert.index import loop_index
-from egg.expert.parts import REACH, Group, Part, Terms, Unfit, spelled, within_reach
-from egg.expert.patterns.device import MULTIPROCESSORS, TEXT, multiprocessors
+from egg.expert.parts import REACH, Group, Launch, Part, Terms, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
 from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
 from egg.expert.patterns.product.groups import Groups
-from egg.expert.patterns.product.host import Function
 from egg.expert.patterns.product.join import (
     LONGEST_ROW,
     Second,
@@ -45,10 +48,7 @@ from egg.expert.patterns.product.place import Place
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
 from egg.expert.patterns.product.tail import Frame, Tail
-from egg.expert.patterns.product.text import Kernel, Knobs, allocation
 from egg.expert.patterns.product.vector import Stream
-from egg.expert.reader import Reader
-from egg.expert.scalar import imports_of
 from egg.expert.sizes import ONE
 
 DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
@@ -70,6 +70,8 @@ class _Writer:
         self.followed = self._followed()
         self.groups = Groups.of(self.problem, self.followed.stages)
         self.kernels: dict[str, str] = {}
+        self.launches: list[Launch] = []
+        self.uses: set[Use] = set()
         self.helpers: dict[str, str] = {}
         self.call: list[str] = [] if self.groups is None else self.groups.call()
         self.imports: tuple[str, ...] = ()
@@ -104,6 +106,8 @@ class _Writer:
         imports = (*self.imports, *imports_of("\n".join(self.kernels.values())))
         return Part(
             kernels=self.kernels,
+            launches=tuple(self.launches),
+            uses=frozenset(self.uses),
             call=(host.call,),
             constants=self.knobs.constants(),
             helpers={**self.helpers, host.name: host.text},
@@ -204,6 +208,7 @@ class _Writer:
             self.helpers |= operands.helpers
         if any("TensorDescriptor" in text for text in (*self.helpers.values(), *kernel.operands.values())):
             self.imports = (DESCRIPTORS,)
+            self.uses.add(Use.DESCRIPTORS)
         self._launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
         self._add_second(second)
 
@@ -300,9 +305,12 @@ class _Writer:
             device = self.device if weight is None else f"{spelled(self.graph, weight.name)}.device"
             packed = pack(self.problem, side, low, fixed, device)
             self.kernels[packed.kernel.name] = packed.kernel.definition()
+            self.launches.append(Launch(packed.kernel.name, kept=weight is not None))
+            self.uses.add(Use.PACKING)
             self.counts += packed.reach.counts
             if weight is not None:
                 self._keep(side, packed, (padded, *packed.call))
+                self.uses.add(Use.KEPT_WEIGHTS)
             else:
                 self.call += packed.call if padded in self.call else (padded, *packed.call)
             made.append(packed)
@@ -392,11 +400,13 @@ class _Writer:
 
     def _launch(self, kernel: Kernel, grid: str, options: dict[str, str]) -> None:
         self.kernels[kernel.name] = kernel.definition()
+        self.launches.append(Launch(kernel.name))
         self.call += kernel.launch(grid, options)
 
     def _add_second(self, second: Second | None) -> None:
         if second is not None:
             self.kernels[second.kernel.name] = second.kernel.definition()
+            self.launches.append(Launch(second.kernel.name))
             self.call += second.call
 
     # -- words -------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.kernel import docstring
 from egg.expert.patterns.convolution.grade import POWER, SCALE, Function
-from egg.expert.patterns.product.text import docstring
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 """Letters of a cell's gates in PyTorch's order."""

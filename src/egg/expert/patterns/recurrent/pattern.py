@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from egg.core.bottleneck import Bottleneck
 from egg.core.stage import Category
-from egg.expert.cost import HOST_LAUNCH, Cost, Grades, Machine, launches
+from egg.expert.cost import HOST_LAUNCH, Cost, Grades, Machine
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Set
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Terms, Use
 from egg.expert.pattern import Alternative, Anchor, LibraryChoice, Pattern, Refused, Repair, Symptom
 from egg.expert.patterns.recurrent.pytorch import recurrent_call
 from egg.expert.patterns.recurrent.write import write
@@ -35,10 +35,6 @@ def _steps(graph: Graph, node: Node) -> int:
     return x.shape[1 if node["batch_first"] else 0].value
 
 
-def _cooperative(part: Part) -> bool:
-    return any("launch_cooperative_grid" in line for line in part.call)
-
-
 class Recurrent(Pattern):
     name = "recurrent"
     anchors = (Anchor("recurrent", operations, _library_seconds, recurrent_call),)
@@ -55,16 +51,15 @@ class Recurrent(Pattern):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         """Steps one after another; each is a launch unless all are in one, or one program has them to
         itself."""
-        node, count = group.nodes[0], launches(part)
+        node, count = group.nodes[0], len(part.launches)
         steps, layers = _steps(graph, node), int(node["layers"])
-        looped = any(line.lstrip().startswith("for ") for line in part.call)
         each = steps + layers - 1 if count <= 3 else steps * layers  # directions walk side by side
-        launched = looped and not _cooperative(part)
+        launched = Use.STEPPED in part.uses
         device = each * (LAUNCHED_STEP if launched else OWN_STEP)
         return Cost(device, (each if launched else count) * HOST_LAUNCH)
 
     def alternatives(self, group: Group, part: Part, found: Bottleneck | None) -> Iterator[Alternative]:
-        if _cooperative(part):
+        if Use.COOPERATIVE in part.uses:
             return
         yield Alternative(
             Category.LAUNCH_REDUCTION,

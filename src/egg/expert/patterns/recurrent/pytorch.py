@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from egg.expert.emit.spelling import Speller, number_text
 from egg.expert.graph import Node, Origin
 from egg.expert.parts import spelled
-from egg.expert.spelling import Speller, number_text
 
 FLAT_WEIGHT = re.compile(r"(?:weight|bias)_(?:ih|hh|hr)_l\d+(?:_reverse)?")
 """What PyTorch's recurrent layers call their weights."""

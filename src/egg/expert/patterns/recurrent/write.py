@@ -21,14 +21,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
+from egg.expert.emit.kernel import Knobs
 from egg.expert.graph import Graph, Node, Origin, Value
-from egg.expert.parts import REACH, Group, Part, Terms, Unfit, spelled, within_reach
-from egg.expert.patterns.device import MULTIPROCESSORS, TEXT, multiprocessors
-from egg.expert.patterns.product.text import Knobs
+from egg.expert.parts import REACH, Group, Launch, Part, Terms, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.recurrent.kernel import GATES, PROJECT, Walk
 from egg.expert.sizes import Size
 
 MODES = ("alone", "steps", "cooperative")
+_USES = {"steps": frozenset({Use.STEPPED}), "cooperative": frozenset({Use.COOPERATIVE})}
 ON_CHIP = 160 * 1024
 """Bytes of weights that a program can hold in registers and shared memory, with room for the rest."""
 PARTS = 8
@@ -66,6 +67,7 @@ class _Layer:
     """By layer, and within it by direction."""
     knobs: Knobs
     lines: list[str] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.device = f"{spelled(self.graph, self.x.name)}.device"
@@ -190,6 +192,11 @@ class _Layer:
         widths = (self.hidden * self.gates * self.directions, self.x.shape[2], self.hidden * self.layers)
         return tuple(rows * width for width in widths)
 
+    @property
+    def waves(self) -> int:
+        """Steps of all layers, side by side or one after the other, at the program's own size."""
+        return self.steps.value + (self.layers - 1 if self.stacked else 0)
+
     # -- the part --------------------------------------------------------------------------------------
 
     def part(self) -> Part:
@@ -211,6 +218,8 @@ class _Layer:
             self.knobs.constants(),
             {MULTIPROCESSORS: TEXT} if self.mode == "cooperative" else {},
             summary=self._summary(),
+            launches=tuple(self.launches),
+            uses=_USES.get(self.mode, frozenset()),
             counts=within_reach(self.counts),
         )
 
@@ -306,6 +315,7 @@ class _Layer:
         grid = f"(triton.cdiv({rows}, {tiles[0]}), triton.cdiv({columns}, {tiles[1]}))"
         sizes = f"{rows}, {columns}, {depth}, HAS_BIAS={bool(weights.b_ih)}"
         blocks = ", ".join(f"BLOCK_{name}={tile}" for name, tile in zip("MNK", tiles, strict=True))
+        self.launches.append(Launch(PROJECT.name))
         self.lines.append(
             f"{PROJECT.name}[{grid}]({source}, {w}, {b}, {gates}, {sizes}, {blocks}, num_warps={warps})"
         )
@@ -330,6 +340,7 @@ class _Layer:
         step, waves, stride = self._local("step"), self._local("waves"), self._local("stride")
         grid = f"({self._local('programs')},)"
         add = self.lines.append
+        self.launches.append(Launch(walk.name, self.waves if self.mode == "steps" else 1))
         match self.mode:
             case "alone":
                 add(f"{walk.name}[{grid}]({given}, 0, {waves}, {at}, {told})")

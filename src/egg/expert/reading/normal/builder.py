@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from egg.expert.emit.words import CALLED, INSTEAD, RESERVED
 from egg.expert.graph import Node, Value, contiguous_stride
 from egg.expert.sizes import Size
-from egg.expert.words import CALLED, INSTEAD, RESERVED
 
 Number = bool | int | float
 Operand = Value | Number

@@ -17,9 +17,10 @@ from egg.engine.stages import SEARCH
 from egg.engine.tunables import read_space
 from egg.expert.assemble import Written, graph_of, kernel_file, short
 from egg.expert.deciding.estimate import costs, seen_seconds, total
+from egg.expert.deciding.evidence import inexact
 from egg.expert.deciding.first import first_recipe
-from egg.expert.deciding.mending import FINENESS, inexact, located, mended
 from egg.expert.deciding.options import Base, options, predicted_gain, sketched
+from egg.expert.deciding.repairs import FINENESS, located, repaired
 from egg.expert.deciding.tuning import neighbours, room, tunings
 from egg.expert.graph import Graph
 from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without, moves_in, told
@@ -292,7 +293,7 @@ def test_finer_grades_come_for_convolutions_first() -> None:
     )
     recipe, moves = Recipe(), []
     for _ in range(3):
-        found = mended(recipe, error, (), write, library=True)
+        found = repaired(recipe, error, (), write, library=True)
         assert found is not None
         recipe = found[0]
         moves += [move for move in found[1].moves if isinstance(move, Grade)]
@@ -315,7 +316,7 @@ def test_programs_that_wait_for_each_other_give_way_to_launches() -> None:
         return kernel_file(task, read, recipe, GPU)
 
     hung = refusal("limits.timeout", "the forward did not end in 60 s")
-    found = mended(Recipe(), hung, (), file, library=True)
+    found = repaired(Recipe(), hung, (), file, library=True)
     assert found is not None
     assert [str(move) for move in found[1].moves] == ["set recurrent mode steps"]
 
@@ -335,7 +336,7 @@ def test_only_the_group_that_failed_is_written_more_carefully() -> None:
     recipe = Recipe()
     for wanted in (Alone, Without):
         named = replace(crash, evidence=main_kernel("convolution", recipe)[1])
-        after = mended(recipe, named, (), write, library=True)
+        after = repaired(recipe, named, (), write, library=True)
         assert after is not None
         recipe = after[0]
         assert all(isinstance(move, wanted) and move.at for move in after[1].moves)
@@ -350,7 +351,7 @@ def test_the_ladder_ends_and_never_repeats_itself(reason: str, library: bool) ->
     fault = refusal(reason, "no answer")
     recipe, tried = Recipe(), [Candidate(write(Recipe()).source).hash]
     for _ in range(20):
-        found = mended(recipe, fault, tried, write, library)
+        found = repaired(recipe, fault, tried, write, library)
         if found is None:
             break
         recipe = found[0]
@@ -368,5 +369,5 @@ def test_the_ladder_ends_and_never_repeats_itself(reason: str, library: bool) ->
 
 
 def test_what_is_kept_between_calls_is_given_up_first() -> None:
-    found = mended(Recipe(), refusal("state.stale", "the answer was an old one"), (), write, library=True)
+    found = repaired(Recipe(), refusal("state.stale", "the answer was an old one"), (), write, library=True)
     assert found is None or all(isinstance(move, Set | Alone) for move in found[1].moves)

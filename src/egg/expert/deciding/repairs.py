@@ -5,8 +5,8 @@ rungs that change nothing are passed over, and so are files that were refused be
 less to go wrong, and the ladder has an end: all but one group left to PyTorch.
 
 Where the evidence names the place (a function, a line of ``forward``), only the group there is written more
-carefully. An error in accuracy is mended by finer products, of convolutions first: PyTorch runs most, but not
-all of them in TF32.
+carefully. An error in accuracy is repaired by finer products, of convolutions first: PyTorch runs most of
+them in TF32, but not all.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from itertools import zip_longest
 from egg.core.evaluation import Refusal
 from egg.core.source import Candidate
 from egg.expert.assemble import NothingToWrite, Written
+from egg.expert.deciding.evidence import Evidence, inexact
 from egg.expert.fusion.choices import Structure
 from egg.expert.moves import Alone, Grade, Move, Recipe, Set, Without
 from egg.expert.parts import Group, Unfit
@@ -29,15 +30,13 @@ GIVEN_UP = tuple(sorted(PATTERNS.anchored, key=lambda pattern: pattern.keeps))
 """Patterns in the order in which they are given up."""
 FINENESS = ("tf32", "fp32", "tf32x3", "ieee")
 """Grades, the coarsest first."""
-INEXACT = 5e-3
-"""Relative error up to which a result is inexact; beyond it, it is wrong."""
 CROWDING = frozenset({"limits.timeout", "limits.memory"})
 """Too much of something: more kernels with less in each would not help."""
 
 Write = Callable[[Recipe], Written]
 
 
-def mended(
+def repaired(
     recipe: Recipe, refusal: Refusal, tried: Collection[str], write: Write, library: bool
 ) -> tuple[Recipe, Repair] | None:
     """The next recipe and what is different in it; ``None`` at the ladder's end.
@@ -48,7 +47,7 @@ def mended(
         written = write(recipe)
     except (NothingToWrite, Unfit):
         return None
-    for repair in _rungs(recipe, refusal, written):
+    for repair in candidates(recipe, refusal, written):
         after = recipe.after(*repair.moves)
         if after == recipe:
             continue
@@ -64,11 +63,11 @@ def mended(
     return None
 
 
-def _rungs(recipe: Recipe, refusal: Refusal, written: Written) -> Iterator[Repair]:
+def candidates(recipe: Recipe, refusal: Refusal, written: Written) -> Iterator[Repair]:
     if inexact(refusal):
         yield from _finer(recipe, refusal, written.structure)
-    elif _remembers(refusal):
-        yield from _forgetful(written)
+    elif Evidence.of(refusal).kept:
+        yield from _nothing_kept(written)
     elif group := located(refusal, written):
         yield from _group_alone(group, recipe, written.structure)
     yield from _simpler(refusal, recipe, written.structure)
@@ -78,18 +77,9 @@ def _rungs(recipe: Recipe, refusal: Refusal, written: Written) -> Iterator[Repai
 # -- accuracy ------------------------------------------------------------------------------------------
 
 
-def inexact(refusal: Refusal) -> bool:
-    """Whether a result was compared and found near, but not near enough."""
-    found = re.search(r"relative rms error ([\d.e+-]+)", refusal.evidence)
-    return found is not None and refusal.reason.startswith(("correctness.", "state.")) and (
-        float(found[1].rstrip(".")) <= INEXACT
-    )  # fmt: skip
-
-
 def _finer(recipe: Recipe, refusal: Refusal, structure: Structure) -> Iterator[Repair]:
     """What patterns know to be rounded otherwise; then finer products, each pattern's mildest first."""
-    times = [float(number) for number in re.findall(r"([\d.]+)x the allowed", refusal.evidence)]
-    refused = Refused(Symptom.INEXACT, recipe, max(times, default=None))
+    refused = Refused(Symptom.INEXACT, recipe, Evidence.of(refusal).excess)
     for pattern in PATTERNS.values():
         yield from pattern.repairs(structure.graph, _written_by(pattern, structure), refused)
     for finer in zip_longest(*([(p, step) for step in p.finer] for p in PATTERNS.values())):
@@ -123,12 +113,7 @@ def _coarser(recipe: Recipe, structure: Structure, pattern: Pattern, grade: str)
 # -- what is kept between calls ------------------------------------------------------------------------
 
 
-def _remembers(refusal: Refusal) -> bool:
-    """Whether a call saw something of an earlier one, or could not be recorded."""
-    return refusal.reason.startswith("state.") or "captur" in refusal.evidence
-
-
-def _forgetful(written: Written) -> Iterator[Repair]:
+def _nothing_kept(written: Written) -> Iterator[Repair]:
     if written.replays:
         yield Repair((Set(SETTINGS, "replay", False),), "every call makes its own launches")
     names = dict.fromkeys(g.name for g in written.structure.groups if PATTERNS[g.pattern].anchors)
@@ -146,18 +131,24 @@ def located(refusal: Refusal, written: Written) -> Group | None:
             if name.startswith(group.name) or group.name in name:
                 by_kernel.setdefault(name, group)
                 by_kernel.setdefault(f"{name}_kernel", group)
-    lines = written.source.splitlines()
-    if at := re.match(r"line (\d+) in (\w+)", refusal.evidence):
-        if at[2] in by_kernel:
-            return by_kernel[at[2]]
-        for line in reversed(lines[: int(at[1])]):
-            launch = re.match(r"\s*(?:\w+ = )?(\w+)[\[(]", line)
-            if launch and launch[1] in by_kernel:
-                return by_kernel[launch[1]]
-            if line.lstrip().startswith("def "):
-                break
-    named = [name for name in by_kernel if re.search(rf"\b{name}\b", refusal.evidence)]
+    seen = Evidence.of(refusal)
+    if seen.function in by_kernel:
+        return by_kernel[seen.function]
+    if launched := _launched_before(written.source, seen.line, by_kernel):
+        return by_kernel[launched]
+    named = [name for name in by_kernel if seen.names(name)]
     return by_kernel[max(named, key=len)] if named else None
+
+
+def _launched_before(source: str, line: int | None, known: Collection[str]) -> str | None:
+    """The function of the file that is called or launched at a line, or last before it."""
+    for text in reversed(source.splitlines()[:line] if line is not None else ()):
+        launch = re.match(r"\s*(?:\w+ = )?(\w+)[\[(]", text)
+        if launch and launch[1] in known:
+            return launch[1]
+        if text.lstrip().startswith("def "):
+            return None
+    return None
 
 
 def _group_alone(group: Group, recipe: Recipe, structure: Structure) -> Iterator[Repair]:

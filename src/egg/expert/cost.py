@@ -1,6 +1,7 @@
 """Seconds of work on a GPU and on the host, before anything is compiled: what every estimate is made of.
 
-Rates are those of an H200, scaled by the data sheet to other GPUs (:class:`Machine`).
+Rates are those that kernels were seen to reach (:attr:`egg.hardware.gpus.Gpu.attained`), scaled by the data
+sheet to other GPUs (:class:`Machine`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from egg.expert.graph import HALF, HELD, Graph, Node, Value
 from egg.expert.parts import Group, Part, Use
-from egg.hardware.gpus import Gpu
+from egg.hardware.gpus import Gpu, reference
 
 LAUNCH = 3e-6
 """Seconds between two kernels that wait in the queue."""
@@ -20,9 +21,6 @@ HOST_CALL = 10e-6
 """What PyTorch takes for an operator."""
 STREAMED = 0.88
 """Of the data sheet's bandwidth, as a pass over large tensors gets it."""
-H200_FP16, H200_FP32, H200_BANDWIDTH = 989e12, 67e12, 4.8e12
-ORDINARY = 20e12
-"""Operations per second that any way reaches on the ordinary units."""
 LIBRARY_LEAST = 8e-6
 """Seconds of the smallest product or attention of a library."""
 PASSES = {"pool": 1.8, "norm": 1.5}
@@ -43,23 +41,27 @@ class Cost:
 
 @dataclass(frozen=True)
 class Machine:
-    """A GPU, and how it compares with an H200."""
+    """A GPU, and how it compares with the one on which rates were seen."""
 
     gpu: Gpu
     memory: float
     """Bytes per second that passes over large tensors get."""
     bandwidth: float
-    """Times an H200's."""
+    """Times the reference's."""
     products: float
     """The same for tensor cores."""
 
     @classmethod
     def of(cls, gpu: Gpu) -> Machine:
-        if "fp16" in gpu.tensor:
-            products = gpu.tensor["fp16"] / H200_FP16
-        else:
-            products = gpu.vector.get("fp32", H200_FP32) / H200_FP32
-        return cls(gpu, gpu.bandwidth * STREAMED, gpu.bandwidth / H200_BANDWIDTH, products)
+        unit = "tensor" if "fp16" in gpu.tensor else "vector"
+        known, own = (getattr(card, unit) for card in (reference(), gpu))
+        precision = "fp16" if unit == "tensor" else "fp32"
+        products = own.get(precision, known[precision]) / known[precision]
+        return cls(gpu, gpu.bandwidth * STREAMED, gpu.bandwidth / reference().bandwidth, products)
+
+    def rate(self, what: str) -> float:
+        """Operations per second that ``what`` reaches."""
+        return reference().attained[what] * self.products
 
     @property
     def sms(self) -> int:
@@ -92,14 +94,13 @@ def passes(nodes: Iterable[Node]) -> float:
 
 
 def library_product_seconds(
-    graph: Graph, node: Node, operations: float, rates: tuple[float, float], machine: Machine
+    graph: Graph, node: Node, operations: float, what: str, machine: Machine
 ) -> float:
-    """One product or attention of a library; ``rates``: operations per second in fp32 and in 16 bits."""
-    single, half = rates
-    first = graph.value(str(node.inputs[0]))
-    rate = half if first.dtype in HALF else single
+    """One product or attention of a library."""
+    half = graph.value(str(node.inputs[0])).dtype in HALF
     stream = stream_seconds(call_bytes(graph, node), machine)
-    return max(stream, LIBRARY_LEAST, operations / (rate * machine.products))
+    rate = machine.rate(f"library {what}, {'half' if half else 'fp32'}")
+    return max(stream, LIBRARY_LEAST, operations / rate)
 
 
 def packing_seconds(graph: Graph, anchor: Node, part: Part, grade: str, machine: Machine) -> float:
@@ -109,6 +110,12 @@ def packing_seconds(graph: Graph, anchor: Node, part: Part, grade: str, machine:
     kept = Use.KEPT_WEIGHTS in part.uses
     packing = [v for v in graph.operands(anchor)[:2] if v is not None and not (kept and v.origin in HELD)]
     return bytes_of(packing) * (2.0 if grade == "fp32" else 1.5) / machine.memory
+
+
+def product_rate(what: str, grade: str, part: Part, machine: Machine) -> float:
+    """Operations per second of a kernel around products; a grade without a figure has the ordinary units'."""
+    how = f"{what}, {grade}, {'packed' if Use.PACKING in part.uses else 'direct'}"
+    return machine.rate(how if how in reference().attained else "ordinary units")
 
 
 def grade_of(graph: Graph, anchor: Node, asked: str) -> str:

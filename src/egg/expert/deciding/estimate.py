@@ -7,7 +7,7 @@ first pays for that pass. What is left to PyTorch is one pass for each operator,
 libraries reach. On the host every launch takes its time as well, and whichever of the two sides takes longer
 decides.
 
-Rates are those of an H200, scaled by the data sheet to other GPUs. They are right within a factor, which is
+Rates are those seen on one GPU, scaled by the data sheet to others. They are right within a factor, which is
 why groups that were compiled or timed are taken as they were seen (:func:`seen_seconds`), and only what is
 different is estimated.
 """

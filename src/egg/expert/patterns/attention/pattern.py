@@ -5,7 +5,6 @@ from __future__ import annotations
 from egg.expert.cost import (
     HOST_LAUNCH,
     LAUNCH,
-    ORDINARY,
     Cost,
     Grades,
     Machine,
@@ -13,17 +12,13 @@ from egg.expert.cost import (
     grade_of,
     library_product_seconds,
     packing_seconds,
+    product_rate,
 )
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Terms, Use
+from egg.expert.parts import Group, Part, Terms
 from egg.expert.pattern import Anchor, LibraryChoice, Pattern
 from egg.expert.patterns.attention.pytorch import attention_call
 from egg.expert.patterns.attention.write import write
-
-RATES = {("fp32", True): 130e12, ("fp32", False): 70e12, ("half", False): 400e12}
-"""Operations per second by grade and whether operands are packed first."""
-LIBRARY = 40e12, 400e12
-"""The same of the libraries, in fp32 and in 16 bits."""
 
 
 def operations(graph: Graph, node: Node) -> float:
@@ -33,7 +28,7 @@ def operations(graph: Graph, node: Node) -> float:
 
 
 def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine) -> float:
-    return library_product_seconds(graph, node, operations(graph, node), LIBRARY, machine)
+    return library_product_seconds(graph, node, operations(graph, node), "attention", machine)
 
 
 class Attention(Pattern):
@@ -54,7 +49,7 @@ class Attention(Pattern):
         anchor = next(node for node in group.nodes if node.op == "attention")
         exact = grade_of(graph, anchor, grades.get(self.name, self.grade))
         count = len(part.launches)
-        rate = RATES.get((exact, Use.PACKING in part.uses), ORDINARY) * machine.products
+        rate = product_rate(self.name, exact, part, machine)
         seconds = count * LAUNCH + packing_seconds(graph, anchor, part, exact, machine)
         seconds += max(bytes_moved(graph, group) / machine.memory, operations(graph, anchor) / rate)
         return Cost(seconds, count * HOST_LAUNCH)

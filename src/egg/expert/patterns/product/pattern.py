@@ -9,7 +9,6 @@ from egg.core.stage import Category
 from egg.expert.cost import (
     HOST_LAUNCH,
     LAUNCH,
-    ORDINARY,
     Cost,
     Grades,
     Machine,
@@ -17,6 +16,7 @@ from egg.expert.cost import (
     grade_of,
     library_product_seconds,
     packing_seconds,
+    product_rate,
 )
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Set
@@ -28,17 +28,6 @@ from egg.expert.patterns.product.prologue import slowed_seconds
 from egg.expert.patterns.product.pytorch import product_call
 from egg.expert.patterns.product.write import write
 
-RATES = {
-    ("fp32", True): 190e12,
-    ("fp32", False): 90e12,
-    ("tf32", True): 550e12,
-    ("tf32", False): 250e12,
-    ("half", False): 600e12,
-}
-"""Operations per second by grade and whether operands are packed first."""
-LIBRARY = 50e12, 700e12
-"""The same of the libraries, in fp32 and in 16 bits."""
-
 
 def operations(graph: Graph, node: Node) -> float:
     depth = graph.value(str(node.inputs[0])).shape[-1]
@@ -46,7 +35,7 @@ def operations(graph: Graph, node: Node) -> float:
 
 
 def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine) -> float:
-    return library_product_seconds(graph, node, operations(graph, node), LIBRARY, machine)
+    return library_product_seconds(graph, node, operations(graph, node), "product", machine)
 
 
 class Product(Pattern):
@@ -84,7 +73,7 @@ class Product(Pattern):
         anchor = next(node for node in group.nodes if node.op == "matmul")
         exact = grade_of(graph, anchor, grades.get(self.name, self.grade))
         count = len(part.launches)
-        rate = RATES.get((exact, Use.PACKING in part.uses), ORDINARY) * machine.products
+        rate = product_rate(self.name, exact, part, machine)
         seconds = count * LAUNCH + packing_seconds(graph, anchor, part, exact, machine)
         seconds += max(bytes_moved(graph, group) / machine.memory, operations(graph, anchor) / rate)
         seconds += slowed_seconds(Problem.of(graph, group), machine.gpu)

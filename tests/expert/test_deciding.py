@@ -23,7 +23,7 @@ from egg.expert.deciding.options import Base, options, predicted_gain, sketched
 from egg.expert.deciding.repairs import FINENESS, located, repaired
 from egg.expert.deciding.tuning import neighbours, room, tunings
 from egg.expert.graph import Graph
-from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without, moves_in, told
+from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without, change_text, moves_in
 from egg.expert.parts import Constant
 from egg.expert.pattern import Alternative
 from egg.hardware.gpus import resolve
@@ -227,7 +227,7 @@ def test_where_points_are_cheap_constants_are_turned_together() -> None:
     for name, move in opened.items():
         assert values[f"{group.upper()}_{name}"] in move.values, "what is there takes part"
         assert len(set(move.values)) == len(move.values) > 1
-    assert moves_in(told(tuning.sentence, tuning.moves)) == tuning.moves
+    assert moves_in(change_text(tuning.sentence, tuning.moves)) == tuning.moves
     space = read_space(write(Recipe().after(*tuning.moves)).source)
     assert space is not None
     tried = {short(group, tunable.name): set(tunable.values) for tunable in space.tunables}

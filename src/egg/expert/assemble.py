@@ -37,29 +37,29 @@ class Written:
 
 
 class Fault(NothingToWrite):
-    """A fault of this package's own: it ends the writing of a file, not the run, and is told in full."""
+    """A fault of this package's own: it ends the writing of a file, not the run, and is reported in full."""
 
 
 @contextmanager
-def _faults_told(doing: str) -> Iterator[None]:
-    """What nobody foresaw becomes a sentence that says what went wrong and where."""
+def _faults_reported(doing: str) -> Iterator[None]:
+    """An unforeseen exception becomes a sentence that says what went wrong and where."""
     try:
         yield
     except (EggError, NothingToWrite, Unfit):
         raise
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}, in {at.name})"
-        raise Fault(f"a fault of EGG while it {doing}: {told}") from error
+        message = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}, in {at.name})"
+        raise Fault(f"a fault of EGG while it {doing}: {message}") from error
 
 
-@_faults_told("read the program")
+@_faults_reported("read the program")
 def graph_of(task: Task) -> Graph:
     """The program, simplified by what holds for every input."""
     return simplify(capture(task))
 
 
-@_faults_told("wrote the kernels")
+@_faults_reported("wrote the kernels")
 def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     """The file that ``recipe`` makes of the program."""
     choices = Choices(recipe.without, recipe.alone, recipe.settings, recipe.grades, recipe.left, recipe.apart)

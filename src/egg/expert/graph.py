@@ -2,7 +2,7 @@
 
 Capturing brings the many spellings of PyTorch down to a few kinds of node, so that every later rule
 is written once. A node has one result per :class:`Value` it defines (most have one). Views are nodes,
-too; they cost nothing when whoever reads them folds them into its indexing.
+too; they cost nothing where a reader folds them into its indexing.
 
 Kinds of node (``op``) and their ``attributes``:
 

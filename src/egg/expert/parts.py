@@ -37,7 +37,7 @@ class Group:
         return tuple(name for name in met if name not in own)
 
     def writes(self, graph: Graph) -> tuple[str, ...]:
-        """Values that somebody outside the group reads, or that the program returns."""
+        """Values that are read outside the group, or that the program returns."""
         inside = {id(node) for node in self.nodes}
         made = [name for node in self.nodes for name in node.outputs]
         return tuple(

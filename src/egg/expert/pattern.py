@@ -2,7 +2,7 @@
 
 A pattern writes groups of operators as kernels. It is one object: the operators that its groups grow around
 (:class:`Anchor`), how it writes a group, what that costs, how else it could be written, what to change after
-a refusal, and flags for what its kernels can do beside their own operators. Whoever plans iterates over the
+a refusal, and flags for what its kernels can do beside their own operators. Planning iterates over the
 table (:data:`egg.expert.patterns.PATTERNS`) and asks; no other module knows a pattern by its name.
 
 A pattern has one of three roles, read off its object: it *grows around anchors*, it *passes over memory*
@@ -26,7 +26,7 @@ from egg.expert.moves import Move, Recipe, Without
 from egg.expert.parts import Group, Part, Terms, Use
 
 FREE = frozenset({"view", "constant"})
-"""What costs nothing by itself: no group is made for it alone unless somebody needs it in memory."""
+"""What costs nothing by itself: no group is made for it alone unless it is needed in memory."""
 
 CROWDED = frozenset({Limiter.SPILLS, Limiter.OCCUPANCY_REGISTERS})
 """Limiters of a program that holds too much in registers."""

@@ -34,7 +34,7 @@ from egg.expert.deciding.options import Base, options, predicted_gain, sketched,
 from egg.expert.deciding.repairs import repaired
 from egg.expert.deciding.tuning import tunings
 from egg.expert.graph import Graph
-from egg.expert.moves import Move, Open, Recipe, Set, moves_in, told
+from egg.expert.moves import Move, Open, Recipe, Set, change_text, moves_in
 from egg.expert.parts import Unfit
 from egg.expert.pattern import Alternative, Repair
 from egg.hardware.gpus import resolve
@@ -71,7 +71,7 @@ class ExpertTeam:
         tried = {step.plan.change for step in _steps(brief) if step.plan is not None}
         priced = _priced(brief, recipe)
         for gain, option in worth_trying(priced):
-            change = told(option.sentence, option.moves)
+            change = change_text(option.sentence, option.moves)
             if change not in tried and _differs(brief, recipe, option.moves):
                 prediction = Prediction(gain, Metric.TIME, option.expectation)
                 skill = _offered(brief, option.skills)
@@ -92,7 +92,7 @@ class ExpertTeam:
         base = _base(brief, recipe)
         together = brief.heats and brief.base is not None and brief.base.score.measured
         for tuning in tunings(base, brief.assignment.stage, together=together):
-            change = told(tuning.sentence, tuning.moves)
+            change = change_text(tuning.sentence, tuning.moves)
             if change not in tried and _differs(brief, recipe, tuning.moves):
                 prediction = Prediction(tuning.gain, Metric.TIME, tuning.effect)
                 skill = _offered(brief, tuning.skills)
@@ -131,8 +131,8 @@ class ExpertTeam:
         else:
             recipe = _climbed(brief, base_recipe(brief).after(*moves_in(failure.plan.change)), before)
         found = recipe and _repaired(brief, recipe, [*before, last])
-        told = found[1].sentence if found else "no more careful way to write it is left"
-        return Diagnosis(f"{refusal.gate.value}: {refusal.reason}", told)
+        sentence = found[1].sentence if found else "no more careful way to write it is left"
+        return Diagnosis(f"{refusal.gate.value}: {refusal.reason}", sentence)
 
 
 # -- what the log says ---------------------------------------------------------------------------------

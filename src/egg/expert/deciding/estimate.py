@@ -66,7 +66,7 @@ def cost(graph: Graph, group: Group, part: Part, gpu: Gpu, grades: Grades) -> Co
 def by_the_library(graph: Graph, group: Group, gpu: Gpu, grades: Grades) -> Cost | None:
     """What a group would cost with its anchor left to PyTorch: the call, and a pass for what rides on it.
 
-    Pointwise operators in front of it cost nothing more: whoever makes their operand takes them along.
+    Pointwise operators in front of it cost nothing more: the group that makes their operand takes them along.
     """
     anchor = PATTERNS.anchor_of(group)
     if anchor is None or PATTERNS[group.pattern].fallback:
@@ -106,12 +106,12 @@ def seen_seconds(
     for own, guess in zip(names, estimated, strict=True):
         for name in own:
             users[name] = users.get(name, 0.0) + guess.device
-    told: list[float | None] = []
+    seconds: list[float | None] = []
     for own, guess in zip(names, estimated, strict=True):
         # Functions that share their name with a value are renamed in the file.
         spelled = {name: name if name in found else f"{name}_kernel" for name in own}
         if not own or any(name not in found for name in spelled.values()):
-            told.append(None)
+            seconds.append(None)
         else:
-            told.append(sum(found[spelled[name]] * guess.device / users[name] for name in own))
-    return tuple(told)
+            seconds.append(sum(found[spelled[name]] * guess.device / users[name] for name in own))
+    return tuple(seconds)

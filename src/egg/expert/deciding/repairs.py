@@ -178,8 +178,8 @@ def _simpler(refusal: Refusal, recipe: Recipe, structure: Structure) -> Iterator
         groups = _written_by(pattern, structure)
         yield from pattern.repairs(structure.graph, groups, Refused(Symptom.FAILING, recipe))
     if used and not crowded and not inexact(refusal):
-        told = "nothing rides on products, convolutions and attention"
-        yield Repair(tuple(Alone(pattern.name) for pattern in used), told)
+        sentence = "nothing rides on products, convolutions and attention"
+        yield Repair(tuple(Alone(pattern.name) for pattern in used), sentence)
     for pattern in sorted(used, key=lambda p: -kernels[p.name]) if crowded else used:
         yield Repair((Without(pattern.name),), f"what {pattern.name} would write stays with PyTorch")
 

@@ -180,8 +180,8 @@ def tunings(base: Base, stage: Stage, *, together: bool = False) -> Iterator[Tun
             continue
         for turn in turns:
             knob, moves = turn.knob, (Open(group.name, turn.name, turn.values),)
-            told = f"{group.name}: {turn}"
-            yield Tuning(group.name, knob.category, against, told, moves, gain, knob.effect, knob.skills)
+            sentence = f"{group.name}: {turn}"
+            yield Tuning(group.name, knob.category, against, sentence, moves, gain, knob.effect, knob.skills)
 
 
 def _turns(group: Group, part: Part, knobs: tuple[Knob, ...]) -> Iterator[Turn]:
@@ -247,7 +247,7 @@ def _switches(
     for switch in PATTERNS[group.pattern].switches:
         if limiter in switch.limiters and switch.use not in part.uses and base.gpu.vendor == switch.vendor:
             moves = (Set(group.name, switch.use.value, True),)
-            told = f"{group.name}: {switch.effect}"
+            sentence = f"{group.name}: {switch.effect}"
             yield Tuning(
-                group.name, switch.category, against, told, moves, gain, switch.effect, switch.skills
+                group.name, switch.category, against, sentence, moves, gain, switch.effect, switch.skills
             )

@@ -28,8 +28,8 @@ class Structure:
     def left_to_pytorch(self) -> tuple[str, ...]:
         """Operators that no kernel of ours computes."""
         left = (node for group in self.groups if PATTERNS[group.pattern].fallback for node in group.nodes)
-        told = (node for node in left if node.op not in (*FREE, "update", "joined"))
-        return tuple(dict.fromkeys(map(kind_of, told)))
+        counted = (node for node in left if node.op not in (*FREE, "update", "joined"))
+        return tuple(dict.fromkeys(map(kind_of, counted)))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Concatenations without a copy: whoever makes a piece stores it where it belongs in the whole.
+"""Concatenations without a copy: the kernel that makes a piece stores it where it belongs in the whole.
 
 Joining tensors moves every element twice and computes nothing. Where a piece comes out of a kernel of ours,
 that kernel may as well store into its part of the joined tensor: the piece is then *lent* a place, with the
-strides of the whole, and whoever else reads it reads it there. What is left of the concatenation is the
+strides of the whole, and its other readers read it there. What is left of the concatenation is the
 room for it (:data:`~egg.expert.graph` calls such a node ``joined``), made before the first of its pieces.
 
 Pieces that no kernel of ours makes (arguments, results of libraries, what lies elsewhere already) are copied
@@ -26,7 +26,7 @@ from egg.hardware.gpus import Gpu
 FREE = frozenset({"view", "constant", "cat"})
 """What makes nothing by itself: in the group of a concatenation it is read from elsewhere."""
 SHOWING = frozenset({"view", "library"})
-"""What may show its operand as it lies, where it is left to PyTorch: whoever reads a view, a caller of the
+"""What may show its operand as it lies, where it is left to PyTorch: a reader of a view, a caller of the
 program included, expects the strides that it has of a tensor without gaps."""
 LAUNCH = 3e-6
 """Seconds that one more kernel takes."""

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from egg.expert.fusion.again import moves_nothing, recomputed, repeats
+from egg.expert.fusion.chained_cat import chained
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.extremes import widened
-from egg.expert.fusion.growing import continued
-from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
 from egg.expert.fusion.placing import makers, placed, rooms_first
 from egg.expert.fusion.purpose import group_name
+from egg.expert.fusion.recompute import moves_nothing, recomputed, repeats
 from egg.expert.fusion.sharing import written
+from egg.expert.fusion.unit_order import UnitOrder
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Terms, Unfit
 from egg.expert.pattern import FREE, Pattern, Patterns
@@ -33,7 +33,7 @@ SPREADING = frozenset({"pointwise", "where", "triangle"})
 SPREAD = 8
 """How many times more elements such nodes make than they read, for a product to compute them by the way."""
 ACTING = frozenset({"update", "random"})
-"""What is done even if nobody reads its result."""
+"""What is done even if its result is not read."""
 LARGEST_STEP = 12
 """Nodes that are looked at for where a diamond closes."""
 MOST_COUNTERS = 24
@@ -51,7 +51,7 @@ def structured(
 ) -> Structure:
     """Partition ``graph`` and write every group."""
     choices = choices or Choices()
-    plain = _Partition(widened(continued(_live(graph))), terms, patterns, choices)
+    plain = _Partition(widened(chained(_live(graph))), terms, patterns, choices)
     plain.divide()
     plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()
@@ -96,13 +96,13 @@ class _Partition:
         """What passes over memory: any of them may share a pass."""
         self._choices = choices
         self._order = {id(node): at for at, node in enumerate(graph.nodes)}
-        self._line = Line(graph)
+        self._units = UnitOrder(graph)
         self._home: dict[int, list[Node]] = {}
         """The group of each node that has one; groups are lists that grow."""
         self._pattern: dict[int, Pattern] = {}
         """By the identity of a group's list."""
         self._answers: dict[Any, bool] = {} if answers is None else answers
-        """What patterns said about groups like one."""
+        """Whether a pattern writes groups like one."""
 
     def divide(self) -> None:
         """Give every node a group."""
@@ -212,7 +212,7 @@ class _Partition:
                 side += [n for reader in step for n in self._spread_producers(reader, [*held, *step])]
             side = list({id(node): node for node in side}.values())
             grown = [*held, *side, *step]
-            if self._line.circular(grown):
+            if self._units.circular(grown):
                 return
             if self._writes(grown, pattern):
                 self._add(group, *waiting, *side, *step)
@@ -313,7 +313,7 @@ class _Partition:
             views = [] if apart else self._views_before(node, members)
             for taken in (views, []) if views else ([],):
                 grown = [*members, *taken, node]
-                if repeats(self._graph, grown) or self._line.circular(grown):
+                if repeats(self._graph, grown) or self._units.circular(grown):
                     continue
                 if self._writes(grown, streaming):
                     self._add(groups[0] if groups else self._settle([node], streaming), *grown)
@@ -345,7 +345,7 @@ class _Partition:
             together = [*first, *more]
             if (
                 more
-                and not self._line.circular(together)
+                and not self._units.circular(together)
                 and self._writes(together, self._patterns.streaming)
             ):
                 self._add(first, *more)
@@ -377,7 +377,7 @@ class _Partition:
     # -- questions ---------------------------------------------------------------------------------
 
     def _writes(self, nodes: list[Node], pattern: Pattern) -> bool:
-        """Whether a pattern can write these nodes as one group; what it said of another like it counts."""
+        """Whether a pattern can write these nodes as one group; its answer for another like it counts."""
         if pattern.name in self._choices.without:
             return False
         group = self._group(nodes, pattern)
@@ -419,7 +419,7 @@ class _Partition:
         inside = {id(member) for member in group}
         group += (node for node in nodes if id(node) not in inside)
         group.sort(key=lambda member: self._order[id(member)])
-        self._line.join(group)
+        self._units.join(group)
         for node in nodes:
             self._home[id(node)] = group
 
@@ -429,7 +429,7 @@ class _Partition:
 
     def finished(self) -> Structure:
         """Groups by first need, named and written."""
-        members = [(unit, self._home_of(unit[0])[0].name) for unit in self._line.ordered()]
+        members = [(unit, self._home_of(unit[0])[0].name) for unit in self._units.ordered()]
         groups, parts = written(self._graph, members, self._written)
         order = rooms_first(self._graph, [unit for unit, _ in members])
         return Structure(self._graph, tuple(groups[at] for at in order), tuple(parts[at] for at in order))

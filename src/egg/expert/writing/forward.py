@@ -1,6 +1,6 @@
 """``ModelNew.forward``: the sizes it needs, then group after group, then the results in their form.
 
-Groups come with their lines; here those that nobody needs are left out, and library calls that follow each
+Groups come with their lines; here those that are not needed are left out, and library calls that follow each
 other share one block.
 """
 
@@ -109,7 +109,7 @@ def _shared(run: Sequence[tuple[str, str]]) -> str:
 def _live_blocks(graph: Graph, parts: Parts) -> list[tuple[str, list[str]]]:
     """Comment and lines for each group; library calls that follow each other share one block.
 
-    A library call whose result nobody mentions is left out: views that a later call folded into itself.
+    A library call whose result is not mentioned is left out: views that a later call folded into itself.
     """
     needed = set(_flat(graph.results))
     idle = _self_copies([line for _, part in parts for line in part.call])
@@ -160,10 +160,10 @@ def _comment(block: Parts) -> str:
         left = left_to_pytorch(block)
         rooms = any(node.op == "joined" for group, _ in block for node in group.nodes)
         other = "Room for what is joined, each part stored in place." if rooms else VIEWS
-        told = f"Left to PyTorch: {left}." if left else other
-        return told if len(told) <= LONGEST_COMMENT else "Left to PyTorch."
-    told = re.split(r"[.:;](?:\s|$)", " ".join(part.summary.split()), maxsplit=1)[0]
-    return f"{told or group.name.replace('_', ' ')}."
+        summary = f"Left to PyTorch: {left}." if left else other
+        return summary if len(summary) <= LONGEST_COMMENT else "Left to PyTorch."
+    summary = re.split(r"[.:;](?:\s|$)", " ".join(part.summary.split()), maxsplit=1)[0]
+    return f"{summary or group.name.replace('_', ' ')}."
 
 
 def _flat(results: Iterable[Any]) -> Iterable[str]:

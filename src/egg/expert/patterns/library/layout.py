@@ -47,7 +47,7 @@ def laid_out(graph: Graph, node: Node, line: str) -> str:
 
 
 def _matters(graph: Graph, name: str) -> bool:
-    """Whether somebody reads it who is not always PyTorch itself."""
+    """Whether it has a reader that is not always PyTorch itself."""
     return any(reader.op not in ("library", "random") for reader in graph.consumers[name])
 
 

@@ -18,14 +18,14 @@ from egg.expert.patterns.library.layout import laid_out
 from egg.expert.patterns.scalar_calls import scalar_call
 
 CHANGES = frozenset({"update", "random"})
-"""What is done even if nobody reads its result: it writes into a buffer, or draws random numbers."""
+"""What is done even if its result is not read: it writes into a buffer, or draws random numbers."""
 FREE = frozenset({"view", "constant", "joined"})
 Call = Callable[[Speller, Node], str]
 """Spells one node as a statement."""
 
 
 def write(graph: Graph, group: Group, calls: Mapping[str, Call]) -> Part:
-    """The group as PyTorch calls, one line a node; what nobody reads is left out. ``calls``: by kind of
+    """The group as PyTorch calls, one line a node; what is not read is left out. ``calls``: by kind of
     node, those that are not known here."""
     speller = Speller(graph)
     written = [(node, _statement(speller, node, {**RULES, **calls})) for node in group.nodes]

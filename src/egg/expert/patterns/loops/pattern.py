@@ -78,8 +78,8 @@ class Loops(Pattern):
             return
         sums = [g for g in groups if any(n.op == "scan" and n["fn"] == "sum" for n in g.nodes)]
         if sums:
-            told = "exponentials follow cumulative sums: PyTorch's own are rounded as there"
-            yield Repair(left_to_pytorch(sums), told)
+            sentence = "exponentials follow cumulative sums: PyTorch's own are rounded as there"
+            yield Repair(left_to_pytorch(sums), sentence)
 
 
 LOOPS = Loops()

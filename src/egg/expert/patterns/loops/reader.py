@@ -71,7 +71,7 @@ class LoopReader(Reader):
     named: dict[str, Expr] = field(default_factory=dict)
     """Index expressions that have variables of their own."""
     loads: list[tuple[Value, Expr]] = field(default_factory=list)
-    """Every load, for whoever judges how memory is met."""
+    """Every load, for the choice of tiles by how memory is met."""
     axes: frozenset[str] = frozenset()
     """Loop indices that are blocks: the dimensions of a tile."""
     _spread: dict[str, frozenset[str]] = field(default_factory=dict)

@@ -4,7 +4,7 @@ manners.
 *At once*: the row is in registers; the plain formulas. *Running*: the row passes by in blocks; every lane
 keeps a state of its own, and lanes are joined once behind the loop, because exchanging between lanes costs
 more than the arithmetic (lanes of one thread are joined as they come where that is one instruction). *In
-parts*: several programs share a row; each leaves its joined state in memory and whoever needs the result
+parts*: several programs share a row; each leaves its joined state in memory and the reader of the result
 joins those. A state is one or a few numbers, and joining is the same operation each time.
 
 Moments are kept as count, mean and sum of squared deviations (Welford within a lane, Chan between lanes): a

@@ -18,7 +18,7 @@ from egg.expert.patterns.product.place import Place
 from egg.expert.sizes import Size
 
 PRECISIONS = ("tf32x3", "ieee", "tf32")
-"""Grades that a product is told by name."""
+"""Grades that Triton's product takes by name."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ A tile of a 16-bit operand that lies in memory goes from there into shared memor
 cores work on the one before. If it must be computed first it passes through registers, and the tensor cores
 wait; every column of tiles computes the left operand anew, and every row of tiles the right one. Against that
 stands one pass that computes the operand once and writes it in the type that tensor cores take. So both are
-priced, and a prologue is refused where the pass is cheaper: whoever divides the program leaves it to a loop.
+priced, and a prologue is refused where the pass is cheaper: the partition leaves it to a pass then.
 Operands of fp32 products are not asked about: packing is such a pass already.
 """
 

@@ -32,8 +32,8 @@ def recurrent_call(speller: Speller, node: Node) -> str:
         "has_biases": bool(node["bias"]), "num_layers": node["layers"], "dropout": 0.0, "train": False,
         "bidirectional": bool(node["bidirectional"]), "batch_first": bool(node["batch_first"]),
     }  # fmt: skip
-    told = ", ".join(f"{name}={number_text(value)}" for name, value in settings.items())
-    given = f"{speller.operand(node)}, {initial}, [{speller.listed(weights)}], {told}"
+    keywords = ", ".join(f"{name}={number_text(value)}" for name, value in settings.items())
+    given = f"{speller.operand(node)}, {initial}, [{speller.listed(weights)}], {keywords}"
     return f"{', '.join(results)} = torch.{cell}({given})"
 
 

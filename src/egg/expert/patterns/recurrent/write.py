@@ -5,7 +5,7 @@ it costs. Three ways to walk, named by the setting ``mode``:
 
 ``alone``
     One program has all hidden units of its rows of the batch, with their weights on chip, and walks through
-    all steps by itself. Right for small hidden sizes, and nobody waits for anybody.
+    all steps by itself. Right for small hidden sizes, and no program waits for another.
 ``steps``
     Hidden units are divided among programs, and each step is a launch. Layers of one direction run side by
     side, each one step behind the one below: steps + layers - 1 launches instead of their product.
@@ -236,7 +236,7 @@ class _Layer:
         return f"{self.group.name}_{name}"
 
     def _read(self, place: int) -> bool:
-        """Whether somebody reads a result."""
+        """Whether a result is read."""
         name = self.node.outputs[place]
         return name in self.group.writes(self.graph)
 
@@ -333,7 +333,7 @@ class _Layer:
             else self.knobs.constant("PARTS", PARTS, (), "of the summed dimension")
         )
         warps = self.knobs.constant("NUM_WARPS", PARTS if self.mode != "alone" else 4, (4, 8, 16))
-        told = (
+        options = (
             f"ROWS={self._rows()}, UNITS={self._units()}, DEPTH={self._depth()}, PARTS={parts}, "
             f"EXACT={self.exact}, num_warps={warps}, num_stages=1"
         )
@@ -343,14 +343,14 @@ class _Layer:
         self.launches.append(Launch(walk.name, self.waves if self.mode == "steps" else 1))
         match self.mode:
             case "alone":
-                add(f"{walk.name}[{grid}]({given}, 0, {waves}, {at}, {told})")
+                add(f"{walk.name}[{grid}]({given}, 0, {waves}, {at}, {options})")
             case "steps":
                 add(f"for {step} in range({waves}):")
-                add(f"    {walk.name}[{grid}]({given}, {step}, {step} + 1, {at}, {told})")
+                add(f"    {walk.name}[{grid}]({given}, {step}, {step} + 1, {at}, {options})")
             case _:
                 add(f"for {step} in range(0, {waves}, {stride}):")
-                told += f", launch_cooperative_grid={stride} > 1"
-                add(f"    {walk.name}[{grid}]({given}, {step}, {step} + {stride}, {at}, {told})")
+                options += f", launch_cooperative_grid={stride} > 1"
+                add(f"    {walk.name}[{grid}]({given}, {step}, {step} + {stride}, {at}, {options})")
 
     def _operands(self, walk: Walk, first: int, chains: int, made: str) -> str:
         """What the walk's pointers are: weights of several chains stacked, states of these chains."""

@@ -173,9 +173,9 @@ class Builder:
 
     def restrided(self, value: Value, stride: Sequence[int]) -> Value:
         """Told where it lies in memory."""
-        told = replace(value, stride=plain(stride))
-        self.values[value.name] = told
-        return told
+        strided = replace(value, stride=plain(stride))
+        self.values[value.name] = strided
+        return strided
 
     # -- pointwise ---------------------------------------------------------------------------------
 

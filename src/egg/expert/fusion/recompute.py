@@ -37,12 +37,12 @@ def recomputed(graph: Graph, home: Home, refused: Collection[str] = ()) -> tuple
 
     ``refused``: values that some group could not compute by itself.
     """
-    again = _Again(graph, home, frozenset(refused))
-    return again.rewritten(), again.copies
+    found = _Recompute(graph, home, frozenset(refused))
+    return found.rewritten(), found.copies
 
 
 @dataclass
-class _Again:
+class _Recompute:
     graph: Graph
     home: Home
     refused: frozenset[str]
@@ -83,7 +83,7 @@ class _Again:
         return self.graph.rebuilt(tuple(nodes), self._values)
 
     def _foreign_readers(self, node: Node) -> list[Node]:
-        """Who reads it in another group; nobody, where it is stored in any case."""
+        """Its readers in other groups; none where it is stored in any case."""
         if len(node.outputs) != 1 or node.output in self.graph.results or node.output in self.refused:
             return []
         inside = {id(member) for member in self.home(node)[1]}

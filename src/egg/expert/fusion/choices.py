@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from egg.expert.emit.kinds import kind_of
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part
-from egg.expert.pattern import FREE
+from egg.expert.pattern import FREE, Patterns
 from egg.expert.patterns import PATTERNS
 
 
@@ -19,6 +19,8 @@ class Structure:
     graph: Graph
     groups: tuple[Group, ...]
     parts: tuple[Part, ...]
+    patterns: Patterns = field(default_factory=lambda: PATTERNS, repr=False)
+    """The table that they were chosen from."""
 
     @property
     def kernels(self) -> int:
@@ -27,7 +29,9 @@ class Structure:
     @property
     def left_to_pytorch(self) -> tuple[str, ...]:
         """Operators that no kernel of ours computes."""
-        left = (node for group in self.groups if PATTERNS[group.pattern].fallback for node in group.nodes)
+        left = (
+            node for group in self.groups if self.patterns[group.pattern].fallback for node in group.nodes
+        )
         counted = (node for node in left if node.op not in (*FREE, "update", "joined"))
         return tuple(dict.fromkeys(map(kind_of, counted)))
 

@@ -39,7 +39,7 @@ from egg.expert.fusion.runtime_sizes import (
 )
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import REACH, Group, Part, Unfit
-from egg.expert.patterns import PATTERNS
+from egg.expert.pattern import Patterns
 from egg.expert.reading.held import held_sizes
 from egg.expert.sizes import Size, Symbol
 
@@ -51,14 +51,17 @@ Members = Sequence[tuple[tuple[Node, ...], str]]
 WriteOne = Callable[[Graph, Group], Part]
 
 
-def written(graph: Graph, members: Members, write: WriteOne) -> tuple[tuple[Group, ...], tuple[Part, ...]]:
+def written(
+    graph: Graph, members: Members, write: WriteOne, patterns: Patterns
+) -> tuple[tuple[Group, ...], tuple[Part, ...]]:
     """Names and text for every group, shared where they can be."""
-    return _Writing(graph, members, write).all()
+    return _Writing(graph, members, write, patterns).all()
 
 
 class _Writing:
-    def __init__(self, graph: Graph, members: Members, write: WriteOne) -> None:
+    def __init__(self, graph: Graph, members: Members, write: WriteOne, patterns: Patterns) -> None:
         self._graph = graph
+        self._patterns = patterns
         self._members = members
         self._write = write
         self._taken: set[str] = set()
@@ -132,7 +135,9 @@ class _Writing:
         found: dict[Any, list[int]] = {}
         for place, (nodes, pattern) in enumerate(self._members):
             key = (
-                place if PATTERNS[pattern].fallback else (pattern, signature(self._graph, nodes, exact=False))
+                place
+                if self._patterns[pattern].fallback
+                else (pattern, signature(self._graph, nodes, exact=False))
             )
             found.setdefault(key, []).append(place)
         return list(found.values())
@@ -141,7 +146,7 @@ class _Writing:
         """By group: its own names where it is alone of its kind, else those of its family."""
         families: dict[Any, list[int]] = {}
         for place, (nodes, pattern) in enumerate(self._members):
-            if not PATTERNS[pattern].fallback:
+            if not self._patterns[pattern].fallback:
                 families.setdefault((pattern, family(self._graph, nodes)), []).append(place)
         found: dict[int, Names] = {}
         for places in families.values():
@@ -159,7 +164,9 @@ class _Writing:
         kinds: dict[Any, list[list[int]]] = {}
         for places in classes:
             nodes, pattern = self._members[places[0]]
-            if PATTERNS[pattern].shares_sizes and not _moving_starts([self._members[p][0] for p in places]):
+            if self._patterns[pattern].shares_sizes and not _moving_starts(
+                [self._members[p][0] for p in places]
+            ):
                 kind = (
                     pattern,
                     family(self._graph, nodes),
@@ -195,7 +202,7 @@ class _Writing:
         first = places[0]
         nodes, pattern = self._members[first]
         stem = group_name(nodes)
-        if PATTERNS[pattern].fallback:
+        if self._patterns[pattern].fallback:
             name = self._numbered(stem)
             return [(first, name, self._write(self._graph, Group(name, nodes, pattern)))]
         starts = _moving_starts([self._members[place][0] for place in places])

@@ -430,6 +430,7 @@ class _Partition:
     def finished(self) -> Structure:
         """Groups by first need, named and written."""
         members = [(unit, self._home_of(unit[0])[0].name) for unit in self._units.ordered()]
-        groups, parts = written(self._graph, members, self._written)
+        groups, parts = written(self._graph, members, self._written, self._patterns)
         order = rooms_first(self._graph, [unit for unit, _ in members])
-        return Structure(self._graph, tuple(groups[at] for at in order), tuple(parts[at] for at in order))
+        ordered = tuple(groups[at] for at in order), tuple(parts[at] for at in order)
+        return Structure(self._graph, *ordered, self._patterns)

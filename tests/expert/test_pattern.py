@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import egg.expert
 from egg.expert.assemble import graph_of
 from egg.expert.cost import HOST_LAUNCH, Cost, Grades, Machine, bytes_moved, stream_seconds
 from egg.expert.emit.spelling import Speller
@@ -88,3 +92,17 @@ def test_the_cost_of_a_call_is_its_patterns_own() -> None:
 def test_a_pattern_has_one_role(name: str) -> None:
     pattern = PATTERNS[name]
     assert [bool(pattern.anchors), bool(pattern.streams), pattern.fallback].count(True) == 1
+
+
+OPERATORS = {"placing.py": {"library"}}
+"""Kinds of node that are called like a pattern, by the module that asks about them."""
+
+
+def test_no_pattern_is_named_where_patterns_are_asked() -> None:
+    root = Path(egg.expert.__file__).parent
+    modules = [*(root / "deciding").glob("*.py"), *(root / "fusion").glob("*.py")]
+    modules += [root / name for name in ("assemble.py", "cost.py", "pattern.py", "team.py")]
+    for module in modules:
+        nodes = ast.walk(ast.parse(module.read_text("utf-8")))
+        texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+        assert texts & {*PATTERNS} <= OPERATORS.get(module.name, set()), module.name

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from egg.expert.cost import LAUNCH
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.pattern import Pattern
 from egg.expert.sizes import Size
@@ -28,8 +29,6 @@ FREE = frozenset({"view", "constant", "cat"})
 SHOWING = frozenset({"view", "library"})
 """What may show its operand as it lies, where it is left to PyTorch: a reader of a view, a caller of the
 program included, expects the strides that it has of a tensor without gaps."""
-LAUNCH = 3e-6
-"""Seconds that one more kernel takes."""
 WORTH = 5e-6
 """Seconds that must be saved where some pieces are copied all the same: groups that store in place share
 their kernels with fewer others."""

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from egg.expert.fusion.local import word_of
 from egg.expert.graph import Node
+from egg.expert.pattern import FREE
 
-FREE = frozenset({"view", "constant"})
 LONGEST = 4
 """Words of a group's name."""
 SILENT = frozenset({"update", "cast"})

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from egg.expert.emit.layout import brought
 from egg.expert.emit.names import words
 from egg.expert.graph import Graph, Origin
 from egg.expert.parts import Group, Part, Unfit, spelled
-from egg.expert.patterns.library.layout import brought
 from egg.expert.reading.held import input_values
 from egg.expert.reading.rows import attribute_text
 from egg.expert.writing.breaking import LIMIT

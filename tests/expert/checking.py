@@ -9,7 +9,7 @@ from typing import Any
 
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms
-from egg.expert.patterns.loops.pattern import write
+from egg.expert.patterns.loops.write import write
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.programs import Program, close, evaluate, tensors

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Group, Part, Terms
-from egg.expert.patterns.convolution.pattern import write
+from egg.expert.patterns.convolution.write import write
 from egg.expert.sizes import ONE, Size, named
 from egg.hardware.gpus import resolve
 from tests.expert import harness

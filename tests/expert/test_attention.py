@@ -21,10 +21,9 @@ from egg.expert.fusion.choices import Structure
 from egg.expert.fusion.structure import structured
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Group, Part, Terms, Unfit
-from egg.expert.patterns.attention import pattern as attention
-from egg.expert.patterns.library import pattern as library
-from egg.expert.patterns.loops import pattern as loops
-from egg.expert.patterns.product import pattern as product
+from egg.expert.patterns import PATTERNS
+from egg.expert.patterns.attention import write as attention
+from egg.expert.patterns.attention.pattern import Attention
 from egg.expert.reading.capture import capture
 from egg.hardware.gpus import resolve
 from tests.expert import harness
@@ -229,11 +228,11 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
 
 
 def written(task: Task, settings: dict[str, Any]) -> Structure:
-    def write(graph: Graph, group: Group, terms: Terms) -> Part:
-        return attention.write(graph, group, Terms(terms.gpu, settings))
+    class Settled(Attention):
+        def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
+            return attention.write(graph, group, Terms(terms.gpu, settings))
 
-    writers = {"attention": write, "product": product.write, "loops": loops.write, "library": library.write}
-    structure = structured(simple(task), Terms(H200), writers)
+    structure = structured(simple(task), Terms(H200), PATTERNS.with_(Settled()))
     assert {g.pattern for g in structure.groups if any(n.op == "attention" for n in g.nodes)} == {"attention"}
     return structure
 

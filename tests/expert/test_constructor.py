@@ -11,9 +11,9 @@ import torch
 from egg.core.policy import LibraryCalls
 from egg.core.source import Task
 from egg.evaluator.static import findings
+from egg.expert.emit.names import attributes, taken_from_outside
 from egg.expert.parts import Unfit
 from egg.expert.writing.constructor import Constructor, constructor
-from egg.expert.writing.names import attributes, taken_from_outside
 from egg.expert.writing.tidy import tidied
 
 ENDING = """

@@ -16,7 +16,7 @@ from egg.evaluator.offline import capture, compile_all
 from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.moves import Recipe
 from egg.expert.parts import Unfit
-from egg.expert.patterns.convolution.pattern import write
+from egg.expert.patterns.convolution.write import write
 from egg.expert.sizes import named as named_size
 from egg.hardware.gpus import resolve
 from tests.expert import elsewhere

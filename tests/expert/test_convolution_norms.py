@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from egg.expert.assemble import PATTERNS, graph_of
+from egg.expert.assemble import graph_of
 from egg.expert.fusion.structure import structured
 from egg.expert.parts import Group, Terms, Unfit
 from egg.expert.patterns.convolution import norms as convolution_norms
-from egg.expert.patterns.convolution.pattern import write
+from egg.expert.patterns.convolution.write import write
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import program
@@ -56,7 +56,7 @@ def test_right(name: str) -> None:
 
 
 def test_a_norm_waits_for_what_makes_less_of_it() -> None:
-    found = structured(graph_of(_task("over_channels")), Terms(resolve("h200")), PATTERNS)
+    found = structured(graph_of(_task("over_channels")), Terms(resolve("h200")))
     assert [group.pattern for group in found.groups] == ["convolution"]
 
 
@@ -66,5 +66,5 @@ def test_alone_it_stays_apart() -> None:
     group, terms = Group("conv_norm", graph.nodes, "convolution"), Terms(resolve("h200"), {"BLOCK_P": 32})
     with pytest.raises(Unfit, match="makes less"):
         write(graph, group, terms)
-    found = structured(graph, Terms(resolve("h200")), PATTERNS)
+    found = structured(graph, Terms(resolve("h200")))
     assert [group.pattern for group in found.groups] == ["convolution", "loops"]

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from egg.expert.deciding.estimate_convolution import Machine, own_seconds
+from egg.expert.cost import Machine
 from egg.expert.parts import Unfit
+from egg.expert.patterns.convolution.cost import own_seconds
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import rows_pay, rows_tile

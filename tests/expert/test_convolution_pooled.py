@@ -9,7 +9,7 @@ import torch
 
 from egg.expert.graph import Node
 from egg.expert.parts import Group, Unfit
-from egg.expert.patterns.convolution.pattern import write
+from egg.expert.patterns.convolution.write import write
 from tests.expert import harness
 from tests.expert.convolutions import Case, error
 

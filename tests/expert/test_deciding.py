@@ -17,13 +17,15 @@ from egg.engine.stages import SEARCH
 from egg.engine.tunables import read_space
 from egg.expert.assemble import Written, graph_of, kernel_file, short
 from egg.expert.deciding.estimate import costs, seen_seconds, total
+from egg.expert.deciding.evidence import inexact
 from egg.expert.deciding.first import first_recipe
-from egg.expert.deciding.mending import FINENESS, inexact, located, mended
-from egg.expert.deciding.options import Base, Option, options, predicted_gain, sketched
+from egg.expert.deciding.options import Base, options, predicted_gain, sketched
+from egg.expert.deciding.repairs import FINENESS, located, repaired
 from egg.expert.deciding.tuning import neighbours, room, tunings
 from egg.expert.graph import Graph
-from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without, moves_in, told
+from egg.expert.moves import Alone, Grade, Open, Recipe, Set, Without, change_text, moves_in
 from egg.expert.parts import Constant
+from egg.expert.pattern import Alternative
 from egg.hardware.gpus import resolve
 from tests.analysis.kernels import GEMM, SOFTMAX
 from tests.expert.captured import program
@@ -178,7 +180,7 @@ def test_an_option_of_one_group_is_priced_without_a_file() -> None:
     given = base()
     name, _ = main_kernel("product")
     (option,) = [o for o in options(given, library=True) if o.moves[0] == Set(name, "packing", False)] or [
-        Option(Category.DATA_LAYOUT, "", "", (Set(name, "packing", True),), "")
+        Alternative(Category.DATA_LAYOUT, "", "", (Set(name, "packing", True),), "")
     ]
     sketch = sketched(given, option, {})
     assert sketch is not None
@@ -225,7 +227,7 @@ def test_where_points_are_cheap_constants_are_turned_together() -> None:
     for name, move in opened.items():
         assert values[f"{group.upper()}_{name}"] in move.values, "what is there takes part"
         assert len(set(move.values)) == len(move.values) > 1
-    assert moves_in(told(tuning.sentence, tuning.moves)) == tuning.moves
+    assert moves_in(change_text(tuning.sentence, tuning.moves)) == tuning.moves
     space = read_space(write(Recipe().after(*tuning.moves)).source)
     assert space is not None
     tried = {short(group, tunable.name): set(tunable.values) for tunable in space.tunables}
@@ -291,7 +293,7 @@ def test_finer_grades_come_for_convolutions_first() -> None:
     )
     recipe, moves = Recipe(), []
     for _ in range(3):
-        found = mended(recipe, error, (), write, library=True)
+        found = repaired(recipe, error, (), write, library=True)
         assert found is not None
         recipe = found[0]
         moves += [move for move in found[1].moves if isinstance(move, Grade)]
@@ -314,7 +316,7 @@ def test_programs_that_wait_for_each_other_give_way_to_launches() -> None:
         return kernel_file(task, read, recipe, GPU)
 
     hung = refusal("limits.timeout", "the forward did not end in 60 s")
-    found = mended(Recipe(), hung, (), file, library=True)
+    found = repaired(Recipe(), hung, (), file, library=True)
     assert found is not None
     assert [str(move) for move in found[1].moves] == ["set recurrent mode steps"]
 
@@ -334,7 +336,7 @@ def test_only_the_group_that_failed_is_written_more_carefully() -> None:
     recipe = Recipe()
     for wanted in (Alone, Without):
         named = replace(crash, evidence=main_kernel("convolution", recipe)[1])
-        after = mended(recipe, named, (), write, library=True)
+        after = repaired(recipe, named, (), write, library=True)
         assert after is not None
         recipe = after[0]
         assert all(isinstance(move, wanted) and move.at for move in after[1].moves)
@@ -349,7 +351,7 @@ def test_the_ladder_ends_and_never_repeats_itself(reason: str, library: bool) ->
     fault = refusal(reason, "no answer")
     recipe, tried = Recipe(), [Candidate(write(Recipe()).source).hash]
     for _ in range(20):
-        found = mended(recipe, fault, tried, write, library)
+        found = repaired(recipe, fault, tried, write, library)
         if found is None:
             break
         recipe = found[0]
@@ -367,5 +369,5 @@ def test_the_ladder_ends_and_never_repeats_itself(reason: str, library: bool) ->
 
 
 def test_what_is_kept_between_calls_is_given_up_first() -> None:
-    found = mended(Recipe(), refusal("state.stale", "the answer was an old one"), (), write, library=True)
+    found = repaired(Recipe(), refusal("state.stale", "the answer was an old one"), (), write, library=True)
     assert found is None or all(isinstance(move, Set | Alone) for move in found[1].moves)

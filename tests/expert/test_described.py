@@ -17,7 +17,7 @@ from egg.core.policy import LibraryCalls
 from egg.evaluator import offline, static
 from egg.expert.parts import Part, Terms
 from egg.expert.patterns.product import described
-from egg.expert.patterns.product import pattern as product
+from egg.expert.patterns.product import write as product
 from egg.expert.sizes import Size, named
 from egg.hardware.gpus import resolve
 from tests.expert import harness

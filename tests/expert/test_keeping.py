@@ -13,8 +13,8 @@ from egg.core.policy import LibraryCalls
 from egg.core.source import Task
 from egg.evaluator import static
 from egg.expert.assemble import graph_of, kernel_file
+from egg.expert.emit.keeping import with_method
 from egg.expert.moves import Recipe
-from egg.expert.writing.keeping import with_method
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 

@@ -16,7 +16,7 @@ from egg.core.source import Task
 from egg.evaluator.static import findings
 from egg.expert.graph import Graph, Node, Operand, Origin, Value, contiguous_stride
 from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns.library import pattern as library
+from egg.expert.patterns import PATTERNS
 from egg.expert.reading.capture import capture_once
 from egg.expert.sizes import Size
 from egg.expert.writing.write import write_file
@@ -156,7 +156,7 @@ def written(task: Task, graph: Graph, apart: bool = False) -> str:
     groups = [Group("all", graph.nodes, "library")]
     if apart:
         groups = [Group(f"part_{n}", (node,), "library") for n, node in enumerate(graph.nodes)]
-    parts = [(group, library.write(graph, group, TERMS)) for group in groups]
+    parts = [(group, PATTERNS.fallback.write(graph, group, TERMS)) for group in groups]
     return write_file(task, graph, parts, ["All of it in PyTorch."])
 
 
@@ -214,7 +214,7 @@ def graph_of(inputs: Sequence[tuple[int, ...]], node: Node, *shapes: tuple[int, 
 
 def computed(graph: Graph, *tensors: torch.Tensor) -> list[torch.Tensor]:
     """The node's lines, run."""
-    part = library.write(graph, Group("all", graph.nodes, "library"), TERMS)
+    part = PATTERNS.fallback.write(graph, Group("all", graph.nodes, "library"), TERMS)
     space: dict[str, Any] = {"torch": torch, "nn": torch.nn}
     space |= {str(name): tensor for name, tensor in zip(graph.arguments, tensors, strict=True)}
     exec("\n".join(part.call), space)

@@ -10,7 +10,7 @@ import pytest
 
 from egg.expert.parts import Group, Terms, Unfit
 from egg.expert.patterns.loops import strips as loops_strips
-from egg.expert.patterns.loops.pattern import write
+from egg.expert.patterns.loops.write import write
 from egg.expert.sizes import ONE, Size
 from tests.expert.checking import H200, MODES, built, check, everywhere, written
 from tests.expert.programs import Program

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from egg.expert.graph import Graph, Value
 from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns.loops.pattern import write
+from egg.expert.patterns.loops.write import write
 from egg.expert.sizes import ONE, Size, as_size, product
 from tests.expert import harness
 from tests.expert.checking import H200

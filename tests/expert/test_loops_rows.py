@@ -11,7 +11,7 @@ import torch
 
 from egg.expert.graph import Node, Value, contiguous_stride
 from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns.loops.pattern import write
+from egg.expert.patterns.loops.write import write
 from egg.expert.sizes import Size
 from tests.expert import harness
 from tests.expert.checking import H200, MODES, ONE_KERNEL, built, check, everywhere, written

@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egg.expert.moves import Alone, BadMove, Grade, Move, Open, Recipe, Set, Without, moves_in, parsed, told
+from egg.expert.moves import (
+    Alone,
+    BadMove,
+    Grade,
+    Move,
+    Open,
+    Recipe,
+    Set,
+    Without,
+    change_text,
+    moves_in,
+    parsed,
+)
 
 words = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
 upper = st.from_regex(r"[A-Z][A-Z0-9_]{0,12}", fullmatch=True)
@@ -22,7 +34,7 @@ moves = st.one_of(
 
 @given(st.text(alphabet=st.characters(exclude_characters="[]")), st.lists(moves, min_size=1, max_size=5))
 def test_a_change_tells_its_moves(sentence: str, given: list[Move]) -> None:
-    assert moves_in(told(sentence, given)) == tuple(given)
+    assert moves_in(change_text(sentence, given)) == tuple(given)
 
 
 def test_a_change_by_somebody_else_has_none() -> None:

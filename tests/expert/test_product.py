@@ -13,7 +13,7 @@ import torch
 from egg.core.policy import LibraryCalls
 from egg.evaluator import offline, static
 from egg.expert.parts import Part, Terms, Unfit
-from egg.expert.patterns.product import pattern as product
+from egg.expert.patterns.product import write as product
 from egg.expert.sizes import named
 from egg.hardware.gpus import resolve
 from tests.expert import harness

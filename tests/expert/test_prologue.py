@@ -12,12 +12,13 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.program import Program, outputs_of
 from egg.expert.algebra.simplify import simplify
-from egg.expert.assemble import PATTERNS
 from egg.expert.deciding.estimate import costs
 from egg.expert.fusion.structure import Structure, structured
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms
-from egg.expert.patterns.product import pattern as product
+from egg.expert.patterns import PATTERNS
+from egg.expert.patterns.product import write as product
+from egg.expert.patterns.product.pattern import Product
 from egg.expert.reading.capture import capture
 from egg.hardware.gpus import resolve
 from tests.expert import harness
@@ -50,10 +51,11 @@ HALVES = program(
 
 
 def written(task: Task, settings: Mapping[str, Any] | None = None) -> Structure:
-    def write(graph: Graph, group: Group, terms: Terms) -> Part:
-        return product.write(graph, group, Terms(terms.gpu, {**terms.settings, **(settings or {})}))
+    class Settled(Product):
+        def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
+            return product.write(graph, group, Terms(terms.gpu, {**terms.settings, **(settings or {})}))
 
-    return structured(simplify(capture(task)), Terms(H200), {**PATTERNS, "product": write})
+    return structured(simplify(capture(task)), Terms(H200), PATTERNS.with_(Settled()))
 
 
 def operators(structure: Structure, pattern: str) -> list[list[str]]:

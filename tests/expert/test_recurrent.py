@@ -18,7 +18,7 @@ from egg.evaluator.offline.compile import compiled_rows
 from egg.expert.assemble import graph_of
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms, Unfit
-from egg.expert.patterns.recurrent import pattern as recurrent
+from egg.expert.patterns.recurrent import write as recurrent
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import built, program, resized

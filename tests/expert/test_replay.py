@@ -24,7 +24,7 @@ from egg.evaluator import offline
 from egg.evaluator.static import findings
 from egg.expert.assemble import Written, graph_of, kernel_file
 from egg.expert.moves import Recipe, Set, parsed
-from egg.expert.writing.replay import Estimate, count, estimated, obstacle
+from egg.expert.writing.replay import Estimate, estimated, obstacle
 from egg.hardware.gpus import resolve
 from tests.expert.captured import program
 
@@ -83,12 +83,6 @@ def test_what_cannot_be_recorded_is_not() -> None:
     made = written(drawn, "set file replay True")
     assert not replays(made.source)
     assert obstacle(made.structure.graph, list(zip(made.structure.groups, made.structure.parts, strict=True)))
-
-
-def test_launches_are_counted_through_loops_and_functions() -> None:
-    helper = "def pair(x):\n    first[(1,)](x)\n    second[(1,)](x)\n    return x\n"
-    lines = ("waves = steps + 2", "y = pair(x)", "for t in range(waves):\n    step[(4,)](y, t)", "z = y[0]")
-    assert sum(count(lines, {"pair": helper}, {"steps": 10})) == 14
 
 
 def test_a_walk_through_time_is_dominated_by_its_launches() -> None:

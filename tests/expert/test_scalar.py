@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from egg.expert.emit.scalar import LIBDEVICE, SUPPORTED, cheap, expression, imports_of, literal
 from egg.expert.parts import Unfit
-from egg.expert.scalar import LIBDEVICE, SUPPORTED, cheap, expression, imports_of, literal
 from egg.expert.sizes import named
 from tests.expert import harness
 from tests.expert.programs import apply

@@ -9,8 +9,8 @@ import torch
 
 from egg.core.source import Task
 from egg.expert.assemble import Written, graph_of, kernel_file
-from egg.expert.fusion.growing import continued
-from egg.expert.fusion.loosen import loosened
+from egg.expert.fusion.chained_cat import chained
+from egg.expert.fusion.runtime_sizes import with_runtime_sizes
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.moves import Recipe
 from egg.expert.sizes import Size
@@ -80,9 +80,9 @@ def test_a_list_that_grows_goes_on_from_the_last() -> None:
     joined = [value(f"cat_{n}", 4 * n, Origin.NODE) for n in (2, 3, 4)]
     nodes = tuple(Node("cat", tuple("abcd"[:n]), (f"cat_{n}",), {"dim": 1}) for n in (2, 3, 4))
     graph = Graph({v.name: v for v in (*pieces, *joined)}, nodes, tuple("abcd"), ("cat_3", "cat_4"), "tuple")
-    assert [node.inputs for node in continued(graph).nodes] == [("a", "b"), ("cat_2", "c"), ("cat_3", "d")]
+    assert [node.inputs for node in chained(graph).nodes] == [("a", "b"), ("cat_2", "c"), ("cat_3", "d")]
     other = Node("cat", tuple("abcd"), ("cat_4",), {"dim": 2})
-    assert continued(graph.rebuilt((*nodes[:2], other))).nodes[-1] == other
+    assert chained(graph.rebuilt((*nodes[:2], other))).nodes[-1] == other
 
 
 KERNEL = """@triton.jit
@@ -98,6 +98,6 @@ def k(x_ptr, channels: tl.constexpr, width: tl.constexpr, depth: tl.constexpr, B
 
 
 def test_only_what_the_compiler_can_do_without_becomes_an_argument() -> None:
-    text = loosened(KERNEL, ["channels", "width", "depth", "absent"])
+    text = with_runtime_sizes(KERNEL, ["channels", "width", "depth", "absent"])
     assert "def k(x_ptr, channels, width: tl.constexpr, depth: tl.constexpr, BLOCK: tl.constexpr):" in text
     assert "    padded = (channels + 7) // 8 * 8" in text

@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from egg.core.source import Task
-from egg.expert.assemble import PATTERNS
 from egg.expert.fusion.choices import Choices, Structure
-from egg.expert.fusion.line import Line
 from egg.expert.fusion.structure import structured
+from egg.expert.fusion.unit_order import UnitOrder
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Terms
 from egg.expert.sizes import ONE, Size
@@ -29,7 +28,7 @@ H200 = resolve("H200")
 
 
 def structure_of(graph: Graph, **choices: Any) -> Structure:
-    return structured(graph, Terms(H200), PATTERNS, Choices(**choices))
+    return structured(graph, Terms(H200), choices=Choices(**choices))
 
 
 def file_of(graph: Graph, structure: Structure) -> str:
@@ -287,7 +286,7 @@ def test_units_are_joined_only_where_no_path_comes_back(data: st.DataObject) -> 
     for _ in range(12):
         made.append(p.pointwise("add", *(data.draw(st.sampled_from(made[-4:])) for _ in range(2))))
     graph = p.graph(made[-1])
-    line = Line(graph)
+    line = UnitOrder(graph)
     units = [[node] for node in graph.nodes]
     for _ in range(10):
         one, other = (data.draw(st.integers(0, len(units) - 1)) for _ in range(2))

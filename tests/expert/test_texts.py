@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from egg.expert.words import PYTHON, RESERVED, of_kernels
+from egg.expert.emit.words import PYTHON, RESERVED, of_kernels
 from tests.expert.elsewhere import check, normal, program, written
 
 GROUPED = {

@@ -19,7 +19,7 @@ from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit
-from egg.expert.patterns.library import pattern as library
+from egg.expert.patterns import PATTERNS
 from egg.expert.sizes import Size, named
 from egg.expert.writing import write
 from egg.expert.writing.write import write_file
@@ -106,7 +106,7 @@ def example() -> tuple[Graph, list[tuple[Group, Part]]]:
         summary="GELU with its factor: one pass over memory instead of two.",
     )
     terms = Terms(resolve("H200"))
-    return graph, [(first, library.write(graph, first, terms)), (second, part)]
+    return graph, [(first, PATTERNS.fallback.write(graph, first, terms)), (second, part)]
 
 
 def checked(text: str, folder: Path) -> None:
@@ -220,7 +220,7 @@ def test_the_file_computes_what_the_task_does() -> None:
     """Written with library calls alone, so that it runs anywhere."""
     graph, _ = example()
     group = Group("all", graph.nodes, "library")
-    part = library.write(graph, group, Terms(resolve("H200")))
+    part = PATTERNS.fallback.write(graph, group, Terms(resolve("H200")))
     text = write_file(TASK, graph, [(group, part)], ["Projection."])
     theirs: dict[str, Any] = {"__name__": "task"}
     ours: dict[str, Any] = {"__name__": "kernels"}

@@ -13,7 +13,7 @@ import pytest
 
 from egg.core.errors import UsageError
 from egg.hardware.detect import DERIVED, _describe, derived_gpu
-from egg.hardware.gpus import GPUS, KIB, PRECISIONS, find, name_key, read_table, resolve, table
+from egg.hardware.gpus import GPUS, KIB, PRECISIONS, find, name_key, read_table, reference, resolve, table
 
 TEXT = resources.files("egg.hardware").joinpath("gpus.toml").read_text("utf-8")
 every_gpu = pytest.mark.parametrize("gpu", GPUS, ids=lambda g: g.name)
@@ -387,3 +387,14 @@ def test_a_new_member_of_a_family_is_taken_for_its_elder(reported, like):
 def test_of_an_unknown_architecture_nothing_is_guessed(reported):
     card = {"name": "Odd", "multi_processor_count": 80, "total_memory": 1 << 34, **reported}
     assert derived_gpu(properties(**card)) is None
+
+
+def test_attained_rates_are_below_the_peaks_of_their_card() -> None:
+    card = reference()
+    assert card.attained
+    assert max(card.attained.values()) < max(card.peaks.values())
+
+
+def test_an_attained_rate_is_a_positive_number() -> None:
+    with pytest.raises(ValueError, match=r"gpu H200: attained\.ordinary units: expected a positive number"):
+        read_table(TEXT.replace('"ordinary units" = 20', '"ordinary units" = -20'))

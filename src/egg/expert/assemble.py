@@ -12,29 +12,14 @@ from egg.core.errors import EggError
 from egg.core.source import Task
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Choices, Structure
-from egg.expert.fusion.structure import Writer, structured
+from egg.expert.fusion.structure import structured
 from egg.expert.graph import Graph
 from egg.expert.moves import Recipe
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit
-from egg.expert.patterns.attention import pattern as attention
-from egg.expert.patterns.convolution import pattern as convolution
-from egg.expert.patterns.library import pattern as library
-from egg.expert.patterns.loops import pattern as loops
-from egg.expert.patterns.product import pattern as product
-from egg.expert.patterns.recurrent import pattern as recurrent
+from egg.expert.parts import Constant, Part, Terms, Unfit
 from egg.expert.reading.capture import capture
 from egg.expert.writing.replay import SETTINGS, reason
 from egg.expert.writing.write import write_file
 from egg.hardware.gpus import Gpu
-
-PATTERNS: Mapping[str, Writer] = {
-    "attention": attention.write,
-    "convolution": convolution.write,
-    "product": product.write,
-    "recurrent": recurrent.write,
-    "loops": loops.write,
-    "library": library.write,
-}
 
 
 class NothingToWrite(Exception):
@@ -52,34 +37,33 @@ class Written:
 
 
 class Fault(NothingToWrite):
-    """A fault of this package's own: it ends the writing of a file, not the run, and is told in full."""
+    """A fault of this package's own: it ends the writing of a file, not the run, and is reported in full."""
 
 
 @contextmanager
-def _faults_told(doing: str) -> Iterator[None]:
-    """What nobody foresaw becomes a sentence that says what went wrong and where."""
+def _faults_reported(doing: str) -> Iterator[None]:
+    """An unforeseen exception becomes a sentence that says what went wrong and where."""
     try:
         yield
     except (EggError, NothingToWrite, Unfit):
         raise
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}, in {at.name})"
-        raise Fault(f"a fault of EGG while it {doing}: {told}") from error
+        message = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}, in {at.name})"
+        raise Fault(f"a fault of EGG while it {doing}: {message}") from error
 
 
-@_faults_told("read the program")
+@_faults_reported("read the program")
 def graph_of(task: Task) -> Graph:
     """The program, simplified by what holds for every input."""
     return simplify(capture(task))
 
 
-@_faults_told("wrote the kernels")
+@_faults_reported("wrote the kernels")
 def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     """The file that ``recipe`` makes of the program."""
-    writers = {name: _graded(writer, recipe.grades.get(name)) for name, writer in PATTERNS.items()}
-    choices = Choices(recipe.without, recipe.alone, recipe.settings, recipe.left, recipe.apart)
-    structure = structured(graph, Terms(gpu), writers, choices)
+    choices = Choices(recipe.without, recipe.alone, recipe.settings, recipe.grades, recipe.left, recipe.apart)
+    structure = structured(graph, Terms(gpu), choices=choices)
     if not structure.kernels:
         raise NothingToWrite(f"no pattern covers {', '.join(structure.left_to_pytorch)}")
     written = zip(structure.groups, structure.parts, strict=True)
@@ -88,16 +72,6 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     replay = reason(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
     known = replace(graph, values={**graph.values, **structure.graph.values})
     return Written(write_file(task, known, parts, title, replay), structure, replay is not None)
-
-
-def _graded(writer: Writer, grade: str | None) -> Writer:
-    if grade is None:
-        return writer
-
-    def write(graph: Graph, group: Group, terms: Terms) -> Part:
-        return writer(graph, group, replace(terms, settings={"grade": grade, **terms.settings}))
-
-    return write
 
 
 def _swept(group: str, part: Part, opened: Mapping[str, tuple[int, ...]]) -> Part:

@@ -2,12 +2,12 @@
 
 Capturing brings the many spellings of PyTorch down to a few kinds of node, so that every later rule
 is written once. A node has one result per :class:`Value` it defines (most have one). Views are nodes,
-too; they cost nothing when whoever reads them folds them into its indexing.
+too; they cost nothing where a reader folds them into its indexing.
 
 Kinds of node (``op``) and their ``attributes``:
 
 =============== ==============================================================================
-``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.scalar`); ``scalars``: its constants, with
+``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.emit.scalar`); ``scalars``: its constants, with
                 ``None`` where a tensor stands. Operands broadcast as in PyTorch
 ``view``        ``how``: ``reshape | permute | slice | expand | flip``, with ``dims`` (permute, flip),
                 ``starts`` and ``steps`` (slice, one each per dimension; the shape of the result
@@ -85,6 +85,10 @@ class Origin(StrEnum):
     CONSTANT = "constant"
     """A tensor that the program made once, outside ``forward``, and that is no parameter of the module."""
     NODE = "node"
+
+
+HELD = frozenset({Origin.PARAMETER, Origin.CONSTANT})
+"""Values that ``forward`` finds at ``self``."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 A kernel's programs count flat positions; views ask for coordinates. Composing the two gives quotients
 and remainders that mostly cancel: ``(x // 4) * 4 + x % 4`` is ``x``. Simplifying them away is what
 turns a chain of reshapes and permutes back into one stride per loop, so it happens here, once, with the
-ranges of the indices at hand, and whoever writes code sees only what is really left to compute.
+ranges of the indices at hand, and the text of a kernel holds only what is really left to compute.
 
 Strides, divisors and ranges are :class:`~egg.expert.sizes.Size`: a rule is applied only where it holds at
 every size the program was captured at. Quotients and remainders are of non-negative values only.

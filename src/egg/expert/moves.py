@@ -142,13 +142,13 @@ class BadMove(ValueError):
 _MOVES = re.compile(r"\[([^\]]*)\]\s*$")
 
 
-def told(sentence: str, moves: Iterable[Move]) -> str:
-    """A change for people, with its moves for whoever writes it down."""
+def change_text(sentence: str, moves: Iterable[Move]) -> str:
+    """A plan's change: a sentence for people, and its moves for the file that is written from it."""
     return f"{sentence} [{'; '.join(str(move) for move in moves)}]"
 
 
 def moves_in(change: str) -> tuple[Move, ...]:
-    """The moves that :func:`told` wrote; none in somebody else's sentence, whatever its brackets hold."""
+    """The moves that :func:`change_text` wrote; none in another author's sentence, whatever its brackets."""
     found = _MOVES.search(change)
     try:
         return tuple(parsed(text) for text in found[1].split(";") if text.strip()) if found else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from egg.expert.graph import Graph, Node
 from egg.expert.sizes import Size
@@ -36,7 +37,7 @@ class Group:
         return tuple(name for name in met if name not in own)
 
     def writes(self, graph: Graph) -> tuple[str, ...]:
-        """Values that somebody outside the group reads, or that the program returns."""
+        """Values that are read outside the group, or that the program returns."""
         inside = {id(node) for node in self.nodes}
         made = [name for node in self.nodes for name in node.outputs]
         return tuple(
@@ -71,6 +72,32 @@ class Constant:
     """Half a line behind it, where the number needs a reason."""
 
 
+class Use(StrEnum):
+    """What a part does that planning asks about."""
+
+    PACKING = "packing"
+    """Operands are brought into another order or other numbers first."""
+    KEPT_WEIGHTS = "kept_weights"
+    """Packed weights stay until they change."""
+    DESCRIPTORS = "descriptors"
+    """Tiles are brought by the copy engine."""
+    COOPERATIVE = "cooperative"
+    """All steps are one launch whose programs wait for each other."""
+    STEPPED = "stepped"
+    """The host launches step by step, in a loop."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One statement of the host that launches a kernel."""
+
+    kernel: str
+    times: int = 1
+    """How often a call makes it, at the program's own size."""
+    kept: bool = False
+    """Whether it is made only where a weight has changed."""
+
+
 @dataclass(frozen=True)
 class Part:
     """A group as text.
@@ -92,9 +119,17 @@ class Part:
     """Named sizes that the call mentions; ``forward`` defines them at its top."""
     summary: str = ""
     """What is fused and why, in a sentence."""
+    launches: tuple[Launch, ...] = ()
+    uses: frozenset[Use] = frozenset()
     counts: tuple[str, ...] = ()
     """Numbers of elements, in named sizes, that must stay below :data:`REACH`: offsets up to there have 32
     bits. A call with more of them is refused before anything is launched."""
+
+    @property
+    def launched(self) -> tuple[str, ...]:
+        """The kernels that are launched, each once, in the order of their definitions."""
+        names = {launch.kernel for launch in self.launches}
+        return tuple(name for name in self.kernels if name in names)
 
 
 def within_reach(counts: Iterable[Size]) -> tuple[str, ...]:

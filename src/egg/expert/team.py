@@ -5,7 +5,7 @@ brief shows, so a run that is resumed or replayed comes to the same files. What 
 program, is kept per task.
 
 - The coder's seed is the recipe that should be the fastest (:mod:`egg.expert.deciding.first`); a repair takes
-  the next more careful one (:mod:`egg.expert.deciding.mending`).
+  the next more careful one (:mod:`egg.expert.deciding.repairs`).
 - The designer prices other structures and tries those that promise enough
   (:mod:`egg.expert.deciding.options`).
 - The tuner turns the constants that should relieve what the heaviest group waits for
@@ -28,13 +28,15 @@ from egg.core.source import Task
 from egg.core.stage import Metric, Stage
 from egg.core.step import Attempt, Decision, Step
 from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file, short
+from egg.expert.deciding.evidence import inexact
 from egg.expert.deciding.first import first_recipe
-from egg.expert.deciding.mending import Mend, inexact, mended
-from egg.expert.deciding.options import Base, Option, options, predicted_gain, sketched, worth_trying
+from egg.expert.deciding.options import Base, options, predicted_gain, sketched, worth_trying
+from egg.expert.deciding.repairs import repaired
 from egg.expert.deciding.tuning import tunings
 from egg.expert.graph import Graph
-from egg.expert.moves import Move, Open, Recipe, Set, moves_in, told
+from egg.expert.moves import Move, Open, Recipe, Set, change_text, moves_in
 from egg.expert.parts import Unfit
+from egg.expert.pattern import Alternative, Repair
 from egg.hardware.gpus import resolve
 
 FEWEST_WRITTEN, NODES_WRITTEN = 2, 400
@@ -69,7 +71,7 @@ class ExpertTeam:
         tried = {step.plan.change for step in _steps(brief) if step.plan is not None}
         priced = _priced(brief, recipe)
         for gain, option in worth_trying(priced):
-            change = told(option.sentence, option.moves)
+            change = change_text(option.sentence, option.moves)
             if change not in tried and _differs(brief, recipe, option.moves):
                 prediction = Prediction(gain, Metric.TIME, option.expectation)
                 skill = _offered(brief, option.skills)
@@ -90,7 +92,7 @@ class ExpertTeam:
         base = _base(brief, recipe)
         together = brief.heats and brief.base is not None and brief.base.score.measured
         for tuning in tunings(base, brief.assignment.stage, together=together):
-            change = told(tuning.sentence, tuning.moves)
+            change = change_text(tuning.sentence, tuning.moves)
             if change not in tried and _differs(brief, recipe, tuning.moves):
                 prediction = Prediction(tuning.gain, Metric.TIME, tuning.effect)
                 skill = _offered(brief, tuning.skills)
@@ -109,7 +111,7 @@ class ExpertTeam:
         return _draft(brief, base_recipe(brief).after(*moves_in(plan.change)))
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
-        """A seed is mended until it works. A change of it is not worth that, unless it is only inexact."""
+        """A seed is repaired until it works. A change of it is not worth that, unless it is only inexact."""
         if failure.refusal is None:
             return Unusable(failure.objection)
         if failure.plan is None:
@@ -128,9 +130,9 @@ class ExpertTeam:
             recipe = _seeded(brief, before)
         else:
             recipe = _climbed(brief, base_recipe(brief).after(*moves_in(failure.plan.change)), before)
-        found = recipe and _mended(brief, recipe, [*before, last])
-        told = found[1].sentence if found else "no more careful way to write it is left"
-        return Diagnosis(f"{refusal.gate.value}: {refusal.reason}", told)
+        found = recipe and _repaired(brief, recipe, [*before, last])
+        sentence = found[1].sentence if found else "no more careful way to write it is left"
+        return Diagnosis(f"{refusal.gate.value}: {refusal.reason}", sentence)
 
 
 # -- what the log says ---------------------------------------------------------------------------------
@@ -199,22 +201,22 @@ def _first_of(task: Task, gpu: str, library: bool) -> Recipe:
 
 
 def _climbed(brief: Brief, start: Recipe, attempts: Sequence[Attempt]) -> Recipe | None:
-    """``start`` after one mend for each refusal; ``None`` where the ladder ended."""
+    """``start`` after one repair for each refusal; ``None`` where the ladder ended."""
     recipe = start
     for at, attempt in enumerate(attempts):
         if attempt.refusal is not None:
-            found = _mended(brief, recipe, attempts[: at + 1])
+            found = _repaired(brief, recipe, attempts[: at + 1])
             if found is None:
                 return None
             recipe = found[0]
     return recipe
 
 
-def _mended(brief: Brief, recipe: Recipe, attempts: Sequence[Attempt]) -> tuple[Recipe, Mend] | None:
+def _repaired(brief: Brief, recipe: Recipe, attempts: Sequence[Attempt]) -> tuple[Recipe, Repair] | None:
     refusal = attempts[-1].refusal
     assert refusal is not None
     tried = {attempt.candidate for attempt in attempts}
-    return mended(recipe, refusal, tried, lambda other: _written(brief, other), _library(brief))
+    return repaired(recipe, refusal, tried, lambda other: _written(brief, other), _library(brief))
 
 
 # -- what is known of the base --------------------------------------------------------------------------
@@ -235,14 +237,14 @@ def _kernels(brief: Brief) -> tuple[KernelResources, ...]:
     return verdict.performance.kernels if isinstance(verdict, Accepted) else ()
 
 
-def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Option]]:
+def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Alternative]]:
     """Every option that can be written, with its predicted gain.
 
     A long program takes seconds to write, so of those that must be written whole only the first are.
     """
     base, library = _base(brief, recipe), _library(brief)
     left = max(FEWEST_WRITTEN, NODES_WRITTEN // max(1, len(base.structure.graph.nodes)))
-    found: list[tuple[float, Option]] = []
+    found: list[tuple[float, Alternative]] = []
     for option in options(base, library):
         try:
             other = sketched(base, option, recipe.settings)

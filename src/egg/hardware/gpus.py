@@ -99,6 +99,9 @@ class Gpu:
     tensor_clock: float | None = None
     """Clock of the tensor peaks, where the vendor takes them at a lower one; fp64 keeps ``clock``."""
     base_clock: float | None = None
+    attained: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """Operations per second that kernels and libraries were seen to reach on it, by what they do; empty for
+    a card on which nothing was measured."""
     checked: tuple[str, ...] = field(default=(), repr=False)
     """Pages the figures were held against."""
     unverified: tuple[str, ...] = field(default=(), repr=False)
@@ -114,6 +117,7 @@ class Gpu:
             if unknown:
                 raise ValueError(f"{self.name}: {unit}: unknown precisions {sorted(unknown)}")
             object.__setattr__(self, unit, MappingProxyType(dict(peaks)))
+        object.__setattr__(self, "attained", MappingProxyType(dict(self.attained)))
 
     @property
     def peaks(self) -> Mapping[str, float]:
@@ -177,6 +181,12 @@ def resolve(name: str) -> Gpu:
         known = ", ".join(g.name for g in table().gpus)
         raise UsageError(f"unknown GPU: {name!r}", f"known are {known}")
     return gpu
+
+
+@functools.cache
+def reference() -> Gpu:
+    """The card whose attained rates stand for all others, scaled by their peaks."""
+    return next(gpu for gpu in table().gpus if gpu.attained)
 
 
 def name_key(name: str) -> str:
@@ -249,6 +259,13 @@ class _Row:
                 raise self.fault(column, f"{precision!r} is none of {', '.join(PRECISIONS)}")
         return {p: self._positive(f"{column}.{p}", rate) * scale for p, rate in value.items()}
 
+    def rates(self, column: str, scale: float) -> dict[str, float]:
+        """Positive numbers by any name."""
+        value = self._left.pop(column, {})
+        if not isinstance(value, dict):
+            raise self.fault(column, f"expected rates by name, found {value!r}")
+        return {name: self._positive(f"{column}.{name}", rate) * scale for name, rate in value.items()}
+
     def nothing_left(self) -> None:
         for column in self._left:
             raise self.fault(column, "unknown column")
@@ -309,6 +326,7 @@ def _gpu(columns: Mapping[str, Any], number: int, architectures: Mapping[str, Ar
         memory_bytes=row.whole("memory_gb") * GB,
         bandwidth=row.number("bandwidth_gbs") * GB,
         **dict(_units(row, TERA)),
+        attained=row.rates("attained", TERA),
         source=row.text("source"),
         checked=row.texts("checked"),
         unverified=_columns(row, columns),

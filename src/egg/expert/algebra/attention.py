@@ -85,8 +85,8 @@ def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str,
     result = graph.result(node).shape
     shape = (*lead, *result[-2:])
     inputs = [shaped(q), shaped(k), shaped(v), mask]
-    told = {"causal": causal, "scale": found.scale, "empty": "nan"}
-    whole = draft.add("attention", inputs, shape, "attention", **told)
+    attributes = {"causal": causal, "scale": found.scale, "empty": "nan"}
+    whole = draft.add("attention", inputs, shape, "attention", **attributes)
     if shape != result:
         draft.add("view", [whole], result, "result", how="reshape")
     return draft.done()
@@ -98,9 +98,9 @@ def _mask(graph: Graph, draft: Draft, found: Scores) -> tuple[str | None, bool]:
     name = found.mask.value
     rows, columns = found.shape[-2:]
     if found.mask.scale != 1.0:
-        told = {"fn": "mul", "scalars": (None, found.mask.scale)}
+        attributes = {"fn": "mul", "scalars": (None, found.mask.scale)}
         mask = graph.value(name)
-        return draft.add("pointwise", [name], mask.shape, "scaled", mask.dtype, **told), False
+        return draft.add("pointwise", [name], mask.shape, "scaled", mask.dtype, **attributes), False
     if not found.mask.hidden and is_causal(graph, name, rows, columns):
         return None, True
     if not found.mask.hidden:

@@ -30,9 +30,9 @@ def summed(graph: Graph, node: Node) -> Rewrite | None:
     if {value.dtype for value in (x, weight, made)} != {"float32"} or (bias and node["fn"] == "sum"):
         return None
     draft, shape = Draft(graph, node), made.shape[:2]
-    told: dict[str, Any] = {"fn": "sum", "dims": space, "keepdim": False}
-    inputs = draft.add("reduce", [x.name], x.shape[:2], "inputs", **told)
-    taps = draft.add("reduce", [weight.name], weight.shape[:2], "taps", **told)
+    attributes: dict[str, Any] = {"fn": "sum", "dims": space, "keepdim": False}
+    inputs = draft.add("reduce", [x.name], x.shape[:2], "inputs", **attributes)
+    taps = draft.add("reduce", [weight.name], weight.shape[:2], "taps", **attributes)
     last = draft.add("matmul", [inputs, taps], shape, "product")
     if node["fn"] == "mean":
         count = product(made.shape[2:])

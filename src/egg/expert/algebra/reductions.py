@@ -122,12 +122,12 @@ def summed_product(graph: Graph, node: Node) -> Rewrite | None:
     if b.rank != 2 or columns == ONE or (bias is not None and not _row_like(bias, columns)):
         return None
     fn, draft = node["fn"], Draft(graph, node)
-    told = {"fn": fn, "dims": (1,), "keepdim": True}
-    vector = draft.add("reduce", [b.name], (b.shape[0], ONE), f"weight_{fn}", **told)
+    attributes = {"fn": fn, "dims": (1,), "keepdim": True}
+    vector = draft.add("reduce", [b.name], (b.shape[0], ONE), f"weight_{fn}", **attributes)
     inputs = [a.name, vector]
     if bias is not None:
-        told = {"fn": fn, "dims": (bias.rank - 1,), "keepdim": True}
-        inputs.append(draft.add("reduce", [bias.name], (*bias.shape[:-1], ONE), f"bias_{fn}", **told))
+        attributes = {"fn": fn, "dims": (bias.rank - 1,), "keepdim": True}
+        inputs.append(draft.add("reduce", [bias.name], (*bias.shape[:-1], ONE), f"bias_{fn}", **attributes))
     shape = (*made.shape[:-1], ONE)
     total = draft.add("matmul", inputs, shape, "product")
     if node["keepdim"]:
@@ -162,12 +162,12 @@ def row_after(graph: Graph, node: Node) -> Rewrite | None:
         if not (alike and one and row.rank <= made.rank and made_by(graph, product.name, "matmul")):
             continue
         fn, draft = node["fn"], Draft(graph, node)
-        told = {"fn": fn, "keepdim": True}
+        attributes = {"fn": fn, "keepdim": True}
         total = draft.add(
-            "reduce", [product.name], (*made.shape[:-1], ONE), str(fn), dims=(made.rank - 1,), **told
+            "reduce", [product.name], (*made.shape[:-1], ONE), str(fn), dims=(made.rank - 1,), **attributes
         )
         shape = (*row.shape[:-1], ONE)
-        part = draft.add("reduce", [row.name], shape, f"row_{fn}", dims=(row.rank - 1,), **told)
+        part = draft.add("reduce", [row.name], shape, f"row_{fn}", dims=(row.rank - 1,), **attributes)
         inputs = [total, part] if place == 0 else [part, total]
         both = draft.add("pointwise", inputs, (*made.shape[:-1], ONE), str(added["fn"]), **added.attributes)
         if result.shape != (*made.shape[:-1], ONE):

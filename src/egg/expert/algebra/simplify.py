@@ -1,7 +1,7 @@
 """Algebra that holds for every input, applied until nothing is left to do.
 
 Rules look at one node and its surroundings and say what may stand in its place (:mod:`egg.expert.algebra`).
-After each pass what nobody needs any more is dropped: writes into buffers and random numbers are needed by
+After each pass what is needed no more is dropped: writes into buffers and random numbers are needed by
 definition.
 """
 

@@ -13,10 +13,10 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from egg.expert.emit.reader import through_view
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Expr, Index, Negative, as_expr, loop_index
 from egg.expert.parts import Unfit
-from egg.expert.reader import through_view
 from egg.expert.sizes import ONE, Size
 
 

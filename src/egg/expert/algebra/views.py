@@ -101,8 +101,8 @@ def reversed_scan(graph: Graph, node: Node) -> Rewrite | None:
     if scan["dim"] != node["dims"][0]:
         return None
     draft = Draft(graph, node)
-    told = {**scan.attributes, "reverse": not scan["reverse"]}
-    draft.add("scan", flip.inputs, graph.result(node).shape, "scan", **told)
+    attributes = {**scan.attributes, "reverse": not scan["reverse"]}
+    draft.add("scan", flip.inputs, graph.result(node).shape, "scan", **attributes)
     return draft.done()
 
 

@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from egg.expert.assemble import NothingToWrite, Written
-from egg.expert.deciding.estimate import MANY, by_the_library, cost, costs, replaying, total
+from egg.expert.deciding.estimate import by_the_library, cost, costs, replaying, total
 from egg.expert.fusion.choices import Structure
 from egg.expert.moves import Recipe, Without
-from egg.expert.parts import Unfit
+from egg.expert.parts import Group, Unfit
+from egg.expert.patterns import PATTERNS
 from egg.hardware.gpus import Gpu
 
-WEIGHED = frozenset({"convolution"})
-"""Patterns that may lose to the library by factors. Fp32 products, attention and recurrences rarely do; where
-they might, the designer tries it against a measured base."""
 MARGIN = 1.3
 """How many times faster a library's call must promise to be: estimates of ours and theirs err apart."""
 LEAST_GAIN = 1.03
@@ -49,13 +47,18 @@ def first_recipe(write: Write, gpu: Gpu, library: bool) -> Recipe:
 def left_to_the_library(structure: Structure, gpu: Gpu) -> Iterator[Without]:
     """Operators that PyTorch should compute faster than the groups around them."""
     for group, part in zip(structure.groups, structure.parts, strict=True):
-        theirs = by_the_library(structure.graph, group, gpu, {}) if group.pattern in WEIGHED else None
+        theirs = by_the_library(structure.graph, group, gpu, {}) if _weighed(group) else None
         if theirs is None:
             continue
         ours = cost(structure.graph, group, part, gpu, {})
         if theirs.device * MARGIN < ours.device:
-            anchor = next(node for node in group.nodes if node.op in MANY)
-            yield Without(group.pattern, anchor.outputs[0])
+            yield Without(group.pattern, PATTERNS.anchor_value(group))
+
+
+def _weighed(group: Group) -> bool:
+    """Whether a group may lose to the library by factors. Where one only might, the designer tries it against
+    a measured base."""
+    return PATTERNS[group.pattern].weighed_first
 
 
 def seconds(file: Written, gpu: Gpu) -> float:

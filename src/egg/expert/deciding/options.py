@@ -12,24 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from egg.core.bottleneck import Bottleneck, Diagnosed, Limiter
+from egg.core.bottleneck import Bottleneck, Diagnosed
 from egg.core.resources import KernelResources
 from egg.core.stage import Category
-from egg.expert.assemble import PATTERNS, Written
-from egg.expert.deciding.estimate import (
-    MANY,
-    Cost,
-    by_the_library,
-    costs,
-    launched,
-    replaying,
-    seen_seconds,
-    total,
-)
+from egg.expert.assemble import Written
+from egg.expert.cost import Cost
+from egg.expert.deciding.estimate import by_the_library, costs, replaying, seen_seconds, total
 from egg.expert.fusion.choices import Structure
 from egg.expert.graph import Node
-from egg.expert.moves import Alone, Move, Set, Without
+from egg.expert.moves import Alone, Set, Without
 from egg.expert.parts import Group, Part, Setting, Terms
+from egg.expert.pattern import BELIEVED, CROWDED, FREE, Alternative
+from egg.expert.patterns import PATTERNS
 from egg.expert.writing.replay import FEWEST, SETTINGS, reason
 from egg.hardware.gpus import Gpu
 
@@ -37,24 +31,6 @@ LEAST_GAIN = 1.03
 """Predicted, from which on a structure is worth a measurement."""
 HEAVY = 0.1
 """Share of the time on the GPU from which on a group is looked at by itself."""
-BELIEVED = 0.5
-"""Of what a diagnosis says could be gained, as much as another way to write a group usually gets."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """A change of structure, with what it is against."""
-
-    category: Category
-    against: str
-    sentence: str
-    moves: tuple[Move, ...]
-    expectation: str
-    skills: tuple[str, ...] = ()
-    """Whose advice it follows, where one of them is offered."""
-    relief: Mapping[str, float] | None = None
-    """By the value that means a group (:func:`anchor_of`): how many times faster its kernels should be for
-    reasons that no estimate sees."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +69,7 @@ class Base:
         return max(found, key=lambda k: k.share, default=None)
 
 
-def predicted_gain(base: Base, file: Written, option: Option) -> float:
+def predicted_gain(base: Base, file: Written, option: Alternative) -> float:
     """How many times faster the option should be.
 
     What is written otherwise around the same operator is scaled by how far the estimate of that group was
@@ -102,14 +78,14 @@ def predicted_gain(base: Base, file: Written, option: Option) -> float:
     own: dict[str, tuple[Part, Cost, float]] = {}
     pairs = zip(base.structure.groups, base.structure.parts, base.known, base.estimated, strict=True)
     for group, part, known, guess in pairs:
-        if group.pattern != "library":
-            own[anchor_of(group)] = part, known, known.device / max(guess.device, 1e-9)
+        if not PATTERNS[group.pattern].fallback:
+            own[PATTERNS.anchor_value(group)] = part, known, known.device / max(guess.device, 1e-9)
     after: list[Cost] = []
     other, relief = file.structure, option.relief or {}
     guesses = costs(other, base.gpu, base.grades)
     for group, part, guess in zip(other.groups, other.parts, guesses, strict=True):
-        place = anchor_of(group)
-        if group.pattern == "library" or place not in own:
+        place = PATTERNS.anchor_value(group)
+        if PATTERNS[group.pattern].fallback or place not in own:
             after.append(guess)
             continue
         before, known, bias = own[place]
@@ -119,7 +95,9 @@ def predicted_gain(base: Base, file: Written, option: Option) -> float:
     return _total(base.known, base.file, base.gpu) / max(_total(after, file, base.gpu), 1e-9)
 
 
-def sketched(base: Base, option: Option, settings: Mapping[str, Mapping[str, Setting]]) -> Written | None:
+def sketched(
+    base: Base, option: Alternative, settings: Mapping[str, Mapping[str, Setting]]
+) -> Written | None:
     """The base with only the groups written anew that an option means: enough for a price, no file.
 
     ``None`` for options that change which operator is in which group. ``settings``: the base's, by group.
@@ -138,7 +116,7 @@ def sketched(base: Base, option: Option, settings: Mapping[str, Mapping[str, Set
         if own:
             graded = {"grade": base.grades[group.pattern]} if group.pattern in base.grades else {}
             terms = Terms(base.gpu, {**graded, **settings.get(group.name, {}), **own})
-            parts[at] = PATTERNS[group.pattern](structure.graph, group, terms)
+            parts[at] = PATTERNS[group.pattern].write(structure.graph, group, terms)
     return replace(base.file, structure=replace(structure, parts=tuple(parts)))
 
 
@@ -149,28 +127,22 @@ def _total(each: Iterable[Cost], file: Written, gpu: Gpu) -> float:
 # -- what could be otherwise --------------------------------------------------------------------------
 
 
-def options(base: Base, library: bool) -> Iterator[Option]:
+def options(base: Base, library: bool) -> Iterator[Alternative]:
     """Other ways for the groups of ``base``; ``library``: whether calls of libraries are allowed."""
     if library:
         yield from _by_the_library(base)
-    if not base.file.replays and sum(launched(part) for part in base.structure.parts) >= FEWEST:
+    if not base.file.replays and sum(len(part.launches) for part in base.structure.parts) >= FEWEST:
         yield REPLAYED
     for share, group, part in heaviest(base):
         if share < HEAVY:
             break
-        anchor = next((node for node in group.nodes if node.op in MANY), None)
-        found = base.bottleneck(part)
-        if group.pattern == "product":
-            yield from _products(group, part)
+        anchor, found = PATTERNS.anchor_of(group), base.bottleneck(part)
+        yield from PATTERNS[group.pattern].alternatives(group, part, found)
         if anchor is not None and found is not None:
             yield from _relieved(base.structure, group, anchor, found)
-        if group.pattern == "loops" and found is not None:
-            yield from _loops(group, part, found)
-        if group.pattern == "recurrent":
-            yield from _recurrent(group, part)
 
 
-REPLAYED = Option(
+REPLAYED = Alternative(
     Category.LAUNCH_REDUCTION,
     "the host takes longer to make the launches than the GPU to run them",
     "replay all launches as one CUDA graph",
@@ -189,91 +161,44 @@ def heaviest(base: Base) -> list[tuple[float, Group, Part]]:
         first.setdefault(group.name, (group, part))
     whole = sum(weight.values()) or 1.0
     ranked = sorted(weight, key=lambda name: -weight[name])
-    return [(weight[name] / whole, *first[name]) for name in ranked if first[name][0].pattern != "library"]
+    ours = (name for name in ranked if not PATTERNS[first[name][0].pattern].fallback)
+    return [(weight[name] / whole, *first[name]) for name in ours]
 
 
-LIBRARIES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
-    "convolution": (
-        "packing and an implicit product may cost more than the library's own algorithm",
-        "leave {} to the library, with what follows in one pass",
-        ("convolution-tail-fusion",),
-    ),
-    "product": (
-        "the library's product may be faster than ours at this shape and dtype",
-        "leave {} to the library, with what follows in one pass",
-        ("pointwise-fusion",),
-    ),
-    "attention": (
-        "the library's attention may be faster than ours at this shape and dtype",
-        "leave {} to the library",
-        ("flash-attention",),
-    ),
-    "recurrent": (
-        "each step waits for the one before, and ours costs a launch each",
-        "leave {} to the library",
-        ("persistent-recurrence",),
-    ),
-}
-
-
-def _by_the_library(base: Base) -> Iterator[Option]:
+def _by_the_library(base: Base) -> Iterator[Alternative]:
     """For each pattern: the groups that the library should compute faster, together."""
     graph = base.structure.graph
-    for pattern, (against, sentence, skills) in LIBRARIES.items():
+    for pattern in PATTERNS.anchored:
+        if pattern.left is None:
+            continue
         worth: dict[str, list[str]] = {}
+        every = 0
         for group, cost in zip(base.structure.groups, base.known, strict=True):
-            anchor = next((node for node in group.nodes if node.op in MANY), None)
-            if group.pattern != pattern or anchor is None:
+            if group.pattern != pattern.name:
                 continue
+            every += 1
             library = by_the_library(graph, group, base.gpu, base.grades)
             if library is not None and library.device < cost.device:
-                worth.setdefault(group.name, []).append(anchor.outputs[0])
+                worth.setdefault(group.name, []).append(PATTERNS.anchor_value(group))
         if worth:
-            every = sum(group.pattern == pattern for group in base.structure.groups)
             ours = [name for names in worth.values() for name in names]
-            moves = (
-                (Without(pattern),) if len(ours) == every else tuple(Without(pattern, name) for name in ours)
-            )
-            yield Option(
+            all_of_them = (Without(pattern.name),)
+            yield Alternative(
                 Category.ALGORITHM_REPLACEMENT,
-                against,
-                sentence.format(", ".join(worth)),
-                moves,
+                pattern.left.against,
+                pattern.left.sentence.format(", ".join(worth)),
+                all_of_them if len(ours) == every else tuple(Without(pattern.name, name) for name in ours),
                 "the library's algorithm and one more pass over its result",
-                skills,
+                pattern.left.skills,
             )
 
 
-def _products(group: Group, part: Part) -> Iterator[Option]:
-    if any("pack" in name for name in part.kernels):
-        yield Option(
-            Category.LAUNCH_REDUCTION,
-            "packing both operands costs two launches and a pass over them",
-            f"{group.name} reads its operands where they lie",
-            (Set(group.name, "packing", False),),
-            "two launches fewer, slower products",
-            ("tf32-operand-layout", "launch-reduction"),
-        )
-    else:
-        yield Option(
-            Category.DATA_LAYOUT,
-            "operands are split and turned again for every tile that reads them",
-            f"{group.name} packs its operands first",
-            (Set(group.name, "packing", True),),
-            "products at twice the rate, two launches more",
-            ("fp32-on-tensor-cores", "tf32-operand-layout"),
-        )
-
-
-CROWDED = frozenset({Limiter.SPILLS, Limiter.OCCUPANCY_REGISTERS})
-
-
-def _relieved(structure: Structure, group: Group, anchor: Node, found: Bottleneck) -> Iterator[Option]:
+def _relieved(structure: Structure, group: Group, anchor: Node, found: Bottleneck) -> Iterator[Alternative]:
     """A tail that crowds out the accumulators goes into a pass of its own."""
-    tail = [node for node in group.nodes if node is not anchor and node.op not in ("view", "constant")]
+    tail = [node for node in group.nodes if node is not anchor and node.op not in FREE]
     if found.limiter in CROWDED and found.gain > LEAST_GAIN and tail:
-        places = [anchor_of(other) for other in structure.groups if other.name == group.name]
-        yield Option(
+        places = [PATTERNS.anchor_value(other) for other in structure.groups if other.name == group.name]
+        yield Alternative(
             Category.KERNEL_SPLIT,
             "what follows the product holds registers that its accumulators need",
             f"{group.name}: the product alone, what follows it in a pass of its own",
@@ -284,53 +209,6 @@ def _relieved(structure: Structure, group: Group, anchor: Node, found: Bottlenec
         )
 
 
-def _loops(group: Group, part: Part, found: Bottleneck) -> Iterator[Option]:
-    """Rows in registers, rows in blocks, rows split over programs: the other one where this one suffers."""
-    if not any(node.op in ("reduce", "softmax", "norm") for node in group.nodes):
-        return
-    names = {constant.name.removeprefix(f"{group.name.upper()}_") for constant in part.constants}
-    relief = {anchor_of(group): max(1.0, found.gain) ** BELIEVED}
-    if found.limiter in CROWDED and "BLOCK_R" not in names:
-        yield Option(
-            Category.ALGORITHM_REPLACEMENT,
-            "whole rows in registers leave room for too few warps",
-            f"{group.name} walks its rows block by block",
-            (Set(group.name, "mode", "looped"),),
-            "fewer registers, rows read again from the cache",
-            ("welford-norm", "online-softmax", "one-pass-norm"),
-            relief,
-        )
-    elif found.limiter is Limiter.SMALL_GRID and "SPLITS" not in names:
-        yield Option(
-            Category.KERNEL_SPLIT,
-            "fewer programs than the GPU has room for",
-            f"{group.name} splits its rows over several programs",
-            (Set(group.name, "mode", "split"),),
-            "a full GPU, and a second kernel that joins the parts",
-            ("split-reduction",),
-            relief,
-        )
-
-
-def _recurrent(group: Group, part: Part) -> Iterator[Option]:
-    if any("launch_cooperative_grid" in line for line in part.call):
-        return
-    yield Option(
-        Category.LAUNCH_REDUCTION,
-        "a launch for every step costs more than the step",
-        f"{group.name} takes all steps in one launch, its programs waiting for each other",
-        (Set(group.name, "mode", "cooperative"),),
-        "one launch instead of one per step",
-        ("persistent-recurrence", "launch-reduction"),
-    )
-
-
-def anchor_of(group: Group) -> str:
-    """The value by which moves mean a group: its anchor's, or its first."""
-    many = [node for node in group.nodes if node.op in MANY]
-    return next((node.outputs[0] for node in (*many, *group.nodes) if node.outputs), "")
-
-
-def worth_trying(priced: Iterable[tuple[float, Option]]) -> list[tuple[float, Option]]:
+def worth_trying(priced: Iterable[tuple[float, Alternative]]) -> list[tuple[float, Alternative]]:
     """Those that promise enough, the most first."""
     return sorted((p for p in priced if p[0] >= LEAST_GAIN), key=lambda p: -p[0])

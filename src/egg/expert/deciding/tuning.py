@@ -21,6 +21,7 @@ from egg.expert.assemble import short
 from egg.expert.deciding.options import HEAVY, Base, heaviest
 from egg.expert.moves import Move, Open, Set
 from egg.expert.parts import Constant, Group, Part
+from egg.expert.patterns import PATTERNS
 
 MOST_POINTS = 2
 """Values of a constant that one step measures, beside what is there."""
@@ -123,19 +124,6 @@ TILED: Mapping[Limiter, tuple[Knob, ...]] = {
 """The same for the tiling stage."""
 KNOBS = {Stage.MAPPING: MAPPED, Stage.TILING: TILED}
 
-SWITCHES: tuple[tuple[str, str, frozenset[Limiter], bool, Category, tuple[str, ...], str], ...] = (
-    (
-        "product",
-        "descriptors",
-        frozenset({Limiter.OCCUPANCY_REGISTERS, Limiter.SPILLS, Limiter.LATENCY, Limiter.TENSOR_IDLE}),
-        True,
-        Category.ASYNC_COPY,
-        ("tensor-descriptors-tma",),
-        "tiles brought by the copy engine, no address arithmetic",
-    ),
-)
-"""Options of patterns that the memory stage may turn on: pattern, name, limiters, value and why."""
-
 
 @dataclass(frozen=True)
 class Tuning:
@@ -192,8 +180,8 @@ def tunings(base: Base, stage: Stage, *, together: bool = False) -> Iterator[Tun
             continue
         for turn in turns:
             knob, moves = turn.knob, (Open(group.name, turn.name, turn.values),)
-            told = f"{group.name}: {turn}"
-            yield Tuning(group.name, knob.category, against, told, moves, gain, knob.effect, knob.skills)
+            sentence = f"{group.name}: {turn}"
+            yield Tuning(group.name, knob.category, against, sentence, moves, gain, knob.effect, knob.skills)
 
 
 def _turns(group: Group, part: Part, knobs: tuple[Knob, ...]) -> Iterator[Turn]:
@@ -256,11 +244,10 @@ def neighbours(name: str, constant: Constant, ways: tuple[int, ...]) -> tuple[in
 def _switches(
     base: Base, group: Group, part: Part, limiter: Limiter, against: str, gain: float
 ) -> Iterator[Tuning]:
-    text = "\n".join((*part.kernels.values(), *part.helpers.values()))
-    for pattern, name, limiters, value, category, skills, effect in SWITCHES:
-        there = name == "descriptors" and "TensorDescriptor" in text
-        if group.pattern == pattern and limiter in limiters and not there and base.gpu.vendor == "nvidia":
-            moves = (Set(group.name, name, value),)
+    for switch in PATTERNS[group.pattern].switches:
+        if limiter in switch.limiters and switch.use not in part.uses and base.gpu.vendor == switch.vendor:
+            moves = (Set(group.name, switch.use.value, True),)
+            sentence = f"{group.name}: {switch.effect}"
             yield Tuning(
-                group.name, category, against, f"{group.name}: {effect}", moves, gain, effect, skills
+                group.name, switch.category, against, sentence, moves, gain, switch.effect, switch.skills
             )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from egg.expert.emit.kinds import kind_of
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part
-from egg.expert.writing.heading import kind_of
-
-FREE = frozenset({"view", "constant"})
-"""What costs nothing by itself: no group is made for it alone unless somebody needs it in memory."""
+from egg.expert.pattern import FREE, Patterns
+from egg.expert.patterns import PATTERNS
 
 
 @dataclass(frozen=True)
@@ -20,6 +19,8 @@ class Structure:
     graph: Graph
     groups: tuple[Group, ...]
     parts: tuple[Part, ...]
+    patterns: Patterns = field(default_factory=lambda: PATTERNS, repr=False)
+    """The table that they were chosen from."""
 
     @property
     def kernels(self) -> int:
@@ -28,9 +29,11 @@ class Structure:
     @property
     def left_to_pytorch(self) -> tuple[str, ...]:
         """Operators that no kernel of ours computes."""
-        left = (node for group in self.groups if group.pattern == "library" for node in group.nodes)
-        told = (node for node in left if node.op not in (*FREE, "update", "joined"))
-        return tuple(dict.fromkeys(map(kind_of, told)))
+        left = (
+            node for group in self.groups if self.patterns[group.pattern].fallback for node in group.nodes
+        )
+        counted = (node for node in left if node.op not in (*FREE, "update", "joined"))
+        return tuple(dict.fromkeys(map(kind_of, counted)))
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Choices:
     """Patterns whose groups take nothing along: for when a fused tail costs more than it saves."""
     settings: Mapping[str, Mapping[str, int | str | bool]] = field(default_factory=dict)
     """By group name."""
+    grades: Mapping[str, str] = field(default_factory=dict)
+    """By pattern: how exact its products are."""
     left: frozenset[tuple[str, str]] = frozenset()
     """Pattern and value: the operator that makes the value is not to be written by the pattern."""
     apart: frozenset[tuple[str, str]] = frozenset()

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from egg.expert.fusion.kin import each_size
-from egg.expert.fusion.loosen import is_free
+from egg.expert.fusion.runtime_sizes import is_free
+from egg.expert.fusion.shape_families import each_size
 from egg.expert.graph import Graph
+from egg.expert.reading.held import held_sizes
 from egg.expert.sizes import Size, Symbol
-from egg.expert.writing.domain import held_sizes
 
 LARGE = 2**20 + 7
 """Larger than whatever it may be compared with, and no multiple of anything."""

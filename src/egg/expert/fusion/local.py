@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from egg.expert.graph import Graph, Node, Origin, Value
+from egg.expert.emit.words import RESERVED, of_kernels
+from egg.expert.graph import HELD, Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, spelled
 from egg.expert.sizes import Size, Symbol
-from egg.expert.words import RESERVED, of_kernels
 
-HELD = frozenset({Origin.PARAMETER, Origin.CONSTANT})
-"""Values that ``forward`` finds at ``self``."""
 ROLES: Mapping[int, tuple[str, ...]] = {
     1: ("width",),
     2: ("rows", "width"),
@@ -137,7 +135,7 @@ def signature(graph: Graph, nodes: Sequence[Node], *, exact: bool = True) -> tup
     frozen = _Freezer({name: place for place, name in enumerate(symbols)}, exact)
     inside = {id(node) for node in nodes}
     made = {name for node in nodes for name in node.outputs}
-    told = []
+    facts = []
     for name in values:
         value = graph.value(name)
         leaves = name in made and (
@@ -145,7 +143,7 @@ def signature(graph: Graph, nodes: Sequence[Node], *, exact: bool = True) -> tup
         )
         kind = "made" if name in made else "held" if value.origin in HELD else "read"
         lent = kind == "made" and value.lent
-        told.append((kind, leaves, lent, value.dtype, frozen.of(value.shape), frozen.of(value.stride)))
+        facts.append((kind, leaves, lent, value.dtype, frozen.of(value.shape), frozen.of(value.stride)))
     steps = tuple(
         (
             node.op,
@@ -155,7 +153,7 @@ def signature(graph: Graph, nodes: Sequence[Node], *, exact: bool = True) -> tup
         )
         for node in nodes
     )
-    return tuple(told), steps, tuple(symbol.values for symbol in symbols.values())
+    return tuple(facts), steps, tuple(symbol.values for symbol in symbols.values())
 
 
 class _Freezer:
@@ -299,14 +297,14 @@ def local(graph: Graph, group: Group, names: Names) -> Local:
     spelling: dict[str, str] = {}
     for name, own in names.values.items():
         value = graph.value(name)
-        told = replace(value, name=own, shape=size(value.shape), stride=size(value.stride))
-        told = replace(told, room=names.values.get(value.room, ""))
+        renamed = replace(value, name=own, shape=size(value.shape), stride=size(value.stride))
+        renamed = replace(renamed, room=names.values.get(value.room, ""))
         if name not in made:
             origin = value.origin if value.origin is not Origin.NODE else Origin.INPUT
             path = value.path if names.labels and origin in HELD else own
-            told = replace(told, origin=origin, path=path, room="")
-        values[own] = told
-        before = spelled(Graph({own: told}, (), (), ()), own)
+            renamed = replace(renamed, origin=origin, path=path, room="")
+        values[own] = renamed
+        before = spelled(Graph({own: renamed}, (), (), ()), own)
         spelling[before] = spelled(graph, name)
     nodes = tuple(
         replace(

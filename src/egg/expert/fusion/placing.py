@@ -1,8 +1,8 @@
-"""Concatenations without a copy: whoever makes a piece stores it where it belongs in the whole.
+"""Concatenations without a copy: the kernel that makes a piece stores it where it belongs in the whole.
 
 Joining tensors moves every element twice and computes nothing. Where a piece comes out of a kernel of ours,
 that kernel may as well store into its part of the joined tensor: the piece is then *lent* a place, with the
-strides of the whole, and whoever else reads it reads it there. What is left of the concatenation is the
+strides of the whole, and its other readers read it there. What is left of the concatenation is the
 room for it (:data:`~egg.expert.graph` calls such a node ``joined``), made before the first of its pieces.
 
 Pieces that no kernel of ours makes (arguments, results of libraries, what lies elsewhere already) are copied
@@ -18,26 +18,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from egg.expert.cost import LAUNCH
 from egg.expert.graph import Graph, Node, Value
+from egg.expert.pattern import Pattern
 from egg.expert.sizes import Size
 from egg.hardware.gpus import Gpu
 
-STORING = frozenset({"convolution", "product", "loops"})
-"""Patterns whose kernels store by strides."""
 FREE = frozenset({"view", "constant", "cat"})
 """What makes nothing by itself: in the group of a concatenation it is read from elsewhere."""
 SHOWING = frozenset({"view", "library"})
-"""What may show its operand as it lies, where it is left to PyTorch: whoever reads a view, a caller of the
+"""What may show its operand as it lies, where it is left to PyTorch: a reader of a view, a caller of the
 program included, expects the strides that it has of a tensor without gaps."""
-LAUNCH = 3e-6
-"""Seconds that one more kernel takes."""
 WORTH = 5e-6
 """Seconds that must be saved where some pieces are copied all the same: groups that store in place share
 their kernels with fewer others."""
 MOST_ELEMENTS = 2**31 - 2**24
 """Of a joined tensor: places in it are counted in 32 bits."""
 
-Home = Callable[[Node], tuple[str, Sequence[Node]]]
+Home = Callable[[Node], tuple[Pattern, Sequence[Node]]]
 """The pattern and the nodes of the group that a node is in."""
 
 
@@ -115,7 +113,7 @@ class _Placing:
         """Pieces of a concatenation to be stored in place; none where it is no gain."""
         whole = self.graph.result(node)
         pattern, group = self.home(node)
-        if pattern not in ("loops", "library") or not self._leaves(node, group):
+        if pattern.anchors or not self._leaves(node, group):
             return set()
         if not whole.contiguous or whole.elements.value > MOST_ELEMENTS or len(node.inputs) < 2:
             return set()
@@ -150,11 +148,11 @@ class _Placing:
         if name in self._joined:
             return True
         pattern, own = self.home(producer)
-        return pattern in STORING and producer.op not in FREE and self._computes(own)
+        return pattern.stores_by_strides and producer.op not in FREE and self._computes(own)
 
     def _shown(self, name: str) -> bool:
         readers = self.graph.consumers[name]
-        return any(reader.op in SHOWING and self.home(reader)[0] == "library" for reader in readers)
+        return any(reader.op in SHOWING and self.home(reader)[0].fallback for reader in readers)
 
     def _computes(self, group: Iterable[Node]) -> bool:
         return any(node.op not in FREE for node in group)

@@ -1,4 +1,4 @@
-"""What a group of operators is for, in the words of whoever wrote the program.
+"""What a group of operators is for, in the words of the program's author.
 
 Capturing takes composites apart: a cross entropy becomes a logarithm of softmax, a gather, comparisons and
 casts, and a kernel named after these tells nobody what it computes. Well-known composites are found again by
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from egg.expert.fusion.local import word_of
 from egg.expert.graph import Node
+from egg.expert.pattern import FREE
 
-FREE = frozenset({"view", "constant"})
 LONGEST = 4
 """Words of a group's name."""
 SILENT = frozenset({"update", "cast"})
@@ -42,9 +42,11 @@ COMPOSITES: Mapping[str, str] = {
 
 def words_of(nodes: Sequence[Node]) -> list[str]:
     """What a group does, a word for each operator or composite."""
-    said = [node for node in nodes if node.op not in FREE]
-    told = [node for node in said if word_of(node) not in SILENT] or said
-    text = " ".join("log_softmax" if n.op == "softmax" and n.get("log") else _word(n, said) for n in told)
+    operators = [node for node in nodes if node.op not in FREE]
+    named = [node for node in operators if word_of(node) not in SILENT] or operators
+    text = " ".join(
+        "log_softmax" if n.op == "softmax" and n.get("log") else _word(n, operators) for n in named
+    )
     text = re.sub(r"gated (?=\S)", "", text)
     for pattern, name in COMPOSITES.items():
         text = re.sub(rf"(?<!\S){pattern}(?!\S)", name, text)

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from egg.expert.fusion.loosen import is_free
+from egg.expert.fusion.runtime_sizes import is_free
 from egg.expert.graph import Graph
 from egg.expert.parts import Part
-from egg.expert.writing.domain import held_sizes
+from egg.expert.reading.held import held_sizes
 
 PRODUCT = re.compile(r"\w+(?: \* \w+)*")
 

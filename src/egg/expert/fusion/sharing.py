@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from egg.expert.fusion import kin
+from egg.expert.emit.host import Host
+from egg.expert.emit.names import renamed_functions
+from egg.expert.fusion import shape_families
 from egg.expert.fusion.local import (
     Local,
     Names,
@@ -26,14 +28,20 @@ from egg.expert.fusion.local import (
     symbols_of,
     word_of,
 )
-from egg.expert.fusion.loosen import MOST, freed, is_free, is_leading, is_told, loosened
 from egg.expert.fusion.purpose import group_name
+from egg.expert.fusion.runtime_sizes import (
+    MOST,
+    is_free,
+    is_leading,
+    specialization_tells,
+    with_caller_sizes,
+    with_runtime_sizes,
+)
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import REACH, Group, Part, Unfit
-from egg.expert.patterns.product.host import Host
+from egg.expert.pattern import Patterns
+from egg.expert.reading.held import held_sizes
 from egg.expert.sizes import Size, Symbol
-from egg.expert.writing.domain import held_sizes
-from egg.expert.writing.names import renamed_functions
 
 OFTEN = 4
 """Groups that look alike from which on their lines become a function."""
@@ -43,14 +51,17 @@ Members = Sequence[tuple[tuple[Node, ...], str]]
 WriteOne = Callable[[Graph, Group], Part]
 
 
-def written(graph: Graph, members: Members, write: WriteOne) -> tuple[tuple[Group, ...], tuple[Part, ...]]:
+def written(
+    graph: Graph, members: Members, write: WriteOne, patterns: Patterns
+) -> tuple[tuple[Group, ...], tuple[Part, ...]]:
     """Names and text for every group, shared where they can be."""
-    return _Writing(graph, members, write).all()
+    return _Writing(graph, members, write, patterns).all()
 
 
 class _Writing:
-    def __init__(self, graph: Graph, members: Members, write: WriteOne) -> None:
+    def __init__(self, graph: Graph, members: Members, write: WriteOne, patterns: Patterns) -> None:
         self._graph = graph
+        self._patterns = patterns
         self._members = members
         self._write = write
         self._taken: set[str] = set()
@@ -59,7 +70,7 @@ class _Writing:
         self._known: dict[str, tuple[str, str]] = {}
         """Name and text of a kernel by what it does: its text without name and docstring."""
 
-        self._told: dict[tuple[str, str], str] = {}
+        self._helper_texts: dict[tuple[str, str], str] = {}
         """Texts of helpers by their name and what they do: the first docstring serves all."""
         self._often = Counter((pattern, _form(nodes)) for nodes, pattern in members)
         """How many groups look alike, whatever their sizes."""
@@ -69,12 +80,12 @@ class _Writing:
         """By kernel: sizes that the caller chooses, and whether they are leading ones."""
         self._held = {graph.symbols[name] for name in held_sizes(graph) if name in graph.symbols}
         """How sizes are found that the constructor decides."""
-        self._kin: dict[int, kin.Kin] = {}
+        self._family_members: dict[int, shape_families.Member] = {}
         """By group: itself in the graph of its family, where there is one."""
 
     def all(self) -> tuple[tuple[Group, ...], tuple[Part, ...]]:
         names, classes = self._names(), self._classes()
-        self._kin = self._families(names, classes)
+        self._family_members = self._families(names, classes)
         groups: dict[int, Group] = {}
         parts: dict[int, Part] = {}
         for places in classes:
@@ -83,14 +94,16 @@ class _Writing:
                 groups[place] = Group(name, nodes, pattern)
                 parts[place] = part
         order = range(len(self._members))
-        return tuple(groups[place] for place in order), self._loosened([parts[place] for place in order])
+        return tuple(groups[place] for place in order), self._with_runtime_sizes(
+            [parts[place] for place in order]
+        )
 
-    def _loosened(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+    def _with_runtime_sizes(self, parts: Sequence[Part]) -> tuple[Part, ...]:
         """Kernels take sizes as plain arguments that the caller chooses, or that have too many values."""
         texts: dict[str, str] = {}
         for kernel, text in {name: text for part in parts for name, text in part.kernels.items()}.items():
             many = [size for size, values in self._called_with.get(kernel, {}).items() if len(values) > MOST]
-            texts[kernel] = freed(loosened(text, many), self._chosen.get(kernel, {}))
+            texts[kernel] = with_caller_sizes(with_runtime_sizes(text, many), self._chosen.get(kernel, {}))
         return tuple(replace(p, kernels={name: texts[name] for name in p.kernels}) for p in parts)
 
     def _note(self, part: Part, graph: Graph, group: Group) -> None:
@@ -107,7 +120,7 @@ class _Writing:
 
     def _leading(self, graph: Graph, group: Group, name: str, value: int) -> bool | None:
         """Whether a size that the caller chooses is a leading one; ``None`` for any that kernels are to know,
-        see :mod:`egg.expert.fusion.loosen`."""
+        see :mod:`egg.expert.fusion.runtime_sizes`."""
         found = graph.symbols.get(name, "")
         if not is_free(found) or found in self._held or name in held_sizes(graph):
             return None
@@ -115,13 +128,17 @@ class _Writing:
         inner = (size for node in products for size in (graph.result(node).shape[-1], _depth(graph, node)))
         if any(symbol.name == name for size in inner for symbol in size.factors):
             return None
-        return True if is_leading(found) else False if is_told(value) else None
+        return True if is_leading(found) else False if specialization_tells(value) else None
 
     def _classes(self) -> list[list[int]]:
         """Places of groups that are equal up to names; the first of each will be written."""
         found: dict[Any, list[int]] = {}
         for place, (nodes, pattern) in enumerate(self._members):
-            key = place if pattern == "library" else (pattern, signature(self._graph, nodes, exact=False))
+            key = (
+                place
+                if self._patterns[pattern].fallback
+                else (pattern, signature(self._graph, nodes, exact=False))
+            )
             found.setdefault(key, []).append(place)
         return list(found.values())
 
@@ -129,7 +146,7 @@ class _Writing:
         """By group: its own names where it is alone of its kind, else those of its family."""
         families: dict[Any, list[int]] = {}
         for place, (nodes, pattern) in enumerate(self._members):
-            if pattern != "library":
+            if not self._patterns[pattern].fallback:
                 families.setdefault((pattern, family(self._graph, nodes)), []).append(place)
         found: dict[int, Names] = {}
         for places in families.values():
@@ -140,23 +157,33 @@ class _Writing:
                 found.update(zip(places, role_names(self._graph, nodes), strict=True))
         return found
 
-    def _families(self, names: Mapping[int, Names], classes: list[list[int]]) -> dict[int, kin.Kin]:
+    def _families(
+        self, names: Mapping[int, Names], classes: list[list[int]]
+    ) -> dict[int, shape_families.Member]:
         """Groups that differ in numbers alone, where there are enough of them, in one graph for each kind."""
         kinds: dict[Any, list[list[int]]] = {}
         for places in classes:
             nodes, pattern = self._members[places[0]]
-            if pattern in kin.PATTERNS and not _moving_starts([self._members[p][0] for p in places]):
-                kind = pattern, family(self._graph, nodes), kin.alike(self._graph, nodes)
+            if self._patterns[pattern].shares_sizes and not _moving_starts(
+                [self._members[p][0] for p in places]
+            ):
+                kind = (
+                    pattern,
+                    family(self._graph, nodes),
+                    shape_families.same_but_for_sizes(self._graph, nodes),
+                )
                 kinds.setdefault(kind, []).append(places)
         counts = [len(s.values) for value in self._graph.values.values() for s in value.shape]
-        found: dict[int, kin.Kin] = {}
+        found: dict[int, shape_families.Member] = {}
         for together in kinds.values():
-            if len(together) < kin.FEWEST:
+            if len(together) < shape_families.FEWEST:
                 continue
             leaders = [places[0] for places in together]
             groups = [Group(group_name(n), n, p) for n, p in (self._members[place] for place in leaders)]
-            told = kin.kindred(self._graph, groups, [names[p] for p in leaders], max(counts, default=1))
-            found.update(zip(leaders, told or (), strict=False))
+            own = shape_families.members(
+                self._graph, groups, [names[p] for p in leaders], max(counts, default=1)
+            )
+            found.update(zip(leaders, own or (), strict=False))
         return found
 
     def _numbered(self, stem: str) -> str:
@@ -175,26 +202,26 @@ class _Writing:
         first = places[0]
         nodes, pattern = self._members[first]
         stem = group_name(nodes)
-        if pattern == "library":
+        if self._patterns[pattern].fallback:
             name = self._numbered(stem)
             return [(first, name, self._write(self._graph, Group(name, nodes, pattern)))]
         starts = _moving_starts([self._members[place][0] for place in places])
         leader = local(self._graph, Group(stem, nodes, pattern), names[first])
-        if told := self._as_kin(places, names):
-            return told
+        if found := self._as_member(places, names):
+            return found
         try:
             name, part = self._named(*_lifted(leader, starts), shared=not names[first].labels)
         except Unfit:
             if not starts:
                 raise
-            return [told for place in places for told in self._class_parts([place], names)]
+            return [each for place in places for each in self._class_parts([place], names)]
         part = self._shared(part)
         self._note(part, leader.graph, leader.group)
         return [(place, name, self._called(part, first, place, names, starts)) for place in places]
 
-    def _as_kin(self, places: list[int], names: Mapping[int, Names]) -> list[tuple[int, str, Part]]:
+    def _as_member(self, places: list[int], names: Mapping[int, Names]) -> list[tuple[int, str, Part]]:
         """The groups of a class in the graph of their family; none where that cannot be written."""
-        own = self._kin.get(places[0])
+        own = self._family_members.get(places[0])
         if own is None:
             return []
         try:
@@ -206,9 +233,9 @@ class _Writing:
         found = []
         for place in places:
             nodes, pattern = self._members[place]
-            told = local(self._graph, Group("", nodes, pattern), names[place])
+            here = local(self._graph, Group("", nodes, pattern), names[place])
             sizes = _sizes_of(names[places[0]], names[place], own.sizes)
-            found.append((place, name, replace(told, spelled={**told.spelled, **sizes}).called(part)))
+            found.append((place, name, replace(here, spelled={**here.spelled, **sizes}).called(part)))
         return found
 
     def _named(self, graph: Graph, group: Group, shared: bool) -> tuple[str, Part]:
@@ -243,9 +270,9 @@ class _Writing:
         lead, own = names[first], names[place]
         sizes = dict(zip(own.sizes, lead.sizes.values(), strict=True))
         values = dict(zip(own.values, lead.values.values(), strict=True))
-        told = local(self._graph, Group("", nodes, pattern), Names(values, sizes, lead.labels))
+        here = local(self._graph, Group("", nodes, pattern), Names(values, sizes, lead.labels))
         begins = {name: str(nodes[at]["starts"][dim]) for (at, dim), name in _start_names(starts).items()}
-        return replace(told, spelled={**told.spelled, **begins}).called(part)
+        return replace(here, spelled={**here.spelled, **begins}).called(part)
 
     # -- kernels -----------------------------------------------------------------------------------
 
@@ -260,7 +287,7 @@ class _Writing:
                 names[name] = earlier
         if names:
             part = replace(renamed_part(replace(part, kernels={}), names), kernels=kernels)
-        helpers = {n: self._told.setdefault((n, _essence(n, t)), t) for n, t in part.helpers.items()}
+        helpers = {n: self._helper_texts.setdefault((n, _essence(n, t)), t) for n, t in part.helpers.items()}
         return replace(part, helpers=helpers)
 
 
@@ -303,7 +330,14 @@ def renamed_part(part: Part, names: dict[str, str]) -> Part:
         return {names.get(name, name): renamed_functions(text, names) for name, text in texts.items()}
 
     call = renamed_functions("\n".join(part.call), names).split("\n")
-    return replace(part, kernels=each(part.kernels), helpers=each(part.helpers), call=tuple(call))
+    launches = (replace(launch, kernel=names.get(launch.kernel, launch.kernel)) for launch in part.launches)
+    return replace(
+        part,
+        kernels=each(part.kernels),
+        helpers=each(part.helpers),
+        call=tuple(call),
+        launches=tuple(launches),
+    )
 
 
 # -- slices that begin elsewhere ----------------------------------------------------------------------
@@ -337,9 +371,9 @@ def _lifted(leader: Local, starts: _Starts) -> tuple[Graph, Group]:
     count = max((len(size.values) for value in graph.values.values() for size in value.shape), default=1)
     nodes = list(leader.group.nodes)
     for (at, dim), (least, most) in starts.items():
-        told = list(nodes[at]["starts"])
-        told[dim] = Size(1, (Symbol(names[at, dim], (most, *[least] * max(1, count - 1))),))
-        nodes[at] = replace(nodes[at], attributes={**nodes[at].attributes, "starts": tuple(told)})
+        moved = list(nodes[at]["starts"])
+        moved[dim] = Size(1, (Symbol(names[at, dim], (most, *[least] * max(1, count - 1))),))
+        nodes[at] = replace(nodes[at], attributes={**nodes[at].attributes, "starts": tuple(moved)})
     symbols = {**graph.symbols, **{name: name for name in names.values()}}
     group = Group(leader.group.name, tuple(nodes), leader.group.pattern)
     return replace(graph, nodes=tuple(nodes), symbols=symbols), group

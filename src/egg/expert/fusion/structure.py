@@ -11,42 +11,29 @@ two lies outside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from egg.expert.fusion.again import moves_nothing, recomputed, repeats
-from egg.expert.fusion.choices import FREE, Choices, Structure
+from egg.expert.fusion.chained_cat import chained
+from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.extremes import widened
-from egg.expert.fusion.growing import continued
-from egg.expert.fusion.line import Line
 from egg.expert.fusion.local import local, own_names, signature
-from egg.expert.fusion.operands import without_half_done
-from egg.expert.fusion.placing import STORING, makers, placed, rooms_first
+from egg.expert.fusion.placing import makers, placed, rooms_first
 from egg.expert.fusion.purpose import group_name
+from egg.expert.fusion.recompute import moves_nothing, recomputed, repeats
 from egg.expert.fusion.sharing import written
+from egg.expert.fusion.unit_order import UnitOrder
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Terms, Unfit
+from egg.expert.pattern import FREE, Pattern, Patterns
+from egg.expert.patterns import PATTERNS
 from egg.expert.sizes import ONE
 
-Writer = Callable[[Graph, Group, Terms], Part]
-
-ANCHORS: Mapping[str, tuple[str, ...]] = {
-    "matmul": ("product", "library"),
-    "conv": ("convolution", "library"),
-    "attention": ("attention", "library"),
-    "recurrent": ("recurrent", "library"),
-}
-"""Nodes that a group grows around, and the patterns that may write them, best first."""
-LOOPED = frozenset(
-    {"pointwise", "where", "view", "cat", "pad", "constant", "triangle", "reduce", "softmax", "norm", "pool",
-     "gather", "scan", "update"}
-)  # fmt: skip
-"""What passes over memory: any of them may share a loop."""
 SPREADING = frozenset({"pointwise", "where", "triangle"})
 SPREAD = 8
 """How many times more elements such nodes make than they read, for a product to compute them by the way."""
 ACTING = frozenset({"update", "random"})
-"""What is done even if nobody reads its result."""
+"""What is done even if its result is not read."""
 LARGEST_STEP = 12
 """Nodes that are looked at for where a diamond closes."""
 MOST_COUNTERS = 24
@@ -60,11 +47,11 @@ MOST_PIECES = 16
 
 
 def structured(
-    graph: Graph, terms: Terms, writers: Mapping[str, Writer], choices: Choices | None = None
+    graph: Graph, terms: Terms, patterns: Patterns = PATTERNS, choices: Choices | None = None
 ) -> Structure:
     """Partition ``graph`` and write every group."""
     choices = choices or Choices()
-    plain = _Partition(widened(continued(_live(graph))), terms, writers, choices)
+    plain = _Partition(widened(chained(_live(graph))), terms, patterns, choices)
     plain.divide()
     plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()
@@ -98,35 +85,37 @@ class _Partition:
         self,
         graph: Graph,
         terms: Terms,
-        writers: Mapping[str, Writer],
+        patterns: Patterns,
         choices: Choices,
         answers: dict[Any, bool] | None = None,
     ) -> None:
         self._graph = graph
         self._terms = terms
-        self._writers = {name: writer for name, writer in writers.items() if name not in choices.without}
+        self._patterns = patterns
+        self._streamed = patterns.streaming.streams
+        """What passes over memory: any of them may share a pass."""
         self._choices = choices
         self._order = {id(node): at for at, node in enumerate(graph.nodes)}
-        self._line = Line(graph)
+        self._units = UnitOrder(graph)
         self._home: dict[int, list[Node]] = {}
         """The group of each node that has one; groups are lists that grow."""
-        self._pattern: dict[int, str] = {}
+        self._pattern: dict[int, Pattern] = {}
         """By the identity of a group's list."""
         self._answers: dict[Any, bool] = {} if answers is None else answers
-        """What patterns said about groups like one."""
+        """Whether a pattern writes groups like one."""
 
     def divide(self) -> None:
         """Give every node a group."""
         for node in self._graph.nodes:
-            if node.op in ANCHORS:
+            if self._patterns.around(node.op):
                 self._grow_anchor(node)
         for node in self._graph.nodes:
-            if id(node) not in self._home and node.op in LOOPED:
+            if id(node) not in self._home and node.op in self._streamed:
                 self._join_loop(node)
         self._join_counters()
         for node in self._graph.nodes:
             if id(node) not in self._home:
-                self._settle([node], "library")
+                self._settle([node], self._patterns.fallback)
 
     def with_copies(self) -> _Partition | None:
         """A partition in which groups compute for themselves what is cheaper not to store; ``None`` where
@@ -136,7 +125,7 @@ class _Partition:
             graph, copies = recomputed(self._graph, self._home_of, refused)
             if not copies:
                 return None
-            other = _Partition(_live(graph), self._terms, self._writers, self._choices, self._answers)
+            other = _Partition(_live(graph), self._terms, self._patterns, self._choices, self._answers)
             other.divide()
             odd = {whose for name, whose in copies.items() if other._is_read_elsewhere(name)}
             if not odd:
@@ -155,21 +144,23 @@ class _Partition:
         """A partition with pieces of concatenations stored in place; ``None`` where there are none."""
         if not self._choices.settings.get(FILE, {}).get(IN_PLACE, True):
             return None
-        kept = {name for pattern, name in self._choices.left | self._choices.apart if pattern == "loops"}
+        streaming = self._patterns.streaming.name
+        kept = {name for pattern, name in self._choices.left | self._choices.apart if pattern == streaming}
         refused: set[str] = set()
         for _ in range(MOST_TRIES):
             graph = placed(self._graph, self._home_of, self._terms.gpu, refused, kept)
             if graph is self._graph:
                 return None
-            other = _Partition(graph, self._terms, self._writers, self._choices, self._answers)
+            other = _Partition(graph, self._terms, self._patterns, self._choices, self._answers)
             other.divide()
-            odd = {name for name, node in makers(graph).items() if other._home_of(node)[0] not in STORING}
+            stored = makers(graph).items()
+            odd = {name for name, node in stored if not other._home_of(node)[0].stores_by_strides}
             if not odd:
                 return other
             refused |= odd
         return None
 
-    def _home_of(self, node: Node) -> tuple[str, Sequence[Node]]:
+    def _home_of(self, node: Node) -> tuple[Pattern, Sequence[Node]]:
         group = self._home[id(node)]
         return self._pattern[id(group)], group
 
@@ -177,22 +168,26 @@ class _Partition:
 
     def _grow_anchor(self, node: Node) -> None:
         """The anchor alone first; then what comes before it and what follows, as far as it can be written."""
-        patterns = (p for p in ANCHORS[node.op] if (p, _made(node)) not in self._choices.left)
-        pattern = next(p for p in patterns if p == "library" or self._writes([node], p))
+        around = self._patterns.around(node.op)
+        patterns = (p for p in around if (p.name, _made(node)) not in self._choices.left)
+        pattern = next(p for p in patterns if p.fallback or self._writes([node], p))
         group = self._settle([node], pattern)
-        alone = pattern in self._choices.alone or (pattern, _made(node)) in self._choices.apart
-        if pattern == "library" or alone:
+        if pattern.fallback or self._alone(pattern, node):
             return
         self._take_producers(group, node, pattern)
         self._take_followers(group, node, pattern)
 
-    def _take_producers(self, group: list[Node], node: Node, pattern: str) -> None:
+    def _alone(self, pattern: Pattern, node: Node) -> bool:
+        """Whether a group is to take nothing along."""
+        return pattern.name in self._choices.alone or (pattern.name, _made(node)) in self._choices.apart
+
+    def _take_producers(self, group: list[Node], node: Node, pattern: Pattern) -> None:
         """Producers that only this group reads, nearest first."""
         taken: list[Node] = []
         waiting = [name for name in node.inputs if name is not None]
         while waiting:
             producer = self._graph.producer(waiting.pop())
-            if producer is None or producer.op not in LOOPED or id(producer) in self._home:
+            if producer is None or producer.op not in self._streamed or id(producer) in self._home:
                 continue
             held = [*group, *taken]
             if any(producer is member for member in held) or not self._only_read_by(producer, held):
@@ -200,30 +195,29 @@ class _Partition:
             if self._writes([*held, producer], pattern):
                 taken.append(producer)
                 waiting += [name for name in producer.inputs if name is not None]
-        if pattern == "product":
-            passes = [n for n in self._graph.nodes if n.op in LOOPED - FREE and id(n) not in self._home]
-            taken = without_half_done(self._graph, node, taken, passes)
-        self._add(group, *taken)
+        passing = self._streamed - FREE
+        passes = [n for n in self._graph.nodes if n.op in passing and id(n) not in self._home]
+        self._add(group, *pattern.producers(self._graph, node, taken, passes))
 
-    def _take_followers(self, group: list[Node], last: Node, pattern: str) -> None:
+    def _take_followers(self, group: list[Node], last: Node, pattern: Pattern) -> None:
         """Step by step, as long as all that a step reads besides is there before.
 
-        A norm behind a convolution waits for what follows it: it may fit only together with that.
+        Some followers wait for what comes behind them: they may fit only together with that.
         """
         waiting: list[Node] = []
         while len(last.outputs) == 1 and (step := self._next_step(last)):
             held = [*group, *waiting]
             side = [node for reader in step for node in self._side_producers(reader, [*held, *step])]
-            if pattern == "product":
+            if pattern.spreads_operands:
                 side += [n for reader in step for n in self._spread_producers(reader, [*held, *step])]
             side = list({id(node): node for node in side}.values())
             grown = [*held, *side, *step]
-            if self._line.circular(grown):
+            if self._units.circular(grown):
                 return
             if self._writes(grown, pattern):
                 self._add(group, *waiting, *side, *step)
                 waiting = []
-            elif pattern == "convolution" and any(node.op == "norm" for node in (*waiting, *step)):
+            elif pattern.waits_for((*waiting, *step)):
                 waiting += [*side, *step]
             else:
                 return
@@ -254,7 +248,7 @@ class _Partition:
                 return []
             readers = (r for name in leaving for r in self._graph.consumers[name] if id(r) not in inside)
             reader = min(readers, key=lambda node: self._order[id(node)])
-            if reader.op not in LOOPED or id(reader) in self._home or len(reader.outputs) != 1:
+            if reader.op not in self._streamed or id(reader) in self._home or len(reader.outputs) != 1:
                 return []
             if reader.op == "cat" and len(reader.inputs) > MOST_PIECES:
                 return []
@@ -307,10 +301,11 @@ class _Partition:
 
         A view of something in memory waits for its reader: there it is an offset and strides.
         """
-        if ("loops", _made(node)) in self._choices.left:
-            self._settle([node], "library")
+        streaming, fallback = self._patterns.streaming, self._patterns.fallback
+        if (streaming.name, _made(node)) in self._choices.left:
+            self._settle([node], fallback)
             return
-        apart = "loops" in self._choices.alone or ("loops", _made(node)) in self._choices.apart
+        apart = self._alone(streaming, node)
         producing = [] if apart else self._producing_groups(node)
         together = [producing] if len(producing) > 1 else []
         for groups in (*together, *([group] for group in producing), []):
@@ -318,13 +313,13 @@ class _Partition:
             views = [] if apart else self._views_before(node, members)
             for taken in (views, []) if views else ([],):
                 grown = [*members, *taken, node]
-                if repeats(self._graph, grown) or self._line.circular(grown):
+                if repeats(self._graph, grown) or self._units.circular(grown):
                     continue
-                if self._writes(grown, "loops"):
-                    self._add(groups[0] if groups else self._settle([node], "loops"), *grown)
+                if self._writes(grown, streaming):
+                    self._add(groups[0] if groups else self._settle([node], streaming), *grown)
                     return
         if not moves_nothing(self._graph, node) or node.output in self._graph.results:
-            self._settle([node], "library")
+            self._settle([node], fallback)
 
     def _views_before(self, reader: Node, group: list[Node]) -> list[Node]:
         """Views that have no home yet, by which a reader and the group that it would join read memory."""
@@ -347,14 +342,19 @@ class _Partition:
         for start in range(0, len(counters), MOST_COUNTERS):
             first, *others = counters[start : start + MOST_COUNTERS]
             more = [node for group in others for node in group]
-            if more and not self._line.circular([*first, *more]) and self._writes([*first, *more], "loops"):
+            together = [*first, *more]
+            if (
+                more
+                and not self._units.circular(together)
+                and self._writes(together, self._patterns.streaming)
+            ):
                 self._add(first, *more)
 
     def _is_counter(self, group: list[Node]) -> bool:
         made = {name for node in group for name in node.outputs}
         read = {name for node in group for name in node.inputs if name is not None} - made
         return (
-            self._pattern[id(group)] == "loops"
+            bool(self._pattern[id(group)].streams)
             and any(node.op == "update" for node in group)
             and all(self._graph.value(name).origin is Origin.PARAMETER for name in read)
             and all(self._graph.value(name).elements == ONE for name in made | read)
@@ -367,7 +367,7 @@ class _Partition:
             group = self._home.get(id(producer))
             if (
                 group is not None
-                and self._pattern[id(group)] == "loops"
+                and self._pattern[id(group)].streams
                 and not any(g is group for g in seen)
                 and not _would_repeat(group, node)
             ):
@@ -376,13 +376,13 @@ class _Partition:
 
     # -- questions ---------------------------------------------------------------------------------
 
-    def _writes(self, nodes: list[Node], pattern: str) -> bool:
-        """Whether a pattern can write these nodes as one group; what it said of another like it counts."""
-        if pattern not in self._writers:
+    def _writes(self, nodes: list[Node], pattern: Pattern) -> bool:
+        """Whether a pattern can write these nodes as one group; its answer for another like it counts."""
+        if pattern.name in self._choices.without:
             return False
         group = self._group(nodes, pattern)
         settings = self._choices.settings.get(group.name, {})
-        key = pattern, tuple(settings.items()), signature(self._graph, group.nodes, exact=False)
+        key = pattern.name, tuple(settings.items()), signature(self._graph, group.nodes, exact=False)
         if key not in self._answers:
             own = local(self._graph, group, own_names(self._graph, group.nodes))
             try:
@@ -394,8 +394,10 @@ class _Partition:
         return self._answers[key]
 
     def _written(self, graph: Graph, group: Group) -> Part:
-        settings = {**self._terms.settings, **self._choices.settings.get(group.name, {})}
-        return self._writers[group.pattern](graph, group, Terms(self._terms.gpu, settings))
+        grade = self._choices.grades.get(group.pattern)
+        graded = {} if grade is None else {"grade": grade}
+        settings = {**graded, **self._terms.settings, **self._choices.settings.get(group.name, {})}
+        return self._patterns[group.pattern].write(graph, group, Terms(self._terms.gpu, settings))
 
     def _only_read_by(self, node: Node, group: list[Node]) -> bool:
         inside = {id(member) for member in group}
@@ -406,7 +408,7 @@ class _Partition:
 
     # -- bookkeeping -------------------------------------------------------------------------------
 
-    def _settle(self, nodes: list[Node], pattern: str) -> list[Node]:
+    def _settle(self, nodes: list[Node], pattern: Pattern) -> list[Node]:
         group = list(nodes)
         self._pattern[id(group)] = pattern
         for node in group:
@@ -417,17 +419,18 @@ class _Partition:
         inside = {id(member) for member in group}
         group += (node for node in nodes if id(node) not in inside)
         group.sort(key=lambda member: self._order[id(member)])
-        self._line.join(group)
+        self._units.join(group)
         for node in nodes:
             self._home[id(node)] = group
 
-    def _group(self, nodes: Iterable[Node], pattern: str) -> Group:
+    def _group(self, nodes: Iterable[Node], pattern: Pattern) -> Group:
         ordered = tuple(sorted(nodes, key=lambda node: self._order[id(node)]))
-        return Group(group_name(ordered), ordered, pattern)
+        return Group(group_name(ordered), ordered, pattern.name)
 
     def finished(self) -> Structure:
         """Groups by first need, named and written."""
-        members = [(unit, self._home_of(unit[0])[0]) for unit in self._line.ordered()]
-        groups, parts = written(self._graph, members, self._written)
+        members = [(unit, self._home_of(unit[0])[0].name) for unit in self._units.ordered()]
+        groups, parts = written(self._graph, members, self._written, self._patterns)
         order = rooms_first(self._graph, [unit for unit, _ in members])
-        return Structure(self._graph, tuple(groups[at] for at in order), tuple(parts[at] for at in order))
+        ordered = tuple(groups[at] for at in order), tuple(parts[at] for at in order)
+        return Structure(self._graph, *ordered, self._patterns)

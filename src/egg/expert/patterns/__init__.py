@@ -1,7 +1,18 @@
-"""One file (or few) per pattern: how a group of operators is written as Triton kernels.
+"""One folder per pattern: how a group of operators is written as Triton kernels.
 
-A pattern is a function ``write(graph, group, terms) -> Part`` that raises :class:`~egg.expert.parts.Unfit`
-with a sentence where it cannot. The table below is all that the rest of the team knows of them.
+:data:`PATTERNS` is all that the rest of the team knows of them. A new pattern is a folder with an object
+(:class:`egg.expert.pattern.Pattern`) and a line here.
 """
 
 from __future__ import annotations
+
+from egg.expert.pattern import Patterns
+from egg.expert.patterns.attention.pattern import ATTENTION
+from egg.expert.patterns.convolution.pattern import CONVOLUTION
+from egg.expert.patterns.library.pattern import Library
+from egg.expert.patterns.loops.pattern import LOOPS
+from egg.expert.patterns.product.pattern import PRODUCT
+from egg.expert.patterns.recurrent.pattern import RECURRENT
+
+OWN = (LOOPS, CONVOLUTION, PRODUCT, ATTENTION, RECURRENT)
+PATTERNS = Patterns(*OWN, Library(OWN))

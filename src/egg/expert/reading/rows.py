@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from egg.expert.emit.words import RESERVED, of_kernels
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.sizes import Size, Symbol
-from egg.expert.words import RESERVED, of_kernels
 
 MOST_FACTORS = 5
 Row = tuple[Any, ...]

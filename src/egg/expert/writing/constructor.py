@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 from egg.core.source import Task
 from egg.evaluator.static.namespaces import judge_import
+from egg.expert.emit.names import Edit, attributes, bound_names, edited, renaming, taken_from_outside
 from egg.expert.parts import Unfit
-from egg.expert.writing.names import Edit, attributes, bound_names, edited, renaming, taken_from_outside
 from egg.expert.writing.task_text import (
     aliases,
     changed_names,

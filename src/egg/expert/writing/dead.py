@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from egg.expert.writing.names import read_names
+from egg.expert.emit.names import read_names
 
 MODULES = frozenset({"tl", "triton", "libdevice"})
 ACTING = ("store", "atomic", "inline", "barrier", "print", "assert")

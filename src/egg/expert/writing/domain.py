@@ -8,18 +8,11 @@ parameter has that size or ``forward`` reads it from ``self``.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from egg.core.domain import Dimension, Domain, Format, Input, Layout, Size, TensorInput, names_in
-from egg.expert.graph import Graph, Origin, Value
-from egg.expert.reading.formulas import formula_of
-from egg.expert.writing.names import words
-
-COMPUTING = frozenset({"conv", "pool", "cat"})
-"""Operators that make sizes by a formula."""
-HELD = (Origin.PARAMETER, Origin.CONSTANT)
-"""Tensors that the module brings along."""
+from egg.expert.graph import Graph
+from egg.expert.reading.held import held_sizes, input_values, rules
 
 
 def domain_of(graph: Graph, counts: Iterable[str] = ()) -> Domain:
@@ -44,11 +37,6 @@ def domain_of(graph: Graph, counts: Iterable[str] = ()) -> Domain:
     return Domain(inputs, sizes, graph.usage.arguments, graph.usage.modes, outputs=stated, elements=elements)
 
 
-def input_values(graph: Graph) -> list[Value]:
-    """The tensors among the arguments of ``forward``, in order."""
-    return [graph.value(name) for name in graph.arguments if name is not None]
-
-
 def written_inputs(graph: Graph) -> frozenset[str]:
     """Inputs that the program writes into: the caller sees it, so no copy may stand for them."""
     targets = {node.inputs[0] for node in graph if node.op == "update"}
@@ -59,69 +47,6 @@ def follows_inputs(graph: Graph) -> bool:
     """Whether some result lies in memory as an input does; then all inputs are contiguous in the graph."""
     following = (Format.PRESERVED, Format.CHANNELS_LAST)
     return any(output.format in following for output in graph.usage.outputs)
-
-
-def held_sizes(graph: Graph) -> frozenset[str]:
-    """Sizes that the constructor decides: those in a parameter's shape, those read from ``self``, and a size
-    of an input from which alone an operator computes one of a parameter's (``n * n + 1`` positions)."""
-    shapes = (value.shape for value in graph.values.values() if value.origin in HELD)
-    found = {symbol.name for shape in shapes for size in shape for symbol in size.factors}
-    for name, text in graph.symbols.items():
-        reads = re.findall(r"[A-Za-z_]\w*", text)
-        if "self" in reads and not any(value.path in reads for value in input_values(graph)):
-            found.add(name)
-    texts = rules(graph)
-    for name in sorted(found & texts.keys()):
-        chosen = set(_determining(texts, name)) - found
-        found |= chosen if len(chosen) == 1 else set()
-    return frozenset(found)
-
-
-def _determining(texts: Mapping[str, str], name: str) -> Iterator[str]:
-    """The sizes that stand in the arithmetic of ``name``, as far as it rounds nothing."""
-    for word in words(texts[name]) & texts.keys() - {name}:
-        if "." in texts[name] or "//" in texts[name]:
-            return
-        yield from (word, *_determining(texts, word))
-
-
-def rules(graph: Graph) -> dict[str, str]:
-    """How each named size is found, every one behind those it is computed from.
-
-    Two inputs may have sizes of which one follows from the other (what is added to a pooled tensor has its
-    size). The graph reads both; a call is only right where the operator between them makes one of the other,
-    so its formula is the rule.
-    """
-    texts = dict(graph.symbols)
-    for node in graph:
-        operands = graph.operands(node)
-        for number, name in enumerate(node.outputs if node.op in COMPUTING else ()):
-            for dim, size in enumerate(graph.value(name).shape):
-                symbol = size.code()
-                if "." not in texts.get(symbol, "") or texts[symbol] != graph.symbols[symbol]:
-                    continue
-                text = formula_of(node, operands, number, dim, size.values) or symbol
-                if text.isidentifier() or any(symbol in reach(texts, word) for word in words(text)):
-                    continue
-                texts[symbol] = text
-    found: dict[str, str] = {}
-
-    def add(name: str) -> None:
-        for word in words(texts[name]) & texts.keys() - {*found, name}:
-            add(word)
-        found[name] = texts[name]
-
-    for name in texts:
-        add(name)
-    return found
-
-
-def reach(texts: Mapping[str, str], name: str) -> set[str]:
-    """A size and all that it is computed from."""
-    found = {name}
-    for word in words(texts.get(name, "")) - {name}:
-        found |= reach(texts, word)
-    return found
 
 
 def _inputs(graph: Graph, texts: Mapping[str, str]) -> Iterator[Input]:

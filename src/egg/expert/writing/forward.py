@@ -1,6 +1,6 @@
 """``ModelNew.forward``: the sizes it needs, then group after group, then the results in their form.
 
-Groups come with their lines; here those that nobody needs are left out, and library calls that follow each
+Groups come with their lines; here those that are not needed are left out, and library calls that follow each
 other share one block.
 """
 
@@ -10,15 +10,16 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from egg.expert.emit.layout import brought
+from egg.expert.emit.names import words
 from egg.expert.graph import Graph, Origin
 from egg.expert.parts import Group, Part, Unfit, spelled
-from egg.expert.patterns.library.layout import brought
+from egg.expert.reading.held import input_values
 from egg.expert.reading.rows import attribute_text
 from egg.expert.writing.breaking import LIMIT
-from egg.expert.writing.domain import follows_inputs, input_values, written_inputs
+from egg.expert.writing.domain import follows_inputs, written_inputs
 from egg.expert.writing.heading import Parts, left_to_pytorch
 from egg.expert.writing.layout import laid_out
-from egg.expert.writing.names import words
 from egg.expert.writing.repeats import LONGEST_COMMENT, rolled
 from egg.expert.writing.slots import block_of
 
@@ -108,7 +109,7 @@ def _shared(run: Sequence[tuple[str, str]]) -> str:
 def _live_blocks(graph: Graph, parts: Parts) -> list[tuple[str, list[str]]]:
     """Comment and lines for each group; library calls that follow each other share one block.
 
-    A library call whose result nobody mentions is left out: views that a later call folded into itself.
+    A library call whose result is not mentioned is left out: views that a later call folded into itself.
     """
     needed = set(_flat(graph.results))
     idle = _self_copies([line for _, part in parts for line in part.call])
@@ -159,10 +160,10 @@ def _comment(block: Parts) -> str:
         left = left_to_pytorch(block)
         rooms = any(node.op == "joined" for group, _ in block for node in group.nodes)
         other = "Room for what is joined, each part stored in place." if rooms else VIEWS
-        told = f"Left to PyTorch: {left}." if left else other
-        return told if len(told) <= LONGEST_COMMENT else "Left to PyTorch."
-    told = re.split(r"[.:;](?:\s|$)", " ".join(part.summary.split()), maxsplit=1)[0]
-    return f"{told or group.name.replace('_', ' ')}."
+        summary = f"Left to PyTorch: {left}." if left else other
+        return summary if len(summary) <= LONGEST_COMMENT else "Left to PyTorch."
+    summary = re.split(r"[.:;](?:\s|$)", " ".join(part.summary.split()), maxsplit=1)[0]
+    return f"{summary or group.name.replace('_', ' ')}."
 
 
 def _flat(results: Iterable[Any]) -> Iterable[str]:

@@ -23,19 +23,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from egg.core.domain import Format, Mode, Output, ValueInput
+from egg.expert.emit.names import words
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.parts import spelled
+from egg.expert.reading.held import held_sizes, input_values, rules
+from egg.expert.reading.held import reach as reached
 from egg.expert.reading.rows import attribute_text, dimension_text
 from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
-from egg.expert.writing.domain import follows_inputs, held_sizes, input_values, rules, written_inputs
-from egg.expert.writing.domain import reach as reached
+from egg.expert.writing.domain import follows_inputs, written_inputs
 from egg.expert.writing.guard_table import weight_tables
 from egg.expert.writing.guard_text import DEFINITIONS, FOLLOWING, FORGETTING, REACHING, REMEMBERED, Names
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
-from egg.expert.writing.names import words
 
 FEW = 2
 """Modules whose mode is asked one by one; more are kept in a list."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from egg.expert.graph import Node
+from egg.expert.emit.kinds import kind_of
 from egg.expert.parts import Group, Part
 from egg.expert.writing.breaking import LIMIT
 
@@ -41,27 +41,6 @@ def left_to_pytorch(parts: Parts) -> str:
                 word = kind_of(node)
                 counts[word] = counts.get(word, 0) + 1
     return ", ".join(word if count == 1 else f"{word} ({count} times)" for word, count in counts.items())
-
-
-def kind_of(node: Node) -> str:
-    """What an operator is called: ``relu``, ``batch norm``, ``max pooling``."""
-    op, attributes = node.op, node.attributes
-    match op:
-        case "pointwise" | "reduce" | "random":
-            return str(attributes.get("fn", op)).replace("_", " ")
-        case "norm":
-            return f"{attributes.get('kind', '')} norm".strip()
-        case "pool":
-            return f"{attributes.get('fn', '')} pooling".strip()
-        case "conv":
-            return "transposed convolution" if attributes.get("transposed") else "convolution"
-        case "matmul":
-            return "matrix product"
-        case "recurrent":
-            return str(attributes.get("cell", op))
-        case "library":
-            return str(attributes.get("target", op)).rsplit(".", 1)[-1]
-    return op
 
 
 def _plain(text: str) -> str:

@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 
-from egg.expert.words import RESERVED
+from egg.expert.emit.names import edited
+from egg.expert.emit.words import RESERVED
 from egg.expert.writing.columns import Columns
 from egg.expert.writing.heading import wrapped
 from egg.expert.writing.layout import laid_out
-from egg.expert.writing.names import edited
 from egg.expert.writing.slots import Block, Kind, Slot, block_of
 from egg.expert.writing.tidy import double_quoted
 
@@ -79,8 +79,8 @@ def lines_of(block: Block) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _lines(comment: str, text: str) -> tuple[str, ...]:
-    told = (f"        # {line}" for line in wrapped(comment, LONGEST_COMMENT))
-    return (*told, *laid_out(double_quoted(text), 8))
+    comments = (f"        # {line}" for line in wrapped(comment, LONGEST_COMMENT))
+    return (*comments, *laid_out(double_quoted(text), 8))
 
 
 def _length(block: Block) -> int:
@@ -233,8 +233,8 @@ class _Body:
             at += len(block.slots)
             edits = [slot.edit(text) for slot, text in zip(block.slots, texts, strict=True)]
             comment = common_comment([row[place].comment for row in self._rows])
-            told = "".join(f"# {line}\n" for line in wrapped(comment, LONGEST_COMMENT - 4))
-            yield told + edited(block.text, edits)
+            heading = "".join(f"# {line}\n" for line in wrapped(comment, LONGEST_COMMENT - 4))
+            yield heading + edited(block.text, edits)
 
 
 def _numbered(row: Sequence[Block]) -> Iterator[Slot]:
@@ -254,5 +254,5 @@ def common_comment(comments: Sequence[str]) -> str:
         while all(len(words) > shared for words in split) and len({words[shared] for words in split}) == 1:
             shared += 1
         return " ".join(split[0][:shared]) + "." if shared else ""
-    told = [words[0] for words in zip(*split, strict=True) if len(set(words)) == 1]
-    return " ".join(told) + "." if told else ""
+    shared = [words[0] for words in zip(*split, strict=True) if len(set(words)) == 1]
+    return " ".join(shared) + "." if shared else ""

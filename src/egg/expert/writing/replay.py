@@ -12,15 +12,13 @@ the copies are a small thing. A move decides otherwise (``set file replay False`
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from egg.expert.deciding.estimate import cost
-from egg.expert.fusion.local import symbols_of
+from egg.expert.cost import Machine
 from egg.expert.graph import Graph, Origin
-from egg.expert.parts import Setting, spelled
+from egg.expert.parts import Group, Part, Setting, spelled
+from egg.expert.patterns import PATTERNS
 from egg.expert.writing.heading import Parts
 from egg.hardware.gpus import Gpu
 
@@ -38,8 +36,6 @@ DEAR = 0.1
 """Of the host's time, what copies may take where the host is not the slower side."""
 FEWEST = 4
 """Launches that are worth a graph."""
-UNKNOWN_TRIPS = 8
-"""Rounds of a loop whose number is not seen."""
 UNCAPTURABLE = re.compile(
     r"\.(?:item|tolist|cpu|tensor|as_tensor|nonzero|masked_select|unique\w*|rand\w*|bernoulli\w*|multinomial"
     r"|normal\w*|\w*dropout\w*|set_allocator|synchronize)\(|\._version\b|self\.training\b"
@@ -115,93 +111,22 @@ def obstacle(graph: Graph, parts: Parts) -> str | None:
 
 
 def estimated(graph: Graph, parts: Parts, gpu: Gpu) -> Estimate:
-    sizes = {name: symbol.values[0] for name, symbol in symbols_of(graph, graph.nodes).items()}
-    launches, calls, device = 0, 0, 0.0
+    launches, calls, device, machine = 0, 0, 0.0, Machine.of(gpu)
     for group, part in parts:
-        own = sum(count(part.call, part.helpers, sizes))
+        own = sum(launch.times for launch in part.launches if not launch.kept)
         if not part.kernels:
             own = sum(node.op not in ("view", "constant", "joined") for node in group.nodes)
             calls += own
         else:
             launches += own
-        device += max(own * SHORTEST, cost(graph, group, part, gpu, {}).device)
+        device += max(own * SHORTEST, _seconds(graph, group, part, machine))
     handed = [graph.value(str(name)).bytes for name in (*graph.arguments, *graph.results)]
     copies = sum(2 * size / (REACHED * gpu.bandwidth) + SHORTEST for size in handed)
     return Estimate(launches + calls, launches * LAUNCH + calls * LIBRARY, device, copies)
 
 
-def count(lines: Sequence[str], helpers: Mapping[str, str], sizes: Mapping[str, int]) -> Iterator[int]:
-    """Launches that lines of ``forward`` make: themselves, in loops, and through functions of the file."""
-    per_helper = {name: sum(_launches(ast.parse(text).body, {}, {})) for name, text in helpers.items()}
-    yield from _launches(ast.parse("\n".join(lines)).body, per_helper, dict(sizes))
-
-
-def _launches(
-    statements: Sequence[ast.stmt], helpers: Mapping[str, int], known: dict[str, int]
-) -> Iterator[int]:
-    for statement in statements:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                if (number := _number(value, known)) is not None:
-                    known[name] = number
-                yield _calls(statement, helpers)
-            case ast.For(iter=over, body=body):
-                yield _trips(over, known) * sum(_launches(body, helpers, known))
-            case ast.FunctionDef(body=body):
-                yield from _launches(body, helpers, known)
-            case ast.If(body=body, orelse=other):
-                yield max(sum(_launches(body, helpers, known)), sum(_launches(other, helpers, known)))
-            case _:
-                yield _calls(statement, helpers)
-
-
-def _calls(statement: ast.stmt, helpers: Mapping[str, int]) -> int:
-    """``kernel[grid](...)`` counts once, a function of the file as often as it launches."""
-    found = 0
-    for node in ast.walk(statement):
-        match node:
-            case ast.Call(func=ast.Subscript(value=ast.Name())):
-                found += 1
-            case ast.Call(func=ast.Name(id=name)):
-                found += helpers.get(name, 0)
-    return found
-
-
-def _trips(over: ast.expr, known: Mapping[str, int]) -> int:
-    match over:
-        case ast.Call(func=ast.Name(id="range"), args=[end]):
-            return _number(end, known) or UNKNOWN_TRIPS
-        case ast.Call(func=ast.Name(id="range"), args=[start, end, *step]):
-            first, last = _number(start, known), _number(end, known)
-            each = _number(step[0], known) if step else 1
-            if first is not None and last is not None and each:
-                return max(0, -(-(last - first) // each))
-    return UNKNOWN_TRIPS
-
-
-def _number(node: ast.expr, known: Mapping[str, int]) -> int | None:
-    """The value of an expression in sizes, where it is seen at a glance."""
-    match node:
-        case ast.Constant(value=int(value)):
-            return value
-        case ast.Name(id=name):
-            return known.get(name)
-        case ast.IfExp(body=body):
-            return _number(body, known)
-        case ast.BinOp(left=left, op=operator, right=right):
-            a, b = _number(left, known), _number(right, known)
-            if a is None or b is None:
-                return None
-            match operator:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv() if b:
-                    return a // b
-    return None
+def _seconds(graph: Graph, group: Group, part: Part, machine: Machine) -> float:
+    return PATTERNS[group.pattern].cost(graph, group, part, {}, machine).device
 
 
 def constants_of(graph: Graph) -> tuple[str, ...]:

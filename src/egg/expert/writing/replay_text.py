@@ -124,9 +124,9 @@ def _addresses(graph: Graph) -> tuple[bool, list[str]]:
     others = constants_of(graph)
     if len(held) <= MANY or not all(name.isidentifier() for name in names):
         tensors = ", ".join(("*self.parameters()", "*self.buffers()", *others))
-        told = "Where the weights lie: a graph is good for these places only."
+        doc = "Where the weights lie: a graph is good for these places only."
         body = laid_out(f"return [tensor.data_ptr() for tensor in ({tensors})]", 8)
-        return False, ["    def addresses(self):", f'        """{told}"""', *body]
+        return False, ["    def addresses(self):", f'        """{doc}"""', *body]
     kept = [
         line
         for n in names

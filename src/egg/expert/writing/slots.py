@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from egg.expert.writing.names import Edit, edited
+from egg.expert.emit.names import Edit, edited
 
 
 class Kind(StrEnum):
@@ -110,7 +110,7 @@ class _Reader:
                 self._slot(Kind.PATH, node, ast.unparse(node), statement)
                 node.__dict__.update(value=ast.Constant(None), attr="", slice=ast.Constant(None))
             case ast.Call(func=ast.Subscript(value=ast.Name()) as launch):
-                # a kernel is never a slot: whoever reads ``forward`` sees what it launches
+                # a kernel is never a slot: a reader of ``forward`` sees what it launches
                 self.read(launch.slice, statement)
                 for inner in (*node.args, *node.keywords):
                     self.read(inner, statement)

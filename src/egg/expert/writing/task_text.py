@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from egg.expert.writing.names import bound_names
+from egg.expert.emit.names import bound_names
 
 
 def changed_names(statement: ast.stmt) -> set[str]:

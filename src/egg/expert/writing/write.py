@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from egg.core.source import Task
+from egg.expert.emit.keeping import with_method
+from egg.expert.emit.names import read_names
+from egg.expert.emit.words import RESERVED
 from egg.expert.fusion.reach import largest_counts
 from egg.expert.fusion.sharing import renamed_part
 from egg.expert.graph import BYTES, Graph
 from egg.expert.parts import Constant, Group, Unfit
-from egg.expert.words import RESERVED
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
 from egg.expert.writing.dead import without_dead
@@ -28,10 +30,8 @@ from egg.expert.writing.guard import Guard, fixed_arguments
 from egg.expert.writing.guard_text import Names
 from egg.expert.writing.heading import Parts, module_docstring, wrapped
 from egg.expert.writing.imports import sorted_imports
-from egg.expert.writing.keeping import with_method
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import domain_lines
-from egg.expert.writing.names import read_names
 from egg.expert.writing.replay_text import fits, replaying
 from egg.expert.writing.tidy import double_quoted
 

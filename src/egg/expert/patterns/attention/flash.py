@@ -14,11 +14,11 @@ together by a second kernel (:mod:`~egg.expert.patterns.attention.parts`).
 
 from __future__ import annotations
 
+from egg.expert.emit.kernel import Kernel
+from egg.expert.emit.reader import Reader
 from egg.expert.patterns.attention.operands import Tile, Way, load, products, scales_name
 from egg.expert.patterns.attention.parts import store_part, write_quotient
 from egg.expert.patterns.attention.problem import LOG2_E, Problem, mask_reader, read_end, read_mask
-from egg.expert.patterns.product.text import Kernel
-from egg.expert.reader import Reader
 
 Q, K, V = Tile("q", "BLOCK_M", "BLOCK_D"), Tile("k", "BLOCK_N", "BLOCK_D"), Tile("v", "BLOCK_N", "BLOCK_V")
 LIFT = 14

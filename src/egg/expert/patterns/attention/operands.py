@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.kernel import Kernel
+from egg.expert.emit.reader import Reader, address
+from egg.expert.emit.words import ATTENTION
 from egg.expert.graph import Value
 from egg.expert.index import loop_index, unflat
 from egg.expert.parts import spelled
 from egg.expert.patterns.attention.problem import Problem, braced
-from egg.expert.patterns.product.text import Kernel
-from egg.expert.reader import Reader, address
 from egg.expert.sizes import Size
-from egg.expert.words import ATTENTION
 
 LARGEST_TILE = 8192
 """Elements that a program of a packing kernel holds."""

@@ -8,10 +8,10 @@ a fixed order, so that the result is the same every time.
 
 from __future__ import annotations
 
+from egg.expert.emit.kernel import Kernel
+from egg.expert.emit.words import ATTENTION
 from egg.expert.patterns.attention.problem import Problem, braced, store_result
-from egg.expert.patterns.product.text import Kernel
 from egg.expert.sizes import Size
-from egg.expert.words import ATTENTION
 
 MOST_PARTS = 64
 """As many as a program that joins them holds at once."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from egg.expert.emit.kernel import Kernel, is_large, size_names
+from egg.expert.emit.reader import Reader, address, beyond_view, pointer_stem, through_view
+from egg.expert.emit.words import ATTENTION
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.index import Expr, Index, Negative, loop_index, unflat
 from egg.expert.parts import Group, Unfit, within_reach
-from egg.expert.patterns.product.text import Kernel, is_large, size_names
-from egg.expert.reader import Reader, address, beyond_view, pointer_stem, through_view
 from egg.expert.sizes import ONE, Size, product
-from egg.expert.words import ATTENTION
 
 LOG2_E = 1.4426950408889634
 """Exponentials are taken to base 2, which is one instruction; the scale brings the scores there."""

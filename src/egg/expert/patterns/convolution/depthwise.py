@@ -8,12 +8,12 @@ a stretch of one plane and gathers tap by tap.
 
 from __future__ import annotations
 
+from egg.expert.emit.kernel import Kernel, Knobs
+from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.frame import Tail, finished, new_kernel
-from egg.expert.patterns.product.text import Kernel, Knobs
-from egg.expert.reader import Reader
 from egg.expert.sizes import ONE
 
 MOST_TAPS = 49
@@ -39,7 +39,7 @@ def write_depthwise(form: Form, terms: Terms) -> Part:
             programs, {"num_warps": knobs.constant("NUM_WARPS", _warps(kernel, knobs), (1, 2, 4))}
         ),
     )
-    return finished(form, {kernel.name: kernel.definition()}, call, knobs, SUMMARY)
+    return finished(form, {kernel.name: kernel.definition()}, call, knobs, SUMMARY, [kernel.name])
 
 
 def _in_strips(form: Form) -> bool:

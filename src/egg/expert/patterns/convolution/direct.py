@@ -13,6 +13,8 @@ in shared memory, four bytes at a time.
 
 from __future__ import annotations
 
+from egg.expert.emit.kernel import Kernel, Knobs
+from egg.expert.emit.reader import Body, Reader
 from egg.expert.graph import HALF
 from egg.expert.index import Expr, Index, loop_index, unflat
 from egg.expert.parts import Part, Terms
@@ -31,8 +33,6 @@ from egg.expert.patterns.convolution.gather import Gatherer, runs
 from egg.expert.patterns.convolution.grade import POWER, SCALE, Grade
 from egg.expert.patterns.convolution.phases import define_phase
 from egg.expert.patterns.convolution.tiles import direct_tile
-from egg.expert.patterns.product.text import Kernel, Knobs
-from egg.expert.reader import Body, Reader
 from egg.expert.sizes import ONE, Size, as_size
 
 SUMMARY = "the convolution gathered straight from memory, with what follows it in its epilogue"
@@ -66,7 +66,7 @@ def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
     call = (*tail.preparations(), *kernel.launch(programs, options))
     kernels = {f.name: f.text for f in (SCALE, POWER)} if grade.scales else {}
     kernels[kernel.name] = kernel.definition()
-    return finished(form, kernels, call, knobs, SUMMARY)
+    return finished(form, kernels, call, knobs, SUMMARY, [kernel.name])
 
 
 def _stages(form: Form, grade: Grade, wanted: int) -> int:

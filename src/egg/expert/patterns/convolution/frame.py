@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from egg.expert.emit.host import Host
+from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names
+from egg.expert.emit.reader import Reader, address, beyond_view
+from egg.expert.emit.scalar import imports_of, stored
+from egg.expert.emit.words import CONVOLUTION
 from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, flat, loop_index
-from egg.expert.parts import Part, Unfit, spelled
+from egg.expert.parts import Launch, Part, Unfit, Use, spelled
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.phases import define_phases, define_steps, join_phases, leave_out
 from egg.expert.patterns.convolution.stages import MOST_CHANNELS, REDUCTIONS, staged
 from egg.expert.patterns.convolution.sums import TILE_MOMENTS, TILED, tile_left, tile_stores
 from egg.expert.patterns.convolution.tiles import Tile
-from egg.expert.patterns.product.host import Host
-from egg.expert.patterns.product.text import Kernel, Knobs, allocation, size_names
-from egg.expert.reader import Reader, address, beyond_view
-from egg.expert.scalar import imports_of, stored
 from egg.expert.sizes import ONE
-from egg.expert.words import CONVOLUTION
 
 
 def new_kernel(form: Form, name: str, doc: str) -> Kernel:
@@ -375,9 +375,12 @@ def finished(
     call: Sequence[str],
     knobs: Knobs,
     summary: str,
+    launches: Sequence[str],
     counts: Sequence[str] = (),
+    uses: frozenset[Use] = frozenset(),
 ) -> Part:
-    """The part: kernels, and one function for the host, which ``forward`` calls in a line."""
+    """The part: kernels, and one function for the host, which ``forward`` calls in a line. ``launches``: the
+    kernels that ``call`` launches, in order."""
     kernels = {**form.windows.helpers(), **kernels} if form.windows is not None else kernels
     host = Host(form.graph, form.group).function(call, f"{summary[0].upper()}{summary[1:]}.", {})
     return Part(
@@ -388,6 +391,8 @@ def finished(
         imports=imports_of("\n".join(kernels.values())),
         sizes=host.sizes,
         summary=summary,
+        launches=tuple(Launch(name) for name in launches),
+        uses=uses,
         counts=(*form.counts, *counts),
     )
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.reader import Reader, address
 from egg.expert.graph import Value
 from egg.expert.index import Index
 from egg.expert.patterns.convolution.form import Form
-from egg.expert.reader import Reader, address
 
 DEEP = frozenset({"k", "ci", "jd", "jh", "jw", "ud", "uh", "uw"})
 WIDE = frozenset({"n", "s", "p", "qd", "qh", "qw"})

@@ -1,6 +1,6 @@
 """How exactly a convolution multiplies: what its operands become on the way to the tensor cores.
 
-``tf32`` is what PyTorch does with fp32 convolutions unless told otherwise: 11 significant bits, rounded to
+``tf32`` is what PyTorch does with fp32 convolutions unless set otherwise: 11 significant bits, rounded to
 nearest. fp16 has as many and runs at twice the speed; what it lacks is range, so operands are multiplied by
 powers of two first, which is exact. ``fp32`` keeps fp32's accuracy: what one fp16 number leaves over becomes
 a second one, and three of the four products are added up. ``ieee`` multiplies on the ordinary units.

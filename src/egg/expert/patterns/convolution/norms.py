@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from egg.expert.emit.kernel import docstring, folded, tuple_text
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled
+from egg.expert.parts import Constant, Group, Launch, Part, Terms, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream
 from egg.expert.patterns.convolution.sums import ROWS, TILE_MOMENTS, WASTED, Writer
-from egg.expert.patterns.loops import pattern as loops
-from egg.expert.patterns.product.text import docstring, folded, tuple_text
+from egg.expert.patterns.loops import write as loops
 from egg.expert.sizes import ONE, Size, as_size, named, product
 
 LARGE = 2**26
@@ -97,6 +97,8 @@ class Cut:
             imports=tuple(dict.fromkeys((*front.imports, *rear.imports))),
             sizes=tuple(dict.fromkeys((*front.sizes, *named_here, *rear.sizes))),
             summary=f"{front.summary}; its tiles leave the statistics of the norm behind, too",
+            launches=(*front.launches, Launch(f"{self.group.name}_join"), *rear.launches),
+            uses=front.uses | rear.uses,
             counts=(*front.counts, *rear.counts),
         )
 
@@ -189,9 +191,9 @@ class Cut:
         arguments = (*tensors, "tiles", "positions", *(f"{name}: tl.constexpr" for name in constants))
         name = f"{self.group.name}_join"
         text = ["@triton.jit", f"def {name}({', '.join(arguments)}):", *docstring(_DOC)]
-        text += [f"    {line}" for line in _LINES.format(eps=float(self.norm["eps"])).strip().split("\n")]
-        if weight is None:
-            text = [line for line in text if "weight_ptr +" not in line]
+        weighed = "" if weight is None else _WEIGHED
+        body = f"{_STATISTICS}{weighed}{_STORES}".format(eps=float(self.norm["eps"]))
+        text += [f"    {line}" for line in body.strip().split("\n")]
         given = [*tensors.values(), f"{parts}.shape[1]", self.positions.code()]
         given += [f"{word}={value}" for word, value in constants.items()]
         shape, groups = tuple_text(self._statistic("mean").shape), channels.over(width)
@@ -209,7 +211,7 @@ _DOC = (
     "The statistics of all tiles of a row as one: the common mean first, then every deviation from it. "
     "Leaves what is to be subtracted from a channel, and what it is multiplied with then."
 )
-_LINES = """
+_STATISTICS = """
 pid = tl.program_id(0)
 image = (pid // (channels // width)).to(tl.int64)
 c = pid % (channels // width) * width + tl.arange(0, BLOCK_C)[None, :]
@@ -232,7 +234,9 @@ for first in range(0, tiles, BLOCK_T):
     squares += tl.where(inside, own + (part - mean) * (part - mean) * count, 0.0)
 variance = tl.sum(tl.sum(squares, axis=0)) / (positions * 1.0 * width)
 scale = tl.rsqrt(variance + {eps!r}) + tl.zeros((1, BLOCK_C), tl.float32)
-scale = scale * tl.load(weight_ptr + c, mask=kept, other=0.0)
-tl.store(mean_ptr + image * channels + c, mean + tl.zeros((1, BLOCK_C), tl.float32), mask=kept)
+"""
+_WEIGHED = """scale = scale * tl.load(weight_ptr + c, mask=kept, other=0.0)
+"""
+_STORES = """tl.store(mean_ptr + image * channels + c, mean + tl.zeros((1, BLOCK_C), tl.float32), mask=kept)
 tl.store(scale_ptr + image * channels + c, scale, mask=kept)
 """

@@ -17,14 +17,14 @@ import re
 from dataclasses import dataclass
 from math import prod
 
+from egg.expert.emit.host import Host
+from egg.expert.emit.kernel import Kernel, Knobs
+from egg.expert.emit.reader import Reader
 from egg.expert.index import as_expr, loop_index, unflat
 from egg.expert.parts import REACH, spelled
 from egg.expert.patterns.convolution.form import Axis, Form
 from egg.expert.patterns.convolution.frame import define_steps, new_kernel
 from egg.expert.patterns.convolution.grade import POWER, SCALE, TYPES, Grade
-from egg.expert.patterns.product.host import Host
-from egg.expert.patterns.product.text import Kernel, Knobs, words
-from egg.expert.reader import Reader
 from egg.expert.sizes import Size, product
 
 SAMPLE = 1024
@@ -167,13 +167,21 @@ class Packing:
             lines.append(f"{self._local('w_scale')} = torch.empty(({channels},), {single})")
         for kernel, programs, warps in self._made():
             options = {"num_warps": str(warps)}
-            if "AGAIN" not in words("\n".join(kernel.body.lines)):
+            if not self._twice(kernel):
                 lines += kernel.launch(programs, options)
                 continue
             for again in ("False", "True"):
                 kernel.meta["AGAIN"] = again
                 lines += kernel.launch(programs, options)
         return tuple(lines)
+
+    def launches(self) -> list[str]:
+        """The kernels that :meth:`call` launches, in order."""
+        return [kernel.name for kernel, *_ in self._made() for _ in range(1 + self._twice(kernel))]
+
+    def _twice(self, kernel: Kernel) -> bool:
+        """Whether a second launch packs again what did not fit the scale of the first."""
+        return "AGAIN" in kernel.mentioned()
 
     def _made(self) -> list[tuple[Kernel, str, int]]:
         return [self._pack_input(), self._pack_weight()]

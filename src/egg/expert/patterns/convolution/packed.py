@@ -11,7 +11,8 @@ for fp32's. The scales are undone in the epilogue, exactly.
 
 from __future__ import annotations
 
-from egg.expert.parts import Part, Terms, Unfit
+from egg.expert.emit.kernel import Kernel, Knobs
+from egg.expert.parts import Part, Terms, Unfit, Use
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.frame import (
     Tail,
@@ -26,7 +27,6 @@ from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.pack import Packing
 from egg.expert.patterns.convolution.phases import define_phase
 from egg.expert.patterns.convolution.tiles import packed_tile
-from egg.expert.patterns.product.text import Kernel, Knobs
 from egg.expert.sizes import ONE, Size
 
 DOC = (
@@ -73,7 +73,9 @@ def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
         *kernel.launch(grid(form, meta["BLOCK_P"], meta["BLOCK_O"]), options),
     )
     kernels = {**packing.kernels(), kernel.name: kernel.definition()}
-    return finished(form, kernels, call, knobs, SUMMARY, packing.counts)
+    launches = [*packing.launches(), kernel.name]
+    uses = frozenset({Use.PACKING})
+    return finished(form, kernels, call, knobs, SUMMARY, launches, packing.counts, uses)
 
 
 def _phase_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:

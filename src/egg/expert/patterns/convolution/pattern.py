@@ -1,86 +1,90 @@
-"""Convolutions, ordinary and transposed, in one to three dimensions, with what follows them in the
-epilogue.
-
-Five ways to write one, each with a file of its own:
-
-- ``packed``: operands brought into the order and the numbers that tensor cores want, then the inner loop of
-  a good matrix product (:mod:`~egg.expert.patterns.convolution.packed`). What nearly every large
-  convolution takes.
-- ``direct``: operands gathered where they lie (:mod:`~egg.expert.patterns.convolution.direct`): one tap, or
-  so little work that packing would take longer than the convolution.
-- ``pointwise``: one tap of up to 128 channels and many positions: weights times positions as they lie
-  (:mod:`~egg.expert.patterns.convolution.pointwise`).
-- ``window``: few input channels, so that all inputs of a position fit one tile
-  (:mod:`~egg.expert.patterns.convolution.window`).
-- ``depthwise``: one input channel per output channel (:mod:`~egg.expert.patterns.convolution.depthwise`).
-
-Settings: ``mode`` is one of these, ``grade`` how exactly fp32 operands are multiplied
-(:mod:`~egg.expert.patterns.convolution.grade`); further the constants by name.
-"""
+"""Convolutions as a pattern: what planning and fusion may ask of them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
-from egg.expert.graph import Graph
-from egg.expert.parts import Group, Part, Terms, Unfit
-from egg.expert.patterns.convolution.depthwise import write_depthwise
-from egg.expert.patterns.convolution.direct import write_direct
-from egg.expert.patterns.convolution.form import Form
-from egg.expert.patterns.convolution.grade import Grade
-from egg.expert.patterns.convolution.norms import write_norms
-from egg.expert.patterns.convolution.packed import write_packed
-from egg.expert.patterns.convolution.pointwise import write_pointwise
-from egg.expert.patterns.convolution.sums import write_sums
-from egg.expert.patterns.convolution.tiles import exactness_is_free, packing_pays, rows_pay
-from egg.expert.patterns.convolution.window import windowed, write_window
-from egg.expert.sizes import ONE
+from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved
+from egg.expert.graph import Graph, Node
+from egg.expert.moves import Set
+from egg.expert.parts import Group, Part, Terms
+from egg.expert.pattern import Anchor, Finer, LibraryChoice, Pattern, Refused, Repair, Symptom
+from egg.expert.patterns.convolution.cost import library_seconds, operations, own_seconds
+from egg.expert.patterns.convolution.pytorch import convolution_call
+from egg.expert.patterns.convolution.write import write
 
-FEW_OUTPUTS = 4
-"""Output channels per group up to which one input channel each is a stencil rather than a product."""
+SLIGHT = 4.0
+"""Times the allowed error up to which a few finer convolutions may be enough."""
+LIGHT = 0.34
+"""Share of the convolutions' operations that those few may have."""
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
-    """One convolution and what follows it as kernels."""
-    for cut in (write_norms, write_sums):
-        if part := cut(graph, group, terms, _write):
-            return part
-    return _write(graph, group, terms)
+class Convolution(Pattern):
+    name = "convolution"
+    anchors = (Anchor("conv", operations, library_seconds, convolution_call),)
+    stores_by_strides = True
+    computes_operands = True
+    shares_sizes = True
+    weighed_first = True
+    grade = "tf32"
+    finer = (
+        Finer(
+            "fp32",
+            "the reference's convolutions run in fp32 here: split operands instead of one TF32 product",
+        ),
+        Finer("ieee", "convolutions on ordinary units"),
+    )
+    left = LibraryChoice(
+        "packing and an implicit product may cost more than the library's own algorithm",
+        "leave {} to the library, with what follows in one pass",
+        ("convolution-tail-fusion",),
+    )
+
+    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
+        return write(graph, group, terms)
+
+    def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
+        count, moved = len(part.launches), bytes_moved(graph, group)
+        seconds = count * LAUNCH
+        if any(node.op == "norm" for node in group.nodes):  # applied when its statistics are whole
+            anchor = next(node for node in group.nodes if node.op == "conv")
+            seconds += 2 * graph.value(anchor.outputs[0]).bytes / machine.memory
+        seconds += own_seconds(graph, group, part, grades.get(self.name), machine, moved)
+        return Cost(seconds, count * HOST_LAUNCH)
+
+    def waits_for(self, nodes: Iterable[Node]) -> bool:
+        """A norm may fit only together with what follows it."""
+        return any(node.op == "norm" for node in nodes)
+
+    def repairs(self, graph: Graph, groups: Sequence[Group], refused: Refused) -> Iterator[Repair]:
+        """PyTorch runs most convolutions in TF32, but not all: the cheapest ones finer, where a slight error
+        leaves the choice."""
+        slight = refused.excess is not None and refused.excess <= SLIGHT
+        if refused.symptom is not Symptom.INEXACT or not slight:
+            return
+        if light := _light(graph, groups):
+            set_already = [name for name in light if "grade" in refused.recipe.settings.get(name, {})]
+            yield Repair(
+                tuple(Set(name, "grade", "fp32") for name in light if name not in set_already),
+                f"the reference runs some convolutions in fp32: {', '.join(light)} with split operands",
+            )
 
 
-def _write(graph: Graph, group: Group, terms: Terms) -> Part:
-    form = Form.of(graph, group)
-    grade = _grade(form, terms)
-    match str(terms.settings.get("mode") or _mode(form, grade, terms)):
-        case "packed":
-            return write_packed(form, grade, terms)
-        case "direct":
-            return write_direct(form, grade, terms)
-        case "pointwise":
-            return write_pointwise(form, grade, terms)
-        case "window":
-            return write_window(form, grade, terms)
-        case "depthwise":
-            return write_depthwise(form, terms)
-        case other:
-            raise Unfit(f"no way to write a convolution is called {other}")
+def _light(graph: Graph, groups: Sequence[Group]) -> list[str]:
+    """Names of the groups with the least work."""
+    work: dict[str, float] = {}
+    for group in groups:
+        for node in group.nodes:
+            if node.op == "conv":
+                work[group.name] = work.get(group.name, 0.0) + operations(graph, node)
+    light: list[str] = []
+    left = LIGHT * sum(work.values())
+    for name in sorted(work, key=lambda name: work[name]):
+        left -= work[name]
+        if left < 0:
+            break
+        light.append(name)
+    return light
 
 
-def _grade(form: Form, terms: Terms) -> Grade:
-    """As PyTorch would, or finer where that costs nothing."""
-    grade = Grade.of(form, terms)
-    if grade.name == "tf32" and "grade" not in terms.settings:
-        free = "mode" not in terms.settings and (windowed(form) or exactness_is_free(form, terms.gpu))
-        return replace(grade, name="fp32") if free else grade
-    return grade
-
-
-def _mode(form: Form, grade: Grade, terms: Terms) -> str:
-    stencil = form.inputs == ONE and form.groups != ONE and form.outputs.value <= FEW_OUTPUTS
-    if stencil and not form.phased and form.plane != ONE:
-        return "depthwise"
-    if windowed(form) and grade.name != "ieee":
-        return "window"
-    if rows_pay(form, grade, terms.gpu):
-        return "pointwise"
-    return "packed" if packing_pays(form, grade, terms.gpu) else "direct"
+CONVOLUTION = Convolution()

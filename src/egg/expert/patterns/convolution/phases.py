@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from egg.expert.emit.kernel import Kernel
 from egg.expert.patterns.convolution.axis import Axis
 from egg.expert.patterns.convolution.form import Form
-from egg.expert.patterns.product.text import Kernel
 from egg.expert.sizes import Size
 
 

@@ -15,15 +15,15 @@ channel on the ordinary units, which is exact and takes less time than memory do
 
 from __future__ import annotations
 
+from egg.expert.emit.host import Host
+from egg.expert.emit.kernel import Kernel, Knobs
+from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, loop_index, unflat
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.frame import Tail, finished, new_kernel, tile_masks
 from egg.expert.patterns.convolution.grade import POWER, SCALE, Grade
 from egg.expert.patterns.convolution.tiles import RowsTile, in_rows, rows_tile
-from egg.expert.patterns.product.host import Host
-from egg.expert.patterns.product.text import Kernel, Knobs
-from egg.expert.reader import Reader
 from egg.expert.sizes import ONE
 
 SUMMARY = "one tap: weights times positions as they lie in memory, with what follows in the epilogue"
@@ -65,7 +65,7 @@ def write_pointwise(form: Form, grade: Grade, terms: Terms) -> Part:
     call = (*_meta(form, kernel, knobs, tile), *tail.preparations(), *_launch(form, kernel, knobs, tile))
     kernels = {f.name: f.text for f in (SCALE, POWER)} if grade.scales and not tile.few else {}
     kernels[kernel.name] = kernel.definition()
-    return finished(form, kernels, call, knobs, SUMMARY)
+    return finished(form, kernels, call, knobs, SUMMARY, [kernel.name])
 
 
 # -- the kernel --------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from egg.expert.emit.reader import Body
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Expr, Index, flat, loop_index, unflat
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.reader import window_of
 from egg.expert.patterns.loops.statistics import HELPERS
-from egg.expert.reader import Body
 from egg.expert.sizes import ONE, Size, product
 
 MOST = 64

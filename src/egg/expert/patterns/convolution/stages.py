@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from egg.expert.emit.reader import Body
 from egg.expert.graph import Node
-from egg.expert.reader import Body
 
 REDUCTIONS = {
     "sum": "0.0", "mean": "0.0", "max": "-float('inf')", "min": "float('inf')", "logsumexp": "-float('inf')",

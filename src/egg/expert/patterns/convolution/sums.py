@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from egg.expert.emit.kernel import size_names
+from egg.expert.emit.reader import Body
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit
 from egg.expert.patterns.convolution.pooled import Windows, downstream
-from egg.expert.patterns.loops import pattern as loops
-from egg.expert.patterns.product.text import size_names
-from egg.expert.reader import Body
+from egg.expert.patterns.loops import write as loops
 from egg.expert.sizes import ONE, Size, named, product
 
 Writer = Callable[[Graph, Group, Terms], Part]
@@ -98,6 +98,8 @@ class _Cut:
             imports=tuple(dict.fromkeys((*front.imports, *rear.imports))),
             sizes=tuple(dict.fromkeys(name for name in (*front.sizes, *rear.sizes) if name != size)),
             summary=f"{front.summary}; what a tile adds to the sum over space is all that is written of it",
+            launches=(*front.launches, *rear.launches),
+            uses=front.uses | rear.uses,
             counts=(*front.counts, *rear.counts),
         )
 

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from math import prod
 
+from egg.expert.emit.host import Host
+from egg.expert.emit.kernel import Kernel, Knobs
+from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, loop_index, unflat
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution.axis import Axis
@@ -37,9 +40,6 @@ from egg.expert.patterns.convolution.gather import Gatherer, runs
 from egg.expert.patterns.convolution.grade import POWER, SCALE, Grade
 from egg.expert.patterns.convolution.phases import define_steps, join_phases, leave_out
 from egg.expert.patterns.convolution.tiles import power
-from egg.expert.patterns.product.host import Host
-from egg.expert.patterns.product.text import Kernel, Knobs
-from egg.expert.reader import Reader
 from egg.expert.sizes import ONE, Size
 
 SUMMARY = "few input channels: all inputs of a position in one tile, with what follows in the epilogue"
@@ -128,7 +128,7 @@ def write_window(form: Form, grade: Grade, terms: Terms) -> Part:
     )
     kernels = {f.name: f.text for f in (SCALE, POWER)} if grade.scales else {}
     kernels[kernel.name] = kernel.definition()
-    return finished(form, kernels, call, knobs, SUMMARY)
+    return finished(form, kernels, call, knobs, SUMMARY, [kernel.name])
 
 
 def _open(form: Form, kernel: Kernel) -> None:

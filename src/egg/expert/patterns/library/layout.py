@@ -14,9 +14,10 @@ from math import prod
 
 import torch
 
-from egg.expert.graph import Graph, Node, Value, contiguous_stride
+from egg.expert.emit.layout import brought
+from egg.expert.emit.spelling import Speller
+from egg.expert.graph import Graph, Node, Value
 from egg.expert.parts import Unfit
-from egg.expert.patterns.spelling import Speller
 from egg.expert.sizes import ONE, Size
 
 DENSE = frozenset({"reduce", "constant"})
@@ -47,7 +48,7 @@ def laid_out(graph: Graph, node: Node, line: str) -> str:
 
 
 def _matters(graph: Graph, name: str) -> bool:
-    """Whether somebody reads it who is not always PyTorch itself."""
+    """Whether it has a reader that is not always PyTorch itself."""
     return any(reader.op not in ("library", "random") for reader in graph.consumers[name])
 
 
@@ -113,22 +114,6 @@ def _numbers(sizes: tuple[Size, ...], at: int) -> tuple[int, ...]:
     return tuple(size.values[at % len(size.values)] for size in sizes)
 
 
-def brought(value: Value) -> str | None:
-    """What makes a tensor lie as ``value`` does, where that is without gaps."""
-    if value.contiguous:
-        return ".contiguous()"
-    order = sorted(range(value.rank), key=lambda dim: (-value.stride[dim].value, dim))
-    shape = tuple(value.shape[dim] for dim in order)
-    if contiguous_stride(shape) != tuple(value.stride[dim] for dim in order):
-        return None
-    moved = [place for place, dim in enumerate(order) if place != dim]
-    if len(moved) == 2:
-        swap = f".transpose({moved[0]}, {moved[1]})"
-        return f"{swap}.contiguous(){swap}"
-    back = [order.index(dim) for dim in range(value.rank)]
-    return f".permute({_listed(order)}).contiguous().permute({_listed(back)})"
-
-
 def _copied(graph: Graph, value: Value) -> str:
     if any(step.number == 0 and size != ONE for step, size in zip(value.stride, value.shape, strict=True)):
         raise Unfit(f"elements of {value.name} are to share memory, and PyTorch does not say that they do")
@@ -136,10 +121,6 @@ def _copied(graph: Graph, value: Value) -> str:
     kind = f"dtype=torch.{value.dtype}, device={value.name}.device"
     room = f"torch.empty_strided({speller.shape(value.shape)}, {speller.shape(value.stride)}, {kind})"
     return f"{room}.copy_({value.name})"
-
-
-def _listed(dims: list[int]) -> str:
-    return ", ".join(map(str, dims))
 
 
 def _is_call(text: str) -> bool:

@@ -74,15 +74,15 @@ def _elements(text: str) -> list[str]:
 
 
 def _resized(name: str, arguments: Arguments, keywords: Keywords) -> str:
-    """``upsample_bilinear2d(x, size, align_corners, scales)``; where both are told, the size counts."""
+    """``upsample_bilinear2d(x, size, align_corners, scales)``; where both are given, the size counts."""
     kind = name.removeprefix("upsample_").removeprefix("_upsample_")
     x, size, *rest = arguments
     mode = MODES.get(kind, "nearest")
     corners = rest.pop(0) if kind in MODES and rest else None
-    told = {"size": size} if size != "None" else {"scale_factor": rest[0]} if rest else {}
-    told |= {"mode": f'"{mode}"'} if mode != "nearest" else {}
-    told |= {"align_corners": corners} if corners not in (None, "False") else {}
-    return f"nn.functional.interpolate({_listed([x], {**told, **keywords})})"
+    settings = {"size": size} if size != "None" else {"scale_factor": rest[0]} if rest else {}
+    settings |= {"mode": f'"{mode}"'} if mode != "nearest" else {}
+    settings |= {"align_corners": corners} if corners not in (None, "False") else {}
+    return f"nn.functional.interpolate({_listed([x], {**settings, **keywords})})"
 
 
 def _padded(mode: str) -> Callable[[str, Arguments, Keywords], str]:

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from egg.expert.emit.reader import beyond_view, through_view
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Expr, Index, flat, loop_index, unflat
 from egg.expert.parts import Unfit
-from egg.expert.reader import beyond_view, through_view
 from egg.expert.sizes import ONE, Size, Symbol, as_size, product
 
 ANCHORS = frozenset({"reduce", "softmax", "norm", "scan"})

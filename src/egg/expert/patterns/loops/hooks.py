@@ -8,18 +8,15 @@ by it, so it can be read at the tile's own positions and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from egg.expert.emit.scalar import FLOATING
 from egg.expert.graph import Node
 from egg.expert.index import Expr, Index
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.domain import Split
+from egg.expert.patterns.loops.state import State
 from egg.expert.patterns.loops.statistics import Statistic, finished
-from egg.expert.scalar import FLOATING
 from egg.expert.sizes import ONE
-
-if TYPE_CHECKING:
-    from egg.expert.patterns.loops.kernel import Kernel
 
 Hook = Callable[[Index, tuple[str, ...]], str]
 
@@ -37,7 +34,7 @@ SCANS: dict[str, tuple[str, str, str]] = {
 """The scan within a block, how it is joined with what came before, and the block's own total."""
 
 
-def hook_of(kernel: Kernel, anchor: str, which: int = 0) -> Hook:
+def hook_of(kernel: State, anchor: str, which: int = 0) -> Hook:
     """How to read a result of ``anchor`` in a kernel; a batch norm's second and third are statistics."""
     node, split = kernel.work.nodes[anchor], kernel.work.anchors.splits[anchor]
     if which:
@@ -49,14 +46,14 @@ def hook_of(kernel: Kernel, anchor: str, which: int = 0) -> Hook:
     return lambda index, guards: _mapped(kernel, node, split, index, guards)
 
 
-def _state(kernel: Kernel, node: Node) -> tuple[str, ...]:
+def _state(kernel: State, node: Node) -> tuple[str, ...]:
     state = kernel.states.get(node.outputs[0])
     if state is None:
         raise Unfit(f"{node.label or node.op} is needed before its row has been gathered")
     return state
 
 
-def _result(kernel: Kernel, node: Node, make: Callable[[Statistic], str]) -> str:
+def _result(kernel: State, node: Node, make: Callable[[Statistic], str]) -> str:
     """Something computed once per row, in front of any loop."""
     name = node.outputs[0]
     if name not in kernel.results:
@@ -69,7 +66,7 @@ def _result(kernel: Kernel, node: Node, make: Callable[[Statistic], str]) -> str
     return kernel.results[name]
 
 
-def _reduced(kernel: Kernel, node: Node, split: Split, index: Index) -> str:
+def _reduced(kernel: State, node: Node, split: Split, index: Index) -> str:
     kept = index
     if len(index) == len(split.shape):
         kept = tuple(index[dim] for dim in split.kept_dims)
@@ -81,7 +78,7 @@ def _reduced(kernel: Kernel, node: Node, split: Split, index: Index) -> str:
     return _result(kernel, node, lambda s: finished(kernel.body, s, state, kernel.length))
 
 
-def _mapped(kernel: Kernel, node: Node, split: Split, index: Index, guards: tuple[str, ...]) -> str:
+def _mapped(kernel: State, node: Node, split: Split, index: Index, guards: tuple[str, ...]) -> str:
     if not kernel.work.domain.holds(split, index):
         raise Unfit(f"{node.label or node.op} is read at other rows than those of its program")
     state = _state(kernel, node)
@@ -97,7 +94,7 @@ def _mapped(kernel: Kernel, node: Node, split: Split, index: Index, guards: tupl
 
 
 def _normed(
-    kernel: Kernel, node: Node, index: Index, guards: tuple[str, ...], x: str, state: tuple[str, ...]
+    kernel: State, node: Node, index: Index, guards: tuple[str, ...], x: str, state: tuple[str, ...]
 ) -> str:
     eps = node.get("eps")
     eps = 1.1920928955078125e-07 if eps is None else float(eps)
@@ -114,7 +111,7 @@ def _normed(
     return kernel.body.let(node.label or f"{node['kind']}_norm", text)
 
 
-def _running(kernel: Kernel, node: Node, split: Split, which: int, index: Index) -> str:
+def _running(kernel: State, node: Node, split: Split, which: int, index: Index) -> str:
     """A batch norm's new running mean (1) or variance (2); the latter unbiased, as PyTorch keeps it."""
     if index != kernel.work.domain.kept_in(split):
         raise Unfit("running statistics are read at other channels than those of the program")
@@ -127,14 +124,14 @@ def _running(kernel: Kernel, node: Node, split: Split, which: int, index: Index)
     return kernel.body.let(name, f"{old} + {float(momentum)!r} * ({new} - {old})")
 
 
-def _parameter(kernel: Kernel, node: Node, name: str, index: Index, guards: tuple[str, ...]) -> str:
+def _parameter(kernel: State, node: Node, name: str, index: Index, guards: tuple[str, ...]) -> str:
     if node["kind"] in ("layer", "rms"):
         rank = kernel.work.graph.value(name).rank
         return kernel.reader.read(name, index[len(index) - rank :], guards)
     return kernel.reader.read(name, (index[1],), guards)
 
 
-def _scanned(kernel: Kernel, node: Node, split: Split, index: Index, guards: tuple[str, ...]) -> str:
+def _scanned(kernel: State, node: Node, split: Split, index: Index, guards: tuple[str, ...]) -> str:
     """The running total: within the block by a scan, before it by a carry."""
     domain, body, reader, fn = kernel.work.domain, kernel.body, kernel.reader, node["fn"]
     own = domain.index(split)
@@ -168,7 +165,7 @@ def _scanned(kernel: Kernel, node: Node, split: Split, index: Index, guards: tup
     return _carried(kernel, node, v, start, reverse, whole)
 
 
-def _carried(kernel: Kernel, node: Node, v: str, start: str, reverse: bool, whole: bool) -> str:
+def _carried(kernel: State, node: Node, v: str, start: str, reverse: bool, whole: bool) -> str:
     body, tile = kernel.body, kernel.tile
     scan, join, total = SCANS[node["fn"]]
     text = scan.format(v=v, axis=tile.axis, reverse=", reverse=True" if reverse else "")
@@ -189,7 +186,7 @@ def _carried(kernel: Kernel, node: Node, v: str, start: str, reverse: bool, whol
     return f"{after}{rounded}"
 
 
-def _decayed(kernel: Kernel, node: Node, own: Index, guards: tuple[str, ...]) -> str:
+def _decayed(kernel: State, node: Node, own: Index, guards: tuple[str, ...]) -> str:
     """A total of which each place keeps a part and adds to it; lanes beyond the row keep all and add nothing.
 
     The last lane of a block therefore has the total that the next block goes on from.

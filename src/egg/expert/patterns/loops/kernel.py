@@ -7,58 +7,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from egg.expert.emit.reader import address, pointer_stem
+from egg.expert.emit.scalar import stored
 from egg.expert.graph import Value
 from egg.expert.index import Index
 from egg.expert.patterns.loops.hooks import hook_of
-from egg.expert.patterns.loops.reader import LoopBody, LoopReader
+from egg.expert.patterns.loops.state import CONSTANTS, State
 from egg.expert.patterns.loops.statistics import HELPERS, Statistic, Tile
-from egg.expert.patterns.loops.work import Plan, Work
-from egg.expert.reader import address, pointer_stem
-from egg.expert.scalar import stored
 from egg.expert.sizes import ONE
-from egg.expert.words import RESERVED
-
-CONSTANTS = ("BLOCK_X", "BLOCK_R", "LANES", "SPLITS")
 
 
 @dataclass
-class Kernel:
+class Kernel(State):
     """A kernel being written."""
 
-    work: Work
-    plan: Plan
-    name: str
-    form: str
-    """How it goes over a row: ``blocks`` (one per program), ``whole``, ``looped``, ``stretch``, ``none``;
-    ``strip`` is a walk down rows, ``apply`` is blocks, the last first: those are still in the cache."""
-
     def __post_init__(self) -> None:
-        work, domain = self.work, self.work.domain
-        self.body = LoopBody(taken={*RESERVED, *work.size_names, *domain.names, *HELPERS, *CONSTANTS, "lane"})
-        self.masks: dict[str, str] = {}
-        self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
-        self.reader.axes = frozenset(domain.names[1:] if self.plan.rows else domain.names[2:])
-        self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
-        self.states: dict[str, tuple[str, ...]] = {}
-        self.results: dict[str, str] = {}
-        self.parts: dict[str, str] = {}
-        """Pointers of partial states, by the names of their tensors."""
-        for anchor in work.anchors.splits:
-            for which, name in enumerate(work.nodes[anchor].outputs):
+        super().__post_init__()
+        for anchor in self.work.anchors.splits:
+            for which, name in enumerate(self.work.nodes[anchor].outputs):
                 self.reader.hooks[name] = hook_of(self, anchor, which)
         self._position()
 
     # -- where a program is ------------------------------------------------------------------------
-
-    @property
-    def tile(self) -> Tile:
-        mask = self.masks.get(self.work.domain.names[2], "")
-        return Tile(self.plan.rows, mask, folded=self.plan.folded, chunked=self.plan.lanes > 0)
-
-    @property
-    def length(self) -> str:
-        text = self.work.domain.reduced_size.code()
-        return f"({text})" if " " in text else text
 
     @property
     def along(self) -> str:

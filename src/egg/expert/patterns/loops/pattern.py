@@ -1,360 +1,85 @@
-"""Groups that pass over memory, written as loops over a tile [kept, reduced]: pointwise work, reductions,
-softmax, norms, pooling, gathers and scans, in any mixture that one pass over the same rows can do.
-
-A kernel is written from its results backwards (:mod:`egg.expert.reader`). What needs a whole row at once
-comes first: resident rows are gathered from registers, long ones in as many passes as gatherings depend on
-each other, shared ones by partial states and another kernel. See ``loops_domain`` for what is iterated
-over, ``loops_statistics`` for what is gathered, ``loops_tiles`` for the choice of sizes and modes.
-"""
+"""Passes over memory as a pattern: what planning and fusion may ask of them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
-from egg.expert.graph import Graph, Node, Origin
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit, spelled, within_reach
-from egg.expert.patterns.loops.domain import anchored, domain_of
-from egg.expert.patterns.loops.kernel import Kernel, part_name, row_name
-from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
-from egg.expert.patterns.loops.reader import overlap, window_of
-from egg.expert.patterns.loops.strips import strips_of
-from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
-from egg.expert.patterns.loops.work import Plan, Work
-from egg.expert.scalar import cheap, imports_of
-from egg.expert.sizes import ONE, Size
-
-OPS = frozenset(
-    {"pointwise", "where", "view", "cat", "pad", "constant", "triangle", "reduce", "softmax", "norm", "pool",
-     "gather", "scan", "update"}
-)  # fmt: skip
-
-MOST_PIECES = 16
-"""Tensors that a group joins, at most."""
+from egg.core.bottleneck import Bottleneck, Limiter
+from egg.core.stage import Category
+from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved, passes
+from egg.expert.graph import Graph
+from egg.expert.moves import Set
+from egg.expert.parts import Group, Part, Terms
+from egg.expert.pattern import (
+    BELIEVED,
+    CROWDED,
+    Alternative,
+    Pattern,
+    Refused,
+    Repair,
+    Symptom,
+    first_value,
+    left_to_pytorch,
+)
+from egg.expert.patterns.loops.write import OPS, write
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
-    """The group as one kernel, or as two or more where rows are shared."""
-    graph, group = _plain(graph, group)
-    _check(graph, group)
-    if only_views(graph, group):
-        raise Unfit("a view of what is in memory costs nothing outside of kernels")
-    anchors = anchored(graph, group.nodes)
-    if not anchors.splits and (strips := strips_of(graph, group, terms)):
-        work, plan, kernel = strips
-        return _part(work, plan, [kernel])
-    domain = domain_of(anchors.first) if anchors.splits else pointwise_domain(graph, group)
-    work = Work(graph, group, domain, anchors)
-    plan = plan_of(work, terms)
-    if plan.mode == "split":
-        kernels = _split(work, plan)
-    elif plan.mode == "pointwise":
-        kernels = [_pointwise(work, plan)]
-    else:
-        kernels = [_in_one(work, plan)]
-    return _part(work, plan, kernels)
+class Loops(Pattern):
+    name = "loops"
+    streams = OPS
+    stores_by_strides = True
+    computes_operands = True
+    shares_sizes = True
 
+    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
+        return write(graph, group, terms)
 
-def _plain(graph: Graph, group: Group) -> tuple[Graph, Group]:
-    """With nodes in the place of those that are easier to write as others."""
-    changed = {id(node): new for node in group.nodes if (new := _plainer(graph, node)) is not node}
-    if not changed:
-        return graph, group
-    nodes = tuple(changed.get(id(node), node) for node in graph.nodes)
-    return graph.rebuilt(nodes), replace(group, nodes=tuple(changed.get(id(n), n) for n in group.nodes))
+    def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
+        count = len(part.launches)
+        moved = passes(group.nodes) * bytes_moved(graph, group) / machine.memory
+        return Cost(count * LAUNCH + moved, count * HOST_LAUNCH)
 
-
-def _plainer(graph: Graph, node: Node) -> Node:
-    """An adaptive pool down to one place is a reduction."""
-    if (
-        node.op == "pool"
-        and node.get("adaptive")
-        and all(size == 1 or size == ONE for size in node["kernel"])
-    ):
-        rank, spatial = graph.result(node).rank, len(node["kernel"])
-        fn = {"avg": "mean", "max": "max"}.get(node["fn"])
-        if fn is not None:
-            attributes = {"fn": fn, "dims": tuple(range(rank - spatial, rank)), "keepdim": True}
-            return replace(node, op="reduce", attributes=attributes)
-    return node
-
-
-def _check(graph: Graph, group: Group) -> None:
-    producers = {name: node for node in group.nodes for name in node.outputs}
-    if sum(len(node.inputs) for node in group.nodes if node.op == "cat") > MOST_PIECES:
-        raise Unfit("too many pieces are joined: every element would ask each of them")
-    for node in group.nodes:
-        if node.op not in OPS:
-            raise Unfit(f"{node.op} is no part of a loop")
-        if len(node.outputs) != 1 and node.op not in ("norm", "update"):
-            raise Unfit(f"{node.label or node.op} has several results")
-        for name in node.outputs:
-            value = graph.value(name)
-            if value.dtype.startswith("complex") or value.dtype == "float64":
-                raise Unfit(f"{name} is {value.dtype}")
-        if node.op == "pool" and overlap(window_of(graph, node)) > 1:
-            before = _before(producers, str(node.inputs[0]))
-            if any(n.op in ("pool", "softmax", "norm", "scan") for n in before) or any(
-                n.op == "pointwise" and not cheap(n["fn"]) for n in before
-            ):
-                raise Unfit("windows overlap, and what they read is worth computing once only")
-    if not group.writes(graph) and not any(node.op == "update" for node in group.nodes):
-        raise Unfit("nothing of the group is needed")
-    for name in group.writes(graph):
-        value = graph.value(name)
-        if any(
-            stride.number == 0 and size != ONE for stride, size in zip(value.stride, value.shape, strict=True)
-        ):
-            raise Unfit(f"{name} has elements that share memory")
-
-
-def _before(producers: dict[str, Node], name: str) -> Iterable[Node]:
-    waiting, met = [name], dict[int, Node]()
-    while waiting:
-        node = producers.get(waiting.pop())
-        if node is not None and id(node) not in met:
-            met[id(node)] = node
-            waiting += [n for n in node.inputs if n is not None]
-    return met.values()
-
-
-# -- kernels --------------------------------------------------------------------------------------
-
-
-def _pointwise(work: Work, plan: Plan) -> Kernel:
-    kernel = Kernel(work, plan, f"{work.group.name}_kernel", "blocks")
-    for name in work.writes:
-        kernel.store(name)
-    return kernel
-
-
-def _in_one(work: Work, plan: Plan) -> Kernel:
-    """Gather level by level, then store; what can be stored during a gathering pass is."""
-    resident = plan.mode == "resident"
-    kernel = Kernel(work, plan, f"{work.group.name}_kernel", "whole" if resident else "looped")
-    full = [name for name in work.writes if work.is_full(name)]
-    for level in range(1, work.depth + 1):
-        if resident:
-            kernel.at_once(work.gathered(level))
-        else:
-            ready = [name for name in full if work.level(name) == level - 1]
-            kernel.looped(work.gathered(level), ready)
-            full = [name for name in full if name not in ready]
-    if resident:
-        for name in work.writes:
-            kernel.store(name)
-        return kernel
-    for name in work.writes:
-        if not work.is_full(name):
-            kernel.store(name)
-    if full:
-        kernel.looped([], full)
-    return kernel
-
-
-def _split(work: Work, plan: Plan) -> list[Kernel]:
-    """A kernel of partial states per level, then one that finishes.
-
-    Where a lot is left to apply the states to, joining them is a launch of its own: then applying is plain
-    pointwise work with a block per program, which runs at a copy's speed; programs that walk over their
-    share of a row wait for each block before they ask for the next.
-    """
-    kernels: list[Kernel] = []
-    stem = work.group.name
-    for level in range(1, work.depth + 1):
-        name = f"{stem}_parts_kernel" if work.depth == 1 else f"{stem}_parts_{level}_kernel"
-        kernel = Kernel(work, plan, name, "stretch")
-        needed = _needed(work, [str(s.node.inputs[0]) for s in work.gathered(level)])
-        kernel.fetch(s for s in work.statistics.values() if s.name in needed)
-        kernel.looped(work.gathered(level))
-        kernel.leave(work.gathered(level))
-        kernels.append(kernel)
-    full = [name for name in work.writes if work.is_full(name)]
-    rows = [name for name in work.writes if name not in full]
-    if plan.apart and full:
-        join = Kernel(work, plan, f"{stem}_join_kernel", "none")
-        join.fetch(work.statistics.values())
-        join.leave(work.statistics.values())
-        for name in rows:
-            join.store(name)
-        apply = Kernel(work, plan, f"{stem}_apply_kernel", "apply")
-        apply.recall(work.statistics.values())
-        for name in full:
-            apply.store(name)
-        return [*kernels, join, apply]
-    last = Kernel(work, plan, f"{stem}_finish_kernel", "stretch" if full else "none")
-    last.fetch(work.statistics.values())
-    if full:  # each program joins the states once and applies them to its share of the row
-        last.looped([], full)
-    if full and rows:  # one program of each row writes what there is one of
-        with last.reader.only_if("split == 0"):
-            for name in rows:
-                last.store(name)
-    for name in () if full else rows:
-        last.store(name)
-    return [*kernels, last]
-
-
-def _needed(work: Work, names: list[str]) -> set[str]:
-    """Statistics that values depend on."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name in work.statistics:
-            found.add(name)
-        node = work.nodes.get(name)
-        waiting += [n for n in node.inputs if n is not None] if node is not None else []
-    return found
-
-
-# -- the part -------------------------------------------------------------------------------------
-
-
-def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
-    used = {name for kernel in kernels if kernel.form not in ("none", "apply") for name in kernel.constants()}
-    used |= {"APPLY_R" for kernel in kernels if kernel.form == "apply"}
-    used |= {"FINISH_X" for kernel in kernels if kernel.form == "none" and "BLOCK_X" in kernel.constants()}
-    constants = constants_of(work, plan, used)
-    prefix = work.group.name.upper()
-    names = {c: f"{prefix}_{c}" for c in ("BLOCK_X", "BLOCK_R", "SPLITS")}
-    names["LANES"] = f"min({names['BLOCK_R']}, {plan.lanes} * {prefix}_NUM_WARPS)"
-    if plan.mode == "resident":
-        names["BLOCK_R"] = f"triton.next_power_of_2({work.domain.reduced_size.code()})"
-    call: list[str] = []
-    if plan.splits > MOST_SPLITS:  # no more than there are blocks, at sizes that are not as long
-        blocks = f"triton.cdiv({work.domain.reduced_size.code()}, {names['BLOCK_R']})"
-        shares = f"{work.group.name}_splits"
-        call.append(f"{shares} = min({names['SPLITS']}, triton.next_power_of_2({blocks}))")
-        names["SPLITS"] = shares
-    call += _allocations(work, kernels, names)
-    texts: dict[str, str] = {}
-    for kernel in kernels:
-        texts.update(kernel.helpers())
-    for kernel in kernels:
-        texts[kernel.name] = kernel.text(_docstring(work, plan, kernel))
-        joining = {**names, "BLOCK_X": f"{prefix}_FINISH_X"} if kernel.form == "none" else names
-        joining = {**names, "BLOCK_R": f"{prefix}_APPLY_R"} if kernel.form == "apply" else joining
-        call += _launch(work, kernel, joining, constants)
-    code = "\n".join(texts.values())
-    words = "\n".join(call)
-    sizes = tuple(name for name in _ordered(work) if _mentions(words, name))
-    counts = () if work.far else within_reach(work.counts)
-    return Part(texts, tuple(call), constants, {}, imports_of(code), sizes, _summary(work, plan), counts)
-
-
-def _ordered(work: Work) -> list[str]:
-    return [*work.graph.symbols, *sorted(work.size_names - set(work.graph.symbols))]
-
-
-def _mentions(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.]){name}\b", text) is not None
-
-
-def _allocations(work: Work, kernels: list[Kernel], names: dict[str, str]) -> list[str]:
-    device = _device(work)
-    call: list[str] = []
-    for name in work.group.allocates(work.graph):
-        value = work.graph.value(name)
-        shape = _tuple(value.shape)
-        if value.contiguous:
-            call.append(f"{name} = torch.empty({shape}, device={device}, dtype=torch.{value.dtype})")
-        else:
-            stride = _tuple(value.stride)
-            call.append(
-                f"{name} = torch.empty_strided({shape}, {stride}, device={device}, dtype=torch.{value.dtype})"
+    def alternatives(self, group: Group, part: Part, found: Bottleneck | None) -> Iterator[Alternative]:
+        """Rows in registers, rows in blocks, rows split over programs: the other one where this suffers."""
+        if found is None or not any(node.op in ("reduce", "softmax", "norm") for node in group.nodes):
+            return
+        names = {constant.name.removeprefix(f"{group.name.upper()}_") for constant in part.constants}
+        relief = {first_value(group): max(1.0, found.gain) ** BELIEVED}
+        if found.limiter in CROWDED and "BLOCK_R" not in names:
+            yield Alternative(
+                Category.ALGORITHM_REPLACEMENT,
+                "whole rows in registers leave room for too few warps",
+                f"{group.name} walks its rows block by block",
+                (Set(group.name, "mode", "looped"),),
+                "fewer registers, rows read again from the cache",
+                ("welford-norm", "online-softmax", "one-pass-norm"),
+                relief,
             )
-    parts: dict[str, str] = {}
-    for statistic in work.statistics.values() if any(k.parts for k in kernels) else ():
-        for part, dtype in zip(statistic.parts, statistic.types, strict=True):
-            parts[part_name(statistic, part)] = dtype
-    rows = (work.domain.outer_size * work.domain.kept_size).code()
-    shape = f"{rows}, {names['SPLITS']}"
-    if work.domain.names[1] == "col":
-        shape = f"{names['SPLITS']}, {rows}"
-    for tensor, dtype in parts.items():
-        call.append(f"{tensor} = torch.empty(({shape}), device={device}, dtype=torch.{dtype})")
-    for statistic in work.statistics.values() if any(k.form == "apply" for k in kernels) else ():
-        for part, dtype in zip(statistic.parts, statistic.types, strict=True):
-            if part in statistic.row_parts:
-                made = f"torch.empty(({rows},), device={device}, dtype=torch.{dtype})"
-                call.append(f"{row_name(statistic, part)} = {made}")
-    return call
+        elif found.limiter is Limiter.SMALL_GRID and "SPLITS" not in names:
+            yield Alternative(
+                Category.KERNEL_SPLIT,
+                "fewer programs than the GPU has room for",
+                f"{group.name} splits its rows over several programs",
+                (Set(group.name, "mode", "split"),),
+                "a full GPU, and a second kernel that joins the parts",
+                ("split-reduction",),
+                relief,
+            )
+
+    def repairs(self, graph: Graph, groups: Sequence[Group], refused: Refused) -> Iterator[Repair]:
+        """Cumulative sums in a program that takes exponentials are left to PyTorch.
+
+        ``exp`` of a sum near 40 turns its last bit into a relative error of 4e-6, more than the judge allows
+        where the reference was lucky; only the same order of summation has the same luck.
+        """
+        if refused.symptom is not Symptom.INEXACT:
+            return
+        if not any(node.op == "pointwise" and node.get("fn") == "exp" for node in graph.nodes):
+            return
+        sums = [g for g in groups if any(n.op == "scan" and n["fn"] == "sum" for n in g.nodes)]
+        if sums:
+            sentence = "exponentials follow cumulative sums: PyTorch's own are rounded as there"
+            yield Repair(left_to_pytorch(sums), sentence)
 
 
-def _tuple(sizes: tuple[Size, ...]) -> str:
-    texts = [size.code() for size in sizes]
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-
-
-def _device(work: Work) -> str:
-    reads = work.group.reads(work.graph)
-    names = [*reads, *(name for name in work.graph.arguments if name is not None)]
-    names.sort(key=lambda name: work.graph.value(name).origin is Origin.PARAMETER)
-    if not names:
-        raise Unfit("nothing says which device the result is on")
-    return f"{spelled(work.graph, names[0])}.device"
-
-
-def _launch(work: Work, kernel: Kernel, names: dict[str, str], constants: tuple[Constant, ...]) -> list[str]:
-    given = kernel.given({name: spelled(work.graph, name) for name in kernel.reader.pointers})
-    given += list(kernel.sizes())
-    given += [f"{name}={names[name]}" for name in kernel.constants()]
-    given.append(f"num_warps={work.group.name.upper()}_NUM_WARPS")
-    line = f"{kernel.name}[({kernel.grid(names)},)]({', '.join(given)})"
-    if len(line) <= 100:
-        return [line]
-    inner = f"    {', '.join(given)},"
-    head = f"{kernel.name}[({kernel.grid(names)},)]("
-    return [head, *([inner] if len(inner) <= 100 else [f"    {text}," for text in given]), ")"]
-
-
-def _docstring(work: Work, plan: Plan, kernel: Kernel) -> str:
-    return f"{_what(work)}: {_why(work, plan, kernel)}."
-
-
-def _what(work: Work) -> str:
-    words = [_word(node) for node in work.group.nodes if node.op not in ("view", "constant", "update")]
-    words = list(dict.fromkeys(words)) or ["copy"]
-    text = ", ".join(words if len(words) <= 8 else [*words[:7], "..."])
-    return text[0].upper() + text[1:]
-
-
-def _word(node: Node) -> str:
-    word = {"pointwise": "fn", "reduce": "fn", "scan": "fn"}.get(node.op)
-    text = str(node.get(word)) if word else f"{node['kind']} norm" if node.op == "norm" else node.op
-    if node.op == "scan":
-        text = "decaying total" if node["fn"] == "decayed" else f"cumulative {text}"
-    text = f"{node['fn']} pool" if node.op == "pool" else text
-    label = node.label.replace("_", " ")
-    return text if not label or label == text.replace("_", " ") else f"{node.label} ({text})"
-
-
-def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
-    if kernel.form == "stretch" and kernel.outs:
-        return "joins the states that programs gathered of a row, and applies them"
-    if kernel.form == "strip" and work.domain.kept_size == ONE:
-        return "one element per lane, so that neighbours find each other's taps in the L1 cache"
-    places = set(kernel.reader.loads)
-    once = len(places) == len({value.name for value, _ in places})
-    return {
-        "whole": "whole rows stay in registers" + (", so each element is read once" if once else ""),
-        "looped": "a row passes by in blocks, too long to be kept",
-        "stretch": "each program gathers a share of a row, since there are few rows",
-        "blocks": "all in registers, nothing in between goes through memory",
-        "none": "joins the states that programs gathered of a row",
-        "apply": "applies the states of rows, one block of a row per program",
-        "strip": "programs walk down rows and keep those of their windows, so each is loaded once",
-    }[kernel.form]
-
-
-def _summary(work: Work, plan: Plan) -> str:
-    how = {
-        "pointwise": "in one kernel",
-        "strips": "in one kernel, down strips",
-        "resident": "in one kernel, whole rows in registers",
-        "looped": "in one kernel, long rows block by block",
-        "split": f"with rows shared by {plan.splits} programs",
-    }
-    return f"{_what(work)} {how[plan.mode]}"
+LOOPS = Loops()

@@ -9,6 +9,7 @@ happens in registers.
 
 from __future__ import annotations
 
+from egg.expert.emit.reader import address
 from egg.expert.graph import Graph, Value
 from egg.expert.index import Expr, loop_index
 from egg.expert.parts import Group, Unfit
@@ -16,7 +17,6 @@ from egg.expert.patterns.loops.domain import Anchored, Domain, Split
 from egg.expert.patterns.loops.kernel import Kernel
 from egg.expert.patterns.loops.reader import LoopBody, LoopReader
 from egg.expert.patterns.loops.work import Plan, Work
-from egg.expert.reader import address
 from egg.expert.sizes import ONE, product
 
 SHORT = 128

@@ -16,10 +16,10 @@ from itertools import product as combinations
 from math import prod
 from typing import Any
 
+from egg.expert.emit.reader import Body, Reader, address
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
-from egg.expert.reader import Body, Reader, address
 from egg.expert.sizes import Size, as_size, product
 
 UNROLLED = 32
@@ -71,7 +71,7 @@ class LoopReader(Reader):
     named: dict[str, Expr] = field(default_factory=dict)
     """Index expressions that have variables of their own."""
     loads: list[tuple[Value, Expr]] = field(default_factory=list)
-    """Every load, for whoever judges how memory is met."""
+    """Every load, for the choice of tiles by how memory is met."""
     axes: frozenset[str] = frozenset()
     """Loop indices that are blocks: the dimensions of a tile."""
     _spread: dict[str, frozenset[str]] = field(default_factory=dict)

@@ -4,7 +4,7 @@ manners.
 *At once*: the row is in registers; the plain formulas. *Running*: the row passes by in blocks; every lane
 keeps a state of its own, and lanes are joined once behind the loop, because exchanging between lanes costs
 more than the arithmetic (lanes of one thread are joined as they come where that is one instruction). *In
-parts*: several programs share a row; each leaves its joined state in memory and whoever needs the result
+parts*: several programs share a row; each leaves its joined state in memory and the reader of the result
 joins those. A state is one or a few numbers, and joining is the same operation each time.
 
 Moments are kept as count, mean and sum of squared deviations (Welford within a lane, Chan between lanes): a
@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from egg.expert.emit.scalar import FLOATING, is_literal, literal
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.reader import LoopBody
-from egg.expert.scalar import FLOATING, is_literal, literal
 
 LOWEST = "-3.4028234663852886e+38"
 """The least finite number: unlike minus infinity, it can be subtracted from itself."""

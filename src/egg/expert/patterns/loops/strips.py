@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from itertools import product as combinations
 
+from egg.expert.emit.scalar import FLOATING
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Index, loop_index
 from egg.expert.parts import Group, Terms, Unfit
@@ -23,7 +24,6 @@ from egg.expert.patterns.loops.domain import Anchored, Domain, Split
 from egg.expert.patterns.loops.kernel import Kernel
 from egg.expert.patterns.loops.reader import UNROLLED, Window, window_of
 from egg.expert.patterns.loops.work import Plan, Work
-from egg.expert.scalar import FLOATING
 
 NARROWEST = 32
 """Columns below which lanes would be idle."""

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from egg.expert.emit.reader import address
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, loop_index
 from egg.expert.parts import Terms
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import LAUNCH, Way, by_warp_group
-from egg.expert.reader import address
 from egg.expert.sizes import ONE, Size
 
 ALIGNED, ITEM = 16, 2

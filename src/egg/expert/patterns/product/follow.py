@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from egg.expert.emit.reader import beyond_view
 from egg.expert.graph import Node
 from egg.expert.index import Expr, Index, flat
 from egg.expert.parts import Unfit
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.reader import beyond_view
 from egg.expert.sizes import ONE, Size, aligned, as_size, product
 
 IN_PLACE = frozenset({"pointwise", "where", "triangle"})

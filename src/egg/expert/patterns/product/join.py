@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.kernel import Kernel
+from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, loop_index, unflat
 from egg.expert.parts import REACH
 from egg.expert.patterns.product.follow import Stage
@@ -16,8 +18,6 @@ from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import power_of_two
 from egg.expert.patterns.product.tail import NEUTRAL, Frame, Tail
-from egg.expert.patterns.product.text import Kernel
-from egg.expert.reader import Reader
 from egg.expert.sizes import ONE, Size
 
 LONGEST_ROW = 16384

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.kernel import part_span
 from egg.expert.index import loop_index
 from egg.expert.patterns.product.loop_direct import DirectOperands
 from egg.expert.patterns.product.loop_packed import PackedOperands
 from egg.expert.patterns.product.place import Place
 from egg.expert.patterns.product.tail import Frame
-from egg.expert.patterns.product.text import part_span
 from egg.expert.patterns.product.triangles import cut
 from egg.expert.sizes import ONE
 

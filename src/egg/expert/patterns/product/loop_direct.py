@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from egg.expert.emit.kernel import DTYPES
+from egg.expert.emit.reader import Reader, address
 from egg.expert.graph import Value
 from egg.expert.parts import spelled
 from egg.expert.patterns.product.described import HELPER, TEXT, Described, describe
 from egg.expert.patterns.product.numbers import HALVES, ROUNDED
 from egg.expert.patterns.product.place import Place
-from egg.expert.patterns.product.text import DTYPES
-from egg.expert.reader import Reader, address
 from egg.expert.sizes import Size
 
 PRECISIONS = ("tf32x3", "ieee", "tf32")
-"""Grades that a product is told by name."""
+"""Grades that Triton's product takes by name."""
 
 
 @dataclass

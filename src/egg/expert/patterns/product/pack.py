@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.kernel import Kernel
+from egg.expert.emit.reader import Reader
 from egg.expert.graph import Value
 from egg.expert.index import Index, loop_index, unflat
 from egg.expert.parts import REACH
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import power_of_two
-from egg.expert.patterns.product.text import Kernel
-from egg.expert.reader import Reader
 from egg.expert.sizes import ONE, Size, product
 
 WHOLE_ROW = 8192

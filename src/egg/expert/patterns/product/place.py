@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.kernel import Kernel, is_large
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, loop_index
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.text import Kernel, is_large
 
 Loops = tuple[Expr, Expr, Expr]
 

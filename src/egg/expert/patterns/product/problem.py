@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from egg.expert.emit.host import Host
+from egg.expert.emit.reader import address, through_view
 from egg.expert.graph import FLOATS, Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, flat, loop_index, unflat
 from egg.expert.parts import Group, Unfit
-from egg.expert.patterns.product.host import Host
-from egg.expert.reader import address, through_view
 from egg.expert.sizes import ONE, Size, as_size, product
 
 

@@ -4,7 +4,7 @@ A tile of a 16-bit operand that lies in memory goes from there into shared memor
 cores work on the one before. If it must be computed first it passes through registers, and the tensor cores
 wait; every column of tiles computes the left operand anew, and every row of tiles the right one. Against that
 stands one pass that computes the operand once and writes it in the type that tensor cores take. So both are
-priced, and a prologue is refused where the pass is cheaper: whoever divides the program leaves it to a loop.
+priced, and a prologue is refused where the pass is cheaper: the partition leaves it to a pass then.
 Operands of fp32 products are not asked about: packing is such a pass already.
 """
 
@@ -16,11 +16,9 @@ from math import ceil
 from egg.expert.graph import HALF, Node, Value
 from egg.expert.parts import Terms, Unfit
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.rules import H200_VECTOR, LAUNCH, Tiles, Wants, Way, choose
-from egg.hardware.gpus import Gpu
+from egg.expert.patterns.product.rules import LAUNCH, Tiles, Wants, Way, choose
+from egg.hardware.gpus import Gpu, reference
 
-LANES = 20e12
-"""Simple instructions per second, of all threads of an H200 together, between two steps of tensor cores."""
 STREAMED = 0.8
 """Of the bandwidth, as a pass gets it."""
 MARGIN = 1.2
@@ -94,7 +92,9 @@ def _computing_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu)
     each += sum(
         _instructions(node) * min(1.0, problem.graph.result(node).elements.value / whole) for node in nodes
     )
-    return each * met / (LANES * gpu.vector.get("fp32", H200_VECTOR) / H200_VECTOR)
+    ordinary = reference().vector["fp32"]
+    lanes = reference().attained["lanes between tensor steps"]
+    return each * met / (lanes * gpu.vector.get("fp32", ordinary) / ordinary)
 
 
 def _instructions(node: Node) -> int:

@@ -15,7 +15,7 @@ from egg.expert.graph import Value
 from egg.expert.parts import Setting, Terms, Unfit
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.sizes import ONE
-from egg.hardware.gpus import Gpu
+from egg.hardware.gpus import Gpu, reference
 
 NARROW = 8
 """Rows or columns up to which no tensor core is used: the product is one pass over the larger operand."""
@@ -34,13 +34,6 @@ HIDING_STEPS = 4
 """Steps along the summed dimension from which on a tile's loads hide behind its arithmetic."""
 TRANSPOSING = 2.5
 """How much longer TF32 takes where an operand's summed dimension is not the contiguous one in memory."""
-H200_TENSOR = {"fp16": 989e12, "tf32": 495e12}
-H200_VECTOR = 67e12
-RATES = {
-    "fp32": 215e12, "fp32 unpacked": 80e12, "tf32x3": 90e12, "ieee": 26e12, "half": 750e12,
-    "tf32": 720e12, "tf32 unpacked": 300e12,
-}  # fmt: skip
-"""Operations per second of the product itself with the best tile, on an H200."""
 
 
 @dataclass(frozen=True)
@@ -299,10 +292,13 @@ def _covered(problem: Problem, tiles: Tiles) -> int:
 
 
 def _rate(gpu: Gpu, rate: str) -> float:
+    """Operations per second of the product itself with the best tile."""
+    known = reference()
+    seen, ordinary = known.attained[f"product tiles, {rate}"], known.vector["fp32"]
     if rate == "ieee":
-        return RATES[rate] * gpu.vector.get("fp32", H200_VECTOR) / H200_VECTOR
+        return seen * gpu.vector.get("fp32", ordinary) / ordinary
     unit = "tf32" if rate in ("tf32x3", "tf32 unpacked") else "fp16"
-    return RATES[rate] * gpu.tensor.get(unit, gpu.vector.get("fp32", H200_VECTOR)) / H200_TENSOR[unit]
+    return seen * gpu.tensor.get(unit, gpu.vector.get("fp32", ordinary)) / known.tensor[unit]
 
 
 def _fill(tiles: Tiles, rate: str) -> float:

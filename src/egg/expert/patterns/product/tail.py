@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from egg.expert.emit.kernel import Kernel
+from egg.expert.emit.reader import Reader, address, pointer_stem
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index
 from egg.expert.parts import Unfit
 from egg.expert.patterns.product.follow import Followed, Stage, follow
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.text import Kernel
-from egg.expert.reader import Reader, address, pointer_stem
 from egg.expert.sizes import ONE
 
 NEUTRAL = {"sum": "0.0", "mean": "0.0", "norm": "0.0", "var": "0.0", "max": "-float('inf')",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from egg.expert.emit.reader import Body
 from egg.expert.index import Expr
 from egg.expert.patterns.product.problem import Problem
-from egg.expert.reader import Body
 
 
 def cut(

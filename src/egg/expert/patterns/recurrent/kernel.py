@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.kernel import docstring
 from egg.expert.patterns.convolution.grade import POWER, SCALE, Function
-from egg.expert.patterns.product.text import docstring
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 """Letters of a cell's gates in PyTorch's order."""
@@ -120,7 +120,7 @@ class Walk:
     """Somebody reads the state behind the last step."""
     mode: str
     """``steps``: a launch is one step, so launches order them. ``alone``: a program has all units of its
-    rows, so nobody waits for anybody. ``cooperative``: programs wait for each other through counters."""
+    rows, so no program waits for another. ``cooperative``: programs wait for each other through counters."""
 
     @property
     def together(self) -> bool:
@@ -171,12 +171,12 @@ class Walk:
     # -- before the first step -------------------------------------------------------------------------
 
     def _doc(self) -> list[str]:
-        told = f"Steps first to last of a chain of {self.cell.split('_')[0]} cells: UNITS units of ROWS rows."
+        text = f"Steps first to last of a chain of {self.cell.split('_')[0]} cells: UNITS units of ROWS rows."
         if self.stacked:
-            told += " A layer is one step behind the layer below."
+            text += " A layer is one step behind the layer below."
         if self.together:
-            told += " A step begins when all programs of the one before have counted themselves."
-        return docstring(told)
+            text += " A step begins when all programs of the one before have counted themselves."
+        return docstring(text)
 
     def _place(self) -> list[str]:
         count = len(self.gates)

@@ -2,7 +2,7 @@
 
 A *rule* takes the builder of a graph and one call of an ATen operator and returns the value (or values) of
 its result, adding the nodes that compute it. Rules compose: a loss is written with the builder's own words
-for differences, squares and means, so that whoever fuses operators later sees nothing but those.
+for differences, squares and means, so that fusion sees nothing but those.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from egg.expert.emit.words import CALLED, INSTEAD, RESERVED
 from egg.expert.graph import Node, Value, contiguous_stride
 from egg.expert.sizes import Size
-from egg.expert.words import CALLED, INSTEAD, RESERVED
 
 Number = bool | int | float
 Operand = Value | Number
@@ -173,9 +173,9 @@ class Builder:
 
     def restrided(self, value: Value, stride: Sequence[int]) -> Value:
         """Told where it lies in memory."""
-        told = replace(value, stride=plain(stride))
-        self.values[value.name] = told
-        return told
+        strided = replace(value, stride=plain(stride))
+        self.values[value.name] = strided
+        return strided
 
     # -- pointwise ---------------------------------------------------------------------------------
 

@@ -131,11 +131,11 @@ def _batch_norm(b: Builder, call: Call) -> Lowered:
     running = [call.get("running_mean"), call.get("running_var")]
     inputs = [x, call.get("weight"), call.get("bias"), *running]
     dims = (0, *range(2, x.rank))
-    told = {"eps": call["eps"], "training": training, "momentum": call["momentum"]}
+    attributes = {"eps": call["eps"], "training": training, "momentum": call["momentum"]}
     if training and running[0] is not None:
         results = [(extents(x), call.dtype), *((extents(r), r.dtype) for r in running)]
-        return b.node("norm", inputs, results, "batch_norm", kind="batch", dims=dims, **told)
-    return _norm(b, "batch", inputs, dims, **told)
+        return b.node("norm", inputs, results, "batch_norm", kind="batch", dims=dims, **attributes)
+    return _norm(b, "batch", inputs, dims, **attributes)
 
 
 def _instance_norm(b: Builder, call: Call) -> Lowered | None:
@@ -146,15 +146,17 @@ def _instance_norm(b: Builder, call: Call) -> Lowered | None:
     if running[0] is not None:
         if own:
             return None
-        told = {"eps": call["eps"], "training": False, "momentum": call["momentum"]}
-        return _norm(b, "batch", [x, *scale, *running], (0, *range(2, x.rank)), **told)
+        attributes = {"eps": call["eps"], "training": False, "momentum": call["momentum"]}
+        return _norm(b, "batch", [x, *scale, *running], (0, *range(2, x.rank)), **attributes)
     return _norm(b, "instance", [x, *scale], tuple(range(2, x.rank)), eps=call["eps"])
 
 
-def _norm(b: Builder, kind: str, inputs: list[Value | None], dims: tuple[int, ...], **told: Any) -> Value:
+def _norm(
+    b: Builder, kind: str, inputs: list[Value | None], dims: tuple[int, ...], **attributes: Any
+) -> Value:
     x = inputs[0]
     assert x is not None
-    return b.one("norm", inputs, extents(x), x.dtype, f"{kind}_norm", kind=kind, dims=dims, **told)
+    return b.one("norm", inputs, extents(x), x.dtype, f"{kind}_norm", kind=kind, dims=dims, **attributes)
 
 
 # -- attention and recurrence ----------------------------------------------------------------------------
@@ -168,8 +170,8 @@ def _attention(b: Builder, call: Call) -> Lowered | None:
     if call.get("enable_gqa", False) and extents(q)[:-2] != extents(k)[:-2]:
         times = extents(q)[-3] // extents(k)[-3]
         k, v = (_each(b, value, times) for value in (k, v))
-    told = {"causal": bool(call.get("is_causal", False)), "scale": call.get("scale")}
-    return b.one("attention", [q, k, v, mask], call.shape, call.dtype, **told)
+    attributes = {"causal": bool(call.get("is_causal", False)), "scale": call.get("scale")}
+    return b.one("attention", [q, k, v, mask], call.shape, call.dtype, **attributes)
 
 
 def _each(b: Builder, value: Value, times: int) -> Value:
@@ -184,8 +186,8 @@ def _each(b: Builder, value: Value, times: int) -> Value:
 def _recurrent(b: Builder, call: Call) -> Lowered:
     """A whole layer, as the tracer kept it."""
     x, states, weights = call["sequence"], call["states"], call["weights"]
-    told = {name: call[name] for name in ("cell", "layers", "bidirectional", "batch_first", "bias")}
-    return b.node("recurrent", [x, *states, *weights], call.results, call["cell"], **told)
+    attributes = {name: call[name] for name in ("cell", "layers", "bidirectional", "batch_first", "bias")}
+    return b.node("recurrent", [x, *states, *weights], call.results, call["cell"], **attributes)
 
 
 def _cell(b: Builder, call: Call) -> Lowered | None:

@@ -24,10 +24,10 @@ def library(builder: Builder, call: Call) -> Lowered:
             return tuple(placed(item) for item in value)
         return value
 
-    told = list(target._schema.arguments)
-    kept = [a for a in told if not _left_out(a, call.arguments.get(a.name))]
-    last = max((told.index(a) for a in kept if not a.kwarg_only), default=-1)
-    arguments = tuple(placed(call.arguments.get(a.name)) for a in told[: last + 1])
+    schema = list(target._schema.arguments)
+    kept = [a for a in schema if not _left_out(a, call.arguments.get(a.name))]
+    last = max((schema.index(a) for a in kept if not a.kwarg_only), default=-1)
+    arguments = tuple(placed(call.arguments.get(a.name)) for a in schema[: last + 1])
     keywords = {a.name: placed(call.arguments[a.name]) for a in kept if a.kwarg_only}
     made = builder.node(
         "library",

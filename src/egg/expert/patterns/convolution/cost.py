@@ -15,11 +15,11 @@ convolutions and small networks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil, prod, sqrt
 
+from egg.expert.cost import LAUNCH, Machine, call_bytes
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Setting, Unfit
+from egg.expert.parts import Group, Part, Setting, Unfit, Use
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import reference_grade
 from egg.expert.patterns.convolution.tiles import exactness_is_free, power
@@ -27,15 +27,14 @@ from egg.hardware.gpus import Gpu
 
 # -- ours ----------------------------------------------------------------------------------------------
 
-PACKED_RATE, FULL_WIDTH = 620e12, 128
-"""Operations per second of tiles with that many output channels."""
+FULL_WIDTH = 128
+"""Output channels of a tile that reaches the rate of packed operands."""
 PACKED_STEP, PACKED_OVERLAPPED = 0.55e-6, 0.25e-6
 """Seconds of a step of a lone tile, and where others run beside it."""
 TILE = 0.6e-6
 """Seconds to begin and to end a tile."""
 GATHERED_STEP, ROWS_STEP = 3.2e-6, 1.7e-6
 """The same for operands that are gathered where they lie, and for one tap."""
-GATHERED_RATE, ROWS_RATE = 40e12, 250e12
 TURNED_TILE, MANY_WAVES = 4.8e-6, 64
 """Seconds more of a tile of one tap that is so large that its registers leave no room for another one:
 nothing runs while its sums are turned around and stored. Seen where an SM has that many in turn."""
@@ -47,8 +46,6 @@ LEAST_PASS = 4.5e-6
 WINDOW, WINDOW_INPUT, WINDOW_PHASE = 40e-12, 1e-12, 20e-12
 """Seconds for each output position, for each input of it, and for each further phase, where all inputs of a
 position fit one tile."""
-TAPS = 4e12
-"""Multiplications per second of a stencil."""
 PHASED = 1.5
 """Times longer where phases of a transposed convolution interleave their stores."""
 SHALLOW, SHALLOWEST = 1.8, 16
@@ -60,39 +57,19 @@ RESIDENT, MOST_RESIDENT = 2, 8
 
 TURNED = 3.5e12
 """Bytes per second of the passes that change the order in memory."""
-LIBRARY_RATE, FULL_CHANNELS = 270e12, 64
-FEW_CHANNELS_3D, FEW_RATE_3D = 4, 18e12
+FULL_CHANNELS = 64
+FEW_CHANNELS_3D = 4
 """Three dimensions with few channels run on the ordinary units."""
-TRANSPOSED_3D = 90e12, 30e12
-"""With at least :data:`FULL_CHANNELS` on both sides, and with fewer."""
 STRIDED = {1: 0.85e12, 2: 1.2e12, 3: 0.68e12}
 """Bytes per second of transposed convolutions with a stride, by dimensions."""
-STRIDED_FEW, STRIDED_EXACT, STRIDED_GROUPS = 0.27e12, 7e12, 0.06e12
-"""The same with few channels; operations per second where it takes fp32; bytes with groups."""
+STRIDED_FEW, STRIDED_GROUPS = 0.27e12, 0.06e12
+"""The same with few channels, and with groups."""
 STENCIL = 0.86e12
 """Bytes per second of depthwise convolutions."""
 GROUPED = 4.0
 """Times slower with groups."""
-LIBRARY_FP32 = 40e12
 LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
 """Seconds of the smallest one with what it converts, and for every 32 channels and taps of a lone tile."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A GPU, and how it compares with an H200."""
-
-    gpu: Gpu
-    memory: float
-    """Bytes per second that passes over large tensors get."""
-    bandwidth: float
-    """Times an H200's."""
-    products: float
-    """The same for tensor cores."""
-
-    @property
-    def sms(self) -> int:
-        return self.gpu.sms
 
 
 def own_seconds(
@@ -101,13 +78,13 @@ def own_seconds(
     """Packing and the kernel; ``grade`` where one was asked for, ``moved``: bytes read and written."""
     form = _form(graph, group)
     constants = {c.name.removeprefix(f"{group.name.upper()}_"): c.value for c in part.constants}
-    packed = any("pack" in name for name in part.kernels)
+    packed = Use.PACKING in part.uses
     exact = _exact(form, grade, "BLOCK_K" not in constants, machine.gpu)
     work = 3.0 if exact else 1.0
     memory = moved / machine.memory
     if "BLOCK_P" not in constants:
         taps = float(form.result.elements.value) * form.taps
-        return max(memory, taps / (TAPS * machine.products))
+        return max(memory, taps / machine.rate("convolution, stencil"))
     rows = int(constants["BLOCK_P"])
     columns = int(constants.get("BLOCK_O", power(form.outputs.value, 16, 256)))
     blocks = ceil(form.outputs.value / columns) * form.groups.value
@@ -125,7 +102,7 @@ def own_seconds(
     steps = ceil(deep / depth)
     flops = 2.0 * rows * columns * depth * work
     if packed:
-        rate = PACKED_RATE * min(1.0, columns / FULL_WIDTH) ** 0.8 * machine.products
+        rate = machine.rate("convolution, packed") * min(1.0, columns / FULL_WIDTH) ** 0.8
         least = PACKED_STEP if waves < 1 else PACKED_OVERLAPPED
         each = steps * max(least, flops * machine.sms / rate) + TILE
         kernel = each * (ceil(waves) if waves < RESIDENT else waves)
@@ -133,12 +110,12 @@ def own_seconds(
         passes = max(form.x.bytes * (PACKING + written) / machine.memory, 2 * LEAST_PASS)
         slower = PHASED if form.phased else SHALLOW if form.inputs.value < SHALLOWEST else 1.0
         return passes + max(memory, kernel * slower)
-    step, rate = (ROWS_STEP, ROWS_RATE) if form.pointwise else (GATHERED_STEP, GATHERED_RATE)
+    step, how = (ROWS_STEP, "one tap") if form.pointwise else (GATHERED_STEP, "gathered")
     beside = max(RESIDENT, min(MOST_RESIDENT, 2 * FULL_WIDTH * FULL_WIDTH // (rows * columns)))
     latency = steps * step * ceil(waves / beside)
     if form.pointwise and rows * columns >= FULL_WIDTH * FULL_WIDTH and waves > MANY_WAVES:
         latency = (steps * step + TURNED_TILE) * waves
-    return max(memory, latency, tiles * steps * flops / (rate * machine.products))
+    return max(memory, latency, tiles * steps * flops / machine.rate(f"convolution, {how}"))
 
 
 def _as_it_lies(form: Form, constants: Mapping[str, Setting], machine: Machine) -> float:
@@ -169,8 +146,18 @@ def _exact(form: Form, grade: str | None, windowed: bool, gpu: Gpu) -> bool:
     return windowed or reference_grade(form) == "fp32" or exactness_is_free(form, gpu)
 
 
-def library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine, moved: float) -> float:
+def operations(graph: Graph, node: Node) -> float:
+    made, x, weight = (graph.value(str(name)) for name in (node.outputs[0], *node.inputs[:2]))
+    taps = weight.elements.value / max(1, weight.shape[0].value)
+    return 2.0 * (x if node["transposed"] else made).elements.value * taps
+
+
+def library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine) -> float:
     """One call of PyTorch's."""
+    return _library_seconds(graph, node, grade, machine, call_bytes(graph, node)) + LAUNCH
+
+
+def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machine, moved: float) -> float:
     x, weight = graph.operands(node)[:2]
     assert x is not None
     assert weight is not None
@@ -190,26 +177,29 @@ def library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machin
     if transposed and prod(number(step) for step in node["stride"]) > 1:
         return max(floor, _strided(dimensions, taps, groups, channels, flops, moved, machine))
     if taps == 1 and groups == 1:
-        return max(floor, flops / (LIBRARY_RATE * machine.products))
-    rate = LIBRARY_RATE * sqrt(min(1.0, channels / FULL_CHANNELS) * min(1.0, outputs / FULL_CHANNELS))
+        return max(floor, flops / machine.rate("library convolution"))
+    rate = machine.rate("library convolution")
+    rate *= sqrt(min(1.0, channels / FULL_CHANNELS) * min(1.0, outputs / FULL_CHANNELS))
     if dimensions == 3 and transposed:
-        rate = TRANSPOSED_3D[0 if min(channels, outputs) >= FULL_CHANNELS else 1]
+        few = "" if min(channels, outputs) >= FULL_CHANNELS else ", few channels"
+        rate = machine.rate(f"library convolution, transposed 3d{few}")
     elif dimensions == 3 and channels <= FEW_CHANNELS_3D:
-        rate = FEW_RATE_3D * sqrt(min(1.0, outputs / FULL_CHANNELS))
+        rate = machine.rate("library convolution, few channels 3d")
+        rate *= sqrt(min(1.0, outputs / FULL_CHANNELS))
     if x.dtype in ("float16", "bfloat16"):
         rate *= 1.8
     elif grade is not None and grade != "tf32":
-        rate = min(rate, LIBRARY_FP32)
+        rate = min(rate, machine.rate("library convolution, fp32"))
     rate /= GROUPED if groups > 1 else 1.0
     turned = 2.0 * (x.bytes + made.bytes) / (TURNED * machine.bandwidth)
-    return max(floor, flops / (rate * machine.products) + turned)
+    return max(floor, flops / rate + turned)
 
 
 def _strided(
     dimensions: int, taps: int, groups: int, channels: int, flops: float, moved: float, machine: Machine
 ) -> float:
     if taps > FULL_CHANNELS:
-        return flops / (STRIDED_EXACT * machine.products)
+        return flops / machine.rate("library convolution, strided fp32")
     if groups > 1:
         return moved / (STRIDED_GROUPS * machine.bandwidth)
     few = dimensions == 3 and channels < 16

@@ -50,12 +50,12 @@ def is_leading(text: str) -> bool:
     return is_free(text) and all(LEADING.fullmatch(tensor) for tensor in READ.findall(text))
 
 
-def is_told(value: int) -> bool:
+def specialization_tells(value: int) -> bool:
     """Whether Triton's specialisation says as much of a number as the number itself would say."""
     return value % ALIGNED == 0 or value % 2 == 1
 
 
-def loosened(text: str, names: Iterable[str]) -> str:
+def with_runtime_sizes(text: str, names: Iterable[str]) -> str:
     """The kernel with those of ``names`` as plain arguments that can be."""
     for name in names:
         parameter = _parameter(name)
@@ -65,7 +65,7 @@ def loosened(text: str, names: Iterable[str]) -> str:
     return text
 
 
-def freed(text: str, names: Mapping[str, bool]) -> str:
+def with_caller_sizes(text: str, names: Mapping[str, bool]) -> str:
     """The same for sizes that the caller chooses: one that divides vectors stays known, and one that is not
     leading (``names`` says which are) if it is used for more than comparisons."""
     for name, leading in names.items():

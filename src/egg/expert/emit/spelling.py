@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,23 @@ def per_dimension(values: Any) -> str:
     if len(set(texts)) == 1:
         return texts[0]
     return f"({', '.join(texts)})"
+
+
+def call(function: str, *arguments: str | None, **keywords: str | None) -> str:
+    """A call; keywords that are ``None`` are left out, and so are absent arguments at the end."""
+    given = list(arguments)
+    while given and given[-1] is None:
+        given.pop()
+    named = [f"{name}={value}" for name, value in keywords.items() if value is not None]
+    return f"{function}({', '.join([*map(str, given), *named])})"
+
+
+def unless(default: Any, value: Any, spell: Callable[[Any], str] = number_text) -> str | None:
+    """A setting, left out where it is what PyTorch takes anyway."""
+    if value is None:
+        return None
+    same = all(item == default for item in value) if isinstance(value, list | tuple) else value == default
+    return None if same else spell(value)
 
 
 @dataclass(frozen=True)

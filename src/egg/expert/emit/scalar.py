@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from egg.expert.parts import Unfit
-from egg.expert.scalar_rules import (
+from egg.expert.emit.scalar_rules import (
     CHEAP,
     FLOATING,
     RULES,
@@ -29,6 +28,7 @@ from egg.expert.scalar_rules import (
     literal,
     number_text,
 )
+from egg.expert.parts import Unfit
 
 __all__ = [
     "FLOATING", "LIBDEVICE", "SUPPORTED", "TRITON_TYPES", "cheap", "expression", "imports_of", "is_literal",

@@ -17,18 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from egg.expert.emit.scalar import cheap
 from egg.expert.graph import Graph, Node, Origin, Value
-from egg.expert.scalar import cheap
+from egg.expert.pattern import Pattern
 from egg.expert.sizes import ONE
 
 LONGEST = 4
 """Operators that are computed again for one value, at most."""
-READING = frozenset({"loops", "product", "convolution", "attention"})
-"""Patterns whose kernels can compute what they read."""
 SIMPLE = frozenset({"pointwise", "where", "view", "constant", "norm", "cat", "pad", "triangle"})
 """What is an instruction or a few per element once statistics are there."""
 
-Home = Callable[[Node], tuple[str, Sequence[Node]]]
+Home = Callable[[Node], tuple[Pattern, Sequence[Node]]]
 """The pattern and the nodes of the group that a node is in."""
 
 
@@ -38,12 +37,12 @@ def recomputed(graph: Graph, home: Home, refused: Collection[str] = ()) -> tuple
 
     ``refused``: values that some group could not compute by itself.
     """
-    again = _Again(graph, home, frozenset(refused))
-    return again.rewritten(), again.copies
+    found = _Recompute(graph, home, frozenset(refused))
+    return found.rewritten(), found.copies
 
 
 @dataclass
-class _Again:
+class _Recompute:
     graph: Graph
     home: Home
     refused: frozenset[str]
@@ -84,7 +83,7 @@ class _Again:
         return self.graph.rebuilt(tuple(nodes), self._values)
 
     def _foreign_readers(self, node: Node) -> list[Node]:
-        """Who reads it in another group; nobody, where it is stored in any case."""
+        """Its readers in other groups; none where it is stored in any case."""
         if len(node.outputs) != 1 or node.output in self.graph.results or node.output in self.refused:
             return []
         inside = {id(member) for member in self.home(node)[1]}
@@ -115,16 +114,16 @@ class _Again:
         inside = {id(member) for member in self.home(producer)[1]}
         return any(id(reader) not in inside for reader in self.graph.consumers[name])
 
-    def _worth(self, node: Node, way: Sequence[Node], pattern: str) -> bool:
+    def _worth(self, node: Node, way: Sequence[Node], pattern: Pattern) -> bool:
         """Views alone are worth it where the host would make them."""
         if all(step.op == "view" for step in way):
-            made = self.home(node)[0] == "library" and all(moves_nothing(self.graph, step) for step in way)
-            return made and pattern == "loops"
-        if pattern == "loops":
+            made = self.home(node)[0].fallback and all(moves_nothing(self.graph, step) for step in way)
+            return made and bool(pattern.streams)
+        if pattern.streams:
             return True
         before, after = self.graph.value(str(way[0].inputs[0])), self.graph.result(way[-1])
         casts = all(node.op == "view" or node["fn"] == "cast" for node in way)
-        return pattern in READING and casts and before.bytes < after.bytes
+        return pattern.computes_operands and casts and before.bytes < after.bytes
 
     def _copied(self, way: Sequence[Node]) -> list[Node]:
         steps: list[Node] = []

@@ -15,7 +15,7 @@ FEWEST = 3
 """Pieces from which on an earlier list is worth being read instead."""
 
 
-def continued(graph: Graph) -> Graph:
+def chained(graph: Graph) -> Graph:
     """Where the pieces of a list begin with all those of an earlier one, that one stands for them."""
     joined: dict[tuple[int, tuple[str | None, ...]], str] = {}
     """By dimension and pieces."""

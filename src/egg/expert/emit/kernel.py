@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from egg.expert.emit.reader import Body
+from egg.expert.emit.words import PRODUCT, RESERVED
 from egg.expert.graph import Graph, Value
 from egg.expert.parts import REACH, Constant, Setting, Unfit, spelled
-from egg.expert.reader import Body
 from egg.expert.sizes import Size
-from egg.expert.words import PRODUCT, RESERVED
 
 LINE = 104
 """Characters of a line in the file, less the indentation it gets there."""
@@ -61,13 +61,16 @@ class Kernel:
         for value, pointer in pointers.items():
             self.operands.setdefault(pointer, spelled(self.graph, value))
 
+    def mentioned(self) -> frozenset[str]:
+        """The names in the body."""
+        return words("\n".join(self.body.lines))
+
     def sizes(self) -> tuple[str, ...]:
-        text = "\n".join(self.body.lines)
-        return tuple(sorted(words(text) & size_names(self.graph)))
+        return tuple(sorted(self.mentioned() & size_names(self.graph)))
 
     def used_meta(self) -> dict[str, str]:
         """The constants that the body mentions."""
-        found = words("\n".join(self.body.lines))
+        found = self.mentioned()
         return {name: value for name, value in self.meta.items() if name in found}
 
     def definition(self) -> str:

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from egg.expert.emit.scalar import TRITON_TYPES, expression, literal
+from egg.expert.emit.words import INSTEAD
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, flat, unflat
 from egg.expert.parts import Unfit
-from egg.expert.scalar import TRITON_TYPES, expression, literal
 from egg.expert.sizes import ONE, Size
-from egg.expert.words import INSTEAD
 
 NARROW = 2**30
 """Whole numbers below that are computed in 32 bits, whatever type the program has for them."""

@@ -9,7 +9,7 @@ import re
 import pytest
 import torch
 
-from egg.expert.fusion.loosen import freed, is_free, is_leading, is_told
+from egg.expert.fusion.runtime_sizes import is_free, is_leading, specialization_tells, with_caller_sizes
 from tests.expert import harness
 from tests.expert.elsewhere import RUN, normal, program, written
 
@@ -50,14 +50,14 @@ def kernel(x_ptr, n: tl.constexpr, m: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def test_what_divides_vectors_stays_known() -> None:
-    assert "n, m: tl.constexpr" in freed(KERNEL, {"n": True, "m": True})
+    assert "n, m: tl.constexpr" in with_caller_sizes(KERNEL, {"n": True, "m": True})
 
 
 def test_what_stands_in_addresses_stays_known_unless_it_leads() -> None:
-    assert freed(KERNEL, {"n": False}) == KERNEL
-    assert "n, m: tl.constexpr" in freed(KERNEL.replace("row * n", "row"), {"n": True})
+    assert with_caller_sizes(KERNEL, {"n": False}) == KERNEL
+    assert "n, m: tl.constexpr" in with_caller_sizes(KERNEL.replace("row * n", "row"), {"n": True})
     bound = KERNEL.replace("row * n + ", "").replace("tl.cdiv(n, BLOCK)", "BLOCK")
-    assert "n, m: tl.constexpr" in freed(bound, {"n": False})
+    assert "n, m: tl.constexpr" in with_caller_sizes(bound, {"n": False})
 
 
 def test_the_caller_chooses_what_is_read_off_an_argument() -> None:
@@ -67,7 +67,7 @@ def test_the_caller_chooses_what_is_read_off_an_argument() -> None:
     assert not is_free("height * 2")
     assert is_leading("x.shape[0] // 4")
     assert not is_leading("x.shape[1]")
-    assert [is_told(value) for value in (1024, 7, 20)] == [True, True, False]
+    assert [specialization_tells(value) for value in (1024, 7, 20)] == [True, True, False]
 
 
 TWICE = program("return x * 2", "x = torch.randn(batch_size, dim)", batch_size=128, dim=4096)

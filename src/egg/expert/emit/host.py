@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from egg.expert.emit.keeping import KEEP
+from egg.expert.emit.kernel import docstring, size_names, words
+from egg.expert.emit.reader import pointer_stem
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, spelled
-from egg.expert.patterns.product.text import docstring, size_names, words
-from egg.expert.reader import pointer_stem
 from egg.expert.sizes import Size
-from egg.expert.writing.keeping import KEEP
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,13 @@ from egg.expert.reading.generalise import named_together
 from egg.expert.reading.variants import SIZED, same_structure
 from egg.expert.sizes import Size, Symbol
 
-PATTERNS = frozenset({"convolution", "loops", "product"})
 FEWEST = 5
 """Groups that differ, at least: below that every group is better off with numbers of its own."""
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Kin:
+class Member:
     """A group in the graph of its family, its own numbers first."""
 
     graph: Graph
@@ -37,7 +36,7 @@ class Kin:
     """How the program spells each named size of that graph for this group."""
 
 
-def alike(graph: Graph, nodes: Sequence[Node]) -> Any:
+def same_but_for_sizes(graph: Graph, nodes: Sequence[Node]) -> Any:
     """Equal for groups of a family that may be one program: what is no size is the same."""
     held: list[Any] = []
     for node in nodes:
@@ -53,9 +52,9 @@ def alike(graph: Graph, nodes: Sequence[Node]) -> Any:
     return tuple(held)
 
 
-def kindred(
+def members(
     graph: Graph, groups: Sequence[Group], names: Sequence[Names], scenarios: int
-) -> list[Kin] | None:
+) -> list[Member] | None:
     """The groups of a family in one graph; ``None`` where no rule is found for some number of theirs."""
     locals_ = [local(graph, group, named) for group, named in zip(groups, names, strict=True)]
     plain = [_at(one.graph, scenario) for one in locals_ for scenario in range(scenarios)]
@@ -75,7 +74,7 @@ def kindred(
             *range((place + 1) * scenarios, len(plain)),
         ]
         own = _mapped(together, _reordered(order))
-        found.append(Kin(own, Group(one.group.name, own.nodes, one.group.pattern), sizes))
+        found.append(Member(own, Group(one.group.name, own.nodes, one.group.pattern), sizes))
     return found
 
 

@@ -1,9 +1,9 @@
 """An executable order of a graph whose nodes are joined into units one after the other.
 
 Whether a unit may take another node is asked thousands of times in a large network, and the answer is no only
-if a path leaves the unit and comes back. Every edge leads to a higher place on the line, so a path that comes
-back runs between the lowest and the highest place of what is joined: only that window is searched, and only
-that window is set in order again after joining.
+if a path leaves the unit and comes back. Every edge leads to a higher place of the order, so a path that
+comes back runs between the lowest and the highest place of what is joined: only that window is searched, and
+only that window is set in order again after joining.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from egg.expert.graph import Graph, Node
 
 
-class Line:
+class UnitOrder:
     """Units of nodes, each at its place."""
 
     def __init__(self, graph: Graph) -> None:

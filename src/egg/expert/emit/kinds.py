@@ -1,0 +1,26 @@
+"""What operators are called in prose."""
+
+from __future__ import annotations
+
+from egg.expert.graph import Node
+
+
+def kind_of(node: Node) -> str:
+    """What an operator is called: ``relu``, ``batch norm``, ``max pooling``."""
+    op, attributes = node.op, node.attributes
+    match op:
+        case "pointwise" | "reduce" | "random":
+            return str(attributes.get("fn", op)).replace("_", " ")
+        case "norm":
+            return f"{attributes.get('kind', '')} norm".strip()
+        case "pool":
+            return f"{attributes.get('fn', '')} pooling".strip()
+        case "conv":
+            return "transposed convolution" if attributes.get("transposed") else "convolution"
+        case "matmul":
+            return "matrix product"
+        case "recurrent":
+            return str(attributes.get("cell", op))
+        case "library":
+            return str(attributes.get("target", op)).rsplit(".", 1)[-1]
+    return op

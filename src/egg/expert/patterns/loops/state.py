@@ -1,0 +1,45 @@
+"""What is known of a kernel of the loops pattern while it is written: its rows, its text so far, and the
+state that each gathering over a row has reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from egg.expert.emit.words import RESERVED
+from egg.expert.patterns.loops.reader import LoopBody, LoopReader
+from egg.expert.patterns.loops.statistics import HELPERS, Tile
+from egg.expert.patterns.loops.work import Plan, Work
+
+CONSTANTS = ("BLOCK_X", "BLOCK_R", "LANES", "SPLITS")
+
+
+@dataclass
+class State:
+    work: Work
+    plan: Plan
+    name: str
+    form: str
+    """How it goes over a row: ``blocks`` (one per program), ``whole``, ``looped``, ``stretch``, ``none``;
+    ``strip`` is a walk down rows, ``apply`` is blocks, the last first: those are still in the cache."""
+
+    def __post_init__(self) -> None:
+        work, domain = self.work, self.work.domain
+        self.body = LoopBody(taken={*RESERVED, *work.size_names, *domain.names, *HELPERS, *CONSTANTS, "lane"})
+        self.masks: dict[str, str] = {}
+        self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
+        self.reader.axes = frozenset(domain.names[1:] if self.plan.rows else domain.names[2:])
+        self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
+        self.states: dict[str, tuple[str, ...]] = {}
+        self.results: dict[str, str] = {}
+        self.parts: dict[str, str] = {}
+        """Pointers of partial states, by the names of their tensors."""
+
+    @property
+    def tile(self) -> Tile:
+        mask = self.masks.get(self.work.domain.names[2], "")
+        return Tile(self.plan.rows, mask, folded=self.plan.folded, chunked=self.plan.lanes > 0)
+
+    @property
+    def length(self) -> str:
+        text = self.work.domain.reduced_size.code()
+        return f"({text})" if " " in text else text

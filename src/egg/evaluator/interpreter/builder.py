@@ -22,7 +22,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-from egg.evaluator.interpreter import approximate, contract, dot, narrow, special
+from egg.evaluator.interpreter import approximate, contract, dot, narrow, special, undefined
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.memory import AddressSpace, Touched
 from egg.evaluator.interpreter.races import RaceDetector
@@ -149,6 +149,57 @@ class MendedBuilder(_Stock):
         if is_bf16(d):
             return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
         return TensorHandle(result, d.dtype.scalar)
+
+    # what the language leaves undefined
+
+    def create_fp_to_si(self, src: Any, dst_type: Any) -> Any:
+        kind = interpreter._get_np_dtype(dst_type)
+        return TensorHandle(undefined.whole(self._plain(src).data, kind), dst_type.scalar)
+
+    create_fp_to_ui = create_fp_to_si
+
+    def create_sdiv(self, lhs: Any, rhs: Any) -> Any:
+        quotient = self.create_idiv(lhs, rhs)
+        return TensorHandle(undefined.divided(quotient.data, lhs.data, rhs.data, False), quotient.dtype)
+
+    create_udiv = create_sdiv
+
+    def create_srem(self, lhs: Any, rhs: Any) -> Any:
+        rest = self.binary_op(lhs, rhs, np.fmod)
+        return TensorHandle(undefined.divided(rest.data, lhs.data, rhs.data, True), rest.dtype)
+
+    create_urem = create_srem
+
+    def create_shl(self, lhs: Any, rhs: Any) -> Any:
+        moved = self.binary_op(lhs, rhs, np.left_shift)
+        return TensorHandle(undefined.shifted(moved.data, lhs.data, rhs.data, np.left_shift), moved.dtype)
+
+    def create_lshr(self, lhs: Any, rhs: Any) -> Any:
+        moved = self.binary_op(lhs, rhs, np.right_shift)
+        return TensorHandle(undefined.shifted(moved.data, lhs.data, rhs.data, np.right_shift), moved.dtype)
+
+    def create_ashr(self, lhs: Any, rhs: Any) -> Any:
+        moved = super().create_ashr(lhs, rhs)
+        return TensorHandle(undefined.shifted(moved.data, lhs.data, rhs.data, np.right_shift), moved.dtype)
+
+    def create_gather(self, src: Any, indices: Any, axis: int) -> Any:
+        return TensorHandle(undefined.gathered(src.data, indices.data, axis), src.dtype.scalar)
+
+    def create_histogram(self, data: Any, bins: int, mask: Any) -> Any:
+        inside = super().create_histogram(data, bins, mask)
+        return TensorHandle(undefined.counted(inside.data, data.data, _mask_data(mask)), inside.dtype)
+
+    def create_ptr_to_int(self, src: Any, dst_type: Any) -> Any:
+        shown = self.space.exposed(src.data)
+        return TensorHandle(shown.view(interpreter._get_np_dtype(dst_type)), dst_type.scalar)
+
+    def create_int_to_ptr(self, src: Any, dst_type: Any) -> Any:
+        self.space.recast = True
+        return TensorHandle(self.space.pointed(src.data), dst_type.scalar)
+
+    def create_bitcast(self, src: Any, dst_type: Any) -> Any:
+        self.space.recast |= dst_type.scalar.is_ptr()
+        return super().create_bitcast(src, dst_type)
 
     # order
 

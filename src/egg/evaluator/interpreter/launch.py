@@ -21,6 +21,7 @@ from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.races import RaceDetector
 from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
+from egg.evaluator.interpreter.undefined import MACHINE
 from egg.evaluator.work.arguments import numbers_in
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -93,7 +94,9 @@ class Launcher:
             space.program, races.program = place, program
             races.order.begin(program)
             races.barrier()
+            MACHINE.begin(program)
 
+        MACHINE.launch()
         turned = kernel.fn in self._synchronised or (LOT.cast and kernel.fn in self._atomic)
         if isinstance(races, ExcerptRaces) and excerpt is not None:
             ran: list[int] = []

@@ -123,6 +123,71 @@ out["misaligned"] = fault(lambda: in_pairs[(1,)](x[1:], o))
 out["misaligned lanes"] = fault(lambda: in_odd_lanes[(1,)](x, torch.zeros(8, dtype=torch.int64)))
 """
 
+FLOATS = """
+from egg.evaluator.interpreter.session import by_lot
+
+@triton.jit
+def bits_of_nan(x, o):
+    i = tl.arange(0, 16)
+    v = tl.load(x + i)
+    tl.store(o + i, ((v - v) / (v - v)).to(tl.int32, bitcast=True))
+    tl.store(o + 16 + i, tl.load(x + 16 + i).to(tl.int32, bitcast=True))
+
+@triton.jit
+def flushes(x, o):
+    tl.store(o, tl.exp2(tl.load(x)))
+    tl.store(o + 1, tl.sqrt(tl.load(x + 1)))
+    tl.store(o + 2, tl.rsqrt(tl.load(x + 1)))
+    tl.store(o + 3, tl.sqrt_rn(tl.load(x + 1)))
+    tl.store(o + 4, tl.load(x + 2) % tl.load(x + 3))
+    tl.store(o + 5, tl.load(x + 4) % tl.load(x + 3))
+
+@triton.jit
+def powers_only(a, n, b, m):
+    return tl.where((m & (m - 1)) != 0, a, a + b), n + m
+
+@triton.jit
+def affine(a, b, c, d):
+    return a * c, b * c + d
+
+@triton.jit
+def scans(x, o, REVERSE: tl.constexpr):
+    i = tl.arange(0, 64)
+    v = tl.load(x + i)
+    s, n = tl.associative_scan((v, tl.full((64,), 1, tl.int32)), 0, powers_only)
+    tl.store(o + i, s)
+    a, b = tl.associative_scan((tl.full((64,), 0.5, tl.float32), v), 0, affine, reverse=REVERSE)
+    tl.store(o + 64 + i, b)
+
+x = torch.randn(32)
+x[16:] = torch.tensor([0x7FC00001, -0x3FFFFF], dtype=torch.int32).view(torch.float32).repeat(8)
+o = torch.zeros(32, dtype=torch.int32)
+for _ in range(2):
+    bits_of_nan[(1,)](x, o)
+out["computed NaN"] = o[:16].unique().tolist()
+out["loaded NaN"] = torch.equal(o[16:], x[16:].view(torch.int32))
+
+o = torch.zeros(6)
+flushes[(1,)](torch.tensor([-140.0, 1e-40, 1e10, 0.75, 7.9]), o)
+out["flushed"] = o.tolist()
+
+x, o = torch.randn(64), torch.zeros(128)
+out["not associative"], out["associative"] = [], []
+for seed in (None, 1, 2, 3):
+    for reverse in (False, True):
+        if seed is None:
+            scans[(1,)](x, o, reverse)
+        else:
+            with by_lot(seed):
+                scans[(1,)](x, o, reverse)
+        values, want = x.flip(0) if reverse else x, [0.0]
+        for v in values.tolist():
+            want.append(want[-1] * 0.5 + v)
+        expected = torch.tensor(want[1:])
+        out["associative"].append(error(o[64:], expected.flip(0) if reverse else expected))
+        out["not associative"].append(error(o[:64], x.cumsum(0)))
+"""
+
 OPERATIONS = (
     "saturates",
     "unsigned",
@@ -166,3 +231,23 @@ def test_an_access_that_is_not_aligned_is_a_fault(interpret: Callable[[str], Fac
     assert facts["misaligned"]["reason"] == "undefined"
     assert "'x'" in facts["misaligned"]["message"]
     assert facts["misaligned lanes"]["reason"] == "undefined"
+
+
+def test_the_nan_of_arithmetic_has_the_bits_that_a_gpu_gives_it(interpret: Callable[[str], Facts]) -> None:
+    facts = interpret(FLOATS)
+    assert facts["computed NaN"] == [0x7FFFFFFF]
+    assert facts["loaded NaN"] is True
+
+
+def test_instructions_that_flush_give_zero_for_subnormal_numbers(interpret: Callable[[str], Facts]) -> None:
+    power, root, inverse, rounded, far, near = interpret(FLOATS)["flushed"]
+    assert (power, root, inverse) == (0, 0, float("inf"))
+    assert rounded == pytest.approx(1e-20, rel=1e-3)
+    assert abs(far) > 1, "a GPU has no exact remainder of 1e10"
+    assert near == pytest.approx(0.4, abs=1e-5)
+
+
+def test_a_scan_is_associated_in_several_ways(interpret: Callable[[str], Facts]) -> None:
+    facts = interpret(FLOATS)
+    assert max(facts["associative"]) < 1e-5
+    assert max(facts["not associative"]) > 0.1

@@ -86,15 +86,24 @@ class MendedBuilder(_Stock):
             result = op(narrow.bf16_to_f32(lhs.data), widened(rhs).data)
             if result.dtype == np.bool_:
                 return TensorHandle(result, tl.int1)
-            return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
+            return self.computed(TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16))
         handle = super().binary_op(lhs, rhs, op)
         # Comparisons yield int1; the stock interpreter labels them with their operands' type.
-        return TensorHandle(handle.data, tl.int1) if handle.data.dtype == np.bool_ else handle
+        return TensorHandle(handle.data, tl.int1) if handle.data.dtype == np.bool_ else self.computed(handle)
+
+    def computed(self, handle: Any) -> Any:
+        """What arithmetic gave, with a GPU's NaN in a kernel that has been seen to look at a float's bits."""
+        if self.space.reads_bits and handle.dtype.scalar.is_floating():
+            return TensorHandle(undefined.not_a_number(handle.data, is_bf16(handle)), handle.dtype)
+        return handle
 
     def unary_op(self, arg: Any, op: Any) -> Any:
         if is_bf16(arg):
-            return TensorHandle(narrow.f32_to_bf16(op(narrow.bf16_to_f32(arg.data))), tl.bfloat16)
-        return super().unary_op(arg, op)
+            return self.computed(
+                TensorHandle(narrow.f32_to_bf16(op(narrow.bf16_to_f32(arg.data))), tl.bfloat16)
+            )
+        handle = super().unary_op(arg, op)
+        return handle if op is np.negative else self.computed(handle)
 
     def ternary_op(self, lhs: Any, rhs: Any, other: Any, op: Any) -> Any:
         if op is not np.where and is_bf16(other):
@@ -107,11 +116,19 @@ class MendedBuilder(_Stock):
 
     def create_fadd(self, lhs: Any, rhs: Any) -> Any:
         once = contract.contracted(lhs, rhs, 1)
-        return self.binary_op(lhs, rhs, np.add) if once is None else TensorHandle(once, tl.float32)
+        return (
+            self.binary_op(lhs, rhs, np.add)
+            if once is None
+            else self.computed(TensorHandle(once, tl.float32))
+        )
 
     def create_fsub(self, lhs: Any, rhs: Any) -> Any:
         once = contract.contracted(lhs, rhs, -1)
-        return self.binary_op(lhs, rhs, np.subtract) if once is None else TensorHandle(once, tl.float32)
+        return (
+            self.binary_op(lhs, rhs, np.subtract)
+            if once is None
+            else self.computed(TensorHandle(once, tl.float32))
+        )
 
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         return self.binary_op(lhs, rhs, smaller())
@@ -132,13 +149,22 @@ class MendedBuilder(_Stock):
         result = exact[0] * exact[1] + exact[2]
         if is_bf16(z):
             return TensorHandle(narrow.f32_to_bf16(result.astype(np.float32)), tl.bfloat16)
-        return TensorHandle(result.astype(z.data.dtype), z.dtype.scalar)
+        return self.computed(TensorHandle(result.astype(z.data.dtype), z.dtype.scalar))
 
     def create_erf(self, arg: Any) -> Any:
         return self.unary_op(arg, special.elementwise(math.erf))
 
     def create_rsqrt(self, arg: Any) -> Any:
-        return self.unary_op(arg, lambda x: (1 / np.sqrt(x)).astype(x.dtype))
+        return self.unary_op(arg, lambda x: (1 / np.sqrt(approximate.flushed(x))).astype(x.dtype))
+
+    def create_sqrt(self, arg: Any) -> Any:
+        return self.unary_op(arg, lambda x: np.sqrt(approximate.flushed(x)))
+
+    def create_exp2(self, arg: Any) -> Any:
+        return self.unary_op(arg, lambda x: approximate.flushed(np.exp2(x)))
+
+    def create_frem(self, lhs: Any, rhs: Any) -> Any:
+        return self.binary_op(lhs, rhs, approximate.remainder)
 
     def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
         left, right = (dot.operand(h.data, h.dtype.scalar.name) for h in (a, b))
@@ -199,6 +225,7 @@ class MendedBuilder(_Stock):
 
     def create_bitcast(self, src: Any, dst_type: Any) -> Any:
         self.space.recast |= dst_type.scalar.is_ptr()
+        self.space.looked |= src.dtype.scalar.is_floating()
         return super().create_bitcast(src, dst_type)
 
     # order

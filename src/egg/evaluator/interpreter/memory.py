@@ -97,6 +97,10 @@ class AddressSpace:
         self._repeats = 0
         self.recast = False
         """Whether a pointer became one to another type: only then may lanes be misaligned by themselves."""
+        self.looked = False
+        """Whether the launch looked at a float's bits."""
+        self.reads_bits = False
+        """Whether an earlier launch of this kernel did: NaN then has the bits that a GPU gives it."""
 
     def map(self, tensor: Any, name: str) -> VirtualTensor:
         """Give a tensor argument its address; arguments that share a storage share a region."""

@@ -124,6 +124,26 @@ def shifted(result: np.ndarray, left: np.ndarray, by: np.ndarray, shift: Any) ->
     return settle(result, shift(left, by & by.dtype.type(width - 1)), undefined)
 
 
+# floats
+
+
+def not_a_number(values: np.ndarray, bf16: bool) -> np.ndarray:
+    """The NaN that arithmetic gives: on a GPU all ones without a sign; of doubles the sign is open."""
+    kind = np.dtype(f"u{values.itemsize}")
+    if bf16:
+        nan = (values & 0x7FFF) > 0x7F80
+    elif values.dtype.kind == "f":
+        nan = np.isnan(values)
+    else:
+        return values
+    if not nan.any():
+        return values
+    ones = kind.type(
+        np.iinfo(kind).max >> (0 if kind.itemsize == 8 and MACHINE.answers is Answers.ANY else 1)
+    )
+    return np.where(nan, ones, values.view(kind)).view(values.dtype)
+
+
 # tiles
 
 

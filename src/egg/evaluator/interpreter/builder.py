@@ -25,7 +25,7 @@ from triton.runtime import interpreter
 from egg.evaluator.interpreter import approximate, contract, dot, narrow, special, undefined
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.memory import AddressSpace, Touched
-from egg.evaluator.interpreter.races import RaceDetector
+from egg.evaluator.interpreter.races import Accumulates, RaceDetector
 from egg.evaluator.interpreter.session import PROPAGATE, any_order
 
 _native: Any = interpreter._interpreter  # type: ignore[attr-defined]
@@ -358,11 +358,12 @@ class MendedBuilder(_Stock):
     # atomics
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, None, val.data.itemsize, False, sem)
+        real = self._atomic_addresses(ptr, None, val.data.itemsize, Accumulates.NOTHING, sem)
         return super().create_atomic_cas(TensorHandle(real, ptr.dtype), cmp, val, sem, scope)
 
     def create_atomic_rmw(self, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, mask, val.data.itemsize, op == _ir.ATOMIC_OP.FADD, sem)
+        kinds = {_ir.ATOMIC_OP.FADD: Accumulates.FLOATS, _ir.ATOMIC_OP.XCHG: Accumulates.NOTHING}
+        real = self._atomic_addresses(ptr, mask, val.data.itemsize, kinds.get(op, Accumulates.COUNTS), sem)
         if op == _ir.ATOMIC_OP.FADD and val.data.itemsize == 2:
             return self._half_atomic_add(real, val, _mask_data(mask))
         return super().create_atomic_rmw(op, TensorHandle(real, ptr.dtype), val, mask, sem, scope)
@@ -370,12 +371,12 @@ class MendedBuilder(_Stock):
     def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
         element = ptr.get_element_ty()
         dtype = interpreter._get_np_dtype(element)
-        real = self._atomic_addresses(ptr, mask, dtype.itemsize, False, sem)
+        real = self._atomic_addresses(ptr, mask, dtype.itemsize, Accumulates.NOTHING, sem)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
         return TensorHandle(_native.load(real, lanes, np.zeros(real.shape, dtype=dtype), dtype), element)
 
     def create_atomic_store(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, mask, val.data.itemsize, False, sem)
+        real = self._atomic_addresses(ptr, mask, val.data.itemsize, Accumulates.NOTHING, sem)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
         return _native.store(real, val.data, lanes)
 
@@ -390,7 +391,7 @@ class MendedBuilder(_Stock):
         return TensorHandle(np.asarray(matched), tl.int1)
 
     def _atomic_addresses(
-        self, ptr: Any, mask: Any, itemsize: int, accumulates: bool, sem: Any
+        self, ptr: Any, mask: Any, itemsize: int, accumulates: Accumulates, sem: Any
     ) -> np.ndarray:
         if self.before_atomic is not None:
             self.before_atomic()

@@ -72,7 +72,14 @@ OTHER_SIZES = (1e9, 3_000_000)
 """FLOPs and elements of the sizes that are tried where a file does not run at the smallest."""
 MOST_OTHER_SIZES = 4
 SIZED = frozenset(
-    ("candidate.error", "kernel.out_of_bounds", "kernel.hint", "provenance.other_branch", "build.parameters")
+    (
+        "candidate.error",
+        "kernel.out_of_bounds",
+        "kernel.hint",
+        "kernel.undefined",
+        "provenance.other_branch",
+        "build.parameters",
+    )
 )
 """Reasons that may come from a size which is not the task's own."""
 DEFAULT_TARGET = "H200"

@@ -124,7 +124,7 @@ def not_numbers(exam: Exam) -> dict[str, str]:
 def _followed(exam: Exam, case: Case, forgiven: bool) -> str:
     exam.place(case)
     try:
-        reply = exam.ask(case, propagate=True)
+        reply = exam.ask(case, propagate=True, native=True)
     except Fault as fault:
         if fault.reason != RAISED or not exam.process.alive:
             raise

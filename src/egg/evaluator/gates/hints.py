@@ -14,6 +14,9 @@ HINTS = {
     "use atomics, or put tl.debug_barrier() between the store and the load",
     "kernel.hint": "the compiler believes tl.multiple_of, tl.max_contiguous and tl.assume: state only what "
     "holds at every size",
+    "kernel.undefined": "the language leaves this result open, and GPUs differ: clamp a float before it "
+    "becomes an integer, keep divisors off zero, shifts below the width and indices of tl.gather inside the "
+    "tile, and access memory by whole elements",
     "kernel.unsupported": "the interpreter cannot run this; see the evidence",
     "kernel.illegal_access": "an access outside a tensor: check offsets, masks and int32 overflow",
     "restricted.attribute": "write attribute names out, and use public ones",

@@ -74,7 +74,7 @@ def _asked(exam: Exam, name: str, inputs: list[Any], *, integers: bool) -> str:
 def _put(exam: Exam, case: Case, *, integers: bool) -> str:
     exam.place(case)
     try:
-        reply = exam.ask(case, traced=True)
+        reply = exam.ask(case, traced=True, native=True)
     except Fault as fault:
         if fault.reason != RAISED or not exam.process.alive:
             raise

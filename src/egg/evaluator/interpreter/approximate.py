@@ -5,6 +5,9 @@ are less exact than numpy by up to thirteen bits. Each is computed exactly and t
 error (PTX ISA, and the CUDA guide's table of intrinsic functions); how far is a hash of the argument, so
 the same argument always has the same value. Where the error comes from an argument that is rounded first,
 that rounding is done: turns instead of radians, powers of two instead of *e*.
+
+``tl.exp2``, ``tl.sqrt`` and ``tl.rsqrt`` become instructions with ``.ftz``, which take and give no subnormal
+numbers (:func:`flushed`); float remainders are no instruction at all (:func:`remainder`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,24 @@ _TURNS = np.float32(1 / (2 * np.pi))
 _LOG2_E = np.float32(1 / np.log(2))
 _LOG2_10 = np.float32(np.log2(10))
 _ULP = 2.0**-23
+
+
+_LEAST = np.finfo(np.float32).tiny
+
+
+def flushed(values: np.ndarray) -> np.ndarray:
+    """``.ftz``: float32 numbers too small for a full mantissa are zero, of their sign."""
+    if values.dtype != np.float32:
+        return values
+    small = np.abs(values) < _LEAST
+    return np.where(small, values * np.float32(0), values) if small.any() else values
+
+
+def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a % b`` of floats as the compiler writes it: ``fma(-trunc(a / b), b, a)``, and ``a`` by infinity."""
+    whole = np.trunc(a / b)
+    rest = (a.astype(np.float64) - whole.astype(np.float64) * b.astype(np.float64)).astype(a.dtype)
+    return np.where(np.isinf(b), a, rest)
 
 
 def _noise(x: np.ndarray) -> np.ndarray:

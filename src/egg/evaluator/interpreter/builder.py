@@ -22,10 +22,10 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-from egg.evaluator.interpreter import approximate, contract, dot, narrow, special
+from egg.evaluator.interpreter import approximate, contract, dot, narrow, special, undefined
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.memory import AddressSpace, Touched
-from egg.evaluator.interpreter.races import RaceDetector
+from egg.evaluator.interpreter.races import Accumulates, RaceDetector
 from egg.evaluator.interpreter.session import PROPAGATE, any_order
 
 _native: Any = interpreter._interpreter  # type: ignore[attr-defined]
@@ -86,15 +86,24 @@ class MendedBuilder(_Stock):
             result = op(narrow.bf16_to_f32(lhs.data), widened(rhs).data)
             if result.dtype == np.bool_:
                 return TensorHandle(result, tl.int1)
-            return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
+            return self.computed(TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16))
         handle = super().binary_op(lhs, rhs, op)
         # Comparisons yield int1; the stock interpreter labels them with their operands' type.
-        return TensorHandle(handle.data, tl.int1) if handle.data.dtype == np.bool_ else handle
+        return TensorHandle(handle.data, tl.int1) if handle.data.dtype == np.bool_ else self.computed(handle)
+
+    def computed(self, handle: Any) -> Any:
+        """What arithmetic gave, with a GPU's NaN in a kernel that has been seen to look at a float's bits."""
+        if self.space.reads_bits and handle.dtype.scalar.is_floating():
+            return TensorHandle(undefined.not_a_number(handle.data, is_bf16(handle)), handle.dtype)
+        return handle
 
     def unary_op(self, arg: Any, op: Any) -> Any:
         if is_bf16(arg):
-            return TensorHandle(narrow.f32_to_bf16(op(narrow.bf16_to_f32(arg.data))), tl.bfloat16)
-        return super().unary_op(arg, op)
+            return self.computed(
+                TensorHandle(narrow.f32_to_bf16(op(narrow.bf16_to_f32(arg.data))), tl.bfloat16)
+            )
+        handle = super().unary_op(arg, op)
+        return handle if op is np.negative else self.computed(handle)
 
     def ternary_op(self, lhs: Any, rhs: Any, other: Any, op: Any) -> Any:
         if op is not np.where and is_bf16(other):
@@ -107,11 +116,19 @@ class MendedBuilder(_Stock):
 
     def create_fadd(self, lhs: Any, rhs: Any) -> Any:
         once = contract.contracted(lhs, rhs, 1)
-        return self.binary_op(lhs, rhs, np.add) if once is None else TensorHandle(once, tl.float32)
+        return (
+            self.binary_op(lhs, rhs, np.add)
+            if once is None
+            else self.computed(TensorHandle(once, tl.float32))
+        )
 
     def create_fsub(self, lhs: Any, rhs: Any) -> Any:
         once = contract.contracted(lhs, rhs, -1)
-        return self.binary_op(lhs, rhs, np.subtract) if once is None else TensorHandle(once, tl.float32)
+        return (
+            self.binary_op(lhs, rhs, np.subtract)
+            if once is None
+            else self.computed(TensorHandle(once, tl.float32))
+        )
 
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         return self.binary_op(lhs, rhs, smaller())
@@ -132,13 +149,22 @@ class MendedBuilder(_Stock):
         result = exact[0] * exact[1] + exact[2]
         if is_bf16(z):
             return TensorHandle(narrow.f32_to_bf16(result.astype(np.float32)), tl.bfloat16)
-        return TensorHandle(result.astype(z.data.dtype), z.dtype.scalar)
+        return self.computed(TensorHandle(result.astype(z.data.dtype), z.dtype.scalar))
 
     def create_erf(self, arg: Any) -> Any:
         return self.unary_op(arg, special.elementwise(math.erf))
 
     def create_rsqrt(self, arg: Any) -> Any:
-        return self.unary_op(arg, lambda x: (1 / np.sqrt(x)).astype(x.dtype))
+        return self.unary_op(arg, lambda x: (1 / np.sqrt(approximate.flushed(x))).astype(x.dtype))
+
+    def create_sqrt(self, arg: Any) -> Any:
+        return self.unary_op(arg, lambda x: np.sqrt(approximate.flushed(x)))
+
+    def create_exp2(self, arg: Any) -> Any:
+        return self.unary_op(arg, lambda x: approximate.flushed(np.exp2(x)))
+
+    def create_frem(self, lhs: Any, rhs: Any) -> Any:
+        return self.binary_op(lhs, rhs, approximate.remainder)
 
     def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
         left, right = (dot.operand(h.data, h.dtype.scalar.name) for h in (a, b))
@@ -149,6 +175,58 @@ class MendedBuilder(_Stock):
         if is_bf16(d):
             return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
         return TensorHandle(result, d.dtype.scalar)
+
+    # what the language leaves undefined
+
+    def create_fp_to_si(self, src: Any, dst_type: Any) -> Any:
+        kind = interpreter._get_np_dtype(dst_type)
+        return TensorHandle(undefined.whole(self._plain(src).data, kind), dst_type.scalar)
+
+    create_fp_to_ui = create_fp_to_si
+
+    def create_sdiv(self, lhs: Any, rhs: Any) -> Any:
+        quotient = self.create_idiv(lhs, rhs)
+        return TensorHandle(undefined.divided(quotient.data, lhs.data, rhs.data, False), quotient.dtype)
+
+    create_udiv = create_sdiv
+
+    def create_srem(self, lhs: Any, rhs: Any) -> Any:
+        rest = self.binary_op(lhs, rhs, np.fmod)
+        return TensorHandle(undefined.divided(rest.data, lhs.data, rhs.data, True), rest.dtype)
+
+    create_urem = create_srem
+
+    def create_shl(self, lhs: Any, rhs: Any) -> Any:
+        moved = self.binary_op(lhs, rhs, np.left_shift)
+        return TensorHandle(undefined.shifted(moved.data, lhs.data, rhs.data, np.left_shift), moved.dtype)
+
+    def create_lshr(self, lhs: Any, rhs: Any) -> Any:
+        moved = self.binary_op(lhs, rhs, np.right_shift)
+        return TensorHandle(undefined.shifted(moved.data, lhs.data, rhs.data, np.right_shift), moved.dtype)
+
+    def create_ashr(self, lhs: Any, rhs: Any) -> Any:
+        moved = super().create_ashr(lhs, rhs)
+        return TensorHandle(undefined.shifted(moved.data, lhs.data, rhs.data, np.right_shift), moved.dtype)
+
+    def create_gather(self, src: Any, indices: Any, axis: int) -> Any:
+        return TensorHandle(undefined.gathered(src.data, indices.data, axis), src.dtype.scalar)
+
+    def create_histogram(self, data: Any, bins: int, mask: Any) -> Any:
+        inside = super().create_histogram(data, bins, mask)
+        return TensorHandle(undefined.counted(inside.data, data.data, _mask_data(mask)), inside.dtype)
+
+    def create_ptr_to_int(self, src: Any, dst_type: Any) -> Any:
+        shown = self.space.exposed(src.data)
+        return TensorHandle(shown.view(interpreter._get_np_dtype(dst_type)), dst_type.scalar)
+
+    def create_int_to_ptr(self, src: Any, dst_type: Any) -> Any:
+        self.space.recast = True
+        return TensorHandle(self.space.pointed(src.data), dst_type.scalar)
+
+    def create_bitcast(self, src: Any, dst_type: Any) -> Any:
+        self.space.recast |= dst_type.scalar.is_ptr()
+        self.space.looked |= src.dtype.scalar.is_floating()
+        return super().create_bitcast(src, dst_type)
 
     # order
 
@@ -280,11 +358,12 @@ class MendedBuilder(_Stock):
     # atomics
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, None, val.data.itemsize, False, sem)
+        real = self._atomic_addresses(ptr, None, val.data.itemsize, Accumulates.NOTHING, sem)
         return super().create_atomic_cas(TensorHandle(real, ptr.dtype), cmp, val, sem, scope)
 
     def create_atomic_rmw(self, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, mask, val.data.itemsize, op == _ir.ATOMIC_OP.FADD, sem)
+        kinds = {_ir.ATOMIC_OP.FADD: Accumulates.FLOATS, _ir.ATOMIC_OP.XCHG: Accumulates.NOTHING}
+        real = self._atomic_addresses(ptr, mask, val.data.itemsize, kinds.get(op, Accumulates.COUNTS), sem)
         if op == _ir.ATOMIC_OP.FADD and val.data.itemsize == 2:
             return self._half_atomic_add(real, val, _mask_data(mask))
         return super().create_atomic_rmw(op, TensorHandle(real, ptr.dtype), val, mask, sem, scope)
@@ -292,12 +371,12 @@ class MendedBuilder(_Stock):
     def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
         element = ptr.get_element_ty()
         dtype = interpreter._get_np_dtype(element)
-        real = self._atomic_addresses(ptr, mask, dtype.itemsize, False, sem)
+        real = self._atomic_addresses(ptr, mask, dtype.itemsize, Accumulates.NOTHING, sem)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
         return TensorHandle(_native.load(real, lanes, np.zeros(real.shape, dtype=dtype), dtype), element)
 
     def create_atomic_store(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, mask, val.data.itemsize, False, sem)
+        real = self._atomic_addresses(ptr, mask, val.data.itemsize, Accumulates.NOTHING, sem)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
         return _native.store(real, val.data, lanes)
 
@@ -312,7 +391,7 @@ class MendedBuilder(_Stock):
         return TensorHandle(np.asarray(matched), tl.int1)
 
     def _atomic_addresses(
-        self, ptr: Any, mask: Any, itemsize: int, accumulates: bool, sem: Any
+        self, ptr: Any, mask: Any, itemsize: int, accumulates: Accumulates, sem: Any
     ) -> np.ndarray:
         if self.before_atomic is not None:
             self.before_atomic()

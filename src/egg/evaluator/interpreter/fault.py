@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Reason = Literal["out_of_bounds", "race", "unsupported", "hint"]
+Reason = Literal["out_of_bounds", "race", "unsupported", "hint", "undefined"]
 
 
 class KernelFault(RuntimeError):

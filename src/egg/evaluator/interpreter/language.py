@@ -167,7 +167,11 @@ def counted(function: Callable[..., Any], *bounds: Any, **named: Any) -> Iterabl
     if function is not range and not getattr(function, _COUNTED, False):
         return function(*bounds, **named)
     wide = any(isinstance(b, tl.tensor) and b.dtype.primitive_bitwidth > 32 for b in bounds)
-    return _tensors(function(*bounds, **named), tl.int64 if wide else tl.int32)
+    values = _tensors(function(*bounds, **named), tl.int64 if wide else tl.int32)
+    builder: Any = interpreter.interpreter_builder
+    if builder.races is None:
+        return values
+    return builder.races.pipelines.run(builder.races.program, values, int(named.get("num_stages") or 1))
 
 
 def _counting(stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.races import RaceDetector
 from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
+from egg.evaluator.interpreter.undefined import MACHINE
 from egg.evaluator.work.arguments import numbers_in
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -37,6 +38,8 @@ class Launcher:
         """Kernels whose programs are ordered by atomics: they take turns from their second launch on."""
         self._atomic: set[Any] = set()
         """Kernels with atomics: they take turns where what is left open is drawn by lot."""
+        self._reads_bits: set[Any] = set()
+        """Kernels that look at the bits of floats."""
 
     def launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
         """Record the launch and run it, unless its kernel is to be skipped.
@@ -70,6 +73,7 @@ class Launcher:
         shape: tuple[int, ...],
     ) -> None:
         space = AddressSpace(self.session, name)
+        space.reads_bits = kernel.fn in self._reads_bits
         values = {
             key: value if is_constexpr(parameters[key]) else convert(value, key, space)
             for key, value in bound.items()
@@ -93,7 +97,9 @@ class Launcher:
             space.program, races.program = place, program
             races.order.begin(program)
             races.barrier()
+            MACHINE.begin(program)
 
+        MACHINE.launch()
         turned = kernel.fn in self._synchronised or (LOT.cast and kernel.fn in self._atomic)
         if isinstance(races, ExcerptRaces) and excerpt is not None:
             ran: list[int] = []
@@ -129,6 +135,8 @@ class Launcher:
             self._synchronised.add(function)
         if races.atomics:
             self._atomic.add(function)
+        if space.looked:
+            self._reads_bits.add(function)
         if stored:
             known = self._read_only.setdefault(function, {region.name for region in space.regions})
             known -= stored

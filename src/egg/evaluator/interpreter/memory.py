@@ -6,6 +6,9 @@ just before it happens. An address outside its slot's storage is a fault however
 on either side, and the slot says which argument it was computed from; in real memory the
 same access would silently read a neighbour or kill the process.
 
+A pointer that becomes an integer shows another address, drawn for the launch: the slots are nowhere that a
+GPU's memory could be. Made into a pointer again it is the one that it was.
+
 The valid range is the whole storage, not the argument's view: a kernel may walk from a view
 to its neighbours by strides, and that is legitimate.
 """
@@ -22,12 +25,15 @@ import torch
 
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.session import Session
+from egg.evaluator.interpreter.undefined import drawn_address
 
 _SLOT_BITS = 42
 _SPACE = 1 << 60
 _MIDDLE = 1 << (_SLOT_BITS - 1)
 _ALIGNMENT_MASK = 0xFFFF
 _SPIN_LIMIT = 20_000
+_NEAR = 1 << 20
+"""Bytes around a storage whose addresses, as integers, are still of its pointers."""
 
 
 @dataclass(eq=False)
@@ -38,6 +44,8 @@ class Region:
     real: int
     nbytes: int
     itemsize: int
+    shown: int
+    """The address that a kernel finds when it takes the pointer for an integer."""
     arguments: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -87,6 +95,12 @@ class AddressSpace:
         self._by_storage: dict[int, Region] = {}
         self._last_scalar: tuple[str, int] = ("", 0)
         self._repeats = 0
+        self.recast = False
+        """Whether a pointer became one to another type: only then may lanes be misaligned by themselves."""
+        self.looked = False
+        """Whether the launch looked at a float's bits."""
+        self.reads_bits = False
+        """Whether an earlier launch of this kernel did: NaN then has the bits that a GPU gives it."""
 
     def map(self, tensor: Any, name: str) -> VirtualTensor:
         """Give a tensor argument its address; arguments that share a storage share a region."""
@@ -100,7 +114,8 @@ class AddressSpace:
         region = self._by_storage.get(real) if nbytes else None
         if region is None:
             slot = _SPACE + ((len(self.regions) + 1) << _SLOT_BITS)
-            region = Region(slot + _MIDDLE + (real & _ALIGNMENT_MASK), real, nbytes, base.element_size())
+            low = real & _ALIGNMENT_MASK
+            region = Region(slot + _MIDDLE + low, real, nbytes, base.element_size(), drawn_address(low))
             self.regions.append(region)
             self._by_storage[real] = region
         region.itemsize = min(region.itemsize, base.element_size())
@@ -121,11 +136,42 @@ class AddressSpace:
         if active.size == 0:
             return addresses, []
         low, high = int(active.min()), int(active.max())
+        self._check_alignment(active, low, itemsize, action)
         self._watch_for_spinning(action, low if low == high else 0)
         region = self._region_at(low)
         if region is not None and region.start <= low and high + itemsize <= region.end:
             return addresses - region.delta, [Touched(region, active, lanes, low, high)]
         return self._translate_scattered(addresses, lanes, itemsize, action)
+
+    def exposed(self, addresses: np.ndarray) -> np.ndarray:
+        """Pointers as integers."""
+        shown = addresses.copy()
+        for region, here in self._split(addresses, np.ones(addresses.shape, dtype=bool)):
+            if region is not None:
+                shown[here] += np.uint64((region.shown - region.start) % (1 << 64))
+        return shown
+
+    def pointed(self, numbers: np.ndarray) -> np.ndarray:
+        """Integers as pointers: into the storage whose shown address is near, or what the host wrote down."""
+        addresses = numbers.astype(np.uint64)
+        virtual = addresses.copy()
+        for region in self.regions:
+            low, high = region.shown - _NEAR, region.shown + region.nbytes + _NEAR
+            here = (addresses >= np.uint64(low)) & (addresses < np.uint64(high))
+            virtual[here] += np.uint64((region.start - region.shown) % (1 << 64))
+        return virtual
+
+    def _check_alignment(self, active: np.ndarray, low: int, itemsize: int, action: str) -> None:
+        """A GPU stops at an access whose address is no multiple of its size."""
+        odd = low % itemsize or (self.recast and (active & np.uint64(itemsize - 1)).any())
+        if odd and self.session.check_bounds:
+            region = self._region_at(low)
+            raise KernelFault(
+                "undefined",
+                f"kernel {self.kernel}, program {self.program}: {action} of {itemsize} bytes at an address "
+                f"that is no multiple of {itemsize}"
+                + (f", from argument {region.name!r}" if region is not None else ""),
+            )
 
     def _watch_for_spinning(self, action: str, address: int) -> None:
         """Programs run in turn, so one that polls an element until another changes it would poll for ever."""

@@ -3,9 +3,9 @@
 The interpreter runs programs one after another, so a conflict that a GPU resolves at random
 always resolves the same way here. It is found instead by remembering, for every element
 touched, who stored to it and who loaded it: a *shadow* of each storage. Programs conflict
-on an element if one stores what another loads, or if two store different values; float
-atomics conflict with another program's plain store (an "initialise, then accumulate" inside
-one launch). Two programs storing equal values is only worth a note, and atomics among
+on an element if one stores what another loads, or if two store different values; atomics
+that accumulate conflict with another program's plain store (an "initialise, then accumulate"
+inside one launch). Two programs storing equal values is only worth a note, and atomics among
 themselves are what atomics are for.
 
 Atomics order programs (:mod:`~egg.evaluator.interpreter.ordering`): what a program did before
@@ -14,12 +14,14 @@ ordered so is none. An atomic on a buffer that has nothing to do with it orders 
 
 Lanes of one program are threads (:mod:`~egg.evaluator.interpreter.lanes`). A lane may load what *it*
 stored; what another lane of the same program touched is settled only behind a barrier. Two
-lanes of one store that write different values to one element leave either.
+lanes of one store that write different values to one element leave either. Iterations of a loop may
+overlap, too (:mod:`~egg.evaluator.interpreter.pipelines`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.lanes import Selection, lane_codes
 from egg.evaluator.interpreter.memory import Region, Touched
 from egg.evaluator.interpreter.ordering import EPOCH_SHIFT, PROGRAM, SEVERAL, Order
+from egg.evaluator.interpreter.pipelines import Pipelines
 from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.session import Session
 
@@ -35,10 +38,19 @@ _MOST_SYNCHRONISING = 64
 """Elements of one atomic: larger ones add tiles up, and order nobody."""
 
 
+class Accumulates(Enum):
+    """What an atomic leaves of the value that it finds."""
+
+    NOTHING = auto()
+    COUNTS = auto()
+    """An integer or an extreme: every order gives the same."""
+    FLOATS = auto()
+
+
 class Shadow:
     """Per element of a storage: the program (from 1) that last stored, loaded, accumulated; its lanes."""
 
-    KINDS = ("stored", "loaded", "accumulated", "storing", "loading", "adding")
+    KINDS = ("stored", "loaded", "accumulated", "storing", "loading", "adding", "looping")
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -49,6 +61,7 @@ class Shadow:
         self.storing: np.ndarray | None = None
         self.loading: np.ndarray | None = None
         self.adding: np.ndarray | None = None
+        self.looping: np.ndarray | None = None
 
     def track(self, kind: str) -> np.ndarray:
         """The array of one kind, made when first needed (most storages are only ever read)."""
@@ -93,6 +106,7 @@ class RaceDetector:
         self.program = 1
         self.grid: tuple[int, ...] = (1, 1, 1)
         self.order = Order()
+        self.pipelines = Pipelines()
         self._barriers = 1
         self._read_only = read_only
         self._shadows: dict[Region, Shadow] = {}
@@ -104,6 +118,7 @@ class RaceDetector:
     def barrier(self) -> None:
         """The lanes of the running program wait for each other; a program that begins starts behind one."""
         self._barriers += 1
+        self.pipelines.barrier(self.program)
 
     def load(self, part: Touched, itemsize: int) -> None:
         """A load conflicts with another program's earlier store; otherwise remember the reader.
@@ -122,6 +137,7 @@ class RaceDetector:
         codes = self._codes(shadow, part, itemsize)
         self._check_lanes(shadow, where, shadow.storing, codes, "loads what {other} stores", part)
         self._check_lanes(shadow, where, shadow.adding, codes, "loads what {other} changes atomically")
+        self._check_loop(shadow, where)
         lanes.leave(shadow.track("loading"), where, codes, self._barriers)
         readers = shadow.track("loaded")
         readers[where] = self.order.reading(self.program, readers[where])
@@ -152,12 +168,23 @@ class RaceDetector:
                 shadow, where, before, overlap & differs, "stores, with another value, what {other} stores"
             )
         writers[where] = self.order.stamp(self.program)
+        if self.pipelines.ahead(self.program) is not None:
+            shadow.track("looping")[where] = self.pipelines.turn
         self._own_lanes(shadow, where, part, itemsize, current, values)
 
     def atomic(
-        self, part: Touched, itemsize: int, accumulates: bool, acquires: bool = False, releases: bool = False
+        self,
+        part: Touched,
+        itemsize: int,
+        accumulates: Accumulates,
+        acquires: bool = False,
+        releases: bool = False,
     ) -> None:
-        """Atomics are exempt, but a float accumulation needs a start that no program stores meanwhile."""
+        """Atomics are exempt, but an accumulation needs a start that no program stores meanwhile.
+
+        A counter may order the programs that count with it, and be set back by the last of them: of integers
+        the acquire comes first, and only what it does not settle is a conflict.
+        """
         region = part.region
         self._atomic.add(region)
         if lanes.is_scalar(part) and (acquires or releases):
@@ -172,14 +199,18 @@ class RaceDetector:
         lanes.leave(shadow.track("adding"), where, codes, self._barriers)
         if lanes.is_scalar(part) and (acquires or releases):
             self.barrier()
-        if accumulates:
+        meets = part.addresses.size <= _MOST_SYNCHRONISING and (acquires or releases)
+        elements = [int(address) for address in np.unique(part.addresses)] if meets else []
+        if accumulates is Accumulates.COUNTS:
+            for address in elements:
+                self.order.synchronise(self.program, address, acquires, False)
+        if accumulates is not Accumulates.NOTHING:
             if shadow.stored is not None:
                 self._check(shadow, where, shadow.stored, "accumulates atomically what {other} stores")
             adders = shadow.track("accumulated")
             adders[where] = self.order.reading(self.program, adders[where])
-        if part.addresses.size <= _MOST_SYNCHRONISING and (acquires or releases):
-            for address in np.unique(part.addresses):
-                self.order.synchronise(self.program, int(address), acquires, releases)
+        for address in elements:
+            self.order.synchronise(self.program, address, acquires, releases)
 
     @property
     def atomics(self) -> bool:
@@ -275,17 +306,37 @@ class RaceDetector:
     def _crossed(self, shadow: Shadow, where: Selection, guilty: np.ndarray, verb: str) -> None:
         if not guilty.any():
             return
-        position = int(np.argmax(guilty))
-        element = int(where.start + position if isinstance(where, slice) else where[position])
-        at = shadow.region.start + element * shadow.granule
         raise KernelFault(
             "race",
             f"kernel {self.kernel}, program {self._coordinates(self.program)} "
             f"{verb.format(other='another of its lanes')}, with no tl.debug_barrier() between: argument "
-            f"{shadow.region.name!r}, element offset {self._offset(shadow.region, at)}",
+            f"{shadow.region.name!r}, element offset {self._first(shadow, where, guilty)}",
         )
 
+    def _check_loop(self, shadow: Shadow, where: Selection) -> None:
+        """What an iteration in flight stored is not there yet for a load that runs ahead of it."""
+        loop = self.pipelines.ahead(self.program)
+        if loop is None or shadow.looping is None or shadow.stored is None:
+            return
+        turns = shadow.looping[where]
+        guilty = (turns >= loop.begun[0]) & (turns < loop.begun[-1])
+        guilty &= (shadow.stored[where] & PROGRAM) == self.program
+        if guilty.any():
+            raise KernelFault(
+                "race",
+                f"kernel {self.kernel}, program {self._coordinates(self.program)} loads what an earlier "
+                f"iteration of the same loop stores; with num_stages={loop.stages} loads run ahead of them: "
+                f"argument {shadow.region.name!r}, element offset {self._first(shadow, where, guilty)}; "
+                "give the loop num_stages=1, or carry the value in a variable",
+            )
+
     # words
+
+    def _first(self, shadow: Shadow, where: Selection, guilty: np.ndarray) -> int:
+        """The element offset of the first guilty element."""
+        position = int(np.argmax(guilty))
+        element = int(where.start + position if isinstance(where, slice) else where[position])
+        return self._offset(shadow.region, shadow.region.start + element * shadow.granule)
 
     def _report(
         self, shadow: Shadow, where: Selection, found: np.ndarray, guilty: np.ndarray, verb: str
@@ -294,15 +345,13 @@ class RaceDetector:
         region = shadow.region
         if region in self._conflicts or not guilty.any():
             return
-        position = int(np.argmax(guilty))
-        element = int(where.start + position if isinstance(where, slice) else where[position])
-        culprit = int(found[position])
+        culprit = int(found[int(np.argmax(guilty))])
         several = bool(culprit & SEVERAL)
         name = "several other programs" if several else f"program {self._coordinates(culprit & PROGRAM)}"
         self._conflicts[region] = (
             f"kernel {self.kernel}: program {self._coordinates(self.program)} "
             f"{verb.format(other=name)}: argument {region.name!r}, element offset "
-            f"{self._offset(region, region.start + element * shadow.granule)}"
+            f"{self._first(shadow, where, guilty)}"
         )
 
     @staticmethod

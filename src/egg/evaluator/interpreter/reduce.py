@@ -3,9 +3,11 @@
 The stock interpreter calls a custom combine function once per element, in Python. Combine
 functions are associative and elementwise by Triton's rules, so a reduction is a tree of
 combinations of halves (log n calls on arrays), and a scan is the classic
-doubling scheme. The tree is also how a GPU adds, which matters to 16-bit sums.
+doubling scheme over the chunks that threads hold. The tree is also how a GPU adds, which
+matters to 16-bit sums.
 
-A scan keeps the order of its elements. A reduction does not: a GPU exchanges values between lanes
+A scan keeps the order of its elements, but not their association: how many a thread holds is drawn where
+lots are. A reduction does not: a GPU exchanges values between lanes
 that are half a warp apart, then a quarter, and which element lies in which lane is the layout's affair.
 So the axis is shuffled first, always in the same way unless lots are drawn: a combine
 function that does not commute is wrong here as it is there. Of equal extremes the variants that do not
@@ -24,6 +26,9 @@ from triton.runtime import interpreter
 from egg.evaluator.interpreter import narrow
 from egg.evaluator.interpreter.builder import TensorHandle, larger, smaller
 from egg.evaluator.interpreter.session import LOT, any_order
+
+_CHUNKS = (4, 1, 2, 8)
+"""Elements of a scan that one thread may hold, by lot; the first where none is drawn."""
 
 Arrays = list[np.ndarray]
 Combine = Callable[[Arrays, Arrays], Arrays]
@@ -64,6 +69,28 @@ def doubling_scan(arrays: Arrays, combine: Combine) -> Arrays:
         arrays = [np.concatenate([a[:distance], m[distance:]]) for a, m in zip(arrays, merged, strict=True)]
         distance *= 2
     return arrays
+
+
+def chunked_scan(arrays: Arrays, combine: Combine, chunk: int) -> Arrays:
+    """Inclusive prefix along axis 0 as a GPU finds it: each thread's ``chunk`` in order, then the threads.
+
+    What stands before a thread's chunk is combined with every partial result in it.
+    """
+    threads = arrays[0].shape[0] // chunk
+    rows = [a.reshape(threads, chunk, *a.shape[1:]) for a in arrays]
+    partial = [[a[:, 0] for a in rows]]
+    for step in range(1, chunk):
+        partial.append(combine(partial[-1], [a[:, step] for a in rows]))
+    before = doubling_scan(partial[-1], combine)
+    shifted = [np.concatenate([a[:1], a[:-1]]) for a in before]
+    done: list[Arrays] = []
+    for mine in partial:
+        merged = combine(shifted, mine)
+        done.append([np.concatenate([p[:1], m[1:]]) for p, m in zip(mine, merged, strict=True)])
+    return [
+        np.stack(steps, axis=1).reshape(a.shape)
+        for steps, a in zip(zip(*done, strict=True), arrays, strict=True)
+    ]
 
 
 def combiner(function: Any, dtypes: Sequence[Any]) -> Combine:
@@ -133,7 +160,11 @@ class MendedReduce(interpreter.ReduceOps):
             data = data.reshape((1,) * ndim) if self.axis is None else np.expand_dims(data, self.axis)
         if dtype == tl.bfloat16 and not as_bits:
             data = narrow.f32_to_bf16(data)
-        return make_tensor(data, dtype)
+        tensor = make_tensor(data, dtype)
+        if not as_bits:
+            builder: Any = interpreter.interpreter_builder
+            tensor.handle = builder.computed(tensor.handle)
+        return tensor
 
 
 def _any_place(index_of: Any) -> Any:
@@ -165,7 +196,10 @@ class MendedScan(interpreter.ScanOps):
         elif wide and self.combine_fn is tl.standard._prod_combine:
             arrays = [np.cumprod(arrays[0], axis=0, dtype=arrays[0].dtype)]
         else:
-            arrays = doubling_scan(arrays, combiner(self.combine_fn, [t.dtype for t in input]))
+            combine = combiner(self.combine_fn, [t.dtype for t in input])
+            chunk = _CHUNKS[LOT.seed % len(_CHUNKS)]
+            long = arrays[0].shape[0] > 2 * chunk > 2
+            arrays = chunked_scan(arrays, combine, chunk) if long else doubling_scan(arrays, combine)
         arrays = [a[::-1] for a in arrays] if self.reverse else arrays
         return [
             make_tensor(np.ascontiguousarray(np.moveaxis(a, 0, axis)), t.dtype)

@@ -52,7 +52,7 @@ class Turns:
         for _ in range(AT_ONCE):
             self._begin_next()
         if self._under_way:
-            self._wake(self._under_way[0])
+            self._wake(random.choice(self._under_way))
             self._over.acquire()
         if self._error is not None:
             raise self._error

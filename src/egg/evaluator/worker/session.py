@@ -30,6 +30,7 @@ from egg.evaluator import arena as arenas
 from egg.evaluator import exchange, freshen, memory
 from egg.evaluator.arena import Slot
 from egg.evaluator.gradients import differentiated
+from egg.evaluator.interpreter import undefined
 from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.ops import Recorder
@@ -250,6 +251,7 @@ class Session(Instance):
         keep: bool = False,
         training: bool | None = None,
         propagate: bool = False,
+        native: bool = False,
         lot: int | None = None,
         sketch: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
@@ -257,7 +259,8 @@ class Session(Instance):
 
         Every operator of PyTorch that it runs is recorded, and every value that the host reads. While it is
         traced, memory it allocates holds NaN (``poison``) or zeros: a file that tells by what lies in fresh
-        memory whether it is watched is wrong about one of the two.
+        memory whether it is watched is wrong about one of the two. ``native``: what the language leaves
+        undefined is answered as by the CPU that ran the reference.
         """
         assert self._launches is not None
         assert self._module is not None
@@ -277,8 +280,9 @@ class Session(Instance):
         torch.manual_seed(seed)
         extremes = propagated() if propagate else contextlib.nullcontext()
         drawn = by_lot(lot) if lot is not None else contextlib.nullcontext()
+        answers = undefined.native() if native else contextlib.nullcontext()
         try:
-            with extremes, drawn, recorder, HostReads() as reads:
+            with extremes, drawn, answers, recorder, HostReads() as reads:
                 result = self._call_checked(arguments)
             self._synchronize()
         finally:

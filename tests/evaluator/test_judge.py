@@ -106,7 +106,7 @@ def test_an_accepted_kernel_and_everything_said_of_it(judged: JudgeFunction):
     verdict = accepted(evaluation)
     assert [record.gate for record in evaluation.gates] == [
         Gate.STATIC, Gate.BUILD, Gate.BUILD, Gate.BUILD, Gate.PROVENANCE, Gate.PROVENANCE,
-        Gate.CORRECTNESS, Gate.CORRECTNESS, Gate.STATE, Gate.DOMAIN,
+        Gate.CORRECTNESS, Gate.CORRECTNESS, Gate.CORRECTNESS, Gate.STATE, Gate.DOMAIN,
     ]  # fmt: skip
     assert all(record.passed for record in evaluation.gates)
     assert verdict.provenance.kernels == {"add": 1}

@@ -84,6 +84,9 @@ class Stub:
     def course(self, question: Question) -> list[Stage]:
         return [Stage(Gate.BUILD, self._run), Stage(Gate.TIMING, self._run, alone=True)]
 
+    def again(self, question: Question, exam: Any, reason: str) -> None:
+        """There is no other size to be judged at."""
+
     def need(self, question: Question) -> int:
         return 7
 

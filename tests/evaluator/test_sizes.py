@@ -166,10 +166,15 @@ def test_a_branch_that_only_the_whole_task_takes(judged: JudgeFunction, branch: 
         assert isinstance(verdict, Accepted)
 
 
-@pytest.mark.parametrize("option", ["launch_pdl", "launch_cooperative_grid"])
-def test_what_only_a_gpu_can_check_is_not_accepted_without_one(judged: JudgeFunction, option: str):
+@pytest.mark.parametrize(
+    ("option", "evidence"),
+    [("launch_pdl", "cannot be checked without a GPU"), ("launch_cooperative_grid", "resident at once")],
+)
+def test_launches_that_a_gpu_would_refuse_or_only_it_can_check(
+    judged: JudgeFunction, option: str, evidence: str
+):
     body = HONEST.replace("BLOCK=1024)", f"BLOCK=1024, {option}=True)")
     evaluation = judged(TASK, KERNEL.format(body=body), care=replace(BRIEF, domain=Probes.NONE))
     assert isinstance(evaluation.verdict, Rejected)
     assert evaluation.verdict.refusal.reason == "build.compile"
-    assert option in evaluation.verdict.refusal.evidence
+    assert evidence in evaluation.verdict.refusal.evidence

@@ -210,7 +210,7 @@ def test_what_is_misread_names_its_operator(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_fault_of_ours_ends_a_draft_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> Any:
+    def broken(*_: Any, **__: Any) -> Any:
         raise AssertionError("two and two")
 
     monkeypatch.setattr(assemble, "structured", broken)

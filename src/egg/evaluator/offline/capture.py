@@ -141,7 +141,7 @@ def capture(
 
 
 def _raw_outputs(recorder: Recorder, outputs: Any) -> Iterator[RawOutput]:
-    for path, leaf in outputs_of(outputs):
+    for path, leaf in outputs_of(outputs) if outputs is not None else ():
         if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in recorder.raw and leaf.numel():
             size = leaf.element_size()
             first = int(leaf.storage_offset()) * size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import re
 import signal
@@ -35,8 +36,10 @@ _TENSOR_MEMORY_COLUMNS = 512
 _REGISTERS = 65_536
 """Of 32 bits, for all threads of a program; handed out to a thread in units of eight."""
 _REGISTER_UNIT = 8
-_UNCHECKED_OPTIONS = ("launch_pdl", "launch_cooperative_grid")
-"""Whether they are safe is seen on a GPU alone: how many programs are resident, what ran before."""
+_MAX_THREADS_PER_SM = 2_048
+_MAX_PROGRAMS_PER_SM = 32
+_UNCHECKED_OPTIONS = ("launch_pdl",)
+"""Whether the kernel waits for the one before is seen on a GPU alone."""
 
 _COMPILER_ERRORS = (
     triton.TritonError,
@@ -169,6 +172,8 @@ def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple
         kernel.n_regs, kernel.n_spills = usage.registers, usage.spill_bytes // 4
         kernel.n_max_threads = _MAX_THREADS
         _check_registers(target, usage.registers, metadata.num_warps)
+        if launch.options.get("launch_cooperative_grid"):
+            _check_resident(target, launch, usage.registers, metadata)
     except (_TimeUp, subprocess.TimeoutExpired):
         reason = f"not compiled within {timeout_s:g} s; smaller tiles or less unrolling compile faster"
         raise Refused(CompileFailed(launch.kernel, target.name, reason, "timeout"), None) from None
@@ -211,6 +216,21 @@ def _check_registers(target: GpuTarget, registers: int, num_warps: int) -> None:
     needed = per_thread * num_warps * target.warp_size
     if target.backend == "cuda" and needed > _REGISTERS:
         raise OutOfResources(needed, _REGISTERS, "registers")
+
+
+def _check_resident(target: GpuTarget, launch: Launch, registers: int, metadata: Any) -> None:
+    """A cooperative launch fails unless all of its programs are resident at once."""
+    threads = metadata.num_warps * target.warp_size
+    per_thread = max(-(-registers // _REGISTER_UNIT) * _REGISTER_UNIT, _REGISTER_UNIT)
+    per_sm = min(
+        _MAX_PROGRAMS_PER_SM,
+        _MAX_THREADS_PER_SM // threads,
+        _REGISTERS // (per_thread * threads),
+        target.shared_limit // max(metadata.shared, 1),
+    )
+    programs, resident = math.prod(launch.grid), per_sm * target.multiprocessors
+    if target.backend == "cuda" and programs > resident:
+        raise OutOfResources(programs, resident, "programs resident at once")
 
 
 @contextmanager

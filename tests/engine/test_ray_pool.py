@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_every_job_is_answered_once_whatever_becomes_of_nodes_and_workers(
     sent = Sent(cluster.address)
     with sent.pool as pool:
         assert pool.gpu() is None
-        assert pool.judges == 2
+        sent.until(lambda: pool.judges == 2)  # the second node is counted a moment after it joined
         a_node_dies(cluster, doomed, sent, tmp_path / "dies")
         a_job_ends_its_worker(sent)
         a_worker_is_killed(sent, tmp_path / "killed")
@@ -243,6 +244,8 @@ def test_a_server_that_is_not_ray_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_cluster_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if subprocess.run(["pgrep", "-f", "gcs_server"], capture_output=True).returncode == 0:
+        pytest.skip("another test has a cluster on this machine, which would be joined")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(UsageError, match="cannot join the Ray cluster at 'auto'"):

@@ -230,11 +230,12 @@ def test_where_the_reference_itself_is_far_off_nothing_is_concluded(judged: Judg
     chaotic = changed(
         ("F.leaky_relu(x, self.slope)", "torch.sin(F.leaky_relu(x, self.slope) * 1e9)"), kernel=TASK
     )
-    kernel = changed(("return y", "return torch.sin(y * 1e9)"))
+    kernel = changed(("return y", "return torch.sin(y * 1e9 + 1)"))
     found = verified(judged(chaotic, kernel, skip=BEFORE))
     notes = {t.note for t in found.tried if t.outcome == "skipped"}
     assert any("nothing can be concluded" in note for note in notes)
-    shorter = changed(("return torch.sin(y * 1e9)", "return torch.sin(y[:3] * 1e9)"), kernel=kernel)
+    assert not any(t.outcome == "right" for t in found.tried)
+    shorter = changed(("torch.sin(y * 1e9 + 1)", "torch.sin(y[:3] * 1e9 + 1)"), kernel=kernel)
     assert refused(judged(chaotic, shorter, skip=BEFORE))[0] == "domain.wrong"
 
 

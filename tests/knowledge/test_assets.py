@@ -55,7 +55,7 @@ def test_a_built_in_pattern_works(
     pattern = some_gpus(number, PATTERNS[number])
     everything = pytestconfig.getoption("everything")
     if not everything and PASSED.unchanged(pattern.name, key(pattern)):
-        return
+        pytest.skip("passed before and has not changed since; --everything runs it")
     runner = request.getfixturevalue("runner")
     assert [str(problem) for problem in problems_of(pattern, runner)] == []
     if everything:

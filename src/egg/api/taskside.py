@@ -60,7 +60,7 @@ def _loads(task: Task, device: str) -> bool:
     """Whether the task can be loaded, and its inputs can be made where kernels are judged.
 
     Without a GPU ``get_inputs`` runs once on the meta device, which costs no memory, to see whether it asks
-    for CUDA. Any other failure of that call is left to whoever runs it for real, and reports it.
+    for CUDA. Any other failure of that call is left to the run itself, which reports it.
     """
     with Program.load(task) as program:
         if device == "cpu" and not torch.cuda.is_available():

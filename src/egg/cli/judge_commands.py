@@ -123,7 +123,7 @@ def doctor_command(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Can this machine judge kernels, and what would mend it? Exit 0 when nothing failed, 3 otherwise."""
+    """Can this machine judge kernels, and what would fix it? Exit 0 when nothing failed, 3 otherwise."""
     with door(debug=debug, as_json=as_json):
         from egg import doctor
 

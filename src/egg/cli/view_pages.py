@@ -189,7 +189,7 @@ def _tasks(bench: Place) -> int | None:
 
 
 def _tail(path: Path) -> list[str]:
-    """The end of a text that somebody else writes, in whole lines."""
+    """The end of a text that another process writes, in whole lines."""
     if path.is_symlink() or not path.is_file():
         return []
     with path.open("rb") as handle:

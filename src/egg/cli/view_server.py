@@ -1,6 +1,6 @@
 """The server of ``egg view``: it listens on this machine's loopback address and only answers questions.
 
-Whoever can make a browser on this machine ask can try: a web page the reader has open elsewhere. Against such
+A web page that the reader has open elsewhere can make the browser on this machine ask. Against such
 a page stand three things. The ``Host`` of a request must be ours, so a name that an attacker points at
 127.0.0.1 is refused (DNS rebinding). Answers may not be read, framed or embedded by another origin. And
 nothing here writes: only ``GET`` and ``HEAD`` are known, and addresses name places of a :class:`Shelf`.

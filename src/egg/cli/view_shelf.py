@@ -1,7 +1,7 @@
 """What ``egg view`` shows of a folder: the runs and benches in it, found by walking through it.
 
 A request names a place by its path relative to the folder. It is looked up among the places that were found,
-so no request can name a file. Symbolic links are not followed: a run that somebody unpacked here cannot show
+so no request can name a file. Symbolic links are not followed: a run that was unpacked here cannot show
 what lies elsewhere.
 """
 

@@ -142,7 +142,7 @@ class Recorder(LightMode):
             into += [sketch for t in made if (sketch := self._sketcher.sketch(t)) is not None]
 
     def _of_inputs(self, given: Any) -> bool:
-        """Whether an operator is given the values of inputs, or multiples of them, whoever copied them."""
+        """Whether an operator is given the values of inputs, or multiples of them, copied or not."""
         assert self._sketcher is not None
         tensors = (t for t in tree_leaves(given) if isinstance(t, torch.Tensor))
         found = [sketch for t in tensors if (sketch := self._sketcher.sketch(t)) is not None]

@@ -42,19 +42,19 @@ UNCLEAR = 0.5
 
 
 def run(exam: Exam) -> dict[str, str]:
-    told: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     if not any(t.is_floating_point() for t in exam.reference.sample.tensors):
-        return told
+        return outcomes
     for name in exam.care.unusual:
         inputs = unusual(exam.reference.draw(), name, secrets.randbits(48))
-        told[name] = _asked(exam, name, inputs, integers=name not in EQUAL)
+        outcomes[name] = _asked(exam, name, inputs, integers=name not in EQUAL)
     known = constants(exam.candidate.source)
     for number in range(exam.care.constants if known.values or known.patterns else 0):
         inputs = with_constants(exam.reference.draw(), known, secrets.randbits(48))
-        told[f"constants of the file {number + 1}"] = _asked(
+        outcomes[f"constants of the file {number + 1}"] = _asked(
             exam, "constants of the file", inputs, integers=True
         )
-    return told
+    return outcomes
 
 
 def _asked(exam: Exam, name: str, inputs: list[Any], *, integers: bool) -> str:

@@ -25,7 +25,7 @@ _IS_CUDA = torch.Tensor.is_cuda.__get__  # pyright: ignore[reportAttributeAccess
 class ClaimCuda(TorchFunctionMode):
     """``x.is_cuda`` is true and ``x.device`` a GPU, for calls made by the candidate's own code.
 
-    A device that is named to PyTorch (``device=x.device``) means here, whoever names it: it may be the answer
+    A device that is named to PyTorch (``device=x.device``) means here, in any code: it may be the answer
     that the candidate was given.
     """
 

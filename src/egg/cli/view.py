@@ -50,16 +50,20 @@ def view(
             raise MachineError(
                 f"cannot listen on port {port}: {reason.strerror}", "use another one, as in --port 0"
             ) from None
-        with server:
-            if as_json:
-                print(json.dumps({"address": server.address, "folder": str(place)}), flush=True)
-            else:
-                print(f"{clean(str(place))} at {server.address} (Ctrl-C ends it)", flush=True)
-            if browser:
-                import webbrowser
+        try:
+            with server:
+                _announce(server.address, place, as_json)
+                if browser:
+                    import webbrowser
 
-                webbrowser.open(server.address)
-            try:
+                    webbrowser.open(server.address)
                 server.serve_forever()
-            except KeyboardInterrupt:
-                raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
+
+
+def _announce(address: str, place: Path, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"address": address, "folder": str(place)}), flush=True)
+    else:
+        print(f"{clean(str(place))} at {address} (Ctrl-C ends it)", flush=True)

@@ -39,6 +39,8 @@ KEPT_FOLDER = "EGG_KEPT_FOLDER"
 """Names the folder of a keeper that may have been killed: whoever is left removes it."""
 POLL_SECONDS = 0.02
 """Between two looks at whether a worker has ended."""
+LEAVE_SECONDS = 5.0
+"""For the wardens to end when the zygote does."""
 
 Work = Callable[[Channel, list[str]], None]
 """What a child does with the channel to whoever asked for it; it is told how it is confined."""
@@ -48,6 +50,8 @@ def main(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> Non
     """Bear children until the oracle hangs up or dies; then remove the folder it can no longer remove."""
 
     def leave(*_: object) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _end_wardens()  # one that still furnishes a folder would make it anew
         for folder in (os.path.dirname(cache), os.environ.get(KEPT_FOLDER)):
             shutil.rmtree(folder or "", ignore_errors=True)
         os._exit(0)  # an exception could be raised into the middle of an import, and be taken for its failure
@@ -88,6 +92,19 @@ def _ready(kind: str, cache: str) -> Work:
 
     prewarm(Kind(kind), cache)
     return worker.main
+
+
+def _end_wardens() -> None:
+    """Tell each warden to end what is below it, and wait for that."""
+    own = os.getpid()
+    for pid in (pid for pid, parent in _parents(own).items() if parent == own):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + LEAVE_SECONDS
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(POLL_SECONDS)
 
 
 def _next_request(control: Channel) -> tuple[int, int, int]:
@@ -229,6 +246,17 @@ def sweep(uid: int, folders: Sequence[str] = SHARED_FOLDERS, keep: str = "") -> 
 
 def descendants(root: int) -> list[int]:
     """Every process below ``root``: its children and theirs, those that only wait to be reaped by it too."""
+    parents = _parents(root)
+    found: list[int] = []
+    frontier = {root}
+    while frontier:
+        frontier = {pid for pid, parent in parents.items() if parent in frontier}
+        found.extend(frontier)
+    return found
+
+
+def _parents(root: int) -> dict[int, int]:
+    """The parent of every process that runs, and of those that wait to be reaped by ``root``."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -236,12 +264,7 @@ def descendants(root: int) -> list[int]:
                 fields = stat.read().rsplit(")", 1)[1].split()
                 if fields[0] != "Z" or int(fields[1]) == root:
                     parents[int(entry)] = int(fields[1])
-    found: list[int] = []
-    frontier = {root}
-    while frontier:
-        frontier = {pid for pid, parent in parents.items() if parent in frontier}
-        found.extend(frontier)
-    return found
+    return parents
 
 
 def run_and_exit(body: Any) -> None:

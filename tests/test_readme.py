@@ -129,3 +129,15 @@ def test_links_lead_somewhere(page: Path) -> None:
             heads = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
             slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
             assert anchor in slugs, f"{page.name}: {target}"
+
+
+def test_the_files_to_touch_for_an_extension_exist() -> None:
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    named = re.findall(
+        r"`((?:src|tests|docs|benchmarks)/[\w./-]+|pyproject\.toml|constraints\.txt)`(?! \(new\))", text
+    )
+    assert len(named) > 15
+    for path in named:
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"`([\w./-]+)/[\w.-]*NAME[\w./-]*` \(new\)", text):
+        assert (ROOT / path).is_dir(), path

@@ -93,13 +93,13 @@ def check_end(result: dict[str, Any]) -> None:
 
 
 def follow(*arguments: str) -> None:
-    """Run a command that takes a run on, and pass on line by line what it tells on its way."""
+    """Run a command that takes a run on, and print its progress line by line."""
     prompt(*arguments)
     line = command(arguments)
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        for told in process.stderr:
-            say(told)
+        for line in process.stderr:
+            print_wrapped(line)
     check_exit(arguments, process.returncode, (0, 1))
 
 
@@ -116,10 +116,10 @@ def output(*arguments: str) -> str:
     return done.stdout
 
 
-def check_exit(arguments: tuple[str, ...], code: int, fine: tuple[int, ...], told: str = "") -> None:
+def check_exit(arguments: tuple[str, ...], code: int, fine: tuple[int, ...], stderr: str = "") -> None:
     """1 is a verdict (refused, or the reference is returned): not a failure of the command."""
     if code not in fine:
-        raise Surprise(f"egg {arguments[0]} ended with exit code {code} {told}".rstrip())
+        raise Surprise(f"egg {arguments[0]} ended with exit code {code} {stderr}".rstrip())
 
 
 def command(arguments: tuple[str, ...]) -> list[str]:
@@ -130,7 +130,7 @@ def prompt(*arguments: str) -> None:
     print(f"\n$ egg {shlex.join(arguments)}", flush=True)
 
 
-def say(*lines: str) -> None:
+def print_wrapped(*lines: str) -> None:
     for line in lines:
         print(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="  "), flush=True)
 

@@ -129,7 +129,7 @@ def test_a_difference_leads_from_one_file_to_the_other(before: list[str], after:
 def test_what_is_too_long_is_not_compared() -> None:
     found = difference("a\n" * LONGEST, "b\n")
     assert found.too_long
-    assert found.said == "too long to compare"
+    assert found.counts == "too long to compare"
 
 
 @given(st.text("'\"\\#@ \n\tdefclass_r0x1.e+-é<&", max_size=80))

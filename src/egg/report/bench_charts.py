@@ -30,12 +30,14 @@ SPARK = (110, 14)
 
 def fast_p_chart(rows: Sequence[Row], scores: Sequence[Speedups]) -> Markup:
     """One curve a baseline: of all tasks, the share with a correct kernel faster than p times it."""
-    told = [
+    sentences = [
         f"{baseline_name(s)}: " + ", ".join(f"{percent(f.share.value or 0.0)} above {f.p:g}" for f in s.fast)
         for s in scores
     ]
     title = f"fast_p: share of {len(rows)} tasks that are correct and more than p times as fast"
-    return drawn("fast-p", title, "; ".join(told) + ".", lambda width: _fast_p(rows, scores, width), WIDEST)
+    return drawn(
+        "fast-p", title, "; ".join(sentences) + ".", lambda width: _fast_p(rows, scores, width), WIDEST
+    )
 
 
 def _fast_p(rows: Sequence[Row], scores: Sequence[Speedups], width: int) -> Picture:
@@ -87,15 +89,17 @@ class _Dot:
 
 def strip_chart(lines: Sequence[TaskLine], groups: Sequence[Group], baseline: str) -> Markup:
     """A dot a task, by family, over the speedup; the line through them is the geometric mean."""
-    told = []
+    sentences = []
     for group in groups:
         found = group.against(baseline)
         if found is not None and found.geomean is not None:
-            told.append(f"{group.name}: {found.timed} timed, geometric mean {times(found.geomean.value)}")
+            sentences.append(
+                f"{group.name}: {found.timed} timed, geometric mean {times(found.geomean.value)}"
+            )
     return drawn(
         "strip",
         f"Speedups over {baseline} by family, one dot a task",
-        "; ".join(told) + ".",
+        "; ".join(sentences) + ".",
         lambda width: _strip(lines, groups, baseline, width),
         WIDEST,
     )
@@ -135,18 +139,18 @@ def _family(
     if found is not None and found.geomean is not None:
         mean = found.geomean
         x = across.at(mean.value)
-        told = tip(f"{group.name}: geometric mean {times(mean.value)} {ends(mean)}, {found.timed} timed")
+        hover = tip(f"{group.name}: geometric mean {times(mean.value)} {ends(mean)}, {found.timed} timed")
         if mean.low is not None and mean.high is not None:
             parts.append(line("whisker", across.at(mean.low), middle, across.at(mean.high), middle))
-        parts.append(element("line", told, kind="mean", x1=x, y1=middle - 8, x2=x, y2=middle + 8))
+        parts.append(element("line", hover, kind="mean", x1=x, y1=middle - 8, x2=x, y2=middle + 8))
     return parts
 
 
 def _dot(dot: _Dot, middle: float, baseline: str) -> str:
     kind = {Outcome.FASTER: "faster", Outcome.SLOWER: "slower"}.get(dot.line.against(baseline), "even")
-    told = element("title", text(f"{dot.line.row.key} {dot.line.row.name}: {times(dot.speed)}"))
+    hover = element("title", text(f"{dot.line.row.key} {dot.line.row.name}: {times(dot.speed)}"))
     y = middle - dot.up * RADIUS * 1.9
-    return element("circle", told, kind=f"dot {kind}", cx=dot.x, cy=y, r=RADIUS)
+    return element("circle", hover, kind=f"dot {kind}", cx=dot.x, cy=y, r=RADIUS)
 
 
 def _swarm(found: Sequence[tuple[float, TaskLine]], across: Scale) -> list[_Dot]:

@@ -238,7 +238,7 @@ class BenchReport:
         return sum(line.below_floor for line in self.lines)
 
     @property
-    def terms(self) -> Facts:
+    def options(self) -> Facts:
         """What all rows were made under; where they differ, all of it."""
         facts = [
             ("GPU", self._every(lambda row: row.timing.gpu if row.timing is not None else "")),

@@ -39,7 +39,7 @@ class Mark:
     fate: Fate
     speed: Interval | None = None
     predicted: float | None = None
-    told: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Level:
 def steps_chart(marks: Sequence[Mark], levels: Sequence[Level], unit: str) -> Markup:
     """Speed over steps; ``unit`` says relative to what."""
     kept = [m for m in marks if m.fate is Fate.KEPT and m.speed is not None]
-    told = f"{unit}. " + " ".join(_said(mark) for mark in marks)
+    description = f"{unit}. " + " ".join(_mark_text(mark) for mark in marks)
     title = "Speed over steps"
     if kept and kept[-1].speed is not None:
         title += f": the last one kept is at {times(kept[-1].speed.median)}"
-    return drawn("steps", title, told, lambda width: _steps(marks, levels, width))
+    return drawn("steps", title, description, lambda width: _steps(marks, levels, width))
 
 
 def steps_key(marks: Sequence[Mark]) -> tuple[tuple[str, str], ...]:
@@ -73,7 +73,7 @@ def steps_key(marks: Sequence[Mark]) -> tuple[tuple[str, str], ...]:
     return tuple((sign, meaning) for sign, meaning, seen in known if seen)
 
 
-def _said(mark: Mark) -> str:
+def _mark_text(mark: Mark) -> str:
     speed = f" {times(mark.speed.median)}" if mark.speed is not None else ""
     predicted = f", predicted {times(mark.predicted)}" if mark.predicted is not None else ""
     return f"{mark.name}, {mark.stage}: {mark.fate.value}{speed}{predicted}."
@@ -154,20 +154,20 @@ def _best_so_far(marks: Sequence[Mark], across: Sequence[float], up: Scale, widt
 
 
 def _mark(mark: Mark, x: float, up: Scale, bottom: float) -> list[str]:
-    told = tip(f"{mark.name}, {mark.stage}: {mark.told}")
+    hover = tip(f"{mark.name}, {mark.stage}: {mark.text}")
     if mark.fate is Fate.PASSED:
         return []
     if mark.speed is None:
         cross = f"M{x - 4:.1f} {bottom - 10:.1f}l8 8m0 -8l-8 8"
-        return [element("path", told, kind="failed", d=cross)]
+        return [element("path", hover, kind="failed", d=cross)]
     y = up.at(mark.speed.median)
     parts = []
     if mark.predicted is not None:
         at = up.at(mark.predicted)
         parts.append(line("missed", x, at, x, y))
-        parts.append(element("path", told, kind="predicted", d=f"M{x:.1f} {at - 5:.1f}l5 5l-5 5l-5 -5z"))
+        parts.append(element("path", hover, kind="predicted", d=f"M{x:.1f} {at - 5:.1f}l5 5l-5 5l-5 -5z"))
     parts.append(line("whisker", x, up.at(mark.speed.low), x, up.at(mark.speed.high)))
-    parts.append(element("circle", told, kind=mark.fate.value, cx=x, cy=y, r=5))
+    parts.append(element("circle", hover, kind=mark.fate.value, cx=x, cy=y, r=5))
     return parts
 
 
@@ -192,9 +192,9 @@ class Contestant:
 
 def times_chart(contestants: Sequence[Contestant], predicted: bool) -> Markup:
     """A bar for each, from zero, so that lengths compare as times do."""
-    said = [f"{c.name} {time(c.milliseconds)}{_between(c)}." for c in contestants]
+    sentences = [f"{c.name} {time(c.milliseconds)}{_between(c)}." for c in contestants]
     title = "Predicted time of one call" if predicted else "Time of one call, measured in turns"
-    return drawn("times", title, " ".join(said), lambda width: _times(contestants, width))
+    return drawn("times", title, " ".join(sentences), lambda width: _times(contestants, width))
 
 
 def _between(contestant: Contestant) -> str:
@@ -208,12 +208,12 @@ def _times(contestants: Sequence[Contestant], width: int) -> Picture:
     for i, contestant in enumerate(contestants):
         top = 2 + i * ROW
         length = max(1.5, contestant.milliseconds / longest * room)
-        told = tip(f"{contestant.name}: {time(contestant.milliseconds)}{_between(contestant)}")
+        hover = tip(f"{contestant.name}: {time(contestant.milliseconds)}{_between(contestant)}")
         parts += [
             label(contestant.name, 0, top + 11, kind=""),
             element(
                 "rect",
-                told,
+                hover,
                 kind=f"bar {contestant.kind}",
                 x=0,
                 y=top + 16,

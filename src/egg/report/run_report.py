@@ -28,7 +28,7 @@ FARTHEST = 8.0
 
 
 _UNFIT = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
-"""What comes of a log that somebody edited."""
+"""Errors that an edited log can raise."""
 
 
 @dataclass(frozen=True)
@@ -154,18 +154,18 @@ class RunReport:
             marks.append(Mark("end", "regrade", Fate.KEPT, speed, None, "judged again with full care"))
         return marks
 
-    def _mark(self, told: StepStory) -> Mark:
-        step = told.step
+    def _mark(self, story: StepStory) -> Mark:
+        step = story.step
         base = self.story.scores.get(step.base) if step.base is not None else None
         predicted = None
         if base is not None and step.plan is not None:
             predicted = self._speed(base).median * step.plan.prediction.speedup
         fates = {Decision.PROMOTED: Fate.KEPT, Decision.PASSED: Fate.PASSED}
-        speed = self._speed(told.score) if told.score is not None else None
+        speed = self._speed(story.score) if story.score is not None else None
         if speed is None and base is not None and step.gain is not None:
             speed = _times(self._speed(base), step.gain.ratio)  # timed beside the base, and not judged
         fate = fates.get(step.decision, Fate.TRIED if speed is not None else Fate.FAILED)
-        text = "; ".join(part for part in (told.outcome, step.decision.value, step.reason) if part)
+        text = "; ".join(part for part in (story.outcome, step.decision.value, step.reason) if part)
         return Mark(str(step.number), step.stage.value, fate, speed, predicted, text)
 
     def _speed(self, score: Score) -> Interval:
@@ -199,7 +199,7 @@ class RunReport:
     # -- facts -------------------------------------------------------------------------------------
 
     @property
-    def terms(self) -> Facts:
+    def options(self) -> Facts:
         """What was asked, in a few words."""
         settings, facts = self.state.started.settings, self.state.started.facts
         gpu = self.measured.gpu if self.measured is not None else f"{facts.gpu.name} (not measured)"

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def eval_command(
     task: TaskArgument,
     kernel: Annotated[Path, typer.Argument(metavar="KERNEL", help="A kernel file that defines ModelNew.")],
-    level: Annotated[Level, typer.Option(help="How much care to take.")] = Level.FULL,
+    level: Annotated[Level, typer.Option(help="How thorough the evaluation is.")] = Level.FULL,
     precision: PrecisionOption = Precision.MATCH,
     library_calls: LibraryCallsOption = LibraryCalls.ALLOW,
     device: DeviceOption = "auto",

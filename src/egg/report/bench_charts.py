@@ -20,6 +20,8 @@ LEFT, RIGHT, TOP, FOOT = 44, 12, 12, 42
 SHOWN = (0.25, 64.0)
 """Speedups beyond these stand on the edge of the picture."""
 RADIUS = 3.6
+WIDE_CHARACTER = 1.25 * CHARACTER
+"""Room for a character of a name to which nothing may be cut off."""
 TALLEST = 5
 """Dots above each other on either side of a row's middle; where more would be, they overlap."""
 SPARK = (110, 14)
@@ -87,8 +89,10 @@ class _Dot:
     speed: float
 
 
-def strip_chart(lines: Sequence[TaskLine], groups: Sequence[Group], baseline: str) -> Markup:
-    """A dot a task, by family, over the speedup; the line through them is the geometric mean."""
+def strip_chart(lines: Sequence[TaskLine], kind: str, groups: Sequence[Group], baseline: str) -> Markup:
+    """A dot a task over the speedup, a row a group; the line through the dots is the geometric mean.
+
+    ``kind`` is what a group is: a family, a level, or the whole bench."""
     sentences = []
     for group in groups:
         found = group.against(baseline)
@@ -98,21 +102,30 @@ def strip_chart(lines: Sequence[TaskLine], groups: Sequence[Group], baseline: st
             )
     return drawn(
         "strip",
-        f"Speedups over {baseline} by family, one dot a task",
+        f"Speedups over {baseline} by {kind}, one dot a task",
         "; ".join(sentences) + ".",
-        lambda width: _strip(lines, groups, baseline, width),
+        lambda width: _strip(lines, kind, groups, baseline, width),
         WIDEST,
     )
 
 
-def _strip(lines: Sequence[TaskLine], groups: Sequence[Group], baseline: str, width: int) -> Picture:
+def _of(row: Row, kind: str, groups: Sequence[Group]) -> str:
+    """The name of the group that a row is in."""
+    if kind == "family":
+        return row.family.value
+    return f"level {row.level}" if kind == "level" else groups[0].name
+
+
+def _strip(
+    lines: Sequence[TaskLine], kind: str, groups: Sequence[Group], baseline: str, width: int
+) -> Picture:
     wide = width > NARROW
-    left = max(len(group.name) for group in groups) * CHARACTER + 12 if wide else 4
+    left = max(len(group.name) for group in groups) * WIDE_CHARACTER + 12 if wide else 4
     timed = [(found.median, line) for line in lines if (found := line.row.speedup(baseline)) is not None]
     across = _across([speed for speed, _ in timed], left, width - RIGHT)
     parts, top = [], 8.0 if wide else 4.0
     for group in groups:
-        dots = _swarm([(s, line) for s, line in timed if line.row.family.value == group.name], across)
+        dots = _swarm([(s, line) for s, line in timed if _of(line.row, kind, groups) == group.name], across)
         reach = max((abs(dot.up) for dot in dots), default=0)
         above = 0.0 if wide else 16.0
         middle = top + above + 8 + reach * RADIUS * 1.9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,12 +18,14 @@ from egg.report.numbers import ends, time, times
 TOP, FOOT, LEFT, RIGHT = 30, 34, 44, 10
 """Room around the plot of steps."""
 ABBREVIATED = {"structure": "struct.", "mapping": "map", "tiling": "tile", "memory": "mem.", "regrade": "end"}
+GAP = 5.0
+"""Between the names of two steps."""
 ROW, BAR = 34, 12
 """Height of a contestant, and of its bar."""
 
 
 class Fate(StrEnum):
-    """What became of a step, as far as the picture goes."""
+    """The outcome of a step, as far as the picture goes."""
 
     KEPT = "kept"
     TRIED = "tried"
@@ -69,6 +72,7 @@ def steps_key(marks: Sequence[Mark]) -> tuple[tuple[str, str], ...]:
         ("○", "tried, not better", Fate.TRIED in drawn),
         ("◇", "predicted", any(m.predicted is not None and m.speed is not None for m in marks)),
         ("×", "failed", any(m.speed is None and m.fate is not Fate.PASSED for m in marks)),
+        ("–", "nothing tried", any(m.fate is Fate.PASSED for m in marks)),
     )
     return tuple((sign, meaning) for sign, meaning, seen in known if seen)
 
@@ -108,7 +112,7 @@ def _bands(marks: Sequence[Mark], slot: float, bottom: float) -> list[str]:
         kind = "band even" if number % 2 else "band"
         parts.append(element("rect", tip(stage), kind=kind, x=x, y=4, width=wide, height=bottom - 4))
         forms = [stage, ABBREVIATED.get(stage, stage)]
-        name = next((form for form in forms if len(form) * CHARACTER * 0.9 <= wide), "")
+        name = next((form for form in forms if len(form) * CHARACTER <= wide), "")
         parts.append(label(name, x + wide / 2, 18, "middle"))
         first += count
     return parts
@@ -156,7 +160,8 @@ def _best_so_far(marks: Sequence[Mark], across: Sequence[float], up: Scale, widt
 def _mark(mark: Mark, x: float, up: Scale, bottom: float) -> list[str]:
     hover = tip(f"{mark.name}, {mark.stage}: {mark.text}")
     if mark.fate is Fate.PASSED:
-        return []
+        dash = f"M{x - 4:.1f} {bottom - 6:.1f}h8"
+        return [element("path", hover, kind="untried", d=dash)]
     if mark.speed is None:
         cross = f"M{x - 4:.1f} {bottom - 10:.1f}l8 8m0 -8l-8 8"
         return [element("path", hover, kind="failed", d=cross)]
@@ -172,9 +177,15 @@ def _mark(mark: Mark, x: float, up: Scale, bottom: float) -> list[str]:
 
 
 def _numbers(marks: Sequence[Mark], across: Sequence[float], slot: float, bottom: float) -> list[str]:
+    """Names below the steps, at even distances; none that would touch the one to its right."""
     every = max(1, -(-int(CHARACTER * 3) // max(1, int(slot))))
-    shown = zip(marks, across, strict=True)
-    return [label(m.name, x, bottom + 15, "middle") for i, (m, x) in enumerate(shown) if i % every == 0]
+    parts, free = [], math.inf
+    for i in range(len(marks) - 1, -1, -1):
+        half = len(marks[i].name) * CHARACTER / 2 + GAP / 2
+        if (i % every == 0 or i == len(marks) - 1) and across[i] + half < free:
+            parts.append(label(marks[i].name, across[i], bottom + 15, "middle"))
+            free = across[i] - half
+    return parts[::-1]
 
 
 # -- times -----------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def _judged(evaluation: Evaluation) -> Facts:
     allowed = f"{correct.worst_max_error:.2f} of what is allowed (max), {correct.worst_rms_error:.2f} (rms)"
     relative = f"{correct.relative_error:.1e}; the reference's own is {correct.reference_error:.1e}"
     facts = [
-        ("care", f"{evaluation.policy.level.value}, {seconds(evaluation.seconds)}"),
+        ("level", f"{evaluation.policy.level.value}, {seconds(evaluation.seconds)}"),
         ("correctness", f"{plural(correct.checks, 'check')} against an fp64 run of the reference"),
         ("worst error", allowed),
         ("relative error", relative),

@@ -20,6 +20,7 @@ from egg.report.reports import Form, Written, report, write
 from egg.report.run_charts import Fate, Mark, steps_chart
 from egg.report.run_page import run_html
 from egg.report.run_report import RunReport, read_run
+from tests.bench.made import passed, task
 from tests.report.made import HOSTILE, LINEAR, SOFTMAX, edited, first, hostile_run
 from tests.report.markup import parsed
 
@@ -117,6 +118,21 @@ def test_a_run_is_told_wherever_it_stands(tmp_path: Path) -> None:
     refused = parsed(run_html(read_run(tmp_path / "16"))).text
     assert "Step 2: algorithm replacement open" in refused
     assert "refused correctness: correctness.error" in refused
+
+
+def test_a_run_that_its_bench_judged_has_ended_though_its_log_is_open(tmp_path: Path) -> None:
+    total = len((SOFTMAX / "events.jsonl").read_text().splitlines())
+    folder = first(SOFTMAX, tmp_path / "runs" / "softmax", total - 2)
+    row = replace(passed(task(1), {"eager": 2.0}), run="runs/softmax")
+    (tmp_path / "rows.jsonl").write_text(row.to_line() + "\n")
+    made = read_run(folder)
+    assert made.verdict == "accepted"
+    text = parsed(run_html(made)).text
+    assert f"judged its kernel at level {row.policy.level.value}" in text
+    assert "has not ended" not in text
+    assert "The best kernel is judged again" not in text
+    (tmp_path / "rows.jsonl").write_text("no row\n")
+    assert read_run(folder).verdict == "open"
 
 
 def test_nothing_accepted_shows_the_last_file_and_its_refusal(tmp_path: Path) -> None:

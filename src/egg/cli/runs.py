@@ -157,7 +157,7 @@ def replay(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = F
 
 def runs(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="Where the runs are; egg-runs where left out.")
+        Path | None, typer.Argument(metavar="FOLDER", help="Where the runs are; egg-runs where left out.")
     ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,

@@ -117,7 +117,7 @@ def show(
 def check(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[FOLDER]", help="A folder of skills, or of one; all known where left out."),
+        typer.Argument(metavar="FOLDER", help="A folder of skills, or of one; all known where left out."),
     ] = None,
     run: Annotated[
         bool,

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def view(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[FOLDER]", help="A run, a bench, or a folder of them; egg-runs if left out."),
+        typer.Argument(metavar="FOLDER", help="A run, a bench, or a folder of them; egg-runs if left out."),
     ] = None,
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for one that is free.")

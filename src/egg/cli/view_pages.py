@@ -158,7 +158,8 @@ def _run_item(place: Place, row: Row | None) -> Item:
     except EggError as error:
         return Item(name, place.address, "unreadable", error.message, "run", place.changed)
     best = state.best_kernel
-    stage = f"{state.stage.value}, " if state.stage is not None and state.closed is None else ""
+    under_way = state.stage if state.closed is None and row is None else None
+    stage = f"{under_way.value}, " if under_way is not None else ""
     so_far = f"{stage}{plural(len(state.steps), 'step')}"
     so_far += f", {brief_speed(best.score)}" if best is not None else ", no accepted kernel"
     ended = state.closed.verdict if state.closed is not None else row.verdict.kind if row else "open"

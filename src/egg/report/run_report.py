@@ -9,13 +9,15 @@ from pathlib import Path
 
 from egg.analysis.diagnose import diagnose
 from egg.analysis.evaluated import profile_of
+from egg.bench.rows import Row, latest, read_rows
 from egg.core.bottleneck import MEANINGS, Bottleneck
-from egg.core.errors import UsageError
+from egg.core.errors import EggError, UsageError
 from egg.core.evaluation import Accepted, Baseline, Evaluation, Interval, Measured
 from egg.core.policy import Level as Care
 from egg.core.step import Decision, Kernel, Score
 from egg.engine.log import LOG, Entry, read_log
 from egg.engine.state import RunState, fold
+from egg.report.bench_report import ROWS
 from egg.report.numbers import money, opponent, plural, seconds
 from egg.report.roofline import Roofline
 from egg.report.run_charts import Contestant, Fate, Level, Mark
@@ -42,6 +44,9 @@ class RunReport:
     story: Story
     log_hash: str
     """SHA-256 of the log file."""
+    row: Row | None = None
+    """The row of the bench that this run belongs to. At level ``quick`` a bench judges the kernel itself and
+    leaves the log before the regrade, so that only the row says that the task has ended."""
 
     @property
     def task(self) -> str:
@@ -49,13 +54,19 @@ class RunReport:
 
     @property
     def verdict(self) -> str:
-        """``faster``, ``unmeasured``, ``reference``, or ``open`` while the run goes on."""
-        return self.state.closed.verdict if self.state.closed is not None else "open"
+        """``faster``, ``unmeasured``, ``reference``; the verdict of the row; or ``open`` while it goes on."""
+        if self.state.closed is not None:
+            return self.state.closed.verdict
+        return self.row.verdict.kind if self.row is not None else "open"
 
     @property
     def reason(self) -> str:
         if self.state.closed is not None:
             return self.state.closed.reason
+        if self.row is not None:
+            return (
+                f"The search has ended; the bench judged its kernel at level {self.row.policy.level.value}."
+            )
         return "The run has not ended: this is how far it has come."
 
     @property
@@ -242,7 +253,19 @@ def read_run(folder: Path) -> RunReport:
             f"the log in {folder} contradicts itself: {reason}", "restore events.jsonl from a copy"
         ) from reason
     digest = hashlib.sha256((folder / LOG).read_bytes()).hexdigest()
-    return RunReport(folder.resolve().name, entries, state, story, digest)
+    return RunReport(folder.resolve().name, entries, state, story, digest, _row_of(folder.resolve()))
+
+
+def _row_of(folder: Path) -> Row | None:
+    """The row of a run that lies in a bench; ``None`` where the rows cannot be read."""
+    file, name = folder.parent.parent / ROWS, f"{folder.parent.name}/{folder.name}"
+    if file.is_symlink() or not file.is_file():
+        return None
+    try:
+        rows = latest(read_rows(file)).values()
+    except EggError:
+        return None  # the report on the bench names the fault; this page is about the run
+    return next((row for row in rows if row.run == name), None)
 
 
 def _times(speed: Interval, ratio: float) -> Interval:

@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -65,16 +65,14 @@ def play_a_run(run: Path) -> None:
     show("replay", str(run))
 
 
-def judge_what_must_be_refused() -> None:
-    """Both at once: without a GPU an evaluation keeps only one core busy."""
-    with ThreadPoolExecutor() as pool:
-        for case, judged in [(case, pool.submit(judge, case)) for case in REFUSED]:
-            prompt(*case.command)
-            evaluation = judged.result()
-            console().print(evaluation_view(evaluation))
-            verdict = evaluation.verdict
-            if not isinstance(verdict, Rejected) or not verdict.refusal.reason.startswith(case.reasons):
-                raise Surprise(f"{case.task}/{case.kernel} was not refused where it should be")
+def show_refusals(judged: list[Future[Evaluation]]) -> None:
+    """The verdicts on ``REFUSED``, in that order."""
+    for case, evaluation in zip(REFUSED, judged, strict=True):
+        prompt(*case.command)
+        console().print(evaluation_view(evaluation.result()))
+        verdict = evaluation.result().verdict
+        if not isinstance(verdict, Rejected) or not verdict.refusal.reason.startswith(case.reasons):
+            raise Surprise(f"{case.task}/{case.kernel} was not refused where it should be")
 
 
 def judge(case: Refused) -> Evaluation:
@@ -150,12 +148,14 @@ def scene(title: str) -> None:
 
 
 def main() -> int:
+    pool = ThreadPoolExecutor()
+    judged = [pool.submit(judge, case) for case in REFUSED]  # a run without a GPU keeps one core busy
     try:
         scene("1. A run from end to end: the built-in team, no model, no key, no network")
         run = Path(mkdtemp(prefix="egg-demo-")) / "run"
         play_a_run(run)
         scene("2. The judge: a cheat and an inaccurate kernel are refused, each by its gate")
-        judge_what_must_be_refused()
+        show_refusals(judged)
         scene("3. What it looks like on a GPU: a run kept from an H200, decided again from its log")
         show("replay", shown(KEPT_RUN))
     except Surprise as surprise:
@@ -163,6 +163,8 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        pool.shutdown(cancel_futures=True)
     print("\nAs it should be: a run with an accepted kernel, two kernels refused, two logs reproduced.")
     print(f"The run and its kernel are kept: {run}")
     return 0

@@ -38,15 +38,15 @@ def findings(**changes):
     return {f.name: f for f in diagnose(dataclasses.replace(HEALTHY, **changes))}
 
 
-def test_a_healthy_gpu_machine_has_nothing_to_mend():
+def test_a_healthy_gpu_machine_has_nothing_to_fix():
     found = diagnose(HEALTHY)
     assert {f.status for f in found} == {Status.OK}
     assert not failed(found)
-    assert not any(f.mend for f in found)
+    assert not any(f.fix for f in found)
 
 
 @pytest.mark.parametrize(
-    ("changes", "name", "status", "mend"),
+    ("changes", "name", "status", "fix"),
     [
         ({"python": (3, 10)}, "python", Status.FAIL, "3.11"),
         (
@@ -99,10 +99,10 @@ def test_a_healthy_gpu_machine_has_nothing_to_mend():
         ({"memory_bytes": GIB}, "memory", Status.FAIL, "stop"),
     ],
 )
-def test_each_fault_is_named_with_its_mend(changes, name, status, mend):
+def test_each_fault_is_named_with_its_fix(changes, name, status, fix):
     found = findings(**changes)
     assert found[name].status is status
-    assert mend in found[name].mend
+    assert fix in found[name].fix
     assert failed(tuple(found.values())) is (status is Status.FAIL)
 
 
@@ -124,7 +124,7 @@ def test_without_a_gpu_the_interpreter_needs_numpy():
 
 def test_troubles_that_are_mended_here_are_told():
     versions = {"torch": "2.11.0", "triton": "3.6.0", "numpy": "2.4.1"}
-    assert "mends" in findings(versions=versions)["interpreter"].detail
+    assert "works around" in findings(versions=versions)["interpreter"].detail
 
 
 def test_a_probe_that_dies_or_says_nothing_is_a_fault_not_an_exception():
@@ -186,13 +186,13 @@ def test_what_was_measured_is_kept_and_held_against_the_table(tmp_path):
     assert json.loads(json.dumps(made.to_json()))["calibration"]["copy_bandwidth"] == 4.2e12
 
 
-@pytest.mark.parametrize(("rate", "mend"), [(1e12, "clocks"), (6e12, "gpus.toml")])
-def test_a_figure_far_from_the_data_sheet_is_told(tmp_path, rate, mend):
+@pytest.mark.parametrize(("rate", "fix"), [(1e12, "clocks"), (6e12, "gpus.toml")])
+def test_a_figure_far_from_the_data_sheet_is_told(tmp_path, rate, fix):
     odd = dataclasses.replace(MEASURED, copy_bandwidth=rate)
     made = calibrate(tmp_path / "kept", program=pretended(tmp_path, writes(odd)))
     (copy,) = (f for f in made.findings if f.name == "copy")
     assert copy.status is Status.WARN
-    assert mend in copy.mend
+    assert fix in copy.fix
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_the_story_has_every_stage_and_step_with_prediction_beside_measurement(s
     assert "Predicted 1.30×, measured 1.29×: as predicted." in text
     assert "Predicted 1.35×, measured 1.03×: missed, it fell short." in text
     assert "One kernel, one launch, each element read once" in text
-    assert "The kernel of step 10 was judged again with full care: 1.97×" in text
+    assert "The kernel of step 10 was judged again at level full: 1.97×" in text
 
 
 def test_repairs_sweeps_differences_prompts_and_skills_are_folded_in(softmax: str) -> None:

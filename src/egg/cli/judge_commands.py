@@ -23,7 +23,6 @@ from egg.cli.options import (
 )
 from egg.cli.progress import busy, gate_shown, tell
 from egg.cli.render import audit_view, clean, console, evaluation_view, findings_view
-from egg.core.codec import to_json
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate
 
@@ -138,7 +137,9 @@ def doctor_command(
         findings = doctor.diagnose(doctor.gather())
         able = not doctor.failed(findings)
         _show(
-            {"schema": "egg.doctor/1", "able": able, "findings": to_json(findings)} if as_json else None,
+            {"schema": "egg.doctor/1", "able": able, "findings": [f.to_json() for f in findings]}
+            if as_json
+            else None,
             findings_view(findings),
         )
         raise typer.Exit(0 if able else 3)

@@ -71,8 +71,8 @@ def findings_view(findings: Sequence[Finding]) -> RenderableType:
     rows = table("check", "status", "found")
     for finding in findings:
         found = Text(clean(finding.detail))
-        if finding.mend:
-            found.append(f"\n-> {clean(finding.mend)}", style="cyan")
+        if finding.fix:
+            found.append(f"\n-> {clean(finding.fix)}", style="cyan")
         style = _STATUS_STYLE[finding.status.value]
         rows.add_row(clean(finding.name), Text(finding.status.value, style=style), found)
     return rows

@@ -173,7 +173,7 @@ def why(
     ] = None,
     failure: Annotated[
         str,
-        typer.Option(metavar="REASON", help="The refusal to mend, as egg eval names it: correctness.error."),
+        typer.Option(metavar="REASON", help="The refusal to fix, as egg eval names it: correctness.error."),
     ] = "",
     precision: PrecisionOption = Precision.MATCH,
     library_calls: LibraryCallsOption = LibraryCalls.ALLOW,
@@ -282,7 +282,7 @@ def _facts(skill: SkillFile) -> Iterable[tuple[str, RenderableType]]:
         ("kind", ", ".join(skill.categories)),
         ("operators", ", ".join(skill.families) or "any"),
         ("hardware", ", ".join(hardware.text for hardware in skill.hardware) or "any"),
-        ("mends", ", ".join(skill.signatures)),
+        ("fixes", ", ".join(skill.signatures)),
         ("gate", skill.gate.text),
         ("veto", skill.veto.text if skill.veto is not None else ""),
         ("promises", _gain(skill)),

@@ -1,4 +1,4 @@
-"""Preflight: can this machine judge kernels, how well, and what would mend it?
+"""Preflight: can this machine judge kernels, how well, and how to fix it?
 
 :func:`gather` looks at the machine, :func:`diagnose` turns what it saw into findings.
 :func:`calibrate` measures a GPU and keeps the result for predictions.

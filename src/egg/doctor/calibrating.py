@@ -93,8 +93,8 @@ def _finding(row: Compared) -> Finding:
     detail = f"{figure}, {row.share:.0%} of the data sheet's {row.sheet:,.6g}"
     least, most = PLAUSIBLE
     if row.share < least:
-        mend = "stop other work on this GPU, check its clocks and power limit, and measure again"
-        return Finding(row.name, Status.WARN, detail, mend)
+        fix = "stop other work on this GPU, check its clocks and power limit, and measure again"
+        return Finding(row.name, Status.WARN, detail, fix)
     if row.share > most:
         return Finding(row.name, Status.WARN, detail, "check the card's row in egg/hardware/gpus.toml")
     return Finding(row.name, Status.OK, detail)

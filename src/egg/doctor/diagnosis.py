@@ -1,4 +1,4 @@
-"""From facts to findings, purely: each finding names what is wrong and what would mend it."""
+"""From facts to findings, purely: each finding names what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. ``mend`` says what to do about it and is empty when nothing is wrong."""
+    """One thing looked at. ``fix`` says what to do about it and is empty when nothing is wrong."""
 
     name: str
     status: Status
     detail: str
-    mend: str = ""
+    fix: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Schema ``egg.doctor/1`` calls the fix ``mend``."""
+        return {"name": self.name, "status": self.status.value, "detail": self.detail, "mend": self.fix}
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
@@ -96,7 +100,7 @@ def _known_trouble(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "interpreter",
             Status.OK,
-            f"triton {triton} with numpy {numpy} can break loops with a runtime bound; EGG mends it",
+            f"triton {triton} with numpy {numpy} can break loops with a runtime bound; EGG works around it",
         )
     if triton and _numbers(triton) >= (3, 9):
         yield Finding(
@@ -240,15 +244,15 @@ def _sandbox(facts: Facts) -> Iterator[Finding]:
             "sandbox",
             Status.FAIL,
             f"a probe process could not be confined: {facts.sandbox_fault}",
-            "candidates are not run unconfined: mend the cause first",
+            "candidates are not run unconfined: fix the cause first",
         )
         return
-    for means, mend in _MEANS.items():
+    for means, fix in _MEANS.items():
         if means in facts.sandbox:
             yield Finding(f"sandbox: {means}", Status.OK, "takes hold")
         else:
             yield Finding(
-                f"sandbox: {means}", Status.WARN, "not available; candidates are confined less", mend
+                f"sandbox: {means}", Status.WARN, "not available; candidates are confined less", fix
             )
 
 
@@ -264,11 +268,11 @@ def _space(facts: Facts) -> Iterator[Finding]:
         yield _room("memory", facts.memory_bytes, 6 * GIB, 2 * GIB, "stop other programs")
 
 
-def _room(name: str, free: int, enough: int, least: int, mend: str) -> Finding:
+def _room(name: str, free: int, enough: int, least: int, fix: str) -> Finding:
     shown = f"{free / GIB:.1f} GiB free"
     if free >= enough:
         return Finding(name, Status.OK, shown)
-    return Finding(name, Status.FAIL if free < least else Status.WARN, shown, mend)
+    return Finding(name, Status.FAIL if free < least else Status.WARN, shown, fix)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -162,7 +162,7 @@ class RunReport:
         regraded = last is not None and last.evaluation.policy.level is not Care.QUICK
         if regraded and last is not None and marks:
             speed = self._speed(last.score)
-            marks.append(Mark("end", "regrade", Fate.KEPT, speed, None, "judged again with full care"))
+            marks.append(Mark("end", "regrade", Fate.KEPT, speed, None, "judged again at level full"))
         return marks
 
     def _mark(self, story: StepStory) -> Mark:

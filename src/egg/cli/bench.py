@@ -189,7 +189,7 @@ def run(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Run every task of a suite, and score what comes of it.
+    """Run every task of a suite, and score the results.
 
     Each task is a run as egg optimize makes it, under limits of its own, and
     ends in a row, whatever becomes of it. Ctrl-C is safe: the same command goes
@@ -267,7 +267,7 @@ def _run(
 
 @contextmanager
 def _pool(address: str | None, device: str, on_note: Callable[[str], None]) -> Iterator[RayPool | None]:
-    """Who judges, if it is not this machine."""
+    """The judges of a cluster; ``None`` where this machine judges."""
     if address is None:
         yield None
         return

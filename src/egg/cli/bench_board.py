@@ -1,4 +1,4 @@
-"""How far a bench has come, folded from its news, and in words.
+"""The progress of a bench, folded from its news, and as text.
 
 *Time left* is work left, shared out to the workers. What a task takes is the mean of those that ended in this
 session, or before the first has, of those that earlier sessions left; a task in flight has done as much of
@@ -25,7 +25,7 @@ NEARLY_DONE = 0.1
 
 @dataclass
 class Flight:
-    """A task that a worker is at."""
+    """A task that a worker works on."""
 
     name: str
     since: float
@@ -35,7 +35,7 @@ class Flight:
 
 @dataclass
 class Board:
-    """How far a bench has come, as its news tell."""
+    """The progress of a bench, from its news."""
 
     clock: Callable[[], float] = time.monotonic
     total: int = 0

@@ -1,4 +1,4 @@
-"""Looking on while a bench goes its way: a live view on a terminal, a line for every row elsewhere.
+"""The progress of a bench: a live view on a terminal, a line for every row elsewhere.
 
 Both go to standard error, so that standard output stays the result.
 """
@@ -35,7 +35,7 @@ STOPPING = "stopping: waiting for the workers to end"
 
 
 class BenchLines:
-    """A line for everything worth telling: for pipes, logs and dumb terminals."""
+    """A line for each event that is shown: for pipes, logs and dumb terminals."""
 
     def __init__(self, screen: Console, board: Board) -> None:
         self._screen, self._board = screen, board
@@ -47,7 +47,7 @@ class BenchLines:
             self._screen.print(line, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Something worth knowing that is no news of a task."""
+        """A line that belongs to no task."""
         self._screen.print(one_line(text), soft_wrap=True)
 
     def stopping(self) -> None:
@@ -103,16 +103,16 @@ class BenchView:
                 )
 
     def note(self, text: str) -> None:
-        """Something worth knowing that is no news of a task."""
+        """A line that belongs to no task."""
         with self._turn:
             self._say(one_line(text))
 
     def stopping(self) -> None:
-        """Called by a signal, whatever this thread holds: a word only, and the next frame says it."""
+        """Called by a signal handler: set a flag only; the next frame shows it."""
         self._stopping = True
 
     def stop(self) -> None:
-        """Nothing goes on any more: the last frame says so."""
+        """Draw the last frame."""
         self._stopped = True
 
     def render(self) -> RenderableType:

@@ -1,4 +1,4 @@
-"""A bench for people: the scores, by what tasks are, what it cost, what was lost, and where everything is."""
+"""A bench on the terminal: scores, groups of tasks, cost, losses, and the paths of its files."""
 
 from __future__ import annotations
 

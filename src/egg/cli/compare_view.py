@@ -1,4 +1,4 @@
-"""Two benches side by side, for people."""
+"""Two benches side by side, on the terminal."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Interrupted(EggError):
 
 @contextmanager
 def kept(go_on: str) -> Iterator[None]:
-    """Around work that can be stopped at any moment and taken up again with the command ``go_on``."""
+    """Around work that can be stopped at any moment; the command ``go_on`` continues it."""
     try:
         yield
     except KeyboardInterrupt as stop:

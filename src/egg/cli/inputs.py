@@ -1,4 +1,4 @@
-"""What a user typed, as values: tasks, devices, targets. Every mistake here is a :class:`UsageError`."""
+"""Command-line arguments as values: tasks, devices, targets. Every mistake is a :class:`UsageError`."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def doctor_command(
 
 
 def _note_printed(text: str) -> None:
-    """What a task printed, labelled, and never on standard output: that is ours alone."""
+    """The output of a task, labelled, on standard error: standard output holds the result alone."""
     last = " | ".join(clean(line)[:200] for line in text.strip().splitlines()[-3:])
     console(sys.stderr).print(f"note: the task's process printed: {last}", style="dim", soft_wrap=True)
 

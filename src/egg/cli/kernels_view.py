@@ -1,4 +1,4 @@
-"""The kernels of a profile as tables: their times and limiters, what they take, what they use."""
+"""The kernels of a profile as tables: their times and limiters, resources, utilization."""
 
 from __future__ import annotations
 

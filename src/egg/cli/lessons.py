@@ -1,4 +1,4 @@
-"""The commands of long-term memory: what runs have learned, to look at, carry about and forget."""
+"""The commands of long-term memory: list, export, merge and prune the lessons of runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def show(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Every lesson on one skill, or of one run: on what kind of task, and what came of it."""
+    """Every lesson on one skill, or of one run: the kind of task, and the outcome."""
     with error_boundary(debug=debug, as_json=as_json):
         from egg.api.lessons import all_lessons
 

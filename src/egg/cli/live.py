@@ -1,4 +1,4 @@
-"""Looking on while a run goes its way: a live view on a terminal, plain lines elsewhere.
+"""The progress of a run: a live view on a terminal, plain lines elsewhere.
 
 Both are watchers on standard error, so standard output stays the result. A resumed run reads
 its log back before it goes on; of that only the number of events is shown.
@@ -58,7 +58,7 @@ def live(screen: Console, folder: Path) -> Iterator[LiveView]:
 
 
 class Lines(Watcher):
-    """One line for everything worth telling: for pipes, logs and dumb terminals."""
+    """One line for each event that is shown: for pipes, logs and dumb terminals."""
 
     def __init__(self, screen: Console) -> None:
         self._screen = screen
@@ -87,7 +87,7 @@ class Lines(Watcher):
         self._say(_trouble(error))
 
     def _say(self, line: str) -> None:
-        """Before the first line: who is at work, or after a pause how much of it is read back."""
+        """Before the first line: the team, or after a pause the number of events that were read back."""
         if self._start is not None:
             before = plural(self._read_back, "event")
             self._screen.print(

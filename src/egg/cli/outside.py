@@ -165,7 +165,7 @@ def _feed(run: Path, brought: Results) -> Fed | EggError:
 
 
 class _Report:
-    """What a results file did for the runs it was brought to."""
+    """The effect of a results file on the runs that wait for it."""
 
     def __init__(self, brought: Results, outcomes: dict[Path, Fed | EggError]) -> None:
         from egg.api.offline import known

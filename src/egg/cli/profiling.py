@@ -1,4 +1,4 @@
-"""The command that looks: at a program's facts, at a kernel's time, at what holds it back."""
+"""``egg profile``: the facts of a program, the time of a kernel, what limits it."""
 
 from __future__ import annotations
 

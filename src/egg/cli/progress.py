@@ -1,4 +1,4 @@
-"""What is going on, on standard error, so that standard output stays the result."""
+"""Progress on standard error, so that standard output holds the result alone."""
 
 from __future__ import annotations
 

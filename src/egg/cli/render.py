@@ -249,7 +249,7 @@ def _checks(
 
 
 def _verified(verified: Verified | None) -> list[tuple[str, str]]:
-    """What the file is for by its own words, and what came of calls beside the task's own."""
+    """The domain that the file states, and the results of calls beside the task's own."""
     if verified is None:
         return []
     found = [("domain", clean(verified.words.partition(". ")[0]))]

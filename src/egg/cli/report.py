@@ -1,4 +1,4 @@
-"""The command that tells: a run or a bench as one page, as Markdown, as a table."""
+"""``egg report``: a run or a bench as one page, as Markdown, as a table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def report(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Tell what a run or a bench came to: one HTML page that needs no network, or Markdown, or CSV."""
+    """Write the results of a run or a bench: one HTML page that needs no network, Markdown, or CSV."""
     with error_boundary(debug=debug, as_json=as_json):
         from egg.report.reports import Form, write
         from egg.report.reports import report as made

@@ -1,4 +1,4 @@
-"""The commands of runs: begin one, go on, decide it all again, list them."""
+"""The commands of runs: begin, continue, replay and list them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def optimize(
 
 
 def resume(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Go on with a run where it was. Exit codes are those of optimize."""
+    """Continue a run where it stopped. Exit codes are those of optimize."""
     with error_boundary(debug=debug, as_json=as_json):
         with kept(command("resume", run)):
             progress = _carry_on(run)
@@ -127,7 +127,7 @@ def resume(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = F
 
 
 def replay(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Decide everything again from the log; no model is called, nothing judged.
+    """Repeat every decision from the log; no model is called, nothing is judged.
 
     Exit 0 when the log is reproduced (an unfinished one to its end), 1 when a decision differs.
     """
@@ -162,7 +162,7 @@ def runs(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """List the runs in a folder: where each stands, the best so far, the cost."""
+    """List the runs in a folder: state, best kernel so far, cost."""
     with error_boundary(debug=debug, as_json=as_json):
         place = folder or run_options.RUNS
         if folder is not None and not folder.is_dir():

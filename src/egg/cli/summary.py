@@ -1,4 +1,4 @@
-"""Runs for people: the steps as a table, the end as a verdict with its reasons, and many runs as a list."""
+"""Runs on the terminal: the steps as a table, the verdict with its reasons, many runs as a list."""
 
 from __future__ import annotations
 

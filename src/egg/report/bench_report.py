@@ -186,7 +186,7 @@ class BenchReport:
 
     @property
     def drawn_groups(self) -> tuple[str, tuple[Group, ...]]:
-        """What one picture tells apart: families; levels where the rows name no family; else all tasks."""
+        """The rows of one picture: families; levels where the rows name no family; else all tasks."""
         if len(self.scores.families) > 1:
             return "family", self.scores.families
         if len(self.scores.levels) > 1:

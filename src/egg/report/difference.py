@@ -13,7 +13,7 @@ LONGEST = 20_000
 
 
 class Sign(StrEnum):
-    """What became of a line; the value is how it is written."""
+    """Whether a line was added, removed or kept; the value is its sign."""
 
     SAME = "  "
     ADDED = "+ "

@@ -121,7 +121,7 @@ def _title(chart: Roofline) -> str:
 
 
 def _notes(chart: Roofline) -> list[str]:
-    """What one must know to read the picture."""
+    """Notes below the picture."""
     if not chart.points:
         return ["the task alone, no kernel"]
     times = "times measured" if chart.measured else "times predicted, not measured"

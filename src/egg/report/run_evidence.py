@@ -1,4 +1,4 @@
-"""What a reader needs to believe a run, or to repeat it: how it was judged, where, under which names."""
+"""What a reader needs to check a run, or to repeat it: how it was judged, where, and the hashes."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ class RunReport:
 
     @property
     def options(self) -> Facts:
-        """What was asked, in a few words."""
+        """The options of the run, in a few words."""
         settings, facts = self.state.started.settings, self.state.started.facts
         gpu = self.measured.gpu if self.measured is not None else f"{facts.gpu.name} (not measured)"
         model = f", model {settings.model.name}" if settings.model is not None else ""

@@ -126,7 +126,7 @@ def stage_ending(reason: str, last: Step | None) -> str:
 
 
 def story_of(events: Iterable[Event], state: RunState) -> Story:
-    """The story of a run whose state is ``state``."""
+    """Stages and steps of a run whose state is ``state``."""
     reader = _StoryReader(state)
     for event in events:
         reader.take(event)
@@ -135,7 +135,7 @@ def story_of(events: Iterable[Event], state: RunState) -> Story:
 
 @dataclass
 class _StoryReader:
-    """Hears events one by one, and knows which step and stage each belongs to."""
+    """Takes events one by one, and assigns each to its step and stage."""
 
     state: RunState
     stages: list[StageStory] = field(default_factory=list)

@@ -38,8 +38,9 @@ from egg.evaluator.process import sandbox
 from egg.evaluator.process.child import ENVIRONMENT, Nursery, nursery_for
 from egg.evaluator.process.keeper import keep
 from egg.evaluator.process.lasting import lasting
+from egg.evaluator.process.starting import as_fork
 from egg.evaluator.process.wire import Channel, WireClosed
-from egg.evaluator.process.zygote import KEPT_FOLDER
+from egg.evaluator.process.zygote import KEPT_FOLDER, begin
 from egg.evaluator.question import Question
 
 ANSWER_SECONDS = 1800.0
@@ -241,7 +242,7 @@ def _environment(device: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in (*ENVIRONMENT, *THREADS) if name in os.environ}
     own = {
         "PYTHONPATH": str(Path(egg.__file__).resolve().parent.parent), "TMPDIR": tempfile.gettempdir(),
-        "USER": "egg", "LOGNAME": "egg", "PYTHONDONTWRITEBYTECODE": "1",
+        "USER": "egg", "LOGNAME": "egg", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
     }  # fmt: skip
     return kept | own | (_caches() if on_gpu(device) else {})
 
@@ -276,12 +277,10 @@ def error_from(data: dict[str, Any]) -> EggError:
 def confined(device: str, folder: str, uid: int | None) -> dict[str, Nursery]:
     """Start the parents of candidates, then give up every right to do so; returns them by kind.
 
-    Nothing of PyTorch is imported yet: a confinement holds for threads that are started afterwards, and there
-    is only one now.
+    A confinement holds for threads that are started afterwards, so this process must have one thread.
     """
     os.environ["TMPDIR"] = os.environ[KEPT_FOLDER] = tempfile.tempdir = folder
-    kinds = ("cuda",) if on_gpu(device) else ("interpret", "compile")
-    nurseries = {kind: nursery_for(kind, device) for kind in kinds}
+    nurseries = {"cuda": nursery_for("cuda", device)} if on_gpu(device) else _forked_nurseries(device)
     scratch = os.path.join(folder, "task")
     os.mkdir(scratch, 0o700)
     if uid is not None:
@@ -294,6 +293,21 @@ def confined(device: str, folder: str, uid: int | None) -> dict[str, Nursery]:
     sandbox.die_with_parent(signal.SIGKILL)  # again: the kernel forgets it when the user changes
     sandbox.hide_memory()
     return nurseries
+
+
+def _forked_nurseries(device: str) -> dict[str, Nursery]:
+    """Parents of candidates that inherit PyTorch from this process, and the compiling one its compiler too.
+
+    Triton is imported by each of them: whether it interprets is decided then.
+    """
+    with lasting():
+        import torch
+
+        interpret = nursery_for("interpret", device, as_fork(begin))
+        import torch._dynamo  # noqa: F401
+
+        compiling = nursery_for("compile", device, as_fork(begin))
+    return {"interpret": interpret, "compile": compiling}
 
 
 def _kept_folders() -> tuple[str, ...]:
@@ -365,6 +379,9 @@ def main(descriptor: int, device: str) -> None:
     channel = Channel(socket.socket(fileno=descriptor))
     if on_gpu(device):
         os.environ[LOCKS_VARIABLE] = os.path.join(tempfile.gettempdir(), f"egg-gpus-{os.getuid()}")
+    else:
+        with lasting():
+            import torch  # noqa: F401 - here and once: NumPy's threads stay with this process, forks have one
     keep(lambda folder, uid: serve(channel, device, folder, uid), channel.close, own_user=not on_gpu(device))
 
 

@@ -15,7 +15,6 @@ import selectors
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict
@@ -26,6 +25,7 @@ import egg
 from egg.core.errors import MachineError
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.replies import fits, well_formed
+from egg.evaluator.process.starting import Start, as_program
 from egg.evaluator.process.wire import Channel, WireClosed, WireGarbled
 from egg.evaluator.process.zygote import KEPT_FOLDER
 
@@ -34,6 +34,7 @@ ENVIRONMENT = (
     "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "ROCR_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
 )  # fmt: skip
+AS_PROGRAM = as_program("egg.evaluator.process.zygote")
 START_SECONDS = 120.0
 POLL_SECONDS = 0.05
 END_SECONDS = 10.0
@@ -203,11 +204,14 @@ class Child:
 class Nursery:
     """A zygote and the children it bears; keeps one spare child ready."""
 
-    def __init__(self, kind: str, limits: sandbox.Limits, warm: dict[str, Any]) -> None:
+    def __init__(
+        self, kind: str, limits: sandbox.Limits, warm: dict[str, Any], start: Start = AS_PROGRAM
+    ) -> None:
         self._limits = limits
         self._warm = warm
         self._spare: Child | None = None
         self._kind = kind
+        self._start_process = start
         self._root = Path(tempfile.mkdtemp(prefix="egg-"))
         self._root.chmod(0o711)
         self._cache = self._root / "cache"
@@ -216,22 +220,8 @@ class Nursery:
     def _start(self) -> None:
         self._root.mkdir(mode=0o711, exist_ok=True)
         ours, theirs = Channel.pair()
-        command = [
-            sys.executable,
-            "-m",
-            "egg.evaluator.process.zygote",
-            str(theirs.fileno()),
-            self._kind,
-            str(self._cache),
-            json.dumps(asdict(self._limits)),
-        ]
-        self._process = subprocess.Popen(
-            command,
-            env=self._environment(),
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            cwd=self._root,
-        )
+        arguments = (self._kind, str(self._cache), json.dumps(asdict(self._limits)))
+        self._process = self._start_process(theirs, arguments, self._environment(), self._root)
         theirs.close()
         with contextlib.suppress(AttributeError):
             self._control.close()
@@ -324,12 +314,12 @@ class Nursery:
         shutil.rmtree(self._root, ignore_errors=True)
 
 
-def nursery_for(kind: str, device: str) -> Nursery:
+def nursery_for(kind: str, device: str, start: Start = AS_PROGRAM) -> Nursery:
     """For candidates on ``device``: on a GPU, in the interpreter, or for the compiler alone."""
     warm: dict[str, Any] = {"device": device, "watch": kind != "compile"}
     if kind == "cuda":
         warm["memory_fraction"] = MEMORY_FRACTION
-    return Nursery(kind, sandbox.limits_for(kind), warm)
+    return Nursery(kind, sandbox.limits_for(kind), warm, start)
 
 
 def selectors_ready(fd: int) -> bool:

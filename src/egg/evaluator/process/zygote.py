@@ -46,6 +46,12 @@ Work = Callable[[Channel, list[str]], None]
 """What a child does with the channel to whoever asked for it; it is told how it is confined."""
 
 
+def begin(control: Channel, arguments: Sequence[str]) -> None:
+    """Start from arguments as texts: what the children are for, the cache's folder, and limits as JSON."""
+    kind, cache, limits = arguments
+    main(control, kind, cache, sandbox.Limits(**json.loads(limits)))
+
+
 def main(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> None:
     """Bear children until the oracle hangs up or dies; then remove the folder it can no longer remove."""
 
@@ -296,4 +302,4 @@ def _channel(fd: int) -> Channel:
 
 
 if __name__ == "__main__":
-    main(_channel(int(sys.argv[1])), sys.argv[2], sys.argv[3], sandbox.Limits(**json.loads(sys.argv[4])))
+    begin(_channel(int(sys.argv[1])), sys.argv[2:])

@@ -12,9 +12,9 @@ import sys
 import pytest
 import torch
 
-from egg.evaluator import arena as arenas
-from egg.evaluator.arena import ALIGNMENT, Layout, extent, poison
-from egg.evaluator.process.wire import Channel
+from egg.evaluator.transport import arena as arenas
+from egg.evaluator.transport.arena import ALIGNMENT, Layout, extent, poison
+from egg.evaluator.transport.wire import Channel
 
 CPU = torch.device("cpu")
 
@@ -40,9 +40,9 @@ TENSORS = {
 
 OTHER_PROCESS = """
 import base64, pickle, socket, sys, torch
-from egg.evaluator import arena as arenas
-from egg.evaluator.arena import Slot
-from egg.evaluator.process.wire import Channel
+from egg.evaluator.transport import arena as arenas
+from egg.evaluator.transport.arena import Slot
+from egg.evaluator.transport.wire import Channel
 
 channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 message, fds = channel.receive()

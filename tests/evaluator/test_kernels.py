@@ -24,9 +24,9 @@ from egg.evaluator.offline import capture, compile_all, resolve_target
 from egg.evaluator.offline.capture import CompileOnce
 from egg.evaluator.offline.fakedriver import Recorder, recording_launches
 from egg.evaluator.offline.resources import sass_mix
-from egg.evaluator.process.child import Fault
+from egg.evaluator.process.handle import Fault
 from egg.evaluator.process.replies import well_formed
-from egg.evaluator.sharing import Unshared
+from egg.evaluator.process.sharing import Unshared
 from egg.evaluator.work.arguments import DescriptorArgument, TensorArgument, argument_forms, heft
 from egg.evaluator.worker.launches import JitLaunches, described_launches
 from egg.evaluator.worker.session import Session
@@ -255,7 +255,7 @@ def test_a_call_that_launches_nothing_itself_is_watched_from_its_beginning(jit_l
 
 @dataclass
 class Asked:
-    """As much of an exam as the gate needs to ask for descriptions."""
+    """As much of a trial as the gate needs to ask for descriptions."""
 
     answer: Any
     kernels: tuple[KernelResources, ...] = ()
@@ -282,30 +282,30 @@ class Asked:
         self.done.append("restart")
 
 
-def test_descriptions_reach_the_exam(jit_launches: JitLaunches):
+def test_descriptions_reach_the_trial(jit_launches: JitLaunches):
     with jit_launches.watching() as watched:
         scaled(torch.ones(1024))
-    exam = Asked({**described_launches(watched), "unread": 2})
-    provenance._read_kernels(exam, SimpleNamespace(structure=""))
-    assert [kernel.name for kernel in exam.kernels] == ["scale_kernel"]
-    assert len(exam.warnings) == 1
-    assert exam.done == []
+    trial = Asked({**described_launches(watched), "unread": 2})
+    provenance._read_kernels(trial, SimpleNamespace(structure=""))
+    assert [kernel.name for kernel in trial.kernels] == ["scale_kernel"]
+    assert len(trial.warnings) == 1
+    assert trial.done == []
 
 
 @pytest.mark.parametrize("reason", ["limits.timeout", "limits.protocol", "candidate.error"])
 def test_descriptions_that_fail_leave_a_warning_and_nothing_else(reason: str):
     """The process is a new one, alive or not: what failed in the old one must not fail later on."""
-    exam = Asked(Fault(reason, "no answer"))
-    provenance._read_kernels(exam, SimpleNamespace(structure=""))
-    assert exam.kernels == ()
-    assert "no answer" in exam.warnings[0]
-    assert exam.done == ["restart"]
+    trial = Asked(Fault(reason, "no answer"))
+    provenance._read_kernels(trial, SimpleNamespace(structure=""))
+    assert trial.kernels == ()
+    assert "no answer" in trial.warnings[0]
+    assert trial.done == ["restart"]
 
 
 def test_a_compiler_that_cannot_describe_leaves_a_warning_and_nothing_else():
-    exam = SimpleNamespace(offline=SimpleNamespace(child=Asked(Fault("limits.died", "gone"))), warnings=[])
-    assert compile.described(exam) == ()
-    assert "gone" in exam.warnings[0]
+    trial = SimpleNamespace(offline=SimpleNamespace(worker=Asked(Fault("limits.died", "gone"))), warnings=[])
+    assert compile.described(trial) == ()
+    assert "gone" in trial.warnings[0]
 
 
 @pytest.mark.parametrize(

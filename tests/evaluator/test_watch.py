@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from egg.core.policy import LibraryCalls, Policy
-from egg.evaluator.ops import Recorder
-from egg.evaluator.refused import Refused
-from egg.evaluator.sketches import Sketch, Sketcher, explains
-from egg.evaluator.spent import Work
-from egg.evaluator.watch import Watch
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
+from egg.evaluator.operators.spent import Work
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.watch import Watch
 from egg.evaluator.worker.hostreads import HostReads
 from egg.evaluator.worker.outputs import kind_of
 

@@ -18,11 +18,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from egg.core.codec import from_json
 from egg.core.errors import TaskError
 from egg.core.resources import KernelResources
-from egg.evaluator import exchange
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.process.child import Fault
+from egg.evaluator.process.handle import Fault
 from egg.evaluator.task.program import form_of, map_tensors
-from egg.evaluator.watch import FAMILIES
+from egg.evaluator.transport import exchange
+from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.watch import FAMILIES
 
 COMPILE_SECONDS = 90.0
 KERNEL_SECONDS = 30.0
@@ -42,21 +42,21 @@ NOT_CAPTURED = (
 )
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    offline = exam.offline
+def run(trial: Trial) -> dict[str, Any]:
+    offline = trial.offline
     assert offline is not None
     if offline.compiled:
         return {"compiled": len(offline.kernels), "target": offline.target.name, "at": "as before"}
-    structure, specs = _full_size_inputs(exam)
-    offline.child = child = offline.nursery.child()
-    offline.nursery.prepare()
-    child.request("load", exam.care.build_seconds, **exam.load_request(offline.full), build=False)
+    structure, specs = _full_size_inputs(trial)
+    offline.worker = worker = offline.forkserver.worker()
+    offline.forkserver.prepare()
+    worker.request("load", trial.settings.build_seconds, **trial.load_request(offline.full), build=False)
     question = {"inputs": structure, "specs": specs, "target": offline.compiler_target()}
-    limit = min(_seconds_for(exam.candidate.source), exam.care.build_seconds)
+    limit = min(_seconds_for(trial.candidate.source), trial.settings.build_seconds)
     try:
-        reply = child.request("capture", limit, **question)
+        reply = worker.request("capture", limit, **question)
         if "unsupported" in reply:
-            reply = child.request("capture", limit, **question, **_with_values(exam, specs))
+            reply = worker.request("capture", limit, **question, **_with_values(trial, specs))
     except Fault as fault:
         if fault.reason != "limits.timeout":
             raise
@@ -75,9 +75,9 @@ def run(exam: Exam) -> dict[str, Any]:
     return {"compiled": reply["compiled"], "target": offline.target.name, "at": offline.own_sizes}
 
 
-def check(exam: Exam) -> dict[str, Any]:
+def check(trial: Trial) -> dict[str, Any]:
     """Refuse what is wrong at the task's own size; behind the build, whose faults explain more."""
-    offline = exam.offline
+    offline = trial.offline
     assert offline is not None
     for fault in offline.faults:
         evidence = f"at the task's own size ({offline.own_sizes}): {fault['evidence']}"
@@ -93,22 +93,22 @@ HINTS = {
 }
 
 
-def compare(exam: Exam) -> dict[str, Any]:
+def compare(trial: Trial) -> dict[str, Any]:
     """What runs at the task's own size must have run at the size that was interpreted.
 
     A kernel or an operation that appears only there was never checked. Where the task could be brought to
     another size at which it does appear, that size is judged next.
     """
-    offline = exam.offline
+    offline = trial.offline
     assert offline is not None
     if offline.uncompiled:
         said = f"not compiled for {offline.target.name}: {offline.uncompiled}"
         raise Refused("build.not_compiled", said, NOT_CAPTURED)
-    followed = _same_numbers(exam)
+    followed = _same_numbers(trial)
     if not offline.changes:
         return followed
-    kernels = [name for name in offline.kernels if name not in exam.provenance["kernels"]]
-    known = {_family(name) for name in exam.provenance["library_ops"]}
+    kernels = [name for name in offline.kernels if name not in trial.provenance["kernels"]]
+    known = {_family(name) for name in trial.provenance["library_ops"]}
     ops = [name for name in offline.ops if _family(name) not in known]
     if not kernels and not ops:
         return {"as_at_full_size": True} | followed
@@ -122,26 +122,26 @@ def compare(exam: Exam) -> dict[str, Any]:
     )
 
 
-def _same_numbers(exam: Exam) -> dict[str, Any]:
+def _same_numbers(trial: Trial) -> dict[str, Any]:
     """At one size, host code must launch the same for the target as in the interpreter.
 
     It is followed on fake tensors of the size that was interpreted. A constant of compilation, or a number,
     that no interpreted launch of that kernel was given means that the file tells the two apart. What an
     autotuner chooses is left out.
     """
-    offline = exam.offline
+    offline = trial.offline
     assert offline is not None
-    if offline.child is None or not offline.child.alive:
+    if offline.worker is None or not offline.worker.alive:
         return {}
-    sample, program = exam.reference.sample, exam.reference.program
+    sample, program = trial.reference.sample, trial.reference.program
     specs, init = _specs(sample.tensors), exchange.whole(program.init_arguments())
     question = {"inputs": sample.structure, "specs": specs, "target": offline.compiler_target()}
-    reply = offline.child.request("follow", exam.care.build_seconds, **question, init=init)
+    reply = offline.worker.request("follow", trial.settings.build_seconds, **question, init=init)
     if "unsupported" in reply:
         return {"numbers": f"not followed: {reply['unsupported']}"[:200]}
-    tuned = _tuned(exam.candidate.source)
+    tuned = _tuned(trial.candidate.source)
     seen: dict[str, list[dict[str, str]]] = {}
-    for kernel, numbers in exam.request("asked")["asked"]:
+    for kernel, numbers in trial.request("asked")["asked"]:
         seen.setdefault(kernel, []).append({n: v for n, v in numbers if n not in tuned})
     for kernel, numbers in reply["asked"]:
         wanted = {n: v for n, v in numbers if n not in tuned}
@@ -188,13 +188,13 @@ def _family(name: str) -> str:
     return FAMILIES.get(name, name).removesuffix("_")
 
 
-def _with_values(exam: Exam, specs: list[dict[str, Any]]) -> dict[str, Any]:
+def _with_values(trial: Trial, specs: list[dict[str, Any]]) -> dict[str, Any]:
     """Inputs with values for host code that reads them: the task's own where they are small."""
-    assert exam.offline is not None
+    assert trial.offline is not None
     nbytes = sum(math.prod(s["shape"]) * getattr(torch, s["dtype"]).itemsize for s in specs)
-    whole = not exam.offline.changes or nbytes <= MOST_WITH_VALUES
-    program = exam.offline.full if whole else exam.reference.program
-    inputs = program.inputs(secrets.randbits(32), torch.device("cpu"), exam.policy.precision)
+    whole = not trial.offline.changes or nbytes <= MOST_WITH_VALUES
+    program = trial.offline.full if whole else trial.reference.program
+    inputs = program.inputs(secrets.randbits(32), torch.device("cpu"), trial.policy.precision)
     init = None if whole else exchange.whole(program.init_arguments())
     return {"example": exchange.whole(inputs), "init": init}
 
@@ -203,36 +203,36 @@ def _sizes(specs: list[dict[str, Any]]) -> str:
     return ", ".join(f"{' x '.join(map(str, s['shape'])) or 'a number'} {s['dtype']}" for s in specs[:4])
 
 
-def described(exam: Exam) -> tuple[KernelResources, ...]:
+def described(trial: Trial) -> tuple[KernelResources, ...]:
     """The compiled kernels, as the candidate's process describes them.
 
     It could forge all of it, so it is information, and no verdict rests on it: where it fails there
     are no descriptions, and a warning.
     """
-    assert exam.offline is not None
-    child = exam.offline.child
-    if child is None:
+    assert trial.offline is not None
+    worker = trial.offline.worker
+    if worker is None:
         return ()
     try:
-        reply = child.request("kernels", COMPILE_SECONDS, every=True)
+        reply = worker.request("kernels", COMPILE_SECONDS, every=True)
     except Fault as fault:
-        exam.warnings.append(f"the kernels could not be described: {fault}"[:300])
+        trial.warnings.append(f"the kernels could not be described: {fault}"[:300])
         return ()
     return tuple(from_json(KernelResources, kernel) for kernel in reply["kernels"])
 
 
-def _full_size_inputs(exam: Exam) -> tuple[str, list[dict[str, Any]]]:
+def _full_size_inputs(trial: Trial) -> tuple[str, list[dict[str, Any]]]:
     """The task's inputs at full size as forms only: made on fake tensors, in no memory.
 
     A task that looks at what it has made (``lengths.max().item()``) is made for once with values.
     """
-    assert exam.offline is not None
-    program = exam.offline.full
+    assert trial.offline is not None
+    program = trial.offline.full
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            inputs = program.inputs(0, torch.device("cpu"), exam.policy.precision)
+            inputs = program.inputs(0, torch.device("cpu"), trial.policy.precision)
     except TaskError:
-        inputs = map_tensors(program.inputs(0, torch.device("cpu"), exam.policy.precision), form_of)
+        inputs = map_tensors(program.inputs(0, torch.device("cpu"), trial.policy.precision), form_of)
     structure, tensors = exchange.pack(inputs)
     return structure, _specs(tensors)
 

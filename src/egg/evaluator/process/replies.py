@@ -95,7 +95,7 @@ REPLIES: dict[str, Any] = {
     "gradients": fields(requires=[bool], error=str, given=[str]),
     "recheck": fields(outputs=[OUTPUT]),
     "drop": fields(shared=[(int, int)], within=[(int, [(str, str)])]),
-    "rivals": fields(unfit=[str]),
+    "contenders": fields(unfit=[str]),
     "time": fields(milliseconds=[float]),
     "kernels": fields(kernels=[RESOURCES], unread=int),
     "profile": fields(microseconds={str: float}, streams=[int]),

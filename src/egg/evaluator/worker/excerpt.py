@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from egg.evaluator import arena as arenas
 from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete, Written
-from egg.evaluator.modes import LightMode
-from egg.evaluator.ops import Recorder
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.tensors.modes import LightMode
+from egg.evaluator.transport import arena as arenas
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import leaves_of, storage_of
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from egg.evaluator.ops import Recorder
+from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.worker.launches import Launches
 
 WHOLE = frozenset(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from egg.evaluator import exchange
-from egg.evaluator.arena import Arena, Slot
 from egg.evaluator.restrict.integrity import Snapshot
+from egg.evaluator.transport import exchange
+from egg.evaluator.transport.arena import Arena, Slot
 from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
@@ -38,7 +38,7 @@ class Instance:
         self._make: Callable[[], nn.Module] | None = None
         self._construct: Callable[[Any], nn.Module] | None = None
         self._module: nn.Module | None = None
-        self._rivals: list[nn.Module | None] = []
+        self._contenders: list[nn.Module | None] = []
         self._kept: list[tuple[str, Any]] = []
         self._held: list[list[tuple[str, Any]]] = []
         """Outputs of many calls."""

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.freshen import span
 from egg.evaluator.restrict.names import RestrictedError
 from egg.evaluator.task.program import map_tensors, outputs_of
+from egg.evaluator.transport.freshen import span
 from egg.evaluator.worker.held import state_of
 
 _copy = torch.Tensor.copy_

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.evaluator.arena import poison
 from egg.evaluator.offline import GpuTarget, capture
 from egg.evaluator.offline.compile import compiled_rows
-from egg.evaluator.ops import Recorder
+from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.task.program import map_tensors, outputs_of
+from egg.evaluator.transport.arena import poison
 from egg.evaluator.worker.launches import Launches
 
 SEED = 0

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.evaluator import exchange
 from egg.evaluator.offline import Capture, CaptureUnsupported, GpuTarget, capture
 from egg.evaluator.offline.compile import Binary, binaries
 from egg.evaluator.offline.launch import CompileFailed
 from egg.evaluator.offline.reach import problems
-from egg.evaluator.ops import NEUTRAL
+from egg.evaluator.operators.ops import NEUTRAL
+from egg.evaluator.transport import exchange
 from egg.evaluator.work.arguments import numbers_in
 
 

@@ -4,7 +4,7 @@
 ``fence`` arranges fenced memory and says what was noticed there;
 ``attach`` opens the oracle's memory, ``detach`` leaves a second one;
 ``load`` imports the candidate and builds ``ModelNew``;
-``weights`` loads parameters and ``state`` copies them out; ``rivals`` loads other files beside it;
+``weights`` loads parameters and ``state`` copies them out; ``contenders`` loads other files beside it;
 ``forward``, ``recheck``, ``calls`` and ``time`` run it, ``gradients`` goes back as well;
 ``excerpt`` runs some programs of launches that are too long;
 ``fresh`` starts over with a new instance; ``configure`` says what autotuners take;
@@ -26,18 +26,20 @@ import torch
 from torch import nn
 
 from egg.core.policy import Precision
-from egg.evaluator import arena as arenas
-from egg.evaluator import exchange, freshen, memory
-from egg.evaluator.arena import Slot
-from egg.evaluator.gradients import differentiated
 from egg.evaluator.interpreter import undefined
 from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.offline.target import GpuTarget
-from egg.evaluator.ops import Recorder
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.sketches import Sketcher
 from egg.evaluator.restrict.integrity import Snapshot
-from egg.evaluator.sketches import Sketcher
+from egg.evaluator.task.gradients import differentiated
 from egg.evaluator.task.program import HALF_DTYPES, precision_scope
-from egg.evaluator.worker import customops, faults, pretend, rivals, stopwatch
+from egg.evaluator.tensors import memory
+from egg.evaluator.timing import stopwatch
+from egg.evaluator.transport import arena as arenas
+from egg.evaluator.transport import exchange, freshen
+from egg.evaluator.transport.arena import Slot
+from egg.evaluator.worker import contenders, customops, faults, pretend
 from egg.evaluator.worker import fence as fences
 from egg.evaluator.worker.fence import Arrangement
 from egg.evaluator.worker.held import parameters_of, state_of
@@ -119,8 +121,8 @@ class Session(Instance):
 
         return {"healthy": increments(self._device)}
 
-    def on_attach(self, handle: dict[str, Any], fds: list[int] | None = None, aside: bool = False) -> None:
-        if aside and self._arena is not None and self._inputs is not None:
+    def on_attach(self, handle: dict[str, Any], fds: list[int] | None = None, second: bool = False) -> None:
+        if second and self._arena is not None and self._inputs is not None:
             self._main = (self._arena, self._inputs)
         self._arena = arenas.attach(handle, fds or [])
         self._inputs = Inputs(self._arena, self._device)
@@ -176,7 +178,7 @@ class Session(Instance):
         """Name what the candidate patched in this process, if anything."""
         return {"changed": self._before_import.changed() if self._before_import is not None else []}
 
-    def on_rivals(
+    def on_contenders(
         self, sources: list[str | None], inputs: str, slots: list[Any], seed: int, threads: int
     ) -> dict[str, Any]:
         """Load other files beside the candidate, with its weights, and let all of them run once."""
@@ -187,20 +189,20 @@ class Session(Instance):
         arguments = self._arguments(inputs, slots)
         torch.manual_seed(seed)
         builders = [
-            partial(self._rival, source, number, weights) if source is not None else None
+            partial(self._contender, source, number, weights) if source is not None else None
             for number, source in enumerate(sources)
         ]
-        (_, *self._rivals), (_, *unfit) = rivals.loaded(
+        (_, *self._contenders), (_, *unfit) = contenders.loaded(
             [lambda: module, *builders], partial(self._call_here, arguments), threads
         )
         self._synchronize()
         self._give_back(slots)
         return {"unfit": unfit}
 
-    def _rival(self, source: str, number: int, weights: dict[str, Any]) -> nn.Module:
+    def _contender(self, source: str, number: int, weights: dict[str, Any]) -> nn.Module:
         assert self._construct is not None
-        module = import_candidate(source, f"rival_{number}", restricted=self._restricted)
-        return rivals.sharing(weights, partial(self._construct, module), self._settled)
+        module = import_candidate(source, f"contender_{number}", restricted=self._restricted)
+        return contenders.sharing(weights, partial(self._construct, module), self._settled)
 
     def on_fresh(self, init: str | None = None, precision: str | None = None) -> dict[str, Any]:
         """A new instance, as if the process had just started, with the weights last loaded.
@@ -388,13 +390,13 @@ class Session(Instance):
         outputs: list[Any],
         reserve: list[Any],
         seeds: list[int],
-        rival: int | None = None,
+        contender: int | None = None,
     ) -> dict[str, Any]:
         """Time one call per entry of ``moves``, rotating over the sets; deliver the output of one of them.
 
         It is delivered right behind its call, which spares a copy that would lie there until the end.
         """
-        module = self._module if rival is None else self._rivals[rival]
+        module = self._module if contender is None else self._contenders[contender]
         prepared = [self._arguments(s["inputs"], s["slots"]) for s in sets]
         milliseconds, _ = stopwatch.time_calls(
             lambda call: self._call(prepared[call % len(prepared)], module),

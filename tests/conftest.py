@@ -13,13 +13,13 @@ from hypothesis import settings
 from egg.core.evaluation import Evaluation, Gate
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
-from egg.evaluator.care import CARE, Care
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
+from egg.evaluator.trial.levels import LEVELS, LevelSettings
 from tests.leftovers import Sandbox, sandboxed
 
-BRIEF = replace(CARE[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
-"""The care most tests ask for: quick, with limits that end a hung candidate soon."""
+BRIEF = replace(LEVELS[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
+"""The settings most tests ask for: quick, with limits that end a hung candidate soon."""
 
 JudgeFunction = Callable[..., Evaluation]
 
@@ -77,7 +77,7 @@ def judged(oracle: Oracle) -> JudgeFunction:
         policy: Policy | None = None,
         *,
         skip: tuple[Gate, ...] = (),
-        care: Care = BRIEF,
+        settings: LevelSettings = BRIEF,
         target: str | None = None,
     ) -> Evaluation:
         question = Question(
@@ -86,7 +86,7 @@ def judged(oracle: Oracle) -> JudgeFunction:
             policy or Policy(level=Level.QUICK),
             target,
             skip,
-            care,
+            settings,
         )
         return oracle.judge(question)
 

@@ -9,8 +9,8 @@ import pytest
 from egg.core.evaluation import Compiled, Gate
 from egg.core.source import Candidate, Task
 from egg.evaluator import static
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
 from tests.corpus.corpus import Case, load_corpus
 from tests.evaluator.verdicts import check, limits
 
@@ -27,7 +27,7 @@ def question(case: Case) -> Question:
         Candidate.from_file(case.path),
         case.policy,
         skip=skip,
-        care=limits(case),
+        settings=limits(case),
     )
 
 

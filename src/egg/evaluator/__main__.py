@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from egg.core.errors import EggError
-from egg.evaluator.batch import exit_code, run_batch, told
-from egg.evaluator.pool import Answer
+from egg.evaluator.judge.batch import exit_code, run_batch, told
+from egg.evaluator.judge.pool import Answer
 
 USAGE = "usage: python -m egg.evaluator JOBS.jsonl RESULTS.jsonl [DEVICE] [--seats N]"
 

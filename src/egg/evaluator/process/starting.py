@@ -1,7 +1,7 @@
-"""Two ways to start a parent of candidate processes: as a program of its own, or as a fork of this process.
+"""Two ways to start a forkserver: as a program of its own, or as a fork of this process.
 
 A program of its own imports everything itself. A fork inherits what this process has imported: PyTorch takes
-three seconds, and an oracle without a GPU starts two such parents. Only a process that has one thread, no
+three seconds, and an oracle without a GPU starts two forkservers. Only a process that has one thread, no
 secret and no CUDA context may be forked; a judge is such a process before it is confined.
 """
 
@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from egg.evaluator.process.wire import Channel
-from egg.evaluator.process.zygote import run_and_exit
+from egg.evaluator.process.forkserver import run_and_exit
+from egg.evaluator.transport.wire import Channel
 
 POLL_SECONDS = 0.02
 STREAMS = (0, 1, 2)

@@ -23,8 +23,8 @@ from torch.utils.flop_counter import flop_registry
 
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
-from egg.evaluator.modes import LightMode, compiler_loaded
 from egg.evaluator.task.program import Program
+from egg.evaluator.tensors.modes import LightMode, compiler_loaded
 
 PROBE_SECONDS = 3.0
 FUSED_ATTENTION = frozenset(

@@ -191,8 +191,9 @@ class _Search:
         """Halve the most rewarding knob, the largest of equals, until within budget or nothing helps.
 
         A group of knobs counts by its reward for each of them, or all would always be halved together: 512
-        rows of 32 columns are four times the programs of 128 by 128, and no more elements. The reward of a move changes little from round to round, so the last known one orders
-        the moves and only the front of the queue is measured again.
+        rows of 32 columns are four times the programs of 128 by 128, and no more elements. The reward of a
+        move changes little from round to round, so the last known one orders the moves and only the front of
+        the queue is measured again.
         """
         moves = [m for m in self._moves() if all(self.knobs[i].value >= start for i in m)]
         rewards = dict.fromkeys(moves, math.inf)

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator import exchange
 from egg.evaluator.task.program import HALF_DTYPES, map_tensors
+from egg.evaluator.transport import exchange
 from egg.evaluator.worker.importing import import_candidate
 
 

@@ -311,6 +311,15 @@ def tf32_error(case: Case) -> float:
     return error(case.expected(given, rounded=True), case.expected(given))
 
 
+def within(bound: float, case: Case, other: Case | None = None) -> None:
+    """The error of a case's kernels is below ``bound``; at other sizes, if asked."""
+
+    def compare() -> None:
+        assert error(*case.run(other)) < bound
+
+    harness.PASSED.once(compare, case.source(), case, other, f"{bound:.2e}")
+
+
 def error(found: torch.Tensor, right: torch.Tensor) -> float:
     """Root mean square, relative."""
     assert found.shape == right.shape

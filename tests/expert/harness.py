@@ -21,8 +21,25 @@ from typing import Any
 
 from egg.expert.graph import Graph
 from egg.expert.parts import Part
+from tests.ledger import Checks
 
 ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+MACHINERY = (
+    *(path for path in HERE.glob("*.py") if not path.name.startswith("test_")),
+    *(ROOT / "src/egg/evaluator/interpreter").glob("*.py"),
+)
+PASSED = Checks(HERE / "data" / "passed.txt", MACHINERY)
+"""Checks of generated files that passed: the same file is not interpreted again."""
+COMPILED = Checks(
+    HERE / "data" / "compiled.txt",
+    (
+        *(path for path in HERE.glob("*.py") if not path.name.startswith("test_")),
+        *(path for room in ("offline", "work") for path in (ROOT / "src/egg/evaluator" / room).glob("*.py")),
+        *(ROOT / "src/egg/analysis").rglob("*.py"),
+    ),
+)
+"""What the compiler said of generated files, where that passed: the same file is not compiled again."""
 
 
 class Failed(AssertionError):
@@ -74,7 +91,9 @@ def execute(text: str, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> 
 class _Worker:
     def __init__(self) -> None:
         environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        )
         self._process = subprocess.Popen(
             [sys.executable, __file__], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )

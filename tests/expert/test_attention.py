@@ -238,6 +238,11 @@ def written(task: Task, settings: dict[str, Any]) -> Structure:
 
 
 def compared(structure: Structure, task: Task, factors: tuple[float, ...] = ()) -> None:
+    text = harness.source(structure.graph, structure.parts)
+    harness.PASSED.once(lambda: compare(structure, task, factors), text, task.source, factors)
+
+
+def compare(structure: Structure, task: Task, factors: tuple[float, ...]) -> None:
     loaded = Program.load(task)
     module, inputs = loaded.build(0, CPU, Precision.MATCH), loaded.inputs(0, CPU, Precision.MATCH)
     inputs = [t * factor for t, factor in zip(inputs, factors, strict=True)] if factors else inputs
@@ -326,9 +331,12 @@ def test_compiles_for_hopper_without_spills(depth: int, settings: dict[str, Any]
     def inputs() -> list[torch.Tensor]:
         return [torch.empty((4, 8, 1024, depth), device="cuda") for _ in range(3)]
 
-    captured = offline.capture(module_of(path), inputs, "sm_90")
-    rows = offline.compile_all(captured, "sm_90") if depth <= 128 else compiled_rows(captured)
-    compiled = {kernel.name: kernel for kernel in rows}
-    assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
-    main = compiled["attention_products" if depth > 128 else "flash_attention"].instructions
-    assert depth > 128 or (main is not None and main.warp_group > 0)
+    def compile_all() -> None:
+        captured = offline.capture(module_of(path), inputs, "sm_90")
+        rows = offline.compile_all(captured, "sm_90") if depth <= 128 else compiled_rows(captured)
+        compiled = {kernel.name: kernel for kernel in rows}
+        assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
+        main = compiled["attention_products" if depth > 128 else "flash_attention"].instructions
+        assert depth > 128 or (main is not None and main.warp_group > 0)
+
+    harness.COMPILED.once(compile_all, path.read_text())

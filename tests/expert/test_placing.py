@@ -34,6 +34,10 @@ def calls(file: Written) -> str:
 
 
 def check(task: Task, file: Written) -> None:
+    harness.PASSED.once(lambda: compare(task, file), task.source, file.source)
+
+
+def compare(task: Task, file: Written) -> None:
     """At another size than it was written for, in an order that can be executed as it stands."""
     _, module, inputs = built(resized(task, KNOBS, OTHER))
     single = {n: t.float() if t.is_floating_point() else t.clone() for n, t in module.state_dict().items()}

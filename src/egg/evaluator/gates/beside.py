@@ -21,8 +21,9 @@ from egg.core.errors import MachineError, TaskError
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, compare
 from egg.evaluator.gates import build
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.probes import Change
-from egg.evaluator.reference.reference import Case, Reference, same_values
+from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.reference.yardstick import Yardstick, converted, scope
 from egg.evaluator.task.gradients import Differentiated, differentiated
 from egg.evaluator.task.program import Program
@@ -43,7 +44,7 @@ ORDINARY = ("candidate.error", "build.compile", "limits.recursion", "build.impor
 GROSS = 1e-2
 """A relative error beyond it comes from wrong elements and not from rounding."""
 CHAOTIC = 0.1
-"""Where the reference's own relative error is beyond it, no answer can be told from another."""
+"""Where the reference's own relative error is beyond it, answers cannot be distinguished."""
 MOST_BUILT = 1 << 30
 """Bytes of weights: drawing more of them anew takes longer than all other calls together."""
 NO_VERDICT = ("kernel.unsupported", "limits.memory", "limits.timeout")

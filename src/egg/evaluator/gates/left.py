@@ -1,8 +1,7 @@
 """What forward leaves in the module: buffers as the reference's, parameters as they were.
 
-A norm in training mode moves its running statistics, a module may count its calls. Whoever
-evaluates or saves the module afterwards finds what forward left there, so it is part of what
-forward does.
+A norm in training mode moves its running statistics, a module may count its calls. Code that evaluates or
+saves the module afterwards finds what forward left there, so it is part of what forward does.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.reference.reference import same_values
+from egg.evaluator.reference.answers import same_values
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from egg.core.policy import Precision
-from egg.evaluator.task.program import HALF_DTYPES, Program, map_tensors, precision_scope
+from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
+from egg.evaluator.task.program import Program, map_tensors
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing import stopwatch
@@ -69,7 +70,7 @@ class Opponents:
         """The weights that all of them are timed with; none: as built."""
 
     def get(self, names: tuple[str, ...], sample: list[Any]) -> list[Opponent]:
-        """The named opponents, compiled and warmed; one that cannot be built is left out and said so."""
+        """The named opponents, compiled and warmed; one that cannot be built is left out and reported."""
         for name in names:
             if name not in self.ready and name not in self.failed:
                 self._prepare(name, sample)

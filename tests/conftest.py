@@ -17,13 +17,12 @@ from egg.core.source import Candidate, Task
 from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question
 from egg.evaluator.trial.levels import LEVELS, LevelSettings
-from tests.expert.harness import COMPILED, PASSED
+from tests import ledgers
 from tests.leftovers import Sandbox, sandboxed
 
 BRIEF = replace(LEVELS[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
 """The settings most tests ask for: quick, with limits that end a hung candidate soon."""
 
-LEDGERS = (PASSED, COMPILED)
 LEFT_OUT = pytest.StashKey[int]()
 
 JudgeFunction = Callable[..., Evaluation]
@@ -39,13 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for checks in LEDGERS:
+    for checks in ledgers.ALL:
         checks.everything = config.getoption("everything")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands its count to the process that prints the summary."""
-    left_out = sum(checks.left_out for checks in LEDGERS)
+    left_out = sum(checks.left_out for checks in ledgers.ALL)
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = left_out  # pyright: ignore[reportAttributeAccessIssue]
     else:

@@ -21,25 +21,8 @@ from typing import Any
 
 from egg.expert.graph import Graph
 from egg.expert.parts import Part
-from tests.ledger import Checks
 
 ROOT = Path(__file__).parents[2]
-HERE = Path(__file__).parent
-MACHINERY = (
-    *(path for path in HERE.glob("*.py") if not path.name.startswith("test_")),
-    *(ROOT / "src/egg/evaluator/interpreter").glob("*.py"),
-)
-PASSED = Checks(HERE / "data" / "passed.txt", MACHINERY)
-"""Checks of generated files that passed: the same file is not interpreted again."""
-COMPILED = Checks(
-    HERE / "data" / "compiled.txt",
-    (
-        *(path for path in HERE.glob("*.py") if not path.name.startswith("test_")),
-        *(path for room in ("offline", "work") for path in (ROOT / "src/egg/evaluator" / room).glob("*.py")),
-        *(ROOT / "src/egg/analysis").rglob("*.py"),
-    ),
-)
-"""What the compiler said of generated files, where that passed: the same file is not compiled again."""
 
 
 class Failed(AssertionError):

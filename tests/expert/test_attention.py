@@ -30,6 +30,7 @@ from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import CPU, check, program, resized
 from tests.expert.compiling import module_of
+from tests.ledgers import COMPILED, INTERPRETED
 
 KNOBS = "B, N, L, S, D = 2, 2, 37, 45, 24"
 OTHERS = "B, N, L, S, D = 3, 2, 19, 50, 16"
@@ -240,7 +241,7 @@ def written(task: Task, settings: dict[str, Any]) -> Structure:
 
 def compared(structure: Structure, task: Task, factors: tuple[float, ...] = ()) -> None:
     text = harness.source(structure.graph, structure.parts)
-    harness.PASSED.once(lambda: compare(structure, task, factors), text, task.source, factors)
+    INTERPRETED.once(lambda: compare(structure, task, factors), text, task.source, factors)
 
 
 def compare(structure: Structure, task: Task, factors: tuple[float, ...]) -> None:
@@ -340,4 +341,4 @@ def test_compiles_for_hopper_without_spills(depth: int, settings: dict[str, Any]
         main = compiled["attention_products" if depth > 128 else "flash_attention"].instructions
         assert depth > 128 or (main is not None and main.warp_group > 0)
 
-    harness.COMPILED.once(compile_all, path.read_text())
+    COMPILED.once(compile_all, path.read_text())

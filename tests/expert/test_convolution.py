@@ -19,7 +19,8 @@ from egg.expert.parts import Unfit
 from egg.expert.patterns.convolution.write import write
 from egg.expert.sizes import named as named_size
 from egg.hardware.gpus import resolve
-from tests.expert import elsewhere, harness
+from tests import ledgers
+from tests.expert import elsewhere
 from tests.expert.captured import program
 from tests.expert.convolutions import Case, error, tf32_error, within
 
@@ -206,7 +207,7 @@ COMPILED = (
 
 @named(COMPILED)
 def test_compiled_for_hopper(case: Case, tmp_path: Path) -> None:
-    harness.COMPILED.once(lambda: _compiles_near_its_roofline(case, tmp_path), case.source(), case)
+    ledgers.COMPILED.once(lambda: _compiles_near_its_roofline(case, tmp_path), case.source(), case)
 
 
 def _compiles_near_its_roofline(case: Case, tmp_path: Path) -> None:

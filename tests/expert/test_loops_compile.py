@@ -21,6 +21,7 @@ from tests.expert.checking import Build, written
 from tests.expert.programs import Program, tensors
 from tests.expert.test_loops_pointwise import embedded, image, pooled
 from tests.expert.test_loops_rows import cube, trained
+from tests.ledgers import COMPILED
 
 
 def long_rows(p: Program) -> str:
@@ -121,7 +122,7 @@ def test_kernels_compile(number: int, tmp_path: Path) -> None:
             assert outcome.spill_bytes == 0, f"{outcome}\n{text}"
 
     graph, part = written(build, **settings)
-    harness.COMPILED.once(compile_all, harness.source(graph, [part]))
+    COMPILED.once(compile_all, harness.source(graph, [part]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8"])

@@ -13,6 +13,7 @@ from egg.expert.moves import Move, Recipe, Set, Without
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import built, program, resized
+from tests.ledgers import INTERPRETED
 
 KNOBS = "B, C, D, H, W = 64, 32, 24, 134, 136"
 OTHER = "B, C, D, H, W = 2, 5, 3, 7, 9"
@@ -34,7 +35,7 @@ def calls(file: Written) -> str:
 
 
 def check(task: Task, file: Written) -> None:
-    harness.PASSED.once(lambda: compare(task, file), task.source, file.source)
+    INTERPRETED.once(lambda: compare(task, file), task.source, file.source)
 
 
 def compare(task: Task, file: Written) -> None:

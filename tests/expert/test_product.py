@@ -19,6 +19,7 @@ from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.compiling import module_of
 from tests.expert.product_cases import CASES, SMALL, Build, Case, linear, plain, reference, tensors, vector
+from tests.ledgers import COMPILED, INTERPRETED
 
 FLOORS = {
     "fp32": (1.5e-5, 1.9e-6),
@@ -53,7 +54,7 @@ def test_right_at_every_size(name: str) -> None:
                 assert off.max() <= most * scale
                 assert off.square().mean().sqrt() <= mean * scale
 
-    harness.PASSED.once(compare, harness.source(case.graph, [part]))
+    INTERPRETED.once(compare, harness.source(case.graph, [part]))
 
 
 def test_rows_of_any_range_keep_their_digits_when_packed() -> None:
@@ -172,4 +173,4 @@ def test_compiles_for_hopper_without_spills(name: str, tmp_path: Path) -> None:
         assert main is not None
         assert not tensor_cores or main.warp_group > 0
 
-    harness.COMPILED.once(compile_all, path.read_text(), tensor_cores)
+    COMPILED.once(compile_all, path.read_text(), tensor_cores)

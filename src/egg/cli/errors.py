@@ -1,4 +1,4 @@
-"""Where errors leave the program: one message, one hint, the right exit code, no traceback unless asked.
+"""The error boundary of every command: one message, one hint, an exit code, a traceback only with --debug.
 
 Exit codes: 0 accepted (or done), 1 rejected (or the reference), 2 usage, 3 the machine or the
 model's endpoint is unable, 130 interrupted, 143 terminated.
@@ -22,11 +22,11 @@ ERROR_SCHEMA = "egg.error/1"
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM. No ``SystemExit``: that is what a task's own code may raise, and be blamed for."""
+    """SIGTERM. No ``SystemExit``: the code of a task may raise that."""
 
 
 class Interrupted(EggError):
-    """Somebody stopped us; what was done until then is kept."""
+    """The command was stopped; what was done until then is kept."""
 
     def __init__(self, message: str, hint: str = "", exit_code: int = INTERRUPTED) -> None:
         super().__init__(message, hint)
@@ -48,7 +48,7 @@ def _stopped(stop: KeyboardInterrupt) -> tuple[str, int]:
 
 
 @contextmanager
-def door(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
+def error_boundary(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
     """Turn every way a command can end badly into a message and :class:`typer.Exit`."""
     try:
         yield
@@ -59,7 +59,7 @@ def door(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         word, code = _stopped(stop)
         _leave("interrupted", word, "", code, debug, as_json)
-    except BrokenPipeError:  # whoever read us has seen enough: `egg next RUN | head`
+    except BrokenPipeError:  # the reader closed the pipe: `egg next RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except Exception as error:  # a fault of ours: never a verdict on the candidate

@@ -56,7 +56,7 @@ class Place:
         return datetime.fromtimestamp(max(moments), UTC).strftime("%Y-%m-%d %H:%M:%S") if moments else ""
 
 
-class Shelf:
+class PlaceIndex:
     """Every place below one folder, as it is at the moment of asking."""
 
     def __init__(self, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""The terms of a run, from what was typed. Mistakes are found before anything is written."""
+"""The options of a run, from the command line. Mistakes are found before anything is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_REPLY = 64
 
 
 def check_team(team: str | None, model: str | None) -> str:
-    """The team that was named; else whoever fits: a model where one is named, the built-in team without."""
+    """The team that was named; by default ``llm`` where a model is named, else the built-in team."""
     from egg.api.teams import TEAMS
 
     if team is None:
@@ -114,7 +114,8 @@ def model_choice(
     named = [option for option, value in given.items() if value is not None]
     if team in ("expert", "step") and named:
         raise UsageError(
-            f"the {team} team asks no model, so {', '.join(named)} says nothing",
+            f"{', '.join(named)} {'has' if len(named) == 1 else 'have'} no effect: "
+            f"the {team} team does not call a model",
             "leave it out, or use --team llm or --team hybrid",
         )
     if temperature is not None and not 0 <= temperature <= 2:

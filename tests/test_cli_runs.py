@@ -25,7 +25,7 @@ from egg.core.stage import Category
 from egg.engine.budgets import BUDGETS
 from egg.engine.lock import run_lock
 from egg.engine.scripted import ScriptedJudge
-from egg.evaluator.pool import Answer, Job, read_jobs
+from egg.evaluator.judge.pool import Answer, Job, read_jobs
 from tests.engine import scripts
 from tests.engine.logs import sample_events, write_log
 from tests.engine.scripts import FACTS, FULL, TASK, act, go_on, kernel

@@ -24,7 +24,7 @@ from egg.core.evaluation import Accepted, Baseline, Evaluation, Gate, Interval, 
 from egg.core.policy import Level, LibraryCalls
 from egg.core.source import Candidate, Task
 from egg.engine.scripted import Act, ScriptedJudge
-from egg.evaluator.pool import Answer, Job
+from egg.evaluator.judge.pool import Answer, Job
 from tests.api.benching.tasks import PRODUCT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,7 +92,7 @@ class Opposed(ScriptedJudge):
     def judge(self, jobs: Sequence[Job]):
         for job in jobs:
             ((name, evaluation),) = super().judge([job])
-            opponents = job.question.carefully.opponents
+            opponents = job.question.level_settings.opponents
             self.asked.append((job.question.policy.level, opponents))
             yield name, self._opposed(evaluation, opponents)
 
@@ -347,7 +347,7 @@ def test_an_audit_asks_for_the_kernels_of_the_rows_once_each_and_says_which_did_
         for job in jobs:
             asked.append(job.id)
             assert job.question.policy.level is Level.AUDIT
-            assert job.question.carefully.sanitize
+            assert job.question.level_settings.sanitize
             if job.id == "1/3" and not able:
                 take(Answer(job.id, error=MachineError("the GPU is gone", "look for it")))
                 continue

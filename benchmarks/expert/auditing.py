@@ -1,4 +1,4 @@
-"""A sample of what was accepted, judged again with all care there is: does an audit refuse any of it?
+"""A sample of what was accepted, judged again with all settings there is: does an audit refuse any of it?
 
 Which tasks is drawn by lot from the rows that say accepted, by a seed that is given. Their kernel files go
 through the judge at level ``audit``: more questions of every distribution, neighbouring shapes, the
@@ -22,11 +22,11 @@ from egg.core.errors import UsageError
 from egg.core.evaluation import Rejected
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator.care import CARE
-from egg.evaluator.pool import Answer, Job
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Answer, Job
+from egg.evaluator.judge.question import Question
+from egg.evaluator.trial.levels import LEVELS
 
-CARE_OF_AN_AUDIT = replace(CARE[Level.AUDIT], opponents=("eager",))
+AUDIT_SETTINGS = replace(LEVELS[Level.AUDIT], opponents=("eager",))
 
 
 def drawn(rows: Iterable[Row], count: int, seed: int) -> list[Row]:
@@ -55,7 +55,7 @@ def jobs_for(sample: Sequence[Row], tasks: Sequence[Task], runs: Path) -> list[J
             )
         terms = row["policy"]
         policy = Policy(Precision(terms["precision"]), LibraryCalls(terms["library_calls"]), Level.AUDIT)
-        jobs.append(Job(told(key_of_row(row)), Question(task, candidate, policy, care=CARE_OF_AN_AUDIT)))
+        jobs.append(Job(told(key_of_row(row)), Question(task, candidate, policy, settings=AUDIT_SETTINGS)))
     return jobs
 
 

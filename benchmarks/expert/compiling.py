@@ -17,19 +17,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from egg.analysis.predict import predict
 from egg.analysis.program import predicted_milliseconds
-from egg.core.codec import from_json
 from egg.core.errors import EggError
 from egg.core.evaluation import Compiled
 from egg.core.policy import Precision
 from egg.core.resources import KernelResources
 from egg.core.source import Task, content_hash
-from egg.evaluator import exchange
-from egg.evaluator.machine import limits_for
-from egg.evaluator.patterns import compiler_target
-from egg.evaluator.process.child import Fault, Nursery
-from egg.evaluator.reference import BUILD_SEED
+from egg.evaluator.process.handle import Fault, ForkServer
+from egg.evaluator.process.machine import limits_for
+from egg.evaluator.process.patterns import compiler_target
 from egg.evaluator.task.facts import gpu_facts, program_facts
 from egg.evaluator.task.program import Program
+from egg.evaluator.task.seeds import BUILD_SEED
+from egg.evaluator.transport import exchange
+from egg.evaluator.transport.protocol import Capture, InputForm, Kernels, Load, Warm
 from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file
 from egg.expert.moves import Recipe
 from egg.hardware.gpus import Gpu
@@ -44,12 +44,12 @@ class Compiler:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         limits = limits_for(torch.device("cpu"))
-        self._nursery = Nursery("compile", limits, {"device": "cpu", "watch": False})
+        self._forkserver = ForkServer("compile", limits, Warm("cpu", watch=False))
 
     def kernels(self, task: Task, source: str) -> tuple[KernelResources, ...]:
         """What the compiler makes of every launch. Raises :class:`Fault` where the file does not work."""
-        child = self._nursery.child()
-        self._nursery.prepare()
+        worker = self._forkserver.worker()
+        self._forkserver.prepare()
         target = compiler_target(self.gpu)
         try:
             with Program.load(task) as program:
@@ -57,24 +57,19 @@ class Compiler:
                     inputs = program.inputs(0, torch.device("cpu"), Precision.MATCH)
                 arguments = exchange.whole(program.init_arguments())
             structure, tensors = exchange.pack(inputs)
-            child.request(
-                "load", BUILD_SECONDS, source=source, init=arguments, seed=BUILD_SEED,
-                precision=Precision.MATCH.value, target=target, build=False,
-            )  # fmt: skip
-            reply = child.request(
-                "capture", COMPILE_SECONDS, inputs=structure, specs=[_spec(t) for t in tensors], target=target
-            )
-            if "unsupported" in reply:
-                raise Fault("capture.unsupported", reply["unsupported"])
-            if not reply["launched"]:
+            load = Load(source, arguments, BUILD_SEED, Precision.MATCH.value, target, build=False)
+            worker.ask(load, BUILD_SECONDS)
+            reply = worker.ask(Capture(structure, tuple(map(_spec, tensors)), target), COMPILE_SECONDS)
+            if reply.unsupported:
+                raise Fault("capture.unsupported", reply.unsupported)
+            if not reply.launched:
                 raise Fault("provenance.no_kernel", "forward launches no Triton kernel at full size")
-            described = child.request("kernels", COMPILE_SECONDS, every=True)["kernels"]
+            return worker.ask(Kernels(every=True), COMPILE_SECONDS).kernels
         finally:
-            child.end()
-        return tuple(from_json(KernelResources, kernel) for kernel in described)
+            worker.end()
 
     def close(self) -> None:
-        self._nursery.close()
+        self._forkserver.close()
 
 
 def compile_task(task: Task, compiler: Compiler, files: Path) -> Row:
@@ -141,6 +136,6 @@ def _kernel(kernel: KernelResources, gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _spec(tensor: torch.Tensor) -> dict[str, Any]:
+def _spec(tensor: torch.Tensor) -> InputForm:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return {"shape": list(tensor.shape), "stride": list(tensor.stride()), "dtype": dtype}
+    return InputForm(tuple(tensor.shape), tuple(tensor.stride()), dtype)

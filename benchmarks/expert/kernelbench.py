@@ -34,7 +34,7 @@ from egg.api.benching.devices import alike
 from egg.core.errors import EggError
 from egg.core.policy import Level, LibraryCalls
 from egg.engine.budgets import BUDGETS
-from egg.evaluator.pool import Answer, run_jobs
+from egg.evaluator.judge.pool import Answer, run_jobs
 
 FOREVER = float("inf")
 

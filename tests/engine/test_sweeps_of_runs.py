@@ -120,7 +120,7 @@ def test_an_answer_that_knows_nothing_of_the_heat_is_refused(tmp_path: Path) -> 
 
     class Older(ScriptedJudge):
         def _evaluation(self, job):
-            return super()._evaluation(replace(job, question=replace(job.question, rivals=())))
+            return super()._evaluation(replace(job, question=replace(job.question, contenders=())))
 
     with pytest.raises(UsageError, match="nothing of the files"):
         go_on(tmp_path, OPEN, Older(act))

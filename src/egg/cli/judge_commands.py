@@ -77,7 +77,7 @@ def eval_batch(
     """Judge many kernels, resumably. Exit 0 when every job has a verdict, 3 when the machine failed some."""
     with error_boundary(debug=debug, as_json=as_json):
         check_device(device)
-        from egg.evaluator.batch import exit_code, run_batch
+        from egg.evaluator.judge.batch import exit_code, run_batch
 
         counts = run_batch(jobs, out, device, tell, seats)
         if as_json:
@@ -103,7 +103,7 @@ def audit_command(
         audited = read_task(task)
         check_device(device)
         from egg.api import apart
-        from egg.evaluator.machine import choose_device
+        from egg.evaluator.process.machine import choose_device
         from egg.evaluator.task.audit import Audit
 
         where = choose_device(device)

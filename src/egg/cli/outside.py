@@ -111,7 +111,7 @@ def results(
     """
     with error_boundary(debug=debug, as_json=as_json):
         from egg.api.carried import read_results
-        from egg.evaluator.signing import key_from
+        from egg.evaluator.judge.signing import key_from
 
         *runs, file = paths
         if not runs:

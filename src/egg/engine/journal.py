@@ -23,7 +23,7 @@ from egg.core.plan import Answer, Exhausted
 from egg.core.roles import Skill
 from egg.engine.state import RunState, apply, check_comparable
 from egg.engine.waiting import EndOfLog
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 
 Observer = Callable[[Event, RunState, bool], None]
 """Hears every event with the state after it, and whether it is new (or read back)."""
@@ -188,7 +188,7 @@ class Journal:
 
 def _check_complete(job: Job, evaluation: Evaluation) -> None:
     """An answer to a heat names its rivals: else it would be taken for a verdict on the base."""
-    asked = [rival.hash for rival in job.question.rivals]
+    asked = [rival.hash for rival in job.question.contenders]
     if asked != [rival.candidate_hash for rival in evaluation.rivals]:
         raise UsageError(
             f"the answer to {job.id} says nothing of the files to be timed beside it",

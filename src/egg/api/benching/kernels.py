@@ -26,8 +26,8 @@ from egg.bench.suites import Suite
 from egg.core.errors import EggError, UsageError
 from egg.core.policy import Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator.pool import Answer, Job, Pool, devices
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Answer, Job, Pool, devices
+from egg.evaluator.judge.question import Question
 from egg.hardware.gpus import resolve
 
 

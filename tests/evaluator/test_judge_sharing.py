@@ -95,6 +95,7 @@ class Stub:
     def trial(self, question: Question) -> Any:
         self._trial()
         return SimpleNamespace(
+            candidate=question.candidate,
             connection=SimpleNamespace(worker=None, check_integrity=lambda: None),
             checks=SimpleNamespace(worst=Worst()),
             warnings=[],

@@ -66,10 +66,10 @@ def most_alive(work: Workload) -> int:
     for value, index in last.items():
         dying[index] = dying.get(index, 0) + sizes.get(value, 0)
     alive = most = 0
-    born: set[int] = set()
+    written: set[int] = set()
     for index, operation in enumerate(work.operations):
-        fresh = set(operation.writes) - born
-        born |= fresh
+        fresh = set(operation.writes) - written
+        written |= fresh
         alive += sum(sizes.get(value, 0) for value in fresh)
         most = max(most, alive)
         alive -= dying.get(index, 0)

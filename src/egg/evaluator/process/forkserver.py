@@ -46,12 +46,6 @@ Work = Callable[[Channel, list[str]], None]
 """What a worker does with its channel to the judge; it gets the list of its confinements."""
 
 
-def begin(control: Channel, arguments: Sequence[str]) -> None:
-    """Start from arguments as texts: what the children are for, the cache's folder, and limits as JSON."""
-    kind, cache, limits = arguments
-    main(control, kind, cache, sandbox.Limits(**json.loads(limits)))
-
-
 def main(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> None:
     """Fork workers until the oracle hangs up or dies; then remove the folder it can no longer remove."""
 
@@ -89,7 +83,7 @@ def _fork_workers(control: Channel, kind: str, cache: str, limits: sandbox.Limit
 
 
 def _ready(kind: str, cache: str) -> Work:
-    """What the children do, with all imported that they need: a judge's worker, or ``module:function``."""
+    """What the workers do, with all imported that they need: a judge's worker, or ``module:function``."""
     if ":" in kind:
         module, _, name = kind.partition(":")
         return getattr(importlib.import_module(module), name)

@@ -296,6 +296,8 @@ def confined(device: str, folder: str, uid: int | None) -> dict[str, ForkServer]
     os.environ.update(HOME=scratch, TMPDIR=scratch)
     tempfile.tempdir = scratch
     os.chdir(scratch)
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise MachineError("the oracle has threads before it is confined", "please report it")
     sandbox.confine(scratch, uid, LIMITS, watched=on_gpu(device), writable=open_folders)
     sandbox.die_with_parent(signal.SIGKILL)  # again: the kernel forgets it when the user changes
     sandbox.hide_memory()

@@ -125,7 +125,7 @@ def _judged(case: Any, found: list[tuple[str, Any]], yardstick: str) -> Json:
     """The worst over the outputs."""
     from egg.core.policy import Precision
     from egg.evaluator.compare.compare import Worst, compare
-    from egg.evaluator.trial.trial import tensor_of
+    from egg.evaluator.trial.checks import tensor_of
 
     worst, own_max = Worst(), 0.0
     for (_, own), (_, eager), (_, exact) in zip(found, case.outputs, case.golden, strict=True):

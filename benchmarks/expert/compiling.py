@@ -17,7 +17,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from egg.analysis.predict import predict
 from egg.analysis.program import predicted_milliseconds
-from egg.core.codec import from_json
 from egg.core.errors import EggError
 from egg.core.evaluation import Compiled
 from egg.core.policy import Precision
@@ -30,6 +29,7 @@ from egg.evaluator.task.facts import gpu_facts, program_facts
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.transport import exchange
+from egg.evaluator.transport.protocol import Capture, InputForm, Kernels, Load, Warm
 from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file
 from egg.expert.moves import Recipe
 from egg.hardware.gpus import Gpu
@@ -44,7 +44,7 @@ class Compiler:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         limits = limits_for(torch.device("cpu"))
-        self._forkserver = ForkServer("compile", limits, {"device": "cpu", "watch": False})
+        self._forkserver = ForkServer("compile", limits, Warm("cpu", watch=False))
 
     def kernels(self, task: Task, source: str) -> tuple[KernelResources, ...]:
         """What the compiler makes of every launch. Raises :class:`Fault` where the file does not work."""
@@ -57,21 +57,16 @@ class Compiler:
                     inputs = program.inputs(0, torch.device("cpu"), Precision.MATCH)
                 arguments = exchange.whole(program.init_arguments())
             structure, tensors = exchange.pack(inputs)
-            worker.request(
-                "load", BUILD_SECONDS, source=source, init=arguments, seed=BUILD_SEED,
-                precision=Precision.MATCH.value, target=target, build=False,
-            )  # fmt: skip
-            reply = worker.request(
-                "capture", COMPILE_SECONDS, inputs=structure, specs=[_spec(t) for t in tensors], target=target
-            )
-            if "unsupported" in reply:
-                raise Fault("capture.unsupported", reply["unsupported"])
-            if not reply["launched"]:
+            load = Load(source, arguments, BUILD_SEED, Precision.MATCH.value, target, build=False)
+            worker.ask(load, BUILD_SECONDS)
+            reply = worker.ask(Capture(structure, tuple(map(_spec, tensors)), target), COMPILE_SECONDS)
+            if reply.unsupported:
+                raise Fault("capture.unsupported", reply.unsupported)
+            if not reply.launched:
                 raise Fault("provenance.no_kernel", "forward launches no Triton kernel at full size")
-            described = worker.request("kernels", COMPILE_SECONDS, every=True)["kernels"]
+            return worker.ask(Kernels(every=True), COMPILE_SECONDS).kernels
         finally:
             worker.end()
-        return tuple(from_json(KernelResources, kernel) for kernel in described)
 
     def close(self) -> None:
         self._forkserver.close()
@@ -141,6 +136,6 @@ def _kernel(kernel: KernelResources, gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def _spec(tensor: torch.Tensor) -> dict[str, Any]:
+def _spec(tensor: torch.Tensor) -> InputForm:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return {"shape": list(tensor.shape), "stride": list(tensor.stride()), "dtype": dtype}
+    return InputForm(tuple(tensor.shape), tuple(tensor.stride()), dtype)

@@ -19,8 +19,10 @@ from egg.evaluator.gates import fence as gate
 from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.transport.protocol import Fence as FenceRequest
+from egg.evaluator.transport.protocol import FenceReport
 from egg.evaluator.trial.levels import LEVELS
-from egg.evaluator.trial.trial import Refused
+from egg.evaluator.trial.refused import Refused
 from egg.evaluator.worker.fence import ALIGNMENT, CANARY, Arrangement, DriverError, Fence, placed
 from tests.corpus.corpus import load_corpus
 
@@ -146,15 +148,21 @@ def test_what_was_freed_makes_room_when_there_is_none():
 def trial(replies: Any) -> Any:
     """Only what the gate asks of a trial; ``replies`` answers the fence's requests."""
     made = SimpleNamespace(warnings=[], fenced=False, restarts=[])
-    made.restart = lambda **warm: made.restarts.append(warm)
-    made.request = replies
-    made.fresh = made.share_weights = lambda: None
+    made.connection = SimpleNamespace(
+        restart=lambda **warm: made.restarts.append(warm),
+        request=replies,
+        fresh=lambda: None,
+        share_weights=lambda: None,
+    )
     made.reference = SimpleNamespace(case=lambda label: label, reweigh=lambda: None, restore=lambda: None)
     return made
 
 
-def quiet(command: str, arrangement: str) -> dict[str, Any]:
-    return {"unavailable": "", "failed": "", "damaged": []}
+QUIET = FenceReport("", "", ())
+
+
+def quiet(request: FenceRequest) -> FenceReport:
+    return QUIET
 
 
 def test_both_arrangements_are_tried_in_one_new_process(monkeypatch: pytest.MonkeyPatch):
@@ -188,15 +196,15 @@ def test_an_illegal_access_in_fenced_memory_is_a_refusal(
 
 def test_a_damaged_canary_is_a_refusal(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gate, "examine", lambda trial, case: None)
-    damaged = {"unavailable": "", "failed": "", "damaged": ["behind the end of a tensor of 4092 bytes"]}
+    damaged = FenceReport("", "", ("behind the end of a tensor of 4092 bytes",))
     with pytest.raises(Refused, match="written behind the end"):
-        gate.run(trial(lambda command, arrangement: damaged))
+        gate.run(trial(lambda request: damaged))
 
 
 @pytest.mark.parametrize("key", ["unavailable", "failed"])
 def test_without_a_fence_the_gate_says_so_and_refuses_nothing(monkeypatch: pytest.MonkeyPatch, key: str):
     monkeypatch.setattr(gate, "examine", lambda trial, case: None)
-    made = trial(lambda command, arrangement: {**quiet("", ""), key: "no such call"})
+    made = trial(lambda request: replace(QUIET, **{key: "no such call"}))
     assert gate.run(made) == {"fenced": False, "reason": "no such call"}
     assert "memory safety was not checked" in made.warnings[0]
     assert made.restarts == [{"fence": True}, {}]

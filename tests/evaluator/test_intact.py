@@ -15,7 +15,7 @@ from egg.core.source import Task
 from egg.evaluator.compare import compare
 from egg.evaluator.judge import answers, judge
 from egg.evaluator.judge.intact import Snapshot, Tampered
-from egg.evaluator.trial import levels, trial
+from egg.evaluator.trial import checks, levels
 
 
 def other(*args: Any, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ def code(patch: pytest.MonkeyPatch) -> None:
 
 
 def defaults(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(trial.Trial.check_values, "__defaults__", (None,))
+    patch.setattr(checks.Checks.check_values, "__defaults__", (None,))
 
 
 def whole_module(patch: pytest.MonkeyPatch) -> None:
@@ -49,17 +49,19 @@ def whole_module(patch: pytest.MonkeyPatch) -> None:
 
 
 WAYS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "egg.evaluator.trial.trial.Trial.check_values": lambda p: p.setattr(trial.Trial, "check_values", other),
+    "egg.evaluator.trial.checks.Checks.check_values": lambda p: p.setattr(
+        checks.Checks, "check_values", other
+    ),
     "egg.evaluator.judge.judge.audit": lambda p: p.setattr(judge, "audit", other),
-    "egg.evaluator.trial.trial.EXPLICABLE": lambda p: p.setattr(trial, "EXPLICABLE", 1e9),
-    "egg.evaluator.trial.trial.max": lambda p: p.setattr(trial, "max", other, raising=False),
+    "egg.evaluator.trial.checks.EXPLICABLE": lambda p: p.setattr(checks, "EXPLICABLE", 1e9),
+    "egg.evaluator.trial.checks.max": lambda p: p.setattr(checks, "max", other, raising=False),
     "egg.evaluator.trial.levels.LEVELS": lambda p: p.setitem(
         levels.LEVELS, Level.QUICK, levels.LEVELS[Level.FULL]
     ),
     "egg.evaluator.judge.answers.NEEDED": lambda p: p.setattr(answers, "NEEDED", ()),
     "seeds": lambda p: p.setitem(vars(levels.LEVELS[Level.QUICK]), "seeds", 0),
     "egg.evaluator.compare.compare.compare": code,
-    "egg.evaluator.trial.trial.Trial": defaults,
+    "egg.evaluator.trial.checks.Checks": defaults,
     "egg.evaluator.compare.compare": whole_module,
     "torch.Tensor.abs": lambda p: p.setattr(torch.Tensor, "abs", other, raising=False),
     "torch.isnan": lambda p: p.setattr(torch, "isnan", other),
@@ -78,9 +80,9 @@ def test_a_change_is_seen(snapshot: Snapshot, name: str) -> None:
 def test_a_change_is_the_tasks_error(snapshot: Snapshot) -> None:
     task = Task("t", "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trial.Trial, "check_values", other)
+        patch.setattr(checks.Checks, "check_values", other)
         with pytest.raises(
-            Tampered, match=r"task 't' changes the judge: egg.evaluator.trial.trial.Trial.check_values"
+            Tampered, match=r"task 't' changes the judge: egg.evaluator.trial.checks.Checks.check_values"
         ):
             snapshot.check(task)
 

@@ -365,6 +365,13 @@ def test_half_precision_is_accepted_where_it_is_declared(judged: JudgeFunction, 
     accepted(judged(SUM, lower, Policy(precision=precision, level=Level.QUICK), settings=ONE_KERNEL))
     found = refusal(judged(SUM, lower, settings=ONE_KERNEL))
     assert (found.gate, found.reason) == (Gate.CORRECTNESS, "correctness.error")
+    facts = found.facts
+    assert facts is not None
+    assert facts.relative_error is not None
+    assert f"{facts.relative_error:.2e}" in found.evidence
+    assert facts.excess is not None
+    assert facts.excess > 1.0
+    assert not facts.own_size
 
 
 # modules with a mind of their own
@@ -429,6 +436,11 @@ def test_a_candidate_that_fails_is_data(judged: JudgeFunction, name):
     assert found.gate in (Gate.BUILD, Gate.PROVENANCE)
     assert found.reason == reason
     assert found.hint
+    if name in ("name", "bounds"):
+        assert found.facts is not None
+        assert found.facts.function == ("forward" if name == "name" else "plus")
+        assert found.facts.line
+        assert found.facts.functions
 
 
 def test_the_judge_goes_on_after_a_crash(judged: JudgeFunction):

@@ -30,6 +30,7 @@ from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
+from egg.evaluator.transport.protocol import Health
 from egg.evaluator.transport.wire import Channel
 from egg.evaluator.trial.levels import LEVELS
 from tests import samples
@@ -79,7 +80,7 @@ class Stub:
 
     def __init__(self, run: Callable[[Any], Any], trial: Callable[[], Any] = lambda: None) -> None:
         self._run, self._trial = run, trial
-        healthy = SimpleNamespace(request=lambda *_: {"healthy": True}, end=lambda: None)
+        healthy = SimpleNamespace(ask=lambda *_: Health(True), end=lambda: None)
         self.forkserver = SimpleNamespace(worker=lambda: healthy)
 
     def pipeline(self, question: Question) -> list[GateStep]:
@@ -94,13 +95,13 @@ class Stub:
     def trial(self, question: Question) -> Any:
         self._trial()
         return SimpleNamespace(
-            worker=None,
+            candidate=question.candidate,
+            connection=SimpleNamespace(worker=None, check_integrity=lambda: None),
+            checks=SimpleNamespace(worst=Worst()),
             warnings=[],
             close=lambda: None,
             sizes=lambda: "8 x 8",
-            check_integrity=lambda: None,
-            worst=Worst(),
-            provenance={},
+            provenance=None,
             side_by_side=SideBySide(),
             reference=SimpleNamespace(yardstick=Yardstick.FP64),
             verified=None,

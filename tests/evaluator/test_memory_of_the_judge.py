@@ -30,9 +30,11 @@ from egg.evaluator.task.program import Program
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.timing.opponents import Opponents
+from egg.evaluator.transport.protocol import Request
 from egg.evaluator.trial import deferred
 from egg.evaluator.trial.levels import LEVELS
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker import hostreads
 from egg.hardware.gpus import resolve
 from tests.evaluator.test_timing_gates import LocalWorker, WallEvent
@@ -153,16 +155,16 @@ class CountedWorker(LocalWorker):
         self._session._launches = Switch()
         self._counted = counted
 
-    def request(self, command: str, timeout: float, fds: tuple[int, ...] = (), **arguments: Any) -> Any:
+    def ask(self, request: Request[Any], timeout: float, fds: tuple[int, ...] = ()) -> Any:
         with self._counted.on_the_other_side():
-            return super().request(command, timeout, fds, **arguments)
+            return super().ask(request, timeout, fds)
 
 
-class CountedNursery:
+class CountedForkServer:
     def __init__(self, counted: LiveBytes) -> None:
         self._counted = counted
 
-    def worker(self) -> CountedWorker:
+    def worker(self, *, fence: bool = False) -> CountedWorker:
         return CountedWorker(self._counted)
 
     def prepare(self) -> None:
@@ -198,7 +200,7 @@ def trial_of(shape: str, counted: LiveBytes, **settings: Any) -> Trial:
         Candidate(KERNEL.format(shape=out, kernel=kernel)),
         Policy(level=Level.QUICK),
         dataclasses.replace(brief, round_milliseconds=0.1, **settings),
-        CountedNursery(counted),  # pyright: ignore[reportArgumentType]
+        CountedForkServer(counted),  # pyright: ignore[reportArgumentType]
         gpu=resolve("H200"),
         opponents=Opponents(program, Precision.MATCH, cpu),
     )
@@ -225,7 +227,7 @@ def test_few_copies_of_a_question_exist_at_a_time(shape: str, small_pieces: None
                 trial.close()
     finally:
         gc.enable()
-    question = trial.bytes_per_call
+    question = trial.buffers.bytes_per_call
     inputs = sum(t.numel() * t.element_size() for t in trial.reference.sample.tensors)
     # shared memory is the oracle's, and on a GPU a candidate has the inputs in memory of its own
     oracle = {gate: peak["oracle"] / question + 1 for gate, peak in peaks.items()}
@@ -290,5 +292,5 @@ def test_large_questions_get_one_set_of_inputs_and_small_ones_all(
     for free, sets in ((9 * one, 1), (17 * one, 2), (100 * one, 3), (one, 1)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
         trial = trial_of("as much out as in", LiveBytes(), input_sets=3)
-        assert len(trial.sets) == sets
+        assert len(trial.buffers.sets) == sets
         trial.close()

@@ -108,6 +108,19 @@ def test_a_job_survives_the_trip_through_its_line(tmp_path):
     assert read_jobs(path) == [Job("one", question)]
 
 
+def test_a_job_that_an_older_version_wrote_is_read(tmp_path):
+    """Its keys for the level settings and the contenders were others; neither may be lost without a word."""
+    contender = Candidate("y = 2", "d")
+    question = Question(
+        Task.from_file(TASK), Candidate("x = 1", "c"), QUICK, settings=BRIEF, contenders=(contender,)
+    )
+    path = tmp_path / "jobs.jsonl"
+    line = Job("one", question).to_line()
+    path.write_text(line.replace('"settings":', '"care":').replace('"contenders":', '"rivals":') + "\n")
+    assert '"care"' in path.read_text()
+    assert read_jobs(path) == [Job("one", question)]
+
+
 def test_the_short_form_is_a_job_too(tmp_path):
     path = tmp_path / "jobs.jsonl"
     row = {"task": {"name": "t", "code": TASK.read_text()}, "kernel": "x = 1", "policy": {"level": "quick"}}

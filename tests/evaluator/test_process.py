@@ -16,6 +16,7 @@ from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sandbox import Limits
 from egg.evaluator.transport import exchange
 from egg.evaluator.transport.arena import create
+from egg.evaluator.transport.protocol import Attach, Built, Fresh, Load, TensorForm, Warm
 from tests.leftovers import PLANTED, Sandbox, sandboxed
 
 GIB = 1 << 30
@@ -35,7 +36,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def forkserver(sandbox: Sandbox) -> Iterator[ForkServer]:
-    home = ForkServer("interpret", LIMITS, {"device": "cpu", "watch": False})
+    home = ForkServer("interpret", LIMITS, Warm("cpu", watch=False))
     yield home
     home.close()
     assert sandbox.settles(lambda: not sandbox.processes()), "processes were left behind"
@@ -49,10 +50,10 @@ def worker(forkserver: ForkServer) -> Iterator[WorkerHandle]:
     one.end()
 
 
-def load(worker: WorkerHandle, source: str, timeout: float = 30.0) -> dict:
+def load(worker: WorkerHandle, source: str, timeout: float = 30.0) -> Built:
     """Have the worker import ``source`` and build its ``ModelNew``."""
     arguments = exchange.whole(([], {}))
-    return worker.request("load", timeout, source=source, init=arguments, seed=0, precision="match")
+    return worker.ask(Load(source, arguments, 0, "match"), timeout)
 
 
 def said(worker: WorkerHandle, code: str) -> str:
@@ -72,8 +73,8 @@ def refused(worker: WorkerHandle, code: str, timeout: float = 30.0) -> Fault:
 def test_an_honest_candidate_loads_and_is_described(worker):
     constructor = "    def __init__(self):\n        super().__init__(3, 2)\n"
     reply = load(worker, f"import torch\nclass ModelNew(torch.nn.Linear):\n{constructor}")
-    assert reply["parameters"] == ["weight", "bias"]
-    assert reply["state"]["weight"] == {"shape": [2, 3], "dtype": "torch.float32"}
+    assert reply.parameters == ("weight", "bias")
+    assert reply.state["weight"] == TensorForm((2, 3), "torch.float32")
 
 
 # confinement
@@ -368,9 +369,9 @@ def write(body):
         "write(b'[' * 100000)",
         "write(json.dumps({'id': 999, 'verdict': 'accepted'}).encode())",
         "write(json.dumps({'verdict': 'accepted'}).encode())",
-        "write(json.dumps({'id': 2, 'state': 3, 'parameters': None}).encode())",
+        "write(json.dumps({'id': 2, 'reply': {'state': 3, 'parameters': None}}).encode())",
         "write(json.dumps({'id': 2, 'fault': 'none'}).encode())",
-        'write(b\'{"id": 2, "state": {}, "parameters": [NaN]}\')',
+        'write(b\'{"id": 2, "reply": {"state": {}, "parameters": [NaN]}}\')',
         "channel.sendall(struct.pack('!I', 1 << 31))",
         "channel.sendall(struct.pack('!I', 1000) + b'{')",
         "channel.shutdown(socket.SHUT_RDWR)",
@@ -398,10 +399,10 @@ while True:
 
 def test_a_reply_written_ahead_gains_nothing_but_a_fault(worker):
     """A forged reply to this request leaves the true one to be read as an answer to the next."""
-    ahead = "write(json.dumps({'id': 2, 'state': {}, 'parameters': []}).encode())"
+    ahead = "write(json.dumps({'id': 2, 'reply': {'state': {}, 'parameters': []}}).encode())"
     load(worker, f"{FIND_CHANNEL}\n{ahead}\n{GOOD}")
     with pytest.raises(Fault) as caught:
-        worker.request("fresh", 10)
+        worker.ask(Fresh(), 10)
     assert caught.value.reason == "limits.protocol"
 
 
@@ -418,14 +419,14 @@ def test_a_dead_worker_answers_every_request_with_a_fault(worker):
     refused(worker, "import os\nos._exit(0)")
     for _ in range(2):
         with pytest.raises(Fault) as caught:
-            worker.request("fresh", 5)
+            worker.ask(Fresh(), 5)
         assert caught.value.reason == "limits.died"
     worker.end()
 
 
 def test_shared_memory_cannot_be_pulled_away(worker):
     memory = create(1 << 16, torch.device("cpu"))
-    worker.request("attach", 10, memory.fds(), handle=memory.handle())
+    worker.ask(Attach(memory.handle()), 10, memory.fds())
     pull = """
 import os
 answer = []
@@ -475,7 +476,7 @@ def test_a_worker_goes_with_its_supervisor(forkserver):
 
 
 def test_children_of_the_compiling_kind_are_confined_alike():
-    home = ForkServer("compile", LIMITS, {"device": "cpu", "watch": False})
+    home = ForkServer("compile", LIMITS, Warm("cpu", watch=False))
     try:
         worker = home.worker()
         assert "rlimits" in worker.means

@@ -16,7 +16,7 @@ from egg.evaluator.gates import sanitizer
 from egg.evaluator.process.confined import Cell, Ended
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
-from egg.evaluator.trial.trial import Refused
+from egg.evaluator.trial.refused import Refused
 from tests.evaluator.test_timing_gates import HONEST, TASK
 
 FAULTS = """========= COMPUTE-SANITIZER

@@ -18,7 +18,7 @@ from egg.evaluator.task.distributions import spiked
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.unvaried import can_vary, other_values
 from egg.evaluator.trial.levels import LEVELS
-from egg.evaluator.trial.trial import Refused
+from egg.evaluator.trial.refused import Refused
 from egg.evaluator.worker.outputs import aliases, overlap
 from tests.conftest import JudgeFunction
 from tests.evaluator.test_timing_gates import HONEST, trial_for
@@ -94,7 +94,7 @@ def test_parts_of_one_buffer_are_apart_and_views_of_the_same_elements_are_not() 
     given, module = torch.randn(4, 4), torch.nn.Linear(4, 4)
     leaves = [("0", given[1:]), ("1", torch.ones(1).expand(3)), ("2", module.weight.t()), ("3", given[:2])]
     assert aliases(leaves, [given], module) == [
-        ["0", "an input"], ["1", "itself"], ["2", "a parameter"], ["3", "an input"],
+        ("0", "an input"), ("1", "itself"), ("2", "a parameter"), ("3", "an input"),
     ]  # fmt: skip
 
 

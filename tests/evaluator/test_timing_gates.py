@@ -18,6 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from egg.core.evaluation import Provenance
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.gates import build, clock, plausibility, side_by_side, timing
@@ -28,11 +29,12 @@ from egg.evaluator.task.program import Program
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
-from egg.evaluator.transport import freshen
+from egg.evaluator.transport import freshen, protocol
 from egg.evaluator.transport.freshen import Kind
 from egg.evaluator.trial import deferred
 from egg.evaluator.trial.levels import LEVELS
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker.session import Session
 from egg.hardware.gpus import resolve
 from tests.evaluator.test_workload import uncounted_attention
@@ -124,28 +126,26 @@ class LocalWorker:
     def __init__(self, forge: float = 1.0) -> None:
         self._session, self._forge = Session(), forge
 
-    def request(
-        self, command: str, timeout: float, fds: tuple[int, ...] = (), **arguments: Any
-    ) -> dict[str, Any]:
-        message = json.loads(json.dumps({"command": command, **arguments}))
+    def ask(self, request: protocol.Request[Any], timeout: float, fds: tuple[int, ...] = ()) -> Any:
+        message = json.loads(json.dumps({"id": 1, **request.message()}))
         reply = json.loads(json.dumps(self._session.serve(message, list(fds))))
         if "fault" in reply:
             raise Fault(**reply["fault"])
-        if command == "time":
-            reply["milliseconds"] = [t * self._forge for t in reply["milliseconds"]]
-        return reply
+        if request.command == "time":
+            reply["reply"]["milliseconds"] = [t * self._forge for t in reply["reply"]["milliseconds"]]
+        return protocol.reply_to(request, reply["reply"])
 
     def end(self) -> None:
         self.alive = False
 
 
-class LocalNursery:
+class LocalForkServer:
     def __init__(self, forge: float) -> None:
         self._forge = forge
 
-    def worker(self) -> LocalWorker:
+    def worker(self, *, fence: bool = False) -> LocalWorker:
         worker = LocalWorker(self._forge)
-        worker.request("warm", 1, device="cpu", watch=False)
+        worker.ask(protocol.Warm("cpu", watch=False), 1)
         return worker
 
     def prepare(self) -> None:
@@ -180,7 +180,7 @@ def trial_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
             Candidate(source),
             Policy(precision, level=Level.QUICK),
             settings,
-            LocalNursery(forge),  # pyright: ignore[reportArgumentType]
+            LocalForkServer(forge),  # pyright: ignore[reportArgumentType]
             restricted=False,
             gpu=resolve("H200"),
             opponents=Opponents(program, precision, cpu),
@@ -188,7 +188,7 @@ def trial_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
         )
         made.append(trial)
         build.run(trial)
-        trial.provenance = {"kernels": {"scale": 1}, "library_ops": {}, "own_share": None}
+        trial.provenance = Provenance({"scale": 1}, {}, None)
         return trial
 
     yield make
@@ -208,10 +208,10 @@ def test_an_honest_candidate_is_timed_and_its_clock_agrees(
     assert set(notes["times"]) == {"A", "A'", "eager"}
     assert all(len(values) == 6 for values in notes["times"].values())
     clock.run(trial)
-    assert trial.worst.checks == 0, "nothing is computed but what is measured"
+    assert trial.checks.worst.checks == 0, "nothing is computed but what is measured"
     assert len(trial.deferred) > 2 * clock.ATTEMPTS
     timing.settle(trial)
-    assert trial.worst.checks > 2 * clock.ATTEMPTS
+    assert trial.checks.worst.checks > 2 * clock.ATTEMPTS
     assert trial.deferred == trial.timed == []
     plausibility.run(trial)
     assert trial.measured["wall_milliseconds"] > 0
@@ -280,15 +280,15 @@ def test_one_set_that_is_never_answered_under_the_clock_is_found(
     timing.prepare(trial)
     timing.run(trial)
     timing.settle(trial)
-    ask = trial.request
+    ask = trial.connection.request
 
-    def forgetful(command: str, *args: Any, **arguments: Any) -> Any:
-        reply = ask(command, *args, **arguments)
-        if command == "calls":
-            trial.poison(1)
+    def forgetful(request: protocol.Request[Any], *args: Any) -> Any:
+        reply = ask(request, *args)
+        if request.command == "calls":
+            trial.buffers.poison(1)
         return reply
 
-    trial.request = forgetful
+    trial.connection.request = forgetful
     with pytest.raises(Refused) as refused:
         clock_and_settle(trial)
     assert refused.value.reason == "correctness.values"
@@ -297,7 +297,7 @@ def test_one_set_that_is_never_answered_under_the_clock_is_found(
 @pytest.mark.parametrize(("sets", "checked"), [(1, 1), (2, 1), (3, 2)])
 def test_all_sets_but_one_are_checked_after_every_clocked_request(trial_for, sets: int, checked: int) -> None:
     trial = trial_for(HONEST)
-    trial.sets = [*trial.sets, *trial.sets][:sets]
+    trial.buffers.sets = [*trial.buffers.sets, *trial.buffers.sets][:sets]
     clock._candidate_calls(trial, timing.placed_questions(trial)[:1] * sets, 2 * sets)
     assert len(trial.deferred) == checked
 
@@ -308,10 +308,10 @@ def test_a_deferred_answer_is_checked_as_it_was_delivered(trial_for) -> None:
     timing.prepare(trial)
     trial.deferred.clear()
     (case, *_) = trial.timed
-    trial.request("calls", sets=[trial.set_request(case, 0)], moves=[[]], reserve=[], seeds=[])
+    trial.connection.request(protocol.Calls(trial.buffers.session([case], [[]], [])))
     deferred.put(trial, case, 0, "a call")
-    trial.reserve.follow(case.tensors, trial.reserve.for_calls([case.tensors], 1)[0])
-    trial.poison(0)
+    trial.buffers.reserve.follow(case.tensors, trial.buffers.reserve.for_calls([case.tensors], 1)[0])
+    trial.buffers.poison(0)
     assert deferred.settle(trial) == {"checked": 1}
 
 
@@ -323,8 +323,8 @@ def test_where_memory_is_short_the_candidate_makes_room_for_the_answers(
     timing.run(trial)
     assert trial.deferred
     ended: list[str] = []
-    monkeypatch.setattr(Trial, "roomy", lambda _: False)
-    monkeypatch.setattr(trial.process, "end", lambda: ended.append("ended"), raising=False)
+    monkeypatch.setattr(trial.buffers, "roomy", lambda: False)
+    monkeypatch.setattr(trial.connection.process, "end", lambda: ended.append("ended"), raising=False)
     assert timing.settle(trial)["checked"] > 0
     assert ended == ["ended"]
 
@@ -367,7 +367,7 @@ def test_the_floor_counts_attention_that_pytorch_refuses_to_count(
 def test_faster_than_memory_is_refused(trial_for, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = trial_for(HONEST)
     timing.run(trial)
-    trial.bytes_per_call = 1 << 50
+    trial.buffers.bytes_per_call = 1 << 50
     with pytest.raises(Refused) as refused:
         plausibility.run(trial)
     assert refused.value.reason == "plausibility.bytes"
@@ -510,7 +510,7 @@ def test_files_that_run_beside_the_candidate_are_ranked_and_nothing_is_checked(t
     assert "only once" in once.reason
     assert "static.no_kernel" in unwritten.reason
     assert "static" in unread.reason
-    assert trial.worst.checks == 0
+    assert trial.checks.worst.checks == 0
     assert trial.deferred == []
 
 
@@ -560,17 +560,15 @@ def test_what_a_file_sets_for_its_thread_is_there_when_it_is_timed(trial_for) ->
     trial = trial_for(slower(0), contenders=(sets,))
     trial.side_by_side.files = ()  # the static gate has nothing for such imports: past it
     trial.timed = cases = timing.placed_questions(trial)
-    asked = trial.set_request(cases[0], 0)
-    reply = trial.request(
-        "contenders", sources=[sets], inputs=asked["inputs"], slots=asked["slots"], seed=0, threads=2
-    )
-    assert reply == {"unfit": [""]}
+    call = trial.buffers.call_set(cases[0], 0)
+    reply = trial.connection.request(protocol.Contenders((sets,), call.inputs, call.slots, 0, 2))
+    assert reply == protocol.Ranked(("",))
     assert timing.turn(trial, cases, 2, 0)
 
 
 def test_a_reply_about_other_files_is_a_forgery(trial_for, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = trial_for(slower(0), contenders=(slower(1),))
-    monkeypatch.setattr(Session, "on_contenders", lambda self, **_: {"unfit": []})
+    monkeypatch.setattr(Session, "on_contenders", lambda self, asked: protocol.Ranked(()))
     with pytest.raises(Refused) as refused:
         side_by_side.prepare(trial)
     assert refused.value.reason == "timing.forged"

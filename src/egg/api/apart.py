@@ -114,7 +114,7 @@ class House:
         limits = Limits(
             address_space=None, resident=ram * 3 // 4, processes=512, open_files=1024, output=1 << 40
         )
-        self._forkserver = ForkServer(SERVER, limits, {})
+        self._forkserver = ForkServer(SERVER, limits)
         self._task: Task | None = None
         self._worker: WorkerHandle | None = None
         self._turn = threading.Lock()
@@ -190,7 +190,7 @@ def _blamed(task: Task, worker: WorkerHandle, fault: Fault) -> EggError:
             f"a task must come to an end; {TASK_SECONDS_VARIABLE} allows more seconds",
         )
     if fault.reason == "limits.died":
-        said = fault.evidence.removeprefix("the process ended without an answer")
+        said = f"; {fault.last_words}" if fault.last_words else ""
         return TaskError(
             f"task {task.name!r}: {where} ended its process{said}",
             "a task file defines things; it must not exit, nor crash",

@@ -28,9 +28,14 @@ from egg.evaluator.task.gradients import Differentiated, differentiated
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.seeds import FORWARD_SEED
 from egg.evaluator.transport import arena as arenas
-from egg.evaluator.transport import exchange
-from egg.evaluator.transport.arena import Arena, Layout, Slot
-from egg.evaluator.trial.trial import COPY_SECONDS, Refused, SlotSet, Trial, contiguous_form, tensor_of
+from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.transport.arena import Layout
+from egg.evaluator.transport.slots import Slot
+from egg.evaluator.trial.buffers import Buffers, SlotSet, contiguous_form
+from egg.evaluator.trial.checks import Checks, tensor_of
+from egg.evaluator.trial.connection import COPY_SECONDS
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.evaluator.trial.watch import check_forbidden, check_host
 
 ORDINARY = ("candidate.error", "build.compile", "limits.recursion", "build.import")
@@ -59,14 +64,46 @@ class Outcome:
     evidence: str = ""
 
 
-@dataclass
-class Beside(Trial):
-    """The same candidate in the same process, at a call of another form."""
+class SecondBuffers(Buffers):
+    """A second memory for one call of another form, with room for weights and gradients where they are asked.
 
-    case: Case | None = None
-    holds_weights: bool = False
-    backward: bool = False
-    """Whether there is room for gradients."""
+    What lies around an input in its own storage is NaN or zero, whatever its strides.
+    """
+
+    def __init__(self, reference: Reference, case: Case, *, weights: bool, backward: bool) -> None:
+        self._case, self._weights, self._backward = case, weights, backward
+        self.gradients: dict[str, Slot] = {}
+        super().__init__(reference, 1)
+
+    def _plan(self, input_sets: int) -> Layout:
+        layout = Layout()
+        leads = {at: _lead(tensor) for at, tensor in enumerate(self._case.tensors)}
+        self.sets = [SlotSet.placed(layout, self._case, leads)]
+        held = self.reference.module.state_dict() if self._weights else {}
+        self.weights = {name: layout.place(contiguous_form(value)) for name, value in held.items()}
+        if self._backward:
+            for name, tensor in self._differentiable():
+                self.gradients[name] = layout.place(contiguous_form(tensor))
+        self.bytes_per_call = layout.size
+        return layout
+
+    def _differentiable(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for at, tensor in enumerate(t for t in self._case.tensors if t.is_floating_point()):
+            yield f"input {at}", tensor
+        yield from self.reference.module.named_parameters()
+
+    def fill(self, slot: Slot, tensor: torch.Tensor) -> None:
+        whole = replace(slot, shape=(slot.nbytes // tensor.element_size(),), stride=(1,), lead=0)
+        if slot.lead or not tensor.is_contiguous():
+            flat = self.view(whole)
+            flat.fill_(float("nan") if tensor.is_floating_point() else 0)
+        super().fill(slot, tensor)
+
+
+@dataclass
+class BesideChecks(Checks):
+    """By the ordinary rule, and by the error that the reference has at the task's own call."""
+
     allowed: Mapping[int, Usual] = field(default_factory=dict)
     """The reference's own error at the task's own call, by the output's place."""
     uncertain: float = 0.0
@@ -74,8 +111,8 @@ class Beside(Trial):
     doubt: float = 0.0
     """The reference's relative error of the output compared last, here or at the task's own call."""
 
-    def _error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
-        error = super()._error(case, position, got, expected, golden)
+    def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
+        error = super().error(case, position, got, expected, golden)
         usual = self.allowed.get(position, NOT_KNOWN)
         self.uncertain = max(self.uncertain, error.reference_relative)
         self.doubt = max(usual.rms, error.reference_relative)
@@ -84,52 +121,41 @@ class Beside(Trial):
         three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
         return compare(*three, self.policy.precision, usual=usual)
 
-    def _plan(self, sample: Case) -> Arena:
-        case = self.case or sample
-        layout = Layout()
-        results = [leaf if isinstance(leaf, torch.Tensor) else None for _, leaf in case.outputs]
-        self.sets = [
-            SlotSet(
-                [layout.place(t, _lead(t)) for t in case.tensors],
-                [None if leaf is None else layout.place(contiguous_form(leaf)) for leaf in results],
-            )
-        ]
-        held = self.reference.module.state_dict() if self.holds_weights else {}
-        self.weights = {name: layout.place(contiguous_form(value)) for name, value in held.items()}
-        self.gradients = {
-            name: layout.place(contiguous_form(t)) for name, t in self._differentiable(case) if self.backward
-        }
-        self.bytes_per_call = layout.size
-        return arenas.create(layout.size, self.device)
 
-    def _differentiable(self, case: Case) -> Iterator[tuple[str, torch.Tensor]]:
-        for at, tensor in enumerate(t for t in case.tensors if t.is_floating_point()):
-            yield f"input {at}", tensor
-        yield from self.reference.module.named_parameters()
+class Beside:
+    """The same candidate in the same process, at a call of another form."""
 
-    def _fill(self, slot: Slot, tensor: torch.Tensor) -> None:
-        whole = replace(slot, shape=(slot.nbytes // tensor.element_size(),), stride=(1,), lead=0)
-        if slot.lead or not tensor.is_contiguous():
-            flat = self.view(whole)
-            flat.fill_(float("nan") if tensor.is_floating_point() else 0)
-        super()._fill(slot, tensor)
+    def __init__(
+        self, trial: Trial, reference: Reference, case: Case, change: Change, *, backward: bool = False
+    ) -> None:
+        own = change.precision is None
+        self.policy = trial.policy if own else replace(trial.policy, precision=change.precision)
+        self.reference = reference
+        self.buffers = SecondBuffers(reference, case, weights=change.builds, backward=backward)
+        main = trial.connection
+        self.connection = replace(main, reference=reference, buffers=self.buffers)
+        allowed = trial.checks.usual if own else {}
+        self.checks = BesideChecks(reference, self.policy, self.buffers, main.names, allowed=allowed)
 
-    def see(self, reply: Mapping[str, Any]) -> None:
-        """At other sizes a library may stand in where libraries are allowed at all."""
-        check_host(reply)
-        check_forbidden(self.policy, reply, moves=False)
-
-    def attach(self) -> None:
-        self.request("attach", COPY_SECONDS, self._arena.fds(), handle=self._arena.handle(), second=True)
+    def ask(self, case: Case, training: bool | None) -> protocol.Forwarded:
+        """One traced call. At other sizes a library may stand in where libraries are allowed at all."""
+        self.buffers.make_room()
+        self.buffers.poison(0)
+        options = protocol.Options(traced=True, training=training)
+        call = self.buffers.call_set(case, 0)
+        reply = self.connection.request(protocol.Forward(call, case.seed, options))
+        check_host(reply.record)
+        check_forbidden(self.policy, reply.record, moves=False)
+        return reply
 
     def detach(self) -> None:
         """Leave the second memory; a process that cannot is of no use any more."""
-        if self.process.alive:
+        if self.connection.process.alive:
             try:
-                self.request("detach", COPY_SECONDS)
+                self.connection.request(protocol.Detach(), COPY_SECONDS)
             except Fault:
-                self.process.end()
-        self._arena.close()
+                self.connection.process.end()
+        self.buffers.close()
 
 
 def _lead(tensor: torch.Tensor) -> int:
@@ -142,23 +168,9 @@ def _lead(tensor: torch.Tensor) -> int:
 def beside(
     trial: Trial, reference: Reference, case: Case, change: Change, *, backward: bool = False
 ) -> Iterator[Beside]:
-    policy = trial.policy if change.precision is None else replace(trial.policy, precision=change.precision)
-    other = Beside(
-        reference,
-        trial.candidate,
-        policy,
-        replace(trial.settings, input_sets=1),
-        trial.forkserver,
-        sharing=trial.sharing,
-        worker=trial.worker,
-        names=trial.names,
-        case=case,
-        holds_weights=change.builds,
-        backward=backward,
-        allowed=trial.usual if change.precision is None else {},
-    )
+    other = Beside(trial, reference, case, change, backward=backward)
     try:
-        other.attach()
+        other.connection.attach(second=True)
         yield other
     finally:
         other.detach()
@@ -182,7 +194,7 @@ def ask(trial: Trial, change: Change) -> Outcome:
     if change.builds and _bytes(trial.reference.initial) > MOST_BUILT:
         return Outcome(Answer.SKIPPED, "too large to be built once more")
     if change.training is not None:
-        trial.reweigh()  # running statistics, too, that are not those of a new module
+        trial.connection.reweigh()  # running statistics, too, that are not those of a new module
     try:
         reference, inputs = question(trial, change)
         with reference.in_mode(change.training):
@@ -203,15 +215,15 @@ def _asked(trial: Trial, change: Change, reference: Reference, inputs: list[Any]
         with beside(trial, reference, case, change) as other:
             if change.builds:
                 _build(other, change, trial.reference.program)
-            other.place(case)
-            reply = other.ask(case, traced=True, training=change.training)
+            other.buffers.place(case)
+            reply = other.ask(case, change.training)
             try:
-                other.check(case, reply)
+                other.checks.check(case, reply.outputs)
             except Refused as wrong:
                 return _unlike(other, case, change, wrong)
-            other.check_inputs_unchanged(case)
-            if other.uncertain > CHAOTIC:
-                return _inconclusive(other.uncertain)
+            other.checks.check_inputs_unchanged(case)
+            if other.checks.uncertain > CHAOTIC:
+                return _inconclusive(other.checks.uncertain)
     except Refused as wrong:
         return Outcome(Answer.WRONG, wrong.evidence)
     except Fault as fault:
@@ -227,11 +239,12 @@ def _build(other: Beside, change: Change, program: Program) -> None:
     """Another instance, built as the reference was, with the reference's weights."""
     precision = None if change.precision is None else change.precision.value
     init = exchange.whole(change.init(program))
-    described = other.fresh(init=init, precision=precision)
-    theirs = {n: (tuple(form["shape"]), form["dtype"]) for n, form in described["state"].items()}
+    described = other.connection.fresh(init=init, precision=precision)
+    theirs = {n: (form.shape, form.dtype) for n, form in described.state.items()}
     ours = {n: (tuple(t.shape), str(t.dtype)) for n, t in other.reference.module.state_dict().items()}
-    names, _ = build.match_parameters(ours, theirs, set(described["parameters"]))
-    other.agree_on(names)
+    names, _ = build.match_parameters(ours, theirs, set(described.parameters))
+    other.checks.names = names
+    other.connection.agree_on(names)
 
 
 def _unlike(other: Beside, case: Case, change: Change, wrong: Refused) -> Outcome:
@@ -240,25 +253,25 @@ def _unlike(other: Beside, case: Case, change: Change, wrong: Refused) -> Outcom
     Where inputs are degenerate a norm amplifies any order of summation: only gross errors are wrong there.
     Where the reference itself is far from the exact result, nothing can be concluded from other numbers.
     """
-    if math.isfinite(wrong.relative) and other.doubt > CHAOTIC:
-        return _inconclusive(other.doubt)
+    if math.isfinite(wrong.relative) and other.checks.doubt > CHAOTIC:
+        return _inconclusive(other.checks.doubt)
     if change.degenerate and wrong.relative < GROSS:
         return Outcome(Answer.RIGHT, "as far as rounding allows")
     if not other.reference.stochastic:
         return Outcome(Answer.WRONG, wrong.evidence)
-    first = other.snapshot()
-    other.poison(0)
-    again = other.set_request(case, 0)
-    other.request("forward", **again, seed=FORWARD_SEED + 1, training=change.training)
-    pairs = zip(first, other.outputs(), strict=True)
+    first = other.buffers.snapshot()
+    other.buffers.poison(0)
+    options = protocol.Options(training=change.training)
+    other.connection.request(protocol.Forward(other.buffers.call_set(case, 0), FORWARD_SEED + 1, options))
+    pairs = zip(first, other.buffers.outputs(), strict=True)
     if all(same_values(a, b) for a, b in pairs if a is not None and b is not None):
         return Outcome(Answer.WRONG, "it draws no random numbers where the reference does")
     return Outcome(Answer.SKIPPED, "random there, and its draws are its own")
 
 
 def _inconclusive(error: float) -> Outcome:
-    told = f"the reference's own relative error is {error:.1e} there: nothing can be concluded"
-    return Outcome(Answer.SKIPPED, told)
+    why = f"the reference's own relative error is {error:.1e} there: nothing can be concluded"
+    return Outcome(Answer.SKIPPED, why)
 
 
 def _of(fault: Fault) -> Outcome:
@@ -301,19 +314,14 @@ def gradients(trial: Trial, change: Change) -> tuple[Gradient, str]:
         return Gradient.UNKNOWN, f"the reference's own backward raises {wanted.error}"[:200]
     try:
         with beside(trial, reference, case, change, backward=True) as other:
-            other.place(case)
-            slots = {name: slot.to_json() for name, slot in other.gradients.items()}
-            for slot in other.gradients.values():
-                arenas.poison(other.view(slot))
-            theirs = {ours: own for own, ours in trial.names.items()}
+            other.buffers.place(case)
+            slots, call = other.buffers.gradients, other.buffers.call_set(case, 0)
+            for slot in slots.values():
+                arenas.poison(other.buffers.view(slot))
+            theirs = {ours: own for own, ours in trial.connection.names.items()}
             renamed = {theirs.get(name, name): slot for name, slot in slots.items()}
-            asked = other.set_request(case, 0)
-            reply = other.request(
-                "gradients",
-                inputs=asked["inputs"],
-                slots=asked["slots"],
-                gradients=renamed,
-                seed=FORWARD_SEED,
+            reply = other.connection.request(
+                protocol.Gradients(call.inputs, call.slots, renamed, FORWARD_SEED)
             )
             return _judged(other, reference, case, wanted, reply)
     except Fault as fault:
@@ -323,24 +331,28 @@ def gradients(trial: Trial, change: Change) -> tuple[Gradient, str]:
 
 
 def _judged(
-    other: Beside, reference: Reference, case: Case, wanted: Differentiated, reply: dict[str, Any]
+    other: Beside, reference: Reference, case: Case, wanted: Differentiated, reply: protocol.Backward
 ) -> tuple[Gradient, str]:
     lost = [at for at, required in enumerate(wanted.requires) if required]
-    if len(reply["requires"]) != len(wanted.requires) or not all(reply["requires"][at] for at in lost):
+    if len(reply.requires) != len(wanted.requires) or not all(reply.requires[at] for at in lost):
         return Gradient.LOST, "an output does not require a gradient where the reference's does"
-    if reply["error"]:
-        return Gradient.RAISED, reply["error"]
+    if reply.error:
+        return Gradient.RAISED, reply.error
     exact = _exact(reference, case, wanted)
-    theirs = {ours: own for own, ours in other.names.items()}
+    theirs = {ours: own for own, ours in other.connection.names.items()}
     for name, gradient in wanted.gradients.items():
-        if gradient is None or name not in other.gradients or (
+        if gradient is None or name not in other.buffers.gradients or (
             not name.startswith("input ") and name not in theirs
         ):  # fmt: skip
             continue
-        if theirs.get(name, name) not in reply["given"]:
+        if theirs.get(name, name) not in reply.given:
             return Gradient.LOST, f"no gradient of {name}"
         golden = exact.gradients.get(name)
-        three = (other.view(other.gradients[name]), gradient, gradient if golden is None else golden)
+        three = (
+            other.buffers.view(other.buffers.gradients[name]),
+            gradient,
+            gradient if golden is None else golden,
+        )
         error = compare(*three, other.policy.precision)
         if not error.passed:
             return (

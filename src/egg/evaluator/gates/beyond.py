@@ -32,8 +32,11 @@ from egg.evaluator.task.unvaried import can_vary, varied
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport import exchange
 from egg.evaluator.transport.freshen import Kind
+from egg.evaluator.transport.protocol import Options
+from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.levels import Probes
-from egg.evaluator.trial.trial import Refused, Trial, tensor_of
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 Examine = Callable[[Trial, Case], None]
 
@@ -91,11 +94,12 @@ def _redrawn(trial: Trial, examine: Examine, name: str, position: int, inputs: l
             "correctness.unvaried", wrong.evidence,
             f"{name} has the same values in every draw of the task, but it is an input: read it, or raise "
             "where it holds what the kernel is not made for",
+            facts=wrong.facts,
         ) from None  # fmt: skip
     except Fault as fault:
-        if fault.reason != RAISED or not trial.process.alive:
+        if fault.reason != RAISED or not trial.connection.process.alive:
             raise
-        trial.fresh()
+        trial.connection.fresh()
         return "raises"
     return "right"
 
@@ -118,21 +122,23 @@ def not_numbers(trial: Trial) -> dict[str, str]:
             continue
         told[name] = _followed(trial, case, forgiven=gpu and any(part in names for part in EXTREMES))
     if trial.reference.moving:
-        trial.restore_weights()  # both sides hold NaN in buffers that forward moves
+        trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
     return told
 
 
 def _followed(trial: Trial, case: Case, forgiven: bool) -> str:
-    trial.place(case)
+    trial.buffers.place(case)
     try:
-        reply = trial.ask(case, propagate=True, native=True)
+        reply = trial.ask(case, options=Options(propagate=True, native=True))
     except Fault as fault:
-        if fault.reason != RAISED or not trial.process.alive:
+        if fault.reason != RAISED or not trial.connection.process.alive:
             raise
-        trial.fresh()
+        trial.connection.fresh()
         return "raises"
-    trial.check_form(case, reply["outputs"])
-    for (path, expected), (_, golden), got in zip(case.outputs, case.golden, trial.outputs(), strict=True):
+    trial.checks.check_form(case, reply.outputs)
+    for (path, expected), (_, golden), got in zip(
+        case.outputs, case.golden, trial.buffers.outputs(), strict=True
+    ):
         if not isinstance(expected, torch.Tensor) or got is None or not expected.is_floating_point():
             continue  # an integer that stands for a NaN is a matter of order, which the language leaves open
         lost = _lost(got, expected, golden)

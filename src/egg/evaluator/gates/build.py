@@ -11,24 +11,25 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 State = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 def run(trial: Trial) -> dict[str, Any]:
-    described = trial.start()
-    theirs = {n: (tuple(form["shape"]), form["dtype"]) for n, form in described["state"].items()}
+    described = trial.connection.start()
+    theirs = {n: (tuple(form.shape), form.dtype) for n, form in described.state.items()}
     ours = {n: (tuple(t.shape), str(t.dtype)) for n, t in trial.reference.initial.items()}
-    names, how = match_parameters(ours, theirs, set(described["parameters"]))
-    trial.names = names
+    names, how = match_parameters(ours, theirs, set(described.parameters))
+    trial.connection.names = names
     if names:
-        _report_values(trial, trial.candidate_state())
+        _report_values(trial, trial.connection.candidate_state())
     trial.agree_on(names)
     extra = sorted(set(theirs) - set(names))
     if extra:
         trial.warnings.append(f"buffers the reference does not have: {', '.join(extra[:5])}")
-    return {"parameters": how, "matched": len(names), "sandbox": list(trial.process.means)}
+    return {"parameters": how, "matched": len(names), "sandbox": list(trial.connection.process.means)}
 
 
 def match_parameters(ours: State, theirs: State, parameters: set[str]) -> tuple[dict[str, str], str]:

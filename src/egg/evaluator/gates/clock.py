@@ -29,8 +29,10 @@ from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.timing.opponents import Opponent
+from egg.evaluator.transport import protocol
 from egg.evaluator.trial import deferred
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 ATTEMPTS = 5
 MILLISECONDS = 60.0
@@ -57,9 +59,11 @@ def run(trial: Trial) -> dict[str, Any]:
     own, theirs = (_without(moving, milliseconds) for milliseconds in (wall, reference))
     trial.measured |= {"wall_milliseconds": own, "wall_speedup": theirs / own}
 
-    launches = sum(trial.provenance["kernels"].values()) + sum(trial.provenance["library_ops"].values())
-    host = HOST_MILLISECONDS + HOST_PER_LAUNCH_MILLISECONDS * (launches + trial.reserve.moves)
-    trial.reserve.forget()
+    launched = trial.provenance
+    assert launched is not None
+    launches = sum(launched.kernels.values()) + sum(launched.library_ops.values())
+    host = HOST_MILLISECONDS + HOST_PER_LAUNCH_MILLISECONDS * (launches + trial.buffers.reserve.moves)
+    trial.buffers.reserve.forget()
     copies = _copy_milliseconds(trial) + SLOWER * moving
     notes = {
         "claimed": claimed,
@@ -112,15 +116,15 @@ def _candidate_calls(trial: Trial, cases: list[Case], calls: int) -> float:
 
     Which one is left out is drawn when all of them have been delivered; a single set is always checked.
     """
-    moves = trial.reserve.for_calls([case.tensors for case in cases], calls)
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], calls)
     seeds = seeds_for(trial, calls)
-    trial.make_room()
+    trial.buffers.make_room()
     for index in range(len(cases)):
-        trial.poison(index)
-    sets = [trial.set_request(case, index) for index, case in enumerate(cases)]
-    spare, keep_cache = trial.spare_slots(), trial.roomy()
+        trial.buffers.poison(index)
+    session = trial.buffers.session(cases, moves, seeds)
+    request = protocol.Calls(session, keep_cache=trial.buffers.roomy())
     start = time.perf_counter()
-    trial.request("calls", sets=sets, moves=moves, reserve=spare, seeds=seeds, keep_cache=keep_cache)
+    trial.connection.request(request)
     seconds = time.perf_counter() - start
     catch_up(trial, cases, moves)
     spared = secrets.randbelow(len(cases))
@@ -134,13 +138,13 @@ def _candidate_calls(trial: Trial, cases: list[Case], calls: int) -> float:
 
 def _reference_calls(trial: Trial, eager: Opponent, cases: list[Case], calls: int) -> float:
     """The same for the reference: its outputs are copied too, but to memory only the oracle sees."""
-    moves = trial.reserve.for_calls([case.tensors for case in cases], calls)
-    spare = [torch.empty_like(t) for t in trial.outputs(0) if t is not None]
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], calls)
+    spare = [torch.empty_like(t) for t in trial.buffers.outputs(0) if t is not None]
     start = time.perf_counter()
     with eager.scope():
         for call, change in enumerate(moves):
             case = cases[call % len(cases)]
-            trial.reserve.follow(case.tensors, change)
+            trial.buffers.reserve.follow(case.tensors, change)
             _copy(eager.call(*case.inputs), spare)
         torch.cuda.synchronize(trial.device)
     return time.perf_counter() - start
@@ -160,7 +164,7 @@ def _without(moving: float, milliseconds: float) -> float:
 
 def _copy_milliseconds(trial: Trial) -> float:
     """What delivering one call's outputs costs, measured on the oracle's side."""
-    outputs = [t for t in trial.outputs(0) if t is not None]
+    outputs = [t for t in trial.buffers.outputs(0) if t is not None]
     spare = [torch.empty_like(t) for t in outputs]
 
     def copy() -> None:
@@ -172,13 +176,15 @@ def _copy_milliseconds(trial: Trial) -> float:
 
 def _move_milliseconds(trial: Trial, cases: list[Case]) -> float:
     """What making the inputs of one call costs, measured on the oracle's side: the median of a few."""
-    moves = trial.reserve.for_calls([case.tensors for case in cases], 3)
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], 3)
     times = []
     for call, change in enumerate(moves):
         tensors = cases[call % len(cases)].tensors
-        times.append(_device_milliseconds(trial, [partial(trial.reserve.follow, tensors, change)] * 2))
+        times.append(
+            _device_milliseconds(trial, [partial(trial.buffers.reserve.follow, tensors, change)] * 2)
+        )
     for index, case in enumerate(cases):
-        trial.place(case, index)
+        trial.buffers.place(case, index)
     return median(times)
 
 

@@ -12,20 +12,22 @@ from typing import Any
 from egg.evaluator.gates import beyond, unusual
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.reference import Case, finite_share
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.transport.protocol import Options
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 
 def run(trial: Trial) -> dict[str, Any]:
     skipped: list[str] = []
-    trial.restore_weights()
+    trial.connection.restore_weights()
     for index in range(trial.settings.seeds):
         examine(trial, trial.reference.case(f"seed {index + 1}"))
     for index, name in enumerate(trial.settings.distributions):
         if index < trial.settings.reweighed:
-            trial.reweigh()
+            trial.connection.reweigh()
         if not _examined(trial, name, poison=index % 2 == 0):
             skipped.append(name)
-    trial.restore_weights()
+    trial.connection.restore_weights()
     found = {
         "without_answer": skipped,
         "unvaried": beyond.redrawn(trial, examine),
@@ -33,8 +35,8 @@ def run(trial: Trial) -> dict[str, Any]:
         "not_numbers": beyond.not_numbers(trial),
     }
     if trial.reference.moving:
-        trial.restore_weights()  # an infinity must not stay in running statistics
-    return {"checks": trial.worst.checks, **found}
+        trial.connection.restore_weights()  # an infinity must not stay in running statistics
+    return {"checks": trial.checks.worst.checks, **found}
 
 
 def _examined(trial: Trial, distribution: str, *, poison: bool) -> bool:
@@ -49,24 +51,24 @@ def _examined(trial: Trial, distribution: str, *, poison: bool) -> bool:
     return False
 
 
-def examine(trial: Trial, case: Case, **options: Any) -> None:
+def examine(trial: Trial, case: Case, *, poison: bool = True) -> None:
     """Put one question, and check everything about the answer."""
-    trial.place(case)
-    reply = trial.ask(case, traced=True, **options)
+    trial.buffers.place(case)
+    reply = trial.ask(case, options=Options(traced=True, poison=poison))
     try:
         trial.check(case, reply)
     except Refused as wrong:
         raise _remembered(trial, case, wrong) from None
-    trial.check_inputs_unchanged(case)
-    trial.check_apart(case, reply)
+    trial.checks.check_inputs_unchanged(case)
+    trial.checks.check_apart(case, reply.aliases)
 
 
 def _remembered(trial: Trial, case: Case, wrong: Refused) -> Refused:
     """Tell a wrong answer from a stale one: a new instance that gets it right had nothing to remember."""
     try:
-        trial.fresh()
-        trial.place(case)
-        trial.check(case, trial.ask(case, traced=True))
+        trial.connection.fresh()
+        trial.buffers.place(case)
+        trial.check(case, trial.ask(case, options=Options(traced=True)))
     except (Refused, Fault):
         return wrong
     return Refused(
@@ -74,6 +76,7 @@ def _remembered(trial: Trial, case: Case, wrong: Refused) -> Refused:
         f"a new instance answers rightly, one that was called before does not: {wrong.evidence}",
         "compute from the inputs' and the weights' values on every call; a packed weight is to be keyed on "
         "its `_version`, and nothing derived from inputs may be kept",
+        facts=wrong.facts,
     )
 
 

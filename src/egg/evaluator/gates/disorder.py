@@ -11,8 +11,10 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from egg.evaluator.transport.protocol import Options
 from egg.evaluator.trial.levels import Probes
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 LOTS = 2
 """Questions; at level quick one."""
@@ -22,12 +24,14 @@ def run(trial: Trial) -> dict[str, Any]:
     lots = LOTS if trial.settings.domain is Probes.ALL else 1
     for number in range(lots):
         case = trial.reference.case(f"order by lot {number + 1}")
-        trial.place(case)
-        reply = trial.ask(case, traced=True, lot=secrets.randbits(31))
+        trial.buffers.place(case)
+        reply = trial.ask(case, options=Options(traced=True, lot=secrets.randbits(31)))
         try:
             trial.check(case, reply)
         except Refused as wrong:
-            raise Refused("correctness.order", f"{SEEN}: {wrong.evidence}", WRONG) from None
+            raise Refused(
+                "correctness.order", f"{SEEN}: {wrong.evidence}", WRONG, facts=wrong.facts
+            ) from None
     return {"lots": lots}
 
 

@@ -46,7 +46,8 @@ from egg.evaluator.reference.probes import (
 from egg.evaluator.task.dimensions import Axis, leaves
 from egg.evaluator.task.program import HALF_DTYPES
 from egg.evaluator.trial.levels import Probes
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MOST_SECONDS = 60.0
 """After which nothing more is tried."""
@@ -118,7 +119,7 @@ class Probing:
         )
         self.tensors = dict(leaves(self.given.forms))
         self.names = self.trial.reference.program.input_names()
-        self.trial.restore_weights()
+        self.trial.connection.restore_weights()
 
     # -- what is tried -------------------------------------------------------------------------------------
 
@@ -251,19 +252,19 @@ class Probing:
         return ask(self.trial, change)
 
     def _ready(self, change: Change) -> None:
-        if not self.trial.process.alive:
-            self.trial.restart()
+        if not self.trial.connection.process.alive:
+            self.trial.connection.restart()
             self._others = False
         elif self._others and not change.builds:
             self.back()
 
     def back(self) -> None:
         """To the task's own instance and weights, for the gates that come."""
-        if not self.trial.process.alive:
-            self.trial.restart()
+        if not self.trial.connection.process.alive:
+            self.trial.connection.restart()
         else:
-            self.trial.fresh()
-            self.trial.restore_weights()
+            self.trial.connection.fresh()
+            self.trial.connection.restore_weights()
         self._others = False
 
     def _smallest(self, change: Change, outcome: Outcome) -> tuple[Change, Outcome]:

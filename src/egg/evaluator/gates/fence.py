@@ -11,11 +11,14 @@ gate says so in its notes and in a warning, and refuses nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from egg.evaluator.gates.correctness import examine
 from egg.evaluator.process.handle import Fault
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker.fence import Arrangement
 
 BEYOND = {Arrangement.END: "past the end", Arrangement.START: "before the start"}
@@ -32,14 +35,14 @@ def run(trial: Trial) -> dict[str, Any]:
     except Unfenced as reason:
         trial.warnings.append(f"memory safety was not checked at full size: {reason}"[:300])
         trial.reference.restore()
-        trial.restart()
+        trial.connection.restart()
         return {"fenced": False, "reason": str(reason)}
     trial.fenced = True
     return {"fenced": True, "arrangements": [arrangement.value for arrangement in Arrangement]}
 
 
 def _fenced(trial: Trial) -> None:
-    _asked(lambda: trial.restart(fence=True), Arrangement.END)
+    _asked(lambda: trial.connection.restart(fence=True), Arrangement.END)
     _within(trial, Arrangement.END, "fenced at the end, as built")
     trial.reference.reweigh()
     _within(trial, Arrangement.START, "fenced at the start, other weights")
@@ -51,8 +54,8 @@ def _within(trial: Trial, arrangement: Arrangement, label: str) -> None:
 
     def question() -> None:
         _notice(trial, arrangement)
-        trial.fresh()
-        trial.share_weights()
+        trial.connection.fresh()
+        trial.connection.share_weights()
         try:
             examine(trial, trial.reference.case(label))
         except Refused as wrong:
@@ -64,11 +67,11 @@ def _within(trial: Trial, arrangement: Arrangement, label: str) -> None:
 
 def _notice(trial: Trial, arrangement: Arrangement) -> None:
     """Have the fence arranged, and hear what it saw."""
-    seen = trial.request("fence", arrangement=arrangement.value)
-    if why := seen["unavailable"] or seen["failed"]:
+    seen = trial.connection.request(protocol.Fence(arrangement.value))
+    if why := seen.unavailable or seen.failed:
         raise Unfenced(why)
-    if seen["damaged"]:
-        raise Refused("memory.out_of_bounds", f"something was written {seen['damaged'][0]}", HINT)
+    if seen.damaged:
+        raise Refused("memory.out_of_bounds", f"something was written {seen.damaged[0]}", HINT)
 
 
 def _asked(what: Any, arrangement: Arrangement) -> None:
@@ -81,12 +84,13 @@ def _asked(what: Any, arrangement: Arrangement) -> None:
             "memory.out_of_bounds",
             f"an access {BEYOND[arrangement]} of a tensor, at the task's own size: {fault.evidence}"[:600],
             HINT,
+            facts=replace(fault.facts, own_size=True),
         ) from None
 
 
 def _because_of_the_fence(trial: Trial, label: str, wrong: Refused) -> Refused:
     """Tell what is wrong only where memory beyond a tensor holds NaN from what is wrong anywhere."""
-    trial.restart()
+    trial.connection.restart()
     try:
         examine(trial, trial.reference.case(f"not {label}"))
     except Refused as also:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from egg.evaluator.reference.reference import same_values
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 CALLS = 2
 COUNTER = "num_batches_tracked"
@@ -26,11 +27,11 @@ def run(trial: Trial) -> dict[str, Any]:
     moving = trial.reference.moving
     if moving:
         trial.reference.restore()  # earlier questions may have left NaN or infinity in the buffers
-        trial.other_weights()
+        trial.connection.other_weights()
     before = _state(trial)
-    if not trial.names and not moving:
+    if not trial.connection.names and not moving:
         return {"buffers": []}
-    missing = sorted(moving - set(trial.names.values()))
+    missing = sorted(moving - set(trial.connection.names.values()))
     if any(not name.endswith(COUNTER) for name in missing):
         raise Refused(
             "state.buffers", f"forward moves {', '.join(missing[:5])}, which ModelNew has not", HINT
@@ -39,17 +40,17 @@ def run(trial: Trial) -> dict[str, Any]:
         case = trial.reference.answer(
             f"call {call + 1} from the same state", trial.reference.draw(), golden=False
         )
-        trial.place(case)
+        trial.buffers.place(case)
         trial.ask(case)
-    theirs, ours = trial.candidate_state(), _state(trial)
-    for name in trial.names.values():
+    theirs, ours = trial.connection.candidate_state(), _state(trial)
+    for name in trial.connection.names.values():
         if name.endswith(COUNTER) and not same_values(theirs[name], ours[name]):
             trial.warnings.append(f"{name} is not counted as Model counts it")
         elif not _alike(theirs[name], ours[name], before[name], moves=name in moving):
             what = "is not what Model's forward leaves there" if name in moving else "was changed by forward"
             raise Refused("state.buffers", f"{name} {what} ({_shown(theirs[name], ours[name])})", HINT)
     if moving:
-        trial.restore_weights()
+        trial.connection.restore_weights()
     return {"buffers": sorted(moving)}
 
 

@@ -13,11 +13,14 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
+from egg.core.evaluation import RefusalFacts
 from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.tensors import memory
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import NO_FACTS, Refused
+from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker.outputs import aliases
 
 LEAST = 3
@@ -40,7 +43,7 @@ def run(trial: Trial, each: float) -> dict[str, Any]:
         kept += _burst(trial, cases, length, keep, calls)
         calls += length
     rechecked = _recheck(trial, kept, min(calls, held), 1 if total < FEW else RECHECKED)
-    trial.reserve.forget()
+    trial.buffers.reserve.forget()
     return {"calls": calls, "held": min(calls, held), "rechecked": rechecked}
 
 
@@ -61,7 +64,7 @@ def _lengths(total: int) -> list[int]:
 
 def _as_many_as_fit(trial: Trial) -> int:
     """Calls whose outputs can be held at once: two at least, or there would be nothing to see."""
-    size = sum(t.numel() * t.element_size() for t in trial.outputs(0) if t is not None)
+    size = sum(t.numel() * t.element_size() for t in trial.buffers.outputs(0) if t is not None)
     free = memory.free_bytes(trial.device)
     room = HELD_BYTES if free is None else max(HELD_BYTES, free // 16)
     return max(2, room // max(size, 1))
@@ -72,20 +75,14 @@ def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) 
 
     Returns the questions of some that are held, by their numbers.
     """
-    moves = trial.reserve.for_calls([case.tensors for case in cases], length)
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], length)
     seeds = seeds_for(trial, length)
-    trial.make_room()
+    trial.buffers.make_room()
     for index in range(len(cases)):
-        trial.poison(index)
-    sets = [trial.set_request(case, index) for index, case in enumerate(cases)]
-    trial.request(
-        "calls",
+        trial.buffers.poison(index)
+    trial.connection.request(
+        protocol.Calls(trial.buffers.session(cases, moves, seeds), keep),
         trial.settings.call_seconds + trial.settings.calls_seconds,
-        sets=sets,
-        moves=moves,
-        reserve=trial.spare_slots(),
-        seeds=seeds,
-        keep=keep,
     )
     chosen = [] if _large(trial) else _chosen(keep, first)
     found = [(first + call, _question(trial, cases, moves, seeds, call, copied=True)) for call in chosen]
@@ -104,14 +101,14 @@ def _question(
 ) -> Case:
     """With the inputs that a call had; without a copy they last until the next move."""
     case = cases[call % len(cases)]
-    trial.reserve.follow(case.tensors, moves[call])
+    trial.buffers.reserve.follow(case.tensors, moves[call])
     inputs = apart(case.inputs) if copied else case.inputs
     return replace(case, inputs=inputs, seed=seeds[call] if seeds else case.seed)
 
 
 def _large(trial: Trial) -> bool:
     """Whether further copies of inputs are too much: one request then, of which the first call is kept."""
-    return trial.bytes_per_call > HELD_BYTES
+    return trial.buffers.bytes_per_call > HELD_BYTES
 
 
 def _chosen(keep: int, first: int) -> list[int]:
@@ -123,11 +120,12 @@ def _chosen(keep: int, first: int) -> list[int]:
 def _check(trial: Trial, question: Case, index: int, label: str) -> Case:
     case = trial.reference.answer(label, question.inputs, own=False, seed=question.seed)
     try:
-        trial.check_values(case, trial.outputs(index))
+        trial.checks.check_values(case, trial.buffers.outputs(index))
     except Refused as wrong:
         raise Refused(
             "state.stale", f"many calls in a row: {wrong.evidence}",
             "compute from the inputs' values on every call; nothing derived from inputs may be kept",
+            facts=wrong.facts,
         ) from None  # fmt: skip
     return case
 
@@ -137,29 +135,30 @@ def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, more: int) -
     kept = kept[:1] + secrets.SystemRandom().sample(kept[1:], min(more, len(kept) - 1))
     case = None
     for number, question in kept:
-        trial.poison(0)
-        trial.request("held", number=number, outputs=trial.output_slots(0))
+        trial.buffers.poison(0)
+        trial.connection.request(protocol.Held(number, trial.buffers.sets[0].outputs))
         case = trial.reference.answer(
             f"call {number + 1} of many", question.inputs, own=False, seed=question.seed
         )
         try:
-            trial.check_values(case, trial.outputs(0))
+            trial.checks.check_values(case, trial.buffers.outputs(0))
         except Refused as wrong:
             changed = f"the output of call {number + 1} changed while {held} were held"
-            raise _aliased(f"{changed}: {wrong.evidence}") from None
-    reply = trial.request("drop")
+            raise _aliased(f"{changed}: {wrong.evidence}", wrong.facts) from None
+    reply = trial.connection.request(protocol.Drop())
     if case is None:
         return len(kept)
-    if reply["shared"] and not aliases(case.outputs, case.inputs, trial.reference.module):
-        one, other = reply["shared"][0]
+    if reply.shared and not aliases(case.outputs, case.inputs, trial.reference.module):
+        one, other = reply.shared[0]
         raise _aliased(f"the outputs of calls {one + 1} and {other + 1}, both held, lie in the same memory")
     usual = aliases(case.outputs, [], None)
-    for number, pairs in reply["within"]:
+    for number, pairs in reply.within:
         for path, whose in pairs:
-            if [path, whose] not in usual:
+            if (path, whose) not in usual:
                 raise _aliased(f"in call {number + 1} output {path} shares its memory with {whose}")
     return len(kept)
 
 
-def _aliased(evidence: str) -> Refused:
-    return Refused("state.aliased", evidence, "return a new tensor from every call, not a reused buffer")
+def _aliased(evidence: str, facts: RefusalFacts = NO_FACTS) -> Refused:
+    hint = "return a new tensor from every call, not a reused buffer"
+    return Refused("state.aliased", evidence, hint, facts=facts)

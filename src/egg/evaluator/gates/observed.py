@@ -10,12 +10,12 @@ profiler then says which kernels a call runs on the device, whatever PyTorch's d
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
 from egg.core.policy import LibraryCalls
 from egg.evaluator.gates import provenance
 from egg.evaluator.gates.timing import placed_questions, seeds_for
+from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 from egg.evaluator.trial.watch import FORBIDDEN
@@ -30,25 +30,19 @@ def run(trial: Trial) -> dict[str, Any]:
         return {"calls": 0}
     cases = placed_questions(trial)
     calls = FEWEST + secrets.randbelow(MOST - FEWEST + 1)
-    moves = trial.reserve.for_calls([case.tensors for case in cases], calls)
-    trial.make_room()
-    reply = trial.request(
-        "observe",
-        sets=[trial.set_request(case, index) for index, case in enumerate(cases)],
-        moves=moves,
-        reserve=trial.spare_slots(),
-        seeds=seeds_for(trial, calls),
-    )
-    for seen in reply["calls"]:
-        trial.watch.see(seen)
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], calls)
+    trial.buffers.make_room()
+    session = trial.buffers.session(cases, moves, seeds_for(trial, calls))
+    for seen in trial.connection.request(protocol.Observe(session)).calls:
+        trial.watch.see(seen.record)
         _check_plain(seen)
     if trial.device.type == "cuda":
         _check_device(trial, cases[0])
     return {"calls": calls}
 
 
-def _check_plain(seen: Mapping[str, Any]) -> None:
-    strange = [kind for kind in seen["kinds"] if kind != "Tensor"]
+def _check_plain(seen: protocol.Observed) -> None:
+    strange = [kind for kind in seen.kinds if kind != "Tensor"]
     if strange:
         raise Refused(
             "correctness.type", f"an output is a {strange[0]}", "return plain tensors on every call"
@@ -58,7 +52,8 @@ def _check_plain(seen: Mapping[str, Any]) -> None:
 def _check_device(trial: Trial, case: Any) -> None:
     """Own against library kernels by the device's own record, as late as this in the candidate's life."""
     assert trial.watch is not None
-    own = set(trial.provenance["kernels"])
+    assert trial.provenance is not None
+    own = set(trial.provenance.kernels)
     spent = provenance.device_time(trial, case)
     total = sum(spent.values())
     if not total:

@@ -22,7 +22,9 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import cost_of
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MOST_BYTES = 640 << 20
 """Of inputs, parameters and outputs."""
@@ -75,31 +77,36 @@ def _too_much(trial: Trial) -> str:
 
 
 def _examined(trial: Trial) -> dict[str, Any]:
-    if len(trial.sets) < 2:
+    if len(trial.buffers.sets) < 2:
         return {"own_size": "not run: there is no memory for it"}
     try:
         build.run(trial)
         case = trial.reference.case("the task's own size")
-        trial.place(case)
-        trial.poison(0)
-        asked = trial.set_request(case, 0)
-        reply = trial.request("excerpt", SECONDS, **asked, masks=trial.output_slots(1), seed=case.seed)
-        if "without" in reply:
-            return {"own_size": f"not run: {reply['without']}"}
-        numbers = trial.check_form(case, reply["outputs"])
-        if reply["whole"]:
-            trial.check_values(case, trial.outputs(0), numbers)
+        trial.buffers.place(case)
+        trial.buffers.poison(0)
+        call, masks = trial.buffers.call_set(case, 0), trial.buffers.sets[1].outputs
+        reply = trial.connection.request(protocol.Excerpt(call, masks, case.seed), SECONDS)
+        if reply.without:
+            return {"own_size": f"not run: {reply.without}"}
+        numbers = trial.checks.check_form(case, reply.outputs)
+        if reply.whole:
+            trial.checks.check_values(case, trial.buffers.outputs(0), numbers)
         elif not all(_right(trial, case, position) for position in range(len(case.outputs))):
-            trial.check_values(case, _filled(trial, case))
-        trial.check_inputs_unchanged(case)
+            trial.checks.check_values(case, _filled(trial, case))
+        trial.checks.check_inputs_unchanged(case)
     except Fault as fault:
         if fault.reason in NO_VERDICT:
             return {"own_size": f"not run: {fault.reason}"}
-        raise Refused(fault.reason, f"at the task's own size: {fault.evidence}", BRANCH) from fault
+        raise _at_own_size(fault) from fault
     except Refused as wrong:
-        raise Refused(wrong.reason, f"at the task's own size: {wrong.evidence}", BRANCH) from None
-    ran = [f"{name}: {count} of {total} programs" for name, total, count in reply["launches"]]
-    return {"own_size": "whole" if reply["whole"] else "in part", "programs": ran[:12]}
+        raise _at_own_size(wrong) from None
+    ran = [f"{name}: {count} of {total} programs" for name, total, count in reply.launches]
+    return {"own_size": "whole" if reply.whole else "in part", "programs": ran[:12]}
+
+
+def _at_own_size(seen: Fault | Refused) -> Refused:
+    evidence = f"at the task's own size: {seen.evidence}"
+    return Refused(seen.reason, evidence, BRANCH, facts=replace(seen.facts, own_size=True))
 
 
 def _right(trial: Trial, case: Case, position: int) -> bool:
@@ -107,7 +114,11 @@ def _right(trial: Trial, case: Case, position: int) -> bool:
 
     A comparison of the whole takes far longer; it is made only where this one finds fault.
     """
-    got, mask, expected = trial.outputs(0)[position], trial.outputs(1)[position], case.outputs[position][1]
+    got, mask, expected = (
+        trial.buffers.outputs(0)[position],
+        trial.buffers.outputs(1)[position],
+        case.outputs[position][1],
+    )
     if got is None or mask is None:
         return True
     written = (mask == 1).reshape(-1).nonzero().reshape(-1)
@@ -123,15 +134,17 @@ def _right(trial: Trial, case: Case, position: int) -> bool:
         torch.cat((wide[written], wide[others])),
         trial.policy.precision,
     )
-    trial.worst.checks += 1
-    trial.worst.take(error)
+    trial.checks.worst.checks += 1
+    trial.checks.worst.take(error)
     return error.passed
 
 
 def _filled(trial: Trial, case: Case) -> list[torch.Tensor | None]:
     """What was delivered where it was written, and the reference's value where no program of it ran."""
     filled: list[torch.Tensor | None] = []
-    for got, mask, (_, expected) in zip(trial.outputs(0), trial.outputs(1), case.outputs, strict=True):
+    for got, mask, (_, expected) in zip(
+        trial.buffers.outputs(0), trial.buffers.outputs(1), case.outputs, strict=True
+    ):
         if got is None or mask is None:
             filled.append(None)
         else:

@@ -13,7 +13,8 @@ from typing import Any
 
 from egg.evaluator.operators.ops import PARTIAL, Recorder
 from egg.evaluator.task.meta import Meter
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.hardware.gpus import Gpu
 from egg.hardware.roofline import effective_precision, floor_seconds
 
@@ -28,7 +29,7 @@ def run(trial: Trial) -> dict[str, Any]:
         trial.warnings.append("this GPU is not in the table: no roofline check was made")
         trial.measured["floor_milliseconds"] = None
         return {"floor_milliseconds": None}
-    bytes_floor = trial.bytes_per_call / gpu.bandwidth * 1e3
+    bytes_floor = trial.buffers.bytes_per_call / gpu.bandwidth * 1e3
     operations_floor = compute_floor(trial, gpu)
     floor = max(bytes_floor, operations_floor)
     trial.measured["floor_milliseconds"] = floor
@@ -59,7 +60,7 @@ def compute_floor(trial: Trial, gpu: Gpu) -> float:
         trial.reference.run(case.inputs)
     dtype = next((t.dtype for t in case.tensors if t.is_floating_point()), "float32")
     precision = effective_precision(
-        trial.policy.precision.value, dtype=str(dtype), reference_error=trial.worst.reference_relative
+        trial.policy.precision.value, dtype=str(dtype), reference_error=trial.checks.worst.reference_relative
     )
     return floor_seconds(gpu, flops=counter.flops, bytes=0, precision=precision) * 1e3
 

@@ -13,9 +13,9 @@ from egg.evaluator.trial.trial import Trial
 
 def run(trial: Trial) -> dict[str, Any]:
     for _ in range(trial.settings.regrades - trial.fenced):
-        trial.restart()
+        trial.connection.restart()
         examine(trial, trial.reference.case("regrade, as built"))
-        trial.reweigh()
+        trial.connection.reweigh()
         examine(trial, trial.reference.case("regrade, other weights", "normal"))
-        trial.restore_weights()
+        trial.connection.restore_weights()
     return {"processes": trial.settings.regrades}

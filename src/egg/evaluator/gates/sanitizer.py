@@ -19,7 +19,8 @@ from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import CannotRescale, rescale
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.transport import exchange
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.hardware.detect import cuda_tool
 
 TOOLS = ("memcheck", "initcheck", "racecheck")

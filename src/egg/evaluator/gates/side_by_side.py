@@ -20,7 +20,9 @@ from egg.evaluator.gates.timing import MIN_REPEATS, calls_in, placed_questions, 
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.task.seeds import FORWARD_SEED
 from egg.evaluator.timing.statistics import interval, noise_floor, speedup
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 ROUNDS = 6
 """Enough for a rank; a verdict takes more."""
@@ -36,22 +38,19 @@ def prepare(trial: Trial) -> dict[str, Any]:
     trial.timed = cases = placed_questions(trial)
     entered = trial.side_by_side
     refused = [_refused(trial, file) for file in entered.files]
-    asked = trial.set_request(cases[0], 0)
-    with trial.yielding():
-        reply = trial.request(
-            "contenders",
+    call = trial.buffers.call_set(cases[0], 0)
+    with trial.connection.yielding():
+        files = zip(entered.files, refused, strict=True)
+        sources = tuple(None if why else file.source for file, why in files)
+        reply = trial.connection.request(
+            protocol.Contenders(sources, call.inputs, call.slots, FORWARD_SEED, _threads(trial)),
             trial.settings.build_seconds + LOAD_SECONDS * len(refused),
-            sources=[None if why else file.source for file, why in zip(entered.files, refused, strict=True)],
-            inputs=asked["inputs"],
-            slots=asked["slots"],
-            seed=FORWARD_SEED,
-            threads=_threads(trial),
         )
-    if len(reply["unfit"]) != len(refused):
+    if len(reply.unfit) != len(refused):
         raise Refused(
             "timing.forged", "other files were reported than were asked for", "leave the judge alone"
         )
-    entered.unfit = [why or found for why, found in zip(refused, reply["unfit"], strict=True)]
+    entered.unfit = [why or found for why, found in zip(refused, reply.unfit, strict=True)]
     return {"contenders": len(entered.files), "unfit": sum(map(bool, entered.unfit))}
 
 
@@ -65,7 +64,7 @@ def run(trial: Trial) -> dict[str, Any]:
         try:
             turn(trial, cases, MIN_REPEATS, number)
         except Fault as fault:
-            if not trial.process.alive:
+            if not trial.connection.process.alive:
                 raise
             entered.unfit[number] = fault.evidence or fault.reason
         else:
@@ -91,7 +90,7 @@ def _threads(trial: Trial) -> int:
     launches would get into what a file times by itself or records as a CUDA graph."""
     files = (trial.candidate, *trial.side_by_side.files)
     disturbed = any(word in file.source for file in files for word in ALONE)
-    return 1 if disturbed or not trial.roomy() else THREADS
+    return 1 if disturbed or not trial.buffers.roomy() else THREADS
 
 
 def _refused(trial: Trial, file: Candidate) -> str:

@@ -17,7 +17,8 @@ from egg.evaluator.gates.domain import GUARD
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MOST_SECONDS = 60.0
 """After which no further size is tried."""
@@ -58,11 +59,11 @@ def _right_at(trial: Trial, task: Any, at: str) -> bool:
         if fault.reason in (*NO_VERDICT, *RAISES):
             return False
         evidence = f"wrong without an error: {fault.reason}: {fault.evidence} (run at {at})"
-        raise Refused("domain.wrong", evidence, GUARD) from fault
+        raise Refused("domain.wrong", evidence, GUARD, facts=fault.facts) from fault
     except Refused as wrong:
         if wrong.reason in RAISES:
             return False
-        raise Refused(wrong.reason, f"{wrong.evidence} (run at {at})", BRANCH) from None
+        raise Refused(wrong.reason, f"{wrong.evidence} (run at {at})", BRANCH, facts=wrong.facts) from None
     finally:
         other.offline = None
         other.close()

@@ -22,7 +22,9 @@ from egg.evaluator.gates import left, many
 from egg.evaluator.gates.correctness import meaningful
 from egg.evaluator.reference.reference import Case, same_values
 from egg.evaluator.task.program import outputs_of
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.transport.protocol import Forwarded
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 TAIL = 64
 
@@ -54,8 +56,8 @@ def run(trial: Trial) -> dict[str, Any]:
     first = trial.reference.question("A")
     case, reply = _asked(trial, first)
     trial.check(case, reply)
-    trial.check_apart(case, reply)
-    before, work = trial.snapshot(), reply["launched"]
+    trial.checks.check_apart(case, reply.aliases)
+    before, work = trial.buffers.snapshot(), reply.launched
     del case
 
     _expect(trial, trial.reference.question("B"), "state.stale", "the inputs were overwritten in place")
@@ -66,7 +68,7 @@ def run(trial: Trial) -> dict[str, Any]:
             f"for inputs that it saw before it launches {_named(again)}, where it launched {_named(work)}",
             "do the same work on every call: timed calls never repeat their inputs",
         )  # fmt: skip
-    notes = {"deterministic": _equal(before, trial.outputs()), "probed": _probe(trial, first, work)}
+    notes = {"deterministic": _equal(before, trial.buffers.outputs()), "probed": _probe(trial, first, work)}
     del first
     return notes | many.run(trial, each) | left.run(trial)
 
@@ -77,7 +79,7 @@ def _warm(trial: Trial) -> float:
     Returns the seconds that it took.
     """
     question = trial.reference.question("before A")
-    trial.place(question)
+    trial.buffers.place(question)
     started = time.perf_counter()
     trial.ask(question)
     return time.perf_counter() - started
@@ -87,11 +89,11 @@ def _named(work: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{count}" for name, count in sorted(work.items())) or "nothing"
 
 
-def _asked(trial: Trial, question: Case, **options: Any) -> tuple[Case, dict[str, Any]]:
-    """The question with its answers, and what the candidate says to it."""
+def _asked(trial: Trial, question: Case) -> tuple[Case, Forwarded]:
+    """The question with its answers, and the candidate's reply to it."""
     case = trial.reference.answer(question.label, question.inputs)
-    trial.place(case)
-    return case, trial.ask(case, **options)
+    trial.buffers.place(case)
+    return case, trial.ask(case)
 
 
 def _expect(trial: Trial, question: Case, reason: str, what: str) -> Mapping[str, int]:
@@ -105,8 +107,9 @@ def _expect(trial: Trial, question: Case, reason: str, what: str) -> Mapping[str
         raise Refused(
             reason, f"{what}, and the answer was wrong: {wrong.evidence}",
             "compute from the inputs' values on every call; nothing derived from inputs may be kept",
+            facts=wrong.facts,
         ) from None  # fmt: skip
-    return reply["launched"]
+    return reply.launched
 
 
 def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:

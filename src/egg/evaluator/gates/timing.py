@@ -33,8 +33,10 @@ from egg.core.policy import Precision
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.timing.opponents import DEFAULT
 from egg.evaluator.timing.statistics import interval, noise_floor, speedup
+from egg.evaluator.transport import protocol
 from egg.evaluator.trial import deferred
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MAX_REPEATS, MIN_REPEATS = 40, 3
 SESSIONS = 3
@@ -44,11 +46,11 @@ UNREST = 0.15
 
 def prepare(trial: Trial) -> dict[str, Any]:
     """Draw the questions, compile the opponents, and let everybody run once or twice."""
-    trial.other_weights()
+    trial.connection.other_weights()
     trial.timed = cases = placed_questions(trial)
     assert trial.opponents is not None
     trial.opponents.load(trial.reference.module.state_dict())
-    with trial.yielding():
+    with trial.connection.yielding():
         opponents = trial.opponents.get(_contestants(trial), cases[0].inputs)
     if "eager" in trial.opponents.failed:
         raise MachineError(
@@ -94,7 +96,7 @@ def run(trial: Trial) -> dict[str, Any]:
         "sessions": len(sessions),
         "calls_per_round": repeats,
         "input_sets": len(cases),
-        "fresh_values": trial.reserve.moving,
+        "fresh_values": trial.buffers.reserve.moving,
         "other_weights": trial.reference.reweighed,
         "times": times,
     }
@@ -126,9 +128,11 @@ def settle(trial: Trial) -> dict[str, Any]:
 
 def placed_questions(trial: Trial) -> list[Case]:
     """One for every set of inputs, laid there; what is timed moves their values and keeps up with it."""
-    cases = [trial.reference.question(f"timed set {i + 1}", alone=True) for i in range(len(trial.sets))]
+    cases = [
+        trial.reference.question(f"timed set {i + 1}", alone=True) for i in range(len(trial.buffers.sets))
+    ]
     for index, case in enumerate(cases):
-        trial.place(case, index)
+        trial.buffers.place(case, index)
     return cases
 
 
@@ -155,25 +159,23 @@ def turn(trial: Trial, cases: list[Case], repeats: int, contender: int | None = 
 
     None of a ``contender``'s is, by its number, nor of a candidate's that is only ranked.
     """
-    moves = trial.reserve.for_calls([case.tensors for case in cases], repeats)
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], repeats)
     seeds = seeds_for(trial, repeats)
     chosen = secrets.randbelow(repeats)
-    trial.make_room()
-    trial.poison(chosen % len(cases))
-    reply = trial.request(
-        "time",
-        sets=[trial.set_request(case, i) for i, case in enumerate(cases)],
-        moves=moves,
-        recheck=chosen,
-        outputs=trial.output_slots(chosen % len(cases)),
-        reserve=trial.spare_slots(),
-        seeds=seeds,
-        keep_cache=trial.roomy(),
-        contender=contender,
+    trial.buffers.make_room()
+    trial.buffers.poison(chosen % len(cases))
+    reply = trial.connection.request(
+        protocol.Time(
+            trial.buffers.session(cases, moves, seeds),
+            chosen,
+            trial.buffers.sets[chosen % len(cases)].outputs,
+            contender,
+            keep_cache=trial.buffers.roomy(),
+        )
     )
     checked = not trial.side_by_side.files and secrets.randbelow(2) == 0
     _follow(trial, cases, moves, seeds, chosen if checked else None)
-    milliseconds = [float(t) for t in reply["milliseconds"]]
+    milliseconds = list(reply.milliseconds)
     if len(milliseconds) != repeats or min(milliseconds) <= 0:
         raise Refused("timing.forged", "the reported times cannot be times", "the timer was tampered with")
     return milliseconds
@@ -191,7 +193,7 @@ def _follow(trial: Trial, cases: list[Case], moves: list[Any], seeds: list[int],
     """
     if checked is not None:
         index = checked % len(cases)
-        trial.reserve.follow(cases[index].tensors, moves[checked])
+        trial.buffers.reserve.follow(cases[index].tensors, moves[checked])
         case = replace(cases[index], seed=seeds[checked]) if seeds else cases[index]
         deferred.put(trial, case, index, "a timed call")
     catch_up(trial, cases, moves)
@@ -200,4 +202,4 @@ def _follow(trial: Trial, cases: list[Case], moves: list[Any], seeds: list[int],
 def catch_up(trial: Trial, cases: list[Case], moves: list[Any]) -> None:
     """The private copies as the candidate's inputs are behind its last call of every set."""
     for call in range(max(0, len(moves) - len(cases)), len(moves)):
-        trial.reserve.follow(cases[call % len(cases)].tensors, moves[call])
+        trial.buffers.reserve.follow(cases[call % len(cases)].tensors, moves[call])

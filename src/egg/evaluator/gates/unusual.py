@@ -26,7 +26,10 @@ from egg.evaluator.reference.reference import Case, finite_share
 from egg.evaluator.task.program import map_tensors, outputs_of, restrided
 from egg.evaluator.task.unusual import LEVEL, TIES, ZEROS, constants, unusual, with_constants
 from egg.evaluator.tensors import memory
-from egg.evaluator.trial.trial import Refused, Trial, tensor_of
+from egg.evaluator.transport.protocol import Forwarded, Options
+from egg.evaluator.trial.checks import tensor_of
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 RAISED = "candidate.error"
 EQUAL = (ZEROS, LEVEL, TIES)
@@ -67,42 +70,42 @@ def _asked(trial: Trial, name: str, inputs: list[Any], *, integers: bool) -> str
         return "no answer"
     found = _put(trial, case, integers=integers)
     if trial.reference.moving:
-        trial.restore_weights()
+        trial.connection.restore_weights()
     return found
 
 
 def _put(trial: Trial, case: Case, *, integers: bool) -> str:
-    trial.place(case)
+    trial.buffers.place(case)
     try:
-        reply = trial.ask(case, traced=True, native=True)
+        reply = trial.ask(case, options=Options(traced=True, native=True))
     except Fault as fault:
-        if fault.reason != RAISED or not trial.process.alive:
+        if fault.reason != RAISED or not trial.connection.process.alive:
             raise
-        trial.fresh()
+        trial.connection.fresh()
         return "raises"
     if not integers:
-        for (_, expected), got in zip(case.outputs, trial.outputs(), strict=True):
+        for (_, expected), got in zip(case.outputs, trial.buffers.outputs(), strict=True):
             if isinstance(expected, torch.Tensor) and got is not None and not _inexact(expected):
                 got.copy_(expected)
     return _checked(trial, case, reply)
 
 
-def _checked(trial: Trial, case: Case, reply: dict[str, Any]) -> str:
-    before = copy.copy(trial.worst)
+def _checked(trial: Trial, case: Case, reply: Forwarded) -> str:
+    before = copy.copy(trial.checks.worst)
     try:
         trial.check(case, reply)
     except Refused as wrong:
-        trial.worst = before
+        trial.checks.worst = before
         return _without_jumps(trial, case, reply, wrong)
     return "right"
 
 
-def _without_jumps(trial: Trial, case: Case, reply: dict[str, Any], wrong: Refused) -> str:
+def _without_jumps(trial: Trial, case: Case, reply: Forwarded, wrong: Refused) -> str:
     """Check again what the reference does not answer by chance."""
     unclear = total = 0
     for _ in range(ROUNDS):
         near = outputs_of(trial.reference.run(_shaken(case.inputs), case.seed))
-        for (_, expected), (_, other), got in zip(case.outputs, near, trial.outputs(), strict=True):
+        for (_, expected), (_, other), got in zip(case.outputs, near, trial.buffers.outputs(), strict=True):
             if not isinstance(expected, torch.Tensor) or not isinstance(other, torch.Tensor) or got is None:
                 continue
             if expected.shape == other.shape:

@@ -283,7 +283,8 @@ class CpuBackend:
         """
         offline = trial.offline
         assert offline is not None
-        sized = reason in SIZED and offline.compiled and not offline.faults
+        captured = offline.captured
+        sized = reason in SIZED and captured is not None and not captured.faults
         size = next(offline.sizes, None) if sized else None
         if size is None:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import platform
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -23,9 +24,11 @@ from egg.core.evaluation import (
     Machine,
     Provenance,
     Refusal,
+    RefusalFacts,
     Rejected,
     Rival,
 )
+from egg.core.source import Candidate
 from egg.evaluator import static
 from egg.evaluator.gates.hints import hint_for
 from egg.evaluator.judge.backends import ForkServers, backend_on
@@ -36,7 +39,9 @@ from egg.evaluator.process.machine import driver_version
 from egg.evaluator.process.sharing import OnWait, place_on
 from egg.evaluator.task.audit import audit
 from egg.evaluator.tensors import memory
-from egg.evaluator.trial.trial import Refused, Trial
+from egg.evaluator.transport.protocol import Canary
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 SAYS_ITS_SIZES = (Gate.DOMAIN,)
 """Gates that run other calls than the task's and name them."""
@@ -169,12 +174,12 @@ class Judge:
             try:
                 notes = step.run(trial)
                 if step is pipeline[-1]:
-                    trial.check_integrity()
+                    trial.connection.check_integrity()
             except Refused as refused:
                 refusal = _with_sizes(refused.at(gate), trial)
             except Fault as fault:
                 self._suspect = True
-                refusal = Refusal(gate, fault.reason, fault.evidence, hint_for(fault.reason))
+                refusal = Refusal(gate, fault.reason, fault.evidence, hint_for(fault.reason), fault.facts)
                 refusal = _with_sizes(refusal, trial)
             records.append(GateRecord(gate, refusal is None, self._now() - started, notes))
             self._intact.check(question.task)
@@ -191,12 +196,14 @@ class Judge:
             return None
         started = self._now()
         refusal = static.check(question.candidate, question.policy.library_calls)
+        if refusal is not None:
+            refusal = replace(refusal, facts=_facts(refusal, question.candidate))
         records.append(GateRecord(Gate.STATIC, refusal is None, self._now() - started))
         return refusal
 
     def _accepted(self, trial: Trial | None) -> Accepted:
         assert trial is not None
-        worst = trial.worst
+        worst = trial.checks.worst
         return Accepted(
             Correctness(
                 checks=worst.checks,
@@ -209,7 +216,7 @@ class Judge:
                 eager_max_error=worst.reference_max,
                 yardstick=trial.reference.yardstick.value,
             ),
-            Provenance(**(trial.provenance or {"kernels": {}, "library_ops": {}, "own_share": None})),
+            trial.provenance or Provenance({}, {}, None),
             self._backend.performance(trial),
             trial.verified,
         )
@@ -220,7 +227,7 @@ class Judge:
             return
         worker = self._backend.forkserver.worker()
         try:
-            healthy = worker.request("canary", 60)["healthy"]
+            healthy = worker.ask(Canary(), 60).healthy
         except Fault as fault:
             raise MachineError(
                 f"the machine is not well after a fault: {fault.evidence}", "run `egg doctor`"
@@ -232,6 +239,7 @@ class Judge:
         self._suspect = False
 
     def _machine(self, trial: Trial | None) -> Machine:
+        worker = trial.connection.worker if trial is not None else None
         return Machine(
             device=self._backend.device.type,
             gpu=self._backend.gpu_name,
@@ -239,7 +247,7 @@ class Judge:
             torch=torch.__version__,
             triton=triton.__version__,
             driver=driver_version(self._backend.device),
-            sandbox=trial.worker.means if trial is not None and trial.worker is not None else (),
+            sandbox=worker.means if worker is not None else (),
         )
 
     def _warnings(self, trial: Trial | None, question: Question) -> tuple[str, ...]:
@@ -269,10 +277,20 @@ class Judge:
 
 
 def _with_sizes(refusal: Refusal, trial: Trial) -> Refusal:
-    """Names the shapes that were run, where the evidence does not speak of others."""
-    if refusal.gate in SAYS_ITS_SIZES or "own size" in refusal.evidence:
+    """With its facts complete; names the shapes that were run, where the evidence names no others."""
+    facts = _facts(refusal, trial.candidate)
+    refusal = replace(refusal, facts=facts)
+    if refusal.gate in SAYS_ITS_SIZES or facts.own_size:
         return refusal
     return replace(refusal, evidence=f"{refusal.evidence} (run at {trial.sizes()})")
+
+
+def _facts(refusal: Refusal, candidate: Candidate) -> RefusalFacts:
+    """With the functions of the file that the evidence, maybe the text of an exception, names."""
+    defined = dict.fromkeys(re.findall(r"^\s*def (\w+)", candidate.source, re.MULTILINE))
+    mentioned = set(re.findall(r"\w+", refusal.evidence))
+    functions = tuple(name for name in defined if name in mentioned)
+    return replace(refusal.facts or RefusalFacts(), functions=functions)
 
 
 def _ranked(question: Question, trial: Trial | None, verdict: Accepted | Rejected) -> tuple[Rival, ...]:

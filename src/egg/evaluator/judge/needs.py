@@ -12,8 +12,8 @@ from egg.core.facts import Workload
 from egg.core.source import Task
 from egg.evaluator.reference.reserve import MOST, RESERVE_BYTES
 from egg.evaluator.task.workload import workload
+from egg.evaluator.trial.buffers import SET_SHARE
 from egg.evaluator.trial.deferred import DEFERRED_BYTES
-from egg.evaluator.trial.trial import SET_SHARE
 
 GIB = 1 << 30
 CONTEXTS = 2 * GIB + GIB // 2

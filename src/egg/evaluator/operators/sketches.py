@@ -15,7 +15,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -35,14 +34,6 @@ class Sketch:
     moments: tuple[float, ...]
     """Squared skewness, kurtosis and the sixth standardised moment; empty where the values hardly vary."""
     samples: tuple[float, ...]
-
-    def to_json(self) -> list[Any]:
-        return [self.numel, self.total, self.norm, list(self.moments), list(self.samples)]
-
-    @classmethod
-    def from_json(cls, data: Sequence[Any]) -> Sketch:
-        numel, total, norm, moments, samples = data
-        return cls(int(numel), float(total), float(norm), tuple(moments), tuple(samples))
 
     def same_values(self, other: Sketch) -> bool:
         """In whatever order; NaN is like nothing."""

@@ -8,7 +8,7 @@ those of :mod:`egg.evaluator.task.costs`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -42,13 +42,6 @@ class Work:
             self.products + self.others >= share * (other.products + other.others)
         )
         return products and self.others >= share * other.others and self.moved >= share * other.moved
-
-    def to_json(self) -> list[float]:
-        return list(astuple(self))
-
-    @classmethod
-    def from_json(cls, data: Sequence[float]) -> Work:
-        return cls(*(float(number) for number in data))
 
 
 def work_of(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Work:

@@ -18,15 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import egg
 from egg.core.errors import MachineError
+from egg.core.evaluation import RefusalFacts
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.forkserver import KEPT_FOLDER
-from egg.evaluator.process.replies import fits, well_formed
+from egg.evaluator.transport.protocol import Complaint, Request, Warm, reply_to
+from egg.evaluator.transport.strict import Malformed, plain, strictly
 from egg.evaluator.transport.wire import Channel, WireClosed, WireGarbled
 
 ENVIRONMENT = (
@@ -41,13 +43,20 @@ MAX_REPLY = 8 << 20
 MEMORY_FRACTION = 0.5
 """The share of GPU memory a candidate may take; the rest is the reference's."""
 
+NO_FACTS = RefusalFacts()
+Reply = TypeVar("Reply")
+
 
 class Fault(Exception):
-    """What a candidate's process did wrong: a reason code and what was seen."""
+    """What a candidate's process did wrong: a reason code, what was seen, and facts for programs."""
 
-    def __init__(self, reason: str, evidence: str) -> None:
+    def __init__(
+        self, reason: str, evidence: str, facts: RefusalFacts = NO_FACTS, last_words: str = ""
+    ) -> None:
         super().__init__(f"{reason}: {evidence}")
-        self.reason, self.evidence = reason, evidence
+        self.reason, self.evidence, self.facts = reason, evidence, facts
+        self.last_words = last_words
+        """What a process that died had printed last."""
 
 
 class WorkerHandle:
@@ -79,10 +88,21 @@ class WorkerHandle:
         hello = self._await_reply(0, time.monotonic() + timeout)
         self.pid, self.means = int(hello["pid"]), tuple(hello["sandbox"])
 
+    def ask(self, request: Request[Reply], timeout: float, fds: tuple[int, ...] = ()) -> Reply:
+        """Send one request of the judge's protocol; raises :class:`Fault` for everything that goes wrong.
+
+        A reply that is not exactly of the request's reply class was forged, and ends the process.
+        """
+        data = self.request(request.command, timeout, fds, arguments=plain(request))
+        try:
+            return reply_to(request, data.get("reply"))
+        except Malformed as error:
+            raise self._ended(Fault("limits.protocol", f"a reply outside of the protocol: {error}")) from None
+
     def request(
         self, command: str, timeout: float, fds: tuple[int, ...] = (), **arguments: Any
     ) -> dict[str, Any]:
-        """Send one command and wait for its reply; raises :class:`Fault` for everything that goes wrong."""
+        """Send one command of any protocol and return its reply as it was written."""
         if not self.alive:
             raise Fault("limits.died", "the process has ended")
         self._sequence += 1
@@ -93,12 +113,12 @@ class WorkerHandle:
             raise self._death() from None
         reply = self._await_reply(self._sequence, time.monotonic() + timeout)
         if "fault" in reply:
-            fault = reply["fault"]
-            if not fits(fault, {str: str}):
-                raise self._ended(Fault("limits.protocol", "a fault was reported outside of the protocol"))
-            raise Fault(fault.get("reason", "candidate.error"), fault.get("evidence", "")[:4000])
-        if not well_formed(command, reply):
-            raise self._ended(Fault("limits.protocol", f"the reply to {command!r} is not of the protocol"))
+            try:
+                found: Complaint = strictly(Complaint, reply["fault"], "fault")
+            except Malformed as error:
+                raise self._ended(Fault("limits.protocol", f"outside of the protocol: {error}")) from None
+            facts = RefusalFacts(line=found.line, function=found.function, capturing=found.capturing)
+            raise Fault(found.reason, found.evidence[:4000], facts)
         return reply
 
     @property
@@ -188,8 +208,9 @@ class WorkerHandle:
                 if not selectors_ready(self._output):
                     break
         last = self.printed.strip().splitlines()[-3:]
-        said = f"; last words: {' | '.join(last)}" if last else ""
-        return self._ended(Fault("limits.died", f"the process ended without an answer{said}"[:2000]))
+        words = f"last words: {' | '.join(last)}" if last else ""
+        evidence = "; ".join(filter(None, ("the process ended without an answer", words)))
+        return self._ended(Fault("limits.died", evidence[:2000], last_words=words[:2000]))
 
     def _ended(self, fault: Fault) -> Fault:
         self.end()
@@ -199,7 +220,7 @@ class WorkerHandle:
 class ForkServer:
     """A forkserver and the workers it forks; keeps one spare worker ready."""
 
-    def __init__(self, kind: str, limits: sandbox.Limits, warm: dict[str, Any]) -> None:
+    def __init__(self, kind: str, limits: sandbox.Limits, warm: Warm | None = None) -> None:
         self._limits = limits
         self._warm = warm
         self._spare: WorkerHandle | None = None
@@ -262,25 +283,26 @@ class ForkServer:
             own[KEPT_FOLDER] = os.environ[KEPT_FOLDER]
         return kept | own | ({"TRITON_INTERPRET": "1"} if self._kind == "interpret" else {})
 
-    def worker(self, **warm: Any) -> WorkerHandle:
-        """A fresh process that has run no candidate, readied with ``warm`` too; the next starts meanwhile."""
+    def worker(self, *, fence: bool = False) -> WorkerHandle:
+        """A fresh process that has run no candidate; with ``fence`` its memory is fenced."""
         spare, self._spare = self._spare, None
         if spare is not None and self._process.poll() is not None:
             spare.end()  # it goes with its forkserver, which a candidate may have killed
         elif spare is not None:
             with contextlib.suppress(Fault):
-                return self._ready(spare, warm)
+                return self._ready(spare, fence)
         try:
-            return self._ready(self._fork(), warm)
+            return self._ready(self._fork(), fence)
         except Fault as fault:
             raise MachineError(
                 f"a candidate process cannot be made ready: {fault.evidence}", "run `egg doctor`"
             ) from fault
 
-    def _ready(self, worker: WorkerHandle, warm: dict[str, Any]) -> WorkerHandle:
+    def _ready(self, worker: WorkerHandle, fence: bool) -> WorkerHandle:
         try:
             worker.await_ready(START_SECONDS)
-            worker.request("warm", START_SECONDS, **self._warm, **warm)
+            if self._warm is not None:
+                worker.ask(replace(self._warm, fence=fence), START_SECONDS)
         except BaseException:
             worker.end()
             raise
@@ -322,10 +344,8 @@ class ForkServer:
 
 def forkserver_for(kind: str, device: str) -> ForkServer:
     """For candidates on ``device``: on a GPU, in the interpreter, or for the compiler alone."""
-    warm: dict[str, Any] = {"device": device, "watch": kind != "compile"}
-    if kind == "cuda":
-        warm["memory_fraction"] = MEMORY_FRACTION
-    return ForkServer(kind, sandbox.limits_for(kind), warm)
+    fraction = MEMORY_FRACTION if kind == "cuda" else None
+    return ForkServer(kind, sandbox.limits_for(kind), Warm(device, kind != "compile", fraction))
 
 
 def selectors_ready(fd: int) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sandbox import Limits
+from egg.evaluator.transport.protocol import CompilePattern, Counts, Pattern, Request, Warm
 from egg.hardware.gpus import Gpu
 
 GIB = 1 << 30
@@ -46,8 +47,8 @@ class PatternRunner:
     def __init__(self) -> None:
         ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         limits = Limits(address_space=min(8 * GIB, ram // 2), resident=min(8 * GIB, ram // 2))
-        self._interpreter = _Bench(ForkServer("interpret", limits, {"device": "cpu", "watch": True}))
-        self._compiler = _Bench(ForkServer("compile", limits, {"device": "cpu", "watch": False}))
+        self._interpreter = _Bench(ForkServer("interpret", limits, Warm("cpu", watch=True)))
+        self._compiler = _Bench(ForkServer("compile", limits, Warm("cpu", watch=False)))
 
     def __enter__(self) -> PatternRunner:
         return self
@@ -64,17 +65,15 @@ class PatternRunner:
         targets = [compiler_target(gpu) for gpu in gpus]
         found = [self._interpreted(source, targets[0] if targets else None)]
         for target in targets:
-            found.append(
-                self._compiler.problem("compile_pattern", COMPILE_SECONDS, source=source, target=target)
-            )
+            found.append(self._compiler.problem(CompilePattern(source, target), COMPILE_SECONDS))
         return tuple(dict.fromkeys(problem for problem in found if problem is not None))
 
     def _interpreted(self, source: str, target: dict[str, Any] | None) -> PatternProblem | None:
         """As if a GPU were there; a file that records a graph, which takes a real one, as on a CPU."""
-        problem = self._interpreter.problem("pattern", RUN_SECONDS, source=source, target=target)
+        problem = self._interpreter.problem(Pattern(source, target), RUN_SECONDS)
         if problem is None or not _NEEDS_A_GPU.search(problem.evidence):
             return problem
-        return self._interpreter.problem("pattern", RUN_SECONDS, source=source, target=None)
+        return self._interpreter.problem(Pattern(source, None), RUN_SECONDS)
 
 
 class _Bench:
@@ -84,21 +83,21 @@ class _Bench:
         self._forkserver = forkserver
         self._worker: WorkerHandle | None = None
 
-    def problem(self, command: str, seconds: float, **arguments: Any) -> PatternProblem | None:
+    def problem(self, request: Request[Counts], seconds: float) -> PatternProblem | None:
         used = self._worker is not None
         try:
-            self._ask(command, seconds, arguments)
+            self._ask(request, seconds)
         except Fault as fault:
             self._end()
             if used:
-                return self.problem(command, seconds, **arguments)
+                return self.problem(request, seconds)
             return _problem(fault)
         return None
 
-    def _ask(self, command: str, seconds: float, arguments: dict[str, Any]) -> None:
+    def _ask(self, request: Request[Counts], seconds: float) -> None:
         if self._worker is None:
             self._worker = self._forkserver.worker()
-        self._worker.request(command, seconds, **arguments)
+        self._worker.ask(request, seconds)
 
     def _end(self) -> None:
         if self._worker is not None:

@@ -89,7 +89,7 @@ def _fault(error: BaseException) -> reply.Fault:
         party = reply.TASK
     elif isinstance(error, MachineError):
         party = reply.MACHINE
-    return reply.Fault(described["reason"], described["evidence"], party)
+    return reply.Fault(described.reason, described.evidence, party)
 
 
 def _times(job: Job) -> reply.Reply:

@@ -51,8 +51,8 @@ def time_calls(
     return [start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)], kept
 
 
-def profile_call(call: Callable[[], Any], device: torch.device) -> dict[str, Any]:
-    """Device microseconds by kernel name, and how many streams were used, over one warm call."""
+def profile_call(call: Callable[[], Any], device: torch.device) -> tuple[dict[str, float], list[int]]:
+    """Device microseconds by kernel name, and the streams that were used, over one warm call."""
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -66,4 +66,4 @@ def profile_call(call: Callable[[], Any], device: torch.device) -> dict[str, Any
         if event.device_type.name == "CUDA" and not event.name.startswith("ProfilerStep"):
             microseconds[event.name] = microseconds.get(event.name, 0.0) + event.device_time_total
             streams.add(event.device_resource_id)
-    return {"microseconds": microseconds, "streams": sorted(streams)}
+    return microseconds, sorted(streams)

@@ -17,36 +17,16 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import torch
+
+from egg.evaluator.transport.slots import Slot
 
 ALIGNMENT = 512
 OUT_OF_MEMORY = 2
 """As the driver says it."""
 _ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1033, 1, 2, 4
-
-
-@dataclass(frozen=True)
-class Slot:
-    """Where one tensor lies in the arena, and how it is laid out."""
-
-    offset: int
-    nbytes: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: str
-    lead: int = 0
-    """Elements of its storage before its first: a tensor that begins one element in is aligned to nothing."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Slot:
-        shape, stride = tuple(data["shape"]), tuple(data["stride"])
-        return cls(data["offset"], data["nbytes"], shape, stride, data["dtype"], data.get("lead", 0))
 
 
 def extent(shape: Iterable[int], stride: Iterable[int], itemsize: int) -> int:

@@ -24,18 +24,19 @@ DEFERRED_BYTES = 2 << 30
 
 def put(trial: Trial, case: Case, index: int, label: str) -> None:
     """See that what lies in output set ``index`` is the answer to ``case`` as its inputs are now."""
-    size = sum(_bytes(t) for t in (*case.tensors, *trial.outputs(index)) if t is not None)
+    size = sum(_bytes(t) for t in (*case.tensors, *trial.buffers.outputs(index)) if t is not None)
     held = sum(
         _bytes(t) for kept, answer in trial.deferred for t in (*kept.tensors, *answer) if t is not None
     )
     free = memory.free_bytes(trial.device)
-    if held + size > DEFERRED_BYTES or (free is not None and free < trial.ample_bytes + size):
-        trial.check_values(
-            trial.reference.answer(label, case.inputs, own=False, seed=case.seed), trial.outputs(index)
+    if held + size > DEFERRED_BYTES or (free is not None and free < trial.buffers.ample_bytes + size):
+        trial.checks.check_values(
+            trial.reference.answer(label, case.inputs, own=False, seed=case.seed),
+            trial.buffers.outputs(index),
         )
         return
     inputs = apart(case.inputs)
-    trial.deferred.append((replace(case, label=label, inputs=inputs), trial.snapshot(index)))
+    trial.deferred.append((replace(case, label=label, inputs=inputs), trial.buffers.snapshot(index)))
 
 
 def settle(trial: Trial) -> dict[str, Any]:
@@ -44,12 +45,12 @@ def settle(trial: Trial) -> dict[str, Any]:
     Nothing is asked of this process any more; where memory is short, what it holds is needed for the answers.
     """
     count = len(trial.deferred)
-    if count and not trial.roomy():
-        trial.process.end()
+    if count and not trial.buffers.roomy():
+        trial.connection.process.end()
     while trial.deferred:
         trial.sharing.give_way()
         case, delivered = trial.deferred.pop()
-        trial.check_values(
+        trial.checks.check_values(
             trial.reference.answer(case.label, case.inputs, own=False, seed=case.seed), delivered
         )
     return {"checked": count}

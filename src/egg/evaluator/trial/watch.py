@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from egg.core.policy import LibraryCalls, Policy
 from egg.evaluator.operators.spent import Work
+from egg.evaluator.transport.protocol import Record
 from egg.evaluator.trial.refused import Refused
 
 FIG_LEAF = "a kernel beside the whole PyTorch program is no rewrite: take over at least one of its operations"
@@ -72,44 +72,44 @@ class Watch:
     calls: int = 0
     library: Counter[str] = field(default_factory=Counter)
 
-    def see(self, reply: Mapping[str, Any]) -> None:
+    def see(self, record: Record) -> None:
         """Hold one call to the rules; raises :class:`Refused`."""
         self.calls += 1
-        self.library |= Counter(reply["ops"]) + Counter(reply["moves"])
-        check_host(reply)
+        self.library |= Counter(record.ops) + Counter(record.moves)
+        check_host(record)
         check_forbidden(
             self.policy,
-            reply,
+            record,
             moves=bool(self.rearranged) or not self.wanted,
             copies=set(by_name(self.wanted)) <= CASTING,
         )
-        if self.steady and not reply["launches"]:
+        if self.steady and not record.launches:
             raise Refused(
                 "provenance.no_kernel", f"checked call {self.calls} launched no own kernel, earlier ones did",
                 "the work must be done by the file's own kernels on every call",
             )  # fmt: skip
-        self._check_fig_leaf(reply)
+        self._check_fig_leaf(record)
 
-    def _check_fig_leaf(self, reply: Mapping[str, Any]) -> None:
-        wanted, done = by_family(self.wanted), by_family(reply["ops"])
+    def _check_fig_leaf(self, record: Record) -> None:
+        wanted, done = by_family(self.wanted), by_family(record.ops)
         if wanted and not wanted - done:
             raise Refused(
                 "provenance.fig_leaf",
                 f"every operation of the reference still runs in PyTorch: {listed(self.wanted)}",
                 FIG_LEAF,
             )
-        before, whole = map(Work.from_json, reply["work"])
+        before, whole = (Work(s.products, s.others, s.moved) for s in (record.before, record.work))
         simple = not self.work.products and self.work.others <= SIMPLE * self.elements
         spent = before if simple else whole
         if self.work and spent.covers(self.work, NEARLY_ALL):
-            ran = listed(Counter(reply["ops"]) + Counter(reply["moves"]))
+            ran = listed(Counter(record.ops) + Counter(record.moves))
             raise Refused(
                 "provenance.fig_leaf", f"PyTorch does as much work as the whole reference: {ran}", FIG_LEAF
             )
 
 
-def check_host(reply: Mapping[str, Any]) -> None:
-    floats, others = reply["reads"].get("floats", 0), reply["reads"].get("others", 0)
+def check_host(record: Record) -> None:
+    floats, others = record.reads.get("floats", 0), record.reads.get("others", 0)
     if floats > MOST_FLOATS or others > MOST_OTHERS:
         raise Refused(
             "provenance.host", f"the host read {floats + others} values of tensors in one call",
@@ -118,11 +118,11 @@ def check_host(reply: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-def check_forbidden(policy: Policy, reply: Mapping[str, Any], *, moves: bool, copies: bool = False) -> None:
+def check_forbidden(policy: Policy, record: Record, *, moves: bool, copies: bool = False) -> None:
     """Where libraries are forbidden none may compute, nor move or copy data where that is the task's work."""
-    ran = Counter(reply["ops"])
-    ran += Counter(reply["moves"]) if moves else Counter()
-    ran += Counter(reply["copies"]) if copies else Counter()
+    ran = Counter(record.ops)
+    ran += Counter(record.moves) if moves else Counter()
+    ran += Counter(record.copies) if copies else Counter()
     if policy.library_calls is LibraryCalls.FORBID and ran:
         raise Refused(
             "provenance.library", f"PyTorch operations outside own kernels: {listed(ran)}", FORBIDDEN

@@ -77,7 +77,7 @@ def loaded(
 
 
 def _reason(error: BaseException) -> str:
-    return faults.describe(error)["evidence"] or "it does not run"
+    return faults.describe(error).evidence or "it does not run"
 
 
 def _tensors(module: nn.Module) -> list[torch.Tensor]:

@@ -175,10 +175,6 @@ class Fence:
         pointers = [ctypes.cast(callback, _POINTER).value or 0 for callback in self._callbacks]
         torch._C._cuda_changeCurrentAllocator(torch._C._cuda_customAllocator(*pointers))
 
-    def report(self) -> dict[str, Any]:
-        """For the oracle: what was noticed so far."""
-        return {"unavailable": "", "failed": self.failed, "damaged": self.damaged}
-
     def _on_allocate(self, size: int, device: int, stream: int | None) -> int | None:
         """For PyTorch. No exception may leave it, so a failure is noted and nothing is handed out."""
         if size <= 0:

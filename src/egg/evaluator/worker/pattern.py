@@ -17,6 +17,7 @@ from egg.evaluator.offline.compile import compiled_rows
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.task.program import map_tensors, outputs_of
 from egg.evaluator.transport.arena import poison
+from egg.evaluator.worker.faults import Reported
 from egg.evaluator.worker.launches import Launches
 
 SEED = 0
@@ -30,20 +31,8 @@ TOLERANCES = {
 NARROW = (2e-2, 2e-2)
 
 
-class PatternFault(Exception):
-    """What is wrong with a pattern; ``reason`` is its code."""
-
-    def __init__(self, reason: str, evidence: str) -> None:
-        super().__init__(evidence)
-        self.reason = reason
-
-
-def answered(trial: Callable[[], dict[str, int]]) -> dict[str, Any]:
-    """A trial's reply; what the file itself raises is for the caller to describe."""
-    try:
-        return {"kernels": trial()}
-    except PatternFault as fault:
-        return {"fault": {"reason": fault.reason, "evidence": str(fault)}}
+class PatternFault(Reported):
+    """What is wrong with a pattern."""
 
 
 def run(module: Any, launches: Launches) -> dict[str, int]:

@@ -21,7 +21,8 @@ from benchmarks.domain.outcomes import Outcome, brief, is_memory
 from egg.core.domain import Format, Output
 from egg.core.policy import Precision
 from egg.evaluator.compare.compare import LeafError, compare
-from egg.evaluator.task.program import double_scope, map_tensors, outputs_of, to_double
+from egg.evaluator.task.precision import double_scope
+from egg.evaluator.task.program import map_tensors, outputs_of, to_double
 
 FORWARD_SEED = 1234
 NEAR = 4.0

@@ -27,7 +27,8 @@ from benchmarks.domain.outcomes import Outcome
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.evaluator.reference.yardstick import Draws, Recorded, Rounded, Yardstick, perturb, scope, unit_of
-from egg.evaluator.task.program import double_scope, outputs_of, to_double
+from egg.evaluator.task.precision import double_scope
+from egg.evaluator.task.program import outputs_of, to_double
 from egg.evaluator.tensors.modes import LightMode
 
 CHAOTIC = 0.02

@@ -15,7 +15,8 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator import offline
 from egg.evaluator.offline.compile import compiled_rows
-from egg.evaluator.task.program import Program, double_scope, outputs_of, to_double
+from egg.evaluator.task.precision import double_scope
+from egg.evaluator.task.program import Program, outputs_of, to_double
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Structure
 from egg.expert.fusion.structure import structured

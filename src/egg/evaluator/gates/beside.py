@@ -21,8 +21,9 @@ from egg.core.errors import MachineError, TaskError
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, compare
 from egg.evaluator.gates import build
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.probes import Change
-from egg.evaluator.reference.reference import Case, Reference, same_values
+from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.reference.yardstick import Yardstick, converted, scope
 from egg.evaluator.task.gradients import Differentiated, differentiated
 from egg.evaluator.task.program import Program

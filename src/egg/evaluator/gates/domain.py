@@ -44,7 +44,7 @@ from egg.evaluator.reference.probes import (
     together,
 )
 from egg.evaluator.task.dimensions import Axis, leaves
-from egg.evaluator.task.program import HALF_DTYPES
+from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.reference.reference import same_values
+from egg.evaluator.reference.answers import same_values
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 

@@ -20,7 +20,8 @@ import torch
 
 from egg.evaluator.gates import left, many
 from egg.evaluator.gates.correctness import meaningful
-from egg.evaluator.reference.reference import Case, same_values
+from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.transport.protocol import Forwarded
 from egg.evaluator.trial.refused import Refused

@@ -22,7 +22,8 @@ import torch
 from egg.core.errors import MachineError, TaskError
 from egg.evaluator.compare.compare import ROUNDOFF, compare
 from egg.evaluator.process.handle import Fault
-from egg.evaluator.reference.reference import Case, finite_share
+from egg.evaluator.reference.answers import finite_share
+from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import map_tensors, outputs_of, restrided
 from egg.evaluator.task.unusual import LEVEL, TIES, ZEROS, constants, unusual, with_constants
 from egg.evaluator.tensors import memory

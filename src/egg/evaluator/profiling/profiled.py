@@ -35,7 +35,8 @@ from egg.evaluator.offline import CaptureUnsupported, GpuTarget, capture, compil
 from egg.evaluator.offline.describe import describe_kernel
 from egg.evaluator.profiling import reply, times
 from egg.evaluator.profiling.times import Garbled
-from egg.evaluator.task.program import HALF_DTYPES, Program, precision_scope
+from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
+from egg.evaluator.task.program import Program
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import exchange

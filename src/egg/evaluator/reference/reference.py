@@ -8,7 +8,6 @@ with the reference's outputs under the declared precision and with those of an e
 from __future__ import annotations
 
 import copy
-import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from torch import nn
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.evaluator.compare.compare import STILL, Moved, lost_at
+from egg.evaluator.reference.answers import differ, far, finite_share, response, same_values
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.reference.yardstick import (
     SINGLE,
@@ -35,7 +35,8 @@ from egg.evaluator.reference.yardstick import (
     unit_of,
 )
 from egg.evaluator.task.distributions import redraw, rerandomise
-from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of, precision_scope
+from egg.evaluator.task.precision import precision_scope
+from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport import exchange
@@ -45,8 +46,6 @@ LOTS = 4
 """Draws of signs for the roundings that conditioning looks at."""
 LARGE = 1 << 26
 """Elements of all inputs from which on one draw must do."""
-FAR = 2.0**-4
-"""Relative rms distance between the reference and a stand-in for its fp64 run: more is no rounding."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class Reference:
             )
             limits = [self._lost_at(leaf) / 10 for _, leaf in case.outputs]
             moves = [
-                _response(exact, up, down, limit)
+                response(exact, up, down, limit)
                 for ((_, exact), (_, up), (_, down)), limit in zip(pairs, limits, strict=True)
             ]
             found = [
@@ -230,7 +229,7 @@ class Reference:
     def draws(self, inputs: list[Any]) -> None:
         """Find out whether forward draws random numbers as the module is now, and choose a yardstick."""
         first, second = (outputs_of(self.run(inputs, FORWARD_SEED + n)) for n in (0, 1))
-        drawing = any(_differ(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
+        drawing = any(differ(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
         if drawing != self.stochastic:
             self.stochastic = drawing
             half = any(t.dtype in SINGLE for t in self.initial.values())
@@ -259,7 +258,7 @@ class Reference:
             )
         del before
         again = outputs_of(self.run(inputs, FORWARD_SEED + 1))
-        self.stochastic = any(_differ(a, b) for (_, a), (_, b) in zip(outputs, again, strict=True))
+        self.stochastic = any(differ(a, b) for (_, a), (_, b) in zip(outputs, again, strict=True))
         if self.stochastic:
             self.warnings.append(
                 "the task draws random numbers in forward: both sides run after the same seed"
@@ -312,7 +311,7 @@ class Reference:
         while self.yardstick is not Yardstick.ITSELF:
             try:
                 exact = self._measure(inputs, draws, seed)
-                if not _far(outputs, exact):
+                if not far(outputs, exact):
                     return exact
                 why = "it computes something else"
             except (TaskError, MachineError) as error:
@@ -350,84 +349,3 @@ class Reference:
             pass  # and out of here: what was raised holds the frames, and those the tensors
         memory.collect(self.device)
         return forward()
-
-
-def finite_share(outputs: list[tuple[str, Any]]) -> float:
-    """The part of all elements that are finite."""
-    finite, total = 0, 0
-    for _, leaf in outputs:
-        if isinstance(leaf, torch.Tensor):
-            finite += sum(int(torch.isfinite(piece).sum()) for (piece,) in memory.pieces(leaf))
-            total += leaf.numel()
-        else:
-            finite, total = finite + int(math.isfinite(abs(leaf))), total + 1
-    return finite / max(total, 1)
-
-
-def _response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
-    """The linear part of how an output follows a perturbation and its mirror image.
-
-    ``limit``: of its own size; how many elements move by more is counted.
-    """
-    if not isinstance(exact, torch.Tensor):
-        exact, up, down = (torch.tensor(float(abs(v)), dtype=torch.float64) for v in (exact, up, down))
-    if exact.shape != up.shape or exact.shape != down.shape or not _inexact(exact):
-        return STILL
-    largest = square = 0.0
-    count = lost = 0
-    for g, a, b in memory.pieces(*(_as_reals(t) for t in (exact, up, down))):
-        above, below = a.double() - g.double(), b.double() - g.double()
-        linear = (above - below) / 2
-        follows = torch.isfinite(linear) & ((above + below).abs() <= 0.5 * linear.abs())
-        linear = torch.where(follows, linear, 0.0).abs()
-        count += int(torch.isfinite(g).sum())
-        square += float(linear.square().sum())
-        largest = max(largest, float(linear.amax()) if linear.numel() else 0.0)
-        lost += int((linear > g.double().abs().mul_(limit)).sum())
-    return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1))
-
-
-def _far(outputs: list[tuple[str, Any]], exact: list[tuple[str, Any]]) -> bool:
-    """Whether a stand-in for the fp64 run answers something else than the reference."""
-    if [path for path, _ in outputs] != [path for path, _ in exact]:
-        return True
-    for (_, given), (_, wide) in zip(outputs, exact, strict=True):
-        if not isinstance(given, torch.Tensor) or not _inexact(given):
-            continue
-        if given.shape != wide.shape:
-            return True
-        away = size = 0.0
-        for r, g in memory.pieces(_as_reals(given), _as_reals(wide)):
-            both = torch.isfinite(r) & torch.isfinite(g)
-            away += float(torch.where(both, r.double() - g.double(), 0.0).square().sum())
-            size += float(torch.where(both, g.double(), 0.0).square().sum())
-        if away > FAR**2 * size:
-            return True
-    return False
-
-
-def _inexact(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _as_reals(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
-def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal in shape, type and every value, NaN equal to NaN."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return all(
-        torch.equal(x, y) or bool(((x == y) | ((x != x) & (y != y))).all()) for x, y in memory.pieces(a, b)
-    )
-
-
-def _differ(a: Any, b: Any) -> bool:
-    """Whether two runs gave different numbers, beyond what another order of summation explains."""
-    a, b = torch.as_tensor(a), torch.as_tensor(b)
-    if a.shape != b.shape:
-        return True
-    return not same_values(a, b) and not all(
-        torch.allclose(x.double(), y.double(), 1e-3, 1e-6, equal_nan=True) for x, y in memory.pieces(a, b)
-    )

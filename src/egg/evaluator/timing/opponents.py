@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from egg.core.policy import Precision
-from egg.evaluator.task.program import HALF_DTYPES, Program, map_tensors, precision_scope
+from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
+from egg.evaluator.task.program import Program, map_tensors
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing import stopwatch

@@ -11,7 +11,8 @@ import torch
 from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, Worst, compare
-from egg.evaluator.reference.reference import Case, Reference, same_values
+from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.buffers import Buffers
 from egg.evaluator.trial.refused import Refused

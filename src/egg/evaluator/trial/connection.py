@@ -11,7 +11,8 @@ import torch
 
 from egg.evaluator.process.handle import ForkServer, WorkerHandle
 from egg.evaluator.process.sharing import Sharing
-from egg.evaluator.reference.reference import Reference, finite_share
+from egg.evaluator.reference.answers import finite_share
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.buffers import Buffers

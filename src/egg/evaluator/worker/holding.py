@@ -12,7 +12,7 @@ from torch import nn
 from egg.core.policy import Precision
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.restrict.integrity import Snapshot
-from egg.evaluator.task.program import HALF_DTYPES, precision_scope
+from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.worker import contenders, pretend

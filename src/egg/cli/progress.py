@@ -27,9 +27,11 @@ def gate_shown() -> Iterator[Callable[[Gate], None]]:
 
 def tell(answer: Answer, done: int, total: int) -> None:
     """One line a result: works on a terminal, in a log and over ssh alike."""
-    from egg.evaluator.judge.batch import told
+    from egg.evaluator.judge.batch import described
 
-    console(sys.stderr).print(f"[{done}/{total}] {clean(answer.job)}: {clean(told(answer))}", soft_wrap=True)
+    console(sys.stderr).print(
+        f"[{done}/{total}] {clean(answer.job)}: {clean(described(answer))}", soft_wrap=True
+    )
 
 
 @contextmanager

@@ -44,7 +44,7 @@ ORDINARY = ("candidate.error", "build.compile", "limits.recursion", "build.impor
 GROSS = 1e-2
 """A relative error beyond it comes from wrong elements and not from rounding."""
 CHAOTIC = 0.1
-"""Where the reference's own relative error is beyond it, no answer can be told from another."""
+"""Where the reference's own relative error is beyond it, answers cannot be distinguished."""
 MOST_BUILT = 1 << 30
 """Bytes of weights: drawing more of them anew takes longer than all other calls together."""
 NO_VERDICT = ("kernel.unsupported", "limits.memory", "limits.timeout")

@@ -7,7 +7,7 @@ and where it has no answer they are not put.
 **NaN.** Where the reference and its exact run have NaN or infinity, a candidate must not have a number.
 Which of the two it has is left to it: products in several pieces make NaN of an infinity. One way in
 which a NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop
-it unless they are told otherwise. In the interpreter these propagate it while this is asked, so that only
+it unless they are asked to. In the interpreter these propagate it while this is asked, so that only
 what a file does by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in
 programs that have such operations.
 """
@@ -64,14 +64,14 @@ UNSAFE = (
 
 def redrawn(trial: Trial, examine: Examine) -> dict[str, str]:
     """Put one question with other values for each mask or integer input that the generator never varies."""
-    told: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     for position, kind in enumerate(trial.reference.kinds):
         inputs = trial.reference.draw()
         tensor = exchange.pack(inputs)[1][position]
         if kind is Kind.FIXED and can_vary(tensor):
             name = f"input {position} ({str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)})"
-            told[name] = _redrawn(trial, examine, name, position, inputs)
-    return told
+            outcomes[name] = _redrawn(trial, examine, name, position, inputs)
+    return outcomes
 
 
 def _redrawn(trial: Trial, examine: Examine, name: str, position: int, inputs: list[Any]) -> str:
@@ -107,9 +107,9 @@ def _redrawn(trial: Trial, examine: Examine, name: str, position: int, inputs: l
 
 def not_numbers(trial: Trial) -> dict[str, str]:
     """Put the task's own inputs with a few NaN, and with a few infinities, at secret places."""
-    told: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     if not any(t.is_floating_point() for t in trial.reference.sample.tensors):
-        return told
+        return outcomes
     gpu = trial.device.type == "cuda"
     names = _operations(trial) if gpu else ""
     if any(part in names for part in UNSAFE):
@@ -119,12 +119,12 @@ def not_numbers(trial: Trial) -> dict[str, str]:
         try:
             case = trial.reference.answer(f"{name} at a few places of the inputs", inputs, own=False)
         except (TaskError, MachineError) as error:
-            told[name] = f"no answer: {error}"[:200]
+            outcomes[name] = f"no answer: {error}"[:200]
             continue
-        told[name] = _followed(trial, case, forgiven=gpu and any(part in names for part in EXTREMES))
+        outcomes[name] = _followed(trial, case, forgiven=gpu and any(part in names for part in EXTREMES))
     if trial.reference.moving:
         trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
-    return told
+    return outcomes
 
 
 def _followed(trial: Trial, case: Case, forgiven: bool) -> str:

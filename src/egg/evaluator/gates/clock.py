@@ -3,7 +3,7 @@
 Events are recorded in the candidate's process and could be forged there. So the oracle asks for K
 calls, each on values of its own, and holds the clock itself: when they are done one of the input
 sets is left out by lot, and the last outputs of the others are verified. There are ten such
-requests: with two sets, whoever leaves one of them unanswered each time gets away with it once in a
+requests: with two sets, a file that leaves one of them unanswered each time passes once in a
 thousand, with three once in 59 thousand. The slope between few and many calls cancels the fixed
 cost of asking. A claim may lie below what this clock saw by as much as launch overhead and copying
 explain, and no more; the speedup by this clock is reported beside the other one.

@@ -3,7 +3,7 @@
 An interpreter answers in one way what a GPU answers in any: in which order programs reach their atomics,
 in which order a reduction combines, which of two equal extremes has the index that is returned, whether a
 product and a sum become one instruction with one rounding. Here these are drawn by lot for a few questions,
-under the ordinary rule: an order that changes no more than rounding is nobody's concern.
+under the ordinary rule: an order that changes no more than rounding does not matter.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ file states it must be right: an exception there is a refusal, except at other c
 domain cannot say how those and the shapes depend on each other. Outside it must raise an exception or be
 right. A file that states nothing is tried in the same way, except at other dtypes, and may raise anywhere. A
 wrong answer without an error is a refusal everywhere, with the smallest example that was found. Gradients
-must not be lost silently by a file that states a domain; of any other that is said in its verdict.
+must not be lost silently by a file that states a domain; of any other file the verdict states it.
 
 At level quick several things change at once, and each alone only where that raises; at level full each
 changes alone as well.
@@ -310,19 +310,19 @@ class Probing:
             for place in axis.places:
                 shapes[place.path][place.dim] = value
         resized = {place.path for axis, _ in change.sizes for place in axis.places}
-        said = [
+        changed = [
             f"{self.name(path)} is {' x '.join(map(str, shapes[path]))}"
             for path in self.tensors
             if path in resized
         ]
-        said += self._laid(change)
-        said += [f"{name} = {value!r}" for name, value in change.arguments]
-        said += [f"{self.name((at,))} = {value!r}" for at, value in change.values]
+        changed += self._laid(change)
+        changed += [f"{name} = {value!r}" for name, value in change.arguments]
+        changed += [f"{self.name((at,))} = {value!r}" for at, value in change.values]
         if change.training is not None:
-            said.append("train mode" if change.training else "eval mode")
+            changed.append("train mode" if change.training else "eval mode")
         if change.precision is not None:
-            said.append(f"in {self._dtype(torch.float32, change)}")
-        return ", ".join(said)
+            changed.append(f"in {self._dtype(torch.float32, change)}")
+        return ", ".join(changed)
 
     def _laid(self, change: Change) -> list[str]:
         """How inputs lie in memory; those that lie alike are named together."""
@@ -388,11 +388,11 @@ class Probing:
     def words(self, found: Gradient) -> str:
         """One sentence: what is claimed, what was right, what raises, what could not be tried."""
         parts = ["states no domain" if self.domain is None else self.domain.words()]
-        for answer, said in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
+        for answer, verb in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
             calls = [t.what for t in self.tried if t.outcome == answer]
             if calls:
                 shown = "; ".join(calls[:6]) + (f" and {len(calls) - 6} more" if len(calls) > 6 else "")
-                parts.append(f"{said} {shown}")
+                parts.append(f"{verb} {shown}")
         if found is not Gradient.UNKNOWN:
             parts.append(f"gradients: {found.value}")
         return ". ".join(parts)

@@ -1,8 +1,7 @@
 """What forward leaves in the module: buffers as the reference's, parameters as they were.
 
-A norm in training mode moves its running statistics, a module may count its calls. Whoever
-evaluates or saves the module afterwards finds what forward left there, so it is part of what
-forward does.
+A norm in training mode moves its running statistics, a module may count its calls. Code that evaluates or
+saves the module afterwards finds what forward left there, so it is part of what forward does.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def run(trial: Trial, each: float) -> dict[str, Any]:
 
 
 def _how_many(trial: Trial, each: float) -> int:
-    """As many calls as take the time that the level gives; how many exactly nobody knows before."""
+    """As many calls as take the time that the level gives; the exact number is drawn."""
     most = trial.settings.calls * (ON_A_GPU if trial.device.type == "cuda" else 1)
     total = max(LEAST, min(most, int(trial.settings.calls_seconds / max(each, 1e-5))))
     return total + secrets.randbelow(max(2, total // 4))

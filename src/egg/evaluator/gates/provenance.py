@@ -73,7 +73,7 @@ def run(trial: Trial) -> dict[str, Any]:
 
 
 def _profiled(whose: Profile, library: Mapping[str, int]) -> bool:
-    return whose is Profile.EVERYBODYS or (whose is Profile.SHARED and bool(library))
+    return whose is Profile.ALL or (whose is Profile.SHARED and bool(library))
 
 
 def _answers(trial: Trial, case: Case, reply: protocol.Forwarded) -> list[torch.Tensor]:
@@ -272,8 +272,8 @@ def _near(answer: Sketch, made: Sketch) -> bool:
 def _read_kernels(trial: Trial, case: Case) -> None:
     """Have the candidate's process describe its kernels as they were compiled for this GPU.
 
-    The candidate could forge all of it, so it is information for whoever writes the next
-    kernel and no verdict rests on it: where it fails there are no descriptions, and a warning,
+    The candidate could forge all of it, so it is information for the next
+    kernel, and no verdict rests on it: where it fails there are no descriptions, and a warning,
     and a new process goes on as if nothing had been asked. The instance that was called is
     replaced by a new one when its kernels are switched off, which is next.
     """

@@ -13,7 +13,7 @@ private copies, which a candidate cannot touch.
 Where others compile beside this judge (:attr:`~egg.evaluator.trial.levels.LevelSettings.yields`) a session
 may be disturbed: it is then held again, and the calmest of up to three counts.
 
-Only the rounds need a GPU that nobody else uses: questions are drawn, opponents compiled and
+Only the rounds need a GPU that no other judge uses: questions are drawn, opponents compiled and
 everybody warmed up before (:func:`prepare`).
 """
 
@@ -64,7 +64,7 @@ def prepare(trial: Trial) -> dict[str, Any]:
 
 
 def run(trial: Trial) -> dict[str, Any]:
-    """The rounds. Nobody else must use the GPU meanwhile."""
+    """Run the rounds. Needs the GPU alone."""
     if not trial.timed:
         prepare(trial)
     cases = trial.timed
@@ -110,7 +110,7 @@ def calls_in(milliseconds: float, each: float) -> int:
 def unrest(times: Mapping[str, Sequence[float]]) -> float:
     """How wide the interval of a contestant's median is, beside that median: the widest of all.
 
-    It knows no direction and treats all alike, so whom it helps to be asked again nobody can say.
+    It has no direction and treats all contestants alike, so a further session favours none of them.
     """
     return max((found.high - found.low) / found.median for found in map(interval, times.values()))
 

@@ -1,6 +1,6 @@
 """Questions with legal values that no distribution draws: far from zero, equal, and those the file names.
 
-What they are is said in :mod:`~egg.evaluator.task.unusual`. Each is put only where the reference has an
+They are listed in :mod:`~egg.evaluator.task.unusual`. Each is put only where the reference has an
 answer to it: as finite as at its own inputs, in fp64 too, and close to its fp64 run. Then the usual rule
 holds, with more room for conditioning, because far from zero another order of summation is amplified as well.
 

@@ -1,6 +1,6 @@
 """Where a candidate is judged: on a GPU, or on a machine without one.
 
-A backend knows which gates apply, how to set the reference up, and what can be said of the
+A backend knows which gates apply, how to set the reference up, and what is known of the
 candidate's performance; the judge knows none of that. Time is measured at one of them only.
 """
 
@@ -61,7 +61,7 @@ class GateStep:
     gate: Gate
     run: Callable[[Trial], dict[str, Any]]
     alone: bool = False
-    """Whether nobody else may use the device meanwhile: whatever is measured."""
+    """Whether the step needs the device alone: whatever is measured."""
 
 
 Pipeline = list[GateStep]
@@ -97,7 +97,7 @@ class Backend(Protocol):
     def gpu_name(self) -> str: ...
     def pipeline(self, question: Question) -> Pipeline: ...
     def need(self, question: Question) -> int | None:
-        """Bytes of the device's memory that judging will take; ``None`` where nobody knows."""
+        """Bytes of the device's memory that judging will take; ``None`` where it is unknown."""
         ...
 
     def trial(self, question: Question) -> Trial: ...
@@ -154,7 +154,7 @@ class GpuBackend:
             GateStep(Gate.TIMING, timing.run, alone=True),
             GateStep(Gate.CLOCK, clock.run, alone=True),
             GateStep(Gate.TIMING, timing.settle),
-            *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.EVERYBODYS else []),
+            *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.ALL else []),
             GateStep(Gate.PLAUSIBILITY, plausibility.run),
             *([GateStep(Gate.MEMORY, fence.run)] if settings.fence else []),
             *([GateStep(Gate.REGRADE, regrade.run)] if settings.regrades else []),
@@ -252,7 +252,7 @@ class CpuBackend:
             *([GateStep(Gate.CORRECTNESS, own.run)] if settings.domain is Probes.ALL else []),
             GateStep(Gate.STATE, state.run),
             *([GateStep(Gate.DOMAIN, domain.run)] if settings.domain is not Probes.NONE else []),
-            *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.EVERYBODYS else []),
+            *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.ALL else []),
             *([GateStep(Gate.REGRADE, regrade.run)] if settings.regrades else []),
         ]
 
@@ -279,7 +279,7 @@ class CpuBackend:
         """A file may be made for the task's own size, or for multiples of something; it is no worse for it.
 
         Where it raises, reads outside a tensor or takes another branch at the size that was run, the next
-        size is judged, with what the compiler said of the full one.
+        size is judged, with what the compiler found at the full one.
         """
         offline = trial.offline
         assert offline is not None

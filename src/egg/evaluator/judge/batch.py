@@ -95,14 +95,14 @@ def outcome(answer: Answer) -> str:
     return "accepted" if answer.evaluation.accepted else "rejected"
 
 
-def told(answer: Answer) -> str:
+def described(answer: Answer) -> str:
     """One line of words: the outcome, and where or why."""
-    said = outcome(answer)
+    word = outcome(answer)
     if answer.error is not None:
-        return f"{said}: {answer.error.message}"
+        return f"{word}: {answer.error.message}"
     if answer.evaluation is not None and isinstance(answer.evaluation.verdict, Rejected):
-        return f"{said} at {answer.evaluation.verdict.refusal.gate.value}"
-    return said
+        return f"{word} at {answer.evaluation.verdict.refusal.gate.value}"
+    return word
 
 
 def _job_identity(job: Job) -> tuple[str, ...]:

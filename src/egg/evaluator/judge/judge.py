@@ -78,8 +78,8 @@ class Judge:
     def judge(self, question: Question) -> Evaluation:
         """Through all the gates of the question's level, in order.
 
-        Whoever lacks memory on a GPU that others use too is judged once more with all of it:
-        what others hold is no fault of a candidate's, nor of a task's.
+        A question that lacks memory on a shared GPU is judged once more with all of it: what others hold is
+        no fault of a candidate's, nor of a task's.
         """
         started = self._now()
         records: list[GateRecord] = []
@@ -87,7 +87,7 @@ class Judge:
         if refusal is not None:
             return self._evaluation(question, None, Rejected(refusal), records, started)
         need = self._backend.need(question)
-        shared = self._sharing.crowded()  # whoever is here now may have ended by then
+        shared = self._sharing.crowded()  # a judge that is here now may have ended by then
         try:
             evaluation = self._admitted(question, need, records, started)
             if not _lacks_memory(evaluation) or not (shared or self._sharing.crowded()):
@@ -135,7 +135,7 @@ class Judge:
         finally:
             if trial is not None:
                 trial.close()
-        self._sharing.together()  # an audit of the task disturbs nobody
+        self._sharing.together()  # an audit of the task disturbs no measurement
         return self._evaluation(question, trial, verdict, records, started)
 
     def _evaluation(
@@ -265,10 +265,10 @@ class Judge:
                 found = audit(question.task, question.policy.precision, device, rescaled=device.type == "cpu")
                 self._audits[key] = found.warnings if found.degenerate or found.constant_inputs else ()
             except (TaskError, MachineError) as reason:
-                said = (f"the task could not be audited: {reason.message}",)
+                warning = (f"the task could not be audited: {reason.message}",)
                 if memory.was_lacking(reason.message):
-                    return said  # not for good: another time it may be there
-                self._audits[key] = said
+                    return warning  # not for good: another time it may be there
+                self._audits[key] = warning
         return self._audits.get(key, ())
 
     def close(self) -> None:
@@ -294,7 +294,7 @@ def _facts(refusal: Refusal, candidate: Candidate) -> RefusalFacts:
 
 
 def _ranked(question: Question, trial: Trial | None, verdict: Accepted | Rejected) -> tuple[Rival, ...]:
-    """Where the candidate itself was refused nobody has a time."""
+    """Where the candidate itself was refused no file has a time."""
     if trial is not None and trial.side_by_side.ranked:
         return trial.side_by_side.ranked
     why = verdict.refusal.reason if isinstance(verdict, Rejected) else ""
@@ -302,14 +302,14 @@ def _ranked(question: Question, trial: Trial | None, verdict: Accepted | Rejecte
 
 
 def _lacks_memory(evaluation: Evaluation) -> bool:
-    """Whether the candidate, a baseline or the fp64 run found no memory; whoever lies is judged twice."""
-    said = [*evaluation.warnings, *(rival.reason for rival in evaluation.rivals)]
+    """Whether the candidate, a baseline or the fp64 run found no memory; a false report costs time."""
+    sentences = [*evaluation.warnings, *(rival.reason for rival in evaluation.rivals)]
     if isinstance(evaluation.verdict, Rejected):
         refusal = evaluation.verdict.refusal
         if refusal.reason == "limits.memory":
             return True
-        said.append(refusal.evidence)
-    return any(map(memory.was_lacking, said))
+        sentences.append(refusal.evidence)
+    return any(map(memory.was_lacking, sentences))
 
 
 def _let_go(error: BaseException | None) -> None:

@@ -1,7 +1,7 @@
-"""How much GPU memory judging a question will take, told from its shapes before any of it is allocated.
+"""How much GPU memory judging a question will take, predicted from its shapes before any of it is allocated.
 
 The multiples are those that ``tests/evaluator/test_memory_of_the_judge.py`` measures, taken
-apart into what they consist of; what cannot be told from shapes (a library's workspace, what
+apart into what they consist of; what shapes do not show (a library's workspace, what
 fragmentation wastes, a reference that keeps names for its intermediates) is a margin. Too much
 means that fewer questions are judged at a time, too little that one is judged twice.
 """
@@ -24,11 +24,11 @@ MARGIN = 1.25
 def bytes_needed(task: Task, sets: int, total: int) -> int | None:
     """For judging ``task`` on a GPU of ``total`` bytes with so many sets of inputs, or as many as fit there.
 
-    ``None`` where it does not run on meta tensors, or nobody knows what it does there.
+    ``None`` where it does not run on meta tensors, or its work there is unknown.
     """
     try:
         return needed(workload(task), sets, total)
-    except Exception:  # the task's or ours: whoever cannot foretell the need can still judge
+    except Exception:  # the task's or ours: a need that is unknown does not prevent judging
         return None
 
 
@@ -66,10 +66,10 @@ def most_alive(work: Workload) -> int:
     for value, index in last.items():
         dying[index] = dying.get(index, 0) + sizes.get(value, 0)
     alive = most = 0
-    born: set[int] = set()
+    written: set[int] = set()
     for index, operation in enumerate(work.operations):
-        fresh = set(operation.writes) - born
-        born |= fresh
+        fresh = set(operation.writes) - written
+        written |= fresh
         alive += sum(sizes.get(value, 0) for value in fresh)
         most = max(most, alive)
         alive -= dying.get(index, 0)

@@ -350,7 +350,7 @@ def serve(channel: Channel, device_name: str, folder: str, uid: int | None) -> N
                 channel.send({"error": error_to(MachineError(f"out of memory: {error}", hint))})
             except WireClosed:
                 raise
-            except Exception as error:  # a fault of ours: told as such, and the next question is answered
+            except Exception as error:  # a fault of ours: reported as such, and the next question is answered
                 fault = MachineError(f"internal error: {type(error).__name__}: {error}", "please report it")
                 channel.send({"error": {**error_to(fault), "traceback": traceback.format_exc()}})
     except WireClosed:

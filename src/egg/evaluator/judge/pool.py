@@ -77,13 +77,13 @@ def read_jobs(path: Path) -> list[Job]:
             raise UsageError(f"{path.name} line {number}: {error.message}", error.hint) from error
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
             raise UsageError(
-                f"{path.name} line {number} is not a job: {_said(error)}",
+                f"{path.name} line {number} is not a job: {_problem(error)}",
                 'expected {"job": ..., "task": {"name": ..., "code": ...}, "kernel": ..., "policy": {...}}',
             ) from error
     return jobs
 
 
-def _said(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     return f"it lacks {error}" if isinstance(error, KeyError) else str(error)
 
 

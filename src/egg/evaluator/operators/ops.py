@@ -1,6 +1,6 @@
 """Which aten operations are compute, and which merely make, move or look at tensors.
 
-The reference's and the candidate's operations are told apart by the same list, so that
+The reference's and the candidate's operations are classified by the same list, so that
 what is left to libraries can be compared like with like.
 """
 
@@ -63,7 +63,7 @@ class Recorder(LightMode):
     """Counts compute operations while active, apart from those that move data, and values read by the host.
 
     Optionally fills what ``torch.empty`` returns, adds up the work of the operations, and keeps sketches of
-    what they produced. ``launched`` says how many own kernels ran so far: work is told apart by whether one
+    what they produced. ``launched`` counts the own kernels that ran so far: work is split by whether one
     followed it. An operator that the file registered (``torch.library.custom_op``) is no library's; what
     its body calls is recorded, because the body switches the recorder on again.
     """

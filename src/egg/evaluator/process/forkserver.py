@@ -6,7 +6,7 @@ the worker, waits for it, and afterwards kills whatever the candidate may have s
 orphans come to the supervisor because it is their reaper, and where every candidate has a user
 of its own, everything that user runs goes at once.
 
-It may have more rights than whoever asks it: the judge that runs a task's code is confined itself. So user,
+It may have more rights than the judge, which runs a task's code and is confined itself. So user,
 folder and limits of a worker are chosen here, and a request says nothing but that there shall be one.
 
 Run as ``python -m egg.evaluator.process.forkserver FD KIND CACHE LIMITS``.
@@ -36,14 +36,14 @@ from egg.evaluator.transport.wire import Channel, WireClosed
 ENDINGS = (signal.SIGTERM, signal.SIGCHLD)
 SHARED_FOLDERS = ("/dev/shm", "/dev/mqueue")
 KEPT_FOLDER = "EGG_KEPT_FOLDER"
-"""Names the folder of a subreaper that may have been killed: whoever is left removes it."""
+"""Names the folder of a subreaper that may have been killed: the process that is left removes it."""
 POLL_SECONDS = 0.02
 """Between two looks at whether a worker has ended."""
 LEAVE_SECONDS = 5.0
 """For the supervisors to end when the forkserver does."""
 
 Work = Callable[[Channel, list[str]], None]
-"""What a worker does with the channel to whoever asked for it; it is told how it is confined."""
+"""What a worker does with its channel to the judge; it gets the list of its confinements."""
 
 
 def main(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> None:
@@ -83,7 +83,7 @@ def _fork_workers(control: Channel, kind: str, cache: str, limits: sandbox.Limit
 
 
 def _ready(kind: str, cache: str) -> Work:
-    """What the children do, with all imported that they need: a judge's worker, or ``module:function``."""
+    """What the workers do, with all imported that they need: a judge's worker, or ``module:function``."""
     if ":" in kind:
         module, _, name = kind.partition(":")
         return getattr(importlib.import_module(module), name)

@@ -1,11 +1,11 @@
 """Try out files that hold a whole pattern: a program, its kernels, and inputs for both.
 
-Where a candidate is judged by somebody who trusts it in nothing, a pattern is only asked whether it works:
+A candidate is judged without trust; a pattern is only asked whether it works:
 it is interpreted against its own reference, and compiled for GPUs that are not there. It is a stranger's
 code all the same, so it runs in the confined processes that candidates run in.
 
 One process tries many patterns one after the other, since starting one costs as much as a small pattern
-does. A pattern that fails in a process that others have used is tried again in a new one: what is said of
+does. A pattern that fails in a process that others have used is tried again in a new one: what is reported of
 it does not depend on who came before.
 """
 
@@ -115,7 +115,7 @@ def _problem(fault: Fault) -> PatternProblem:
 
 
 def compiler_target(gpu: Gpu) -> dict[str, Any]:
-    """What the compiler's side is told of a GPU: the fields of its ``GpuTarget``."""
+    """A GPU as the compiler's side knows it: the fields of its ``GpuTarget``."""
     return {
         "backend": gpu.backend, "arch": gpu.triton_arch, "shared_limit": gpu.shared_per_block,
         "warp_size": gpu.warp_size, "multiprocessors": gpu.sms, "memory_bytes": gpu.memory_bytes,

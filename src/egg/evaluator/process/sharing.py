@@ -5,19 +5,18 @@ folder of the user's, one folder per GPU. A lock vanishes with the process that 
 however that ends, so nothing has to be cleaned up.
 
 *Together or alone.* What is measured must be measured alone; everything else may overlap.
-Whoever wants to be alone shares the ``door`` and waits for the ``room``; whoever comes in
-together with others needs the door to himself for a moment. So nobody enters while somebody
-waits to be alone, and all who wait for that have their turn, one after another, before the
-others come back. Nobody starves: whoever was alone must come in together with others before
-he can want to be alone again. A judge that is inside leaves at its next request
-(:meth:`SharedGpu.give_way`), not only when its gate is over. Whoever compiles may leave the room for
-as long (:meth:`SharedGpu.apart`); as that touches the GPU now and then, he shares the ``noise``,
-which is closed by whoever must not be disturbed at all. Nobody begins to make noise but from
-inside the room, and nobody waits for anything while he makes it.
+A judge that wants the GPU alone holds the lock ``door`` shared and waits for the lock ``room``; a judge
+that comes in together with others takes the door exclusively for a moment. So no judge enters while
+another waits to be alone, and all that wait for it have their turn, one after another, before the others
+come back. None starves: a judge that was alone must come in together with others before it can be alone
+again. A judge that is inside leaves at its next request (:meth:`SharedGpu.give_way`), not only when its
+gate is over. A judge that compiles may leave the room for as long (:meth:`SharedGpu.apart`); as compiling
+touches the GPU now and then, it holds the lock ``noise`` shared, which a measurement that must not be
+disturbed takes exclusively. Noisy work begins only inside the room, and waits for nothing.
 
 *Memory.* There are :data:`SLOTS` slots. A question takes as many as the memory it needs for
-as long as it is judged. Whoever gathers slots holds the ``admission`` meanwhile, so that two
-who both lack some never wait for each other, and whoever needs all of them gets them.
+as long as it is judged. A judge that gathers slots holds the lock ``admission`` meanwhile, so that two
+judges that both lack some never wait for each other, and one that needs all of them gets them.
 
 Locks are tried again and again instead of waited for: a process that waits can be ended by a
 signal, and tells that it waits, so that waiting is not taken for a judge that hangs.
@@ -50,7 +49,7 @@ ADMISSION_SECONDS = 0.05
 """Between two looks at the slots."""
 TELL_SECONDS = 1.0
 FORGOTTEN_SECONDS = 60.0
-"""After which a file that says a judge is there, and that nobody holds, is removed."""
+"""After which a file that marks a judge, and that no process holds, is removed."""
 
 ELSEWHERE = "set TMPDIR to a folder that this user can write to, the same for all who judge on this GPU"
 
@@ -77,9 +76,9 @@ class Sharing(Protocol):
         ...
 
     def alone(self, *, undisturbed: bool = False) -> None:
-        """Have the GPU to oneself from now on. Whoever was inside goes out first, or two would block.
+        """Have the GPU alone from now on. A judge that was inside leaves first, or two would block.
 
-        ``undisturbed``: beside nobody's noisy work either, and none begins meanwhile.
+        ``undisturbed``: no noisy work beside it either, and none begins meanwhile.
         """
         ...
 
@@ -96,7 +95,7 @@ class Sharing(Protocol):
         ...
 
     def admitted(self, nbytes: int | None) -> AbstractContextManager[None]:
-        """Memory for one question: so much of it, half where nobody knows, or all that there is."""
+        """Memory for one question: so much of it, half where the need is unknown, or all that there is."""
         ...
 
     def crowded(self) -> bool:
@@ -147,7 +146,7 @@ def _identity(seen: object, device: torch.device) -> str:
 class Lock:
     """One file of the folder, and whether this process holds a lock on it.
 
-    It is opened anew for every try: a file that somebody removed must not be locked any more.
+    It is opened anew for every try: a file that was removed must not be locked any more.
     """
 
     def __init__(self, path: Path) -> None:
@@ -197,7 +196,9 @@ class SharedGpu:
         self._slots = [Lock(folder / f"slot-{index}") for index in range(SLOTS)]
         self._folder = folder
         self._present = Lock(folder / f"present-{os.getpid()}-{secrets.token_hex(4)}")
-        self._await(lambda: self._present.take(exclusive=True))  # somebody may be looking whether we live
+        self._await(
+            lambda: self._present.take(exclusive=True)
+        )  # another judge may be testing whether we live
 
     def together(self) -> None:
         if self.use is Use.TOGETHER:
@@ -248,7 +249,7 @@ class SharedGpu:
             yield
             return
         try:
-            if noisy:  # at once: whoever keeps others silent has the room, and we are in it
+            if noisy:  # at once: a judge that keeps others silent has the room, and we are in it
                 self._await(lambda: self._noise.take(exclusive=False))
             self.leave()
             try:
@@ -328,7 +329,7 @@ class SharedGpu:
 
 
 class Unshared:
-    """A device that nobody shares: every wish is granted."""
+    """A device that no other judge uses: every request is granted."""
 
     waited = 0.0
 

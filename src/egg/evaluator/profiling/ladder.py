@@ -271,11 +271,11 @@ class Bench:
             self._command(mode), seconds, environment=AUTOTUNE_ONCE if mode == "times" else None
         )
         try:
-            said = self._cell.take(reply.file_of(mode), reply.MOST_BYTES)
+            text = self._cell.take(reply.file_of(mode), reply.MOST_BYTES)
         except ValueError as nothing:
             raise self._death(ended, seconds, str(nothing)) from None
         try:
-            answer = reply.read(said)
+            answer = reply.read(text)
         except Garbled as garbage:
             raise Unreached(f"the profiled process wrote garbage: {garbage}") from None
         if answer.fault is not None:

@@ -49,7 +49,7 @@ WARM_CALLS = 10
 """At most; three at least. A call that launches what the one before it launched is warm."""
 CALLS = 5
 MOST_LAUNCHES = 4096
-"""Of one call, told in order."""
+"""Launches of one call that are listed in order."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class Job:
 
     @classmethod
     def read(cls, folder: Path) -> Job:
-        said = json.loads((folder / reply.JOB).read_text(encoding="utf-8"))
+        data = json.loads((folder / reply.JOB).read_text(encoding="utf-8"))
         return cls(
-            Task(said["task"]["name"], said["task"]["source"]),
-            said["candidate"], Precision(said["precision"]), said["device"], said["target"],
+            Task(data["task"]["name"], data["task"]["source"]),
+            data["candidate"], Precision(data["precision"]), data["device"], data["target"],
         )  # fmt: skip
 
 
@@ -76,11 +76,11 @@ def main(folder: Path, mode: str) -> int:
     try:
         job = Job.read(folder)
         precision_scope(job.precision).__enter__()  # for the rest of this process's life
-        said = {"times": _times, "counters": _counters, "compile": _compile}[mode](job)
+        answer = {"times": _times, "counters": _counters, "compile": _compile}[mode](job)
     except BaseException as error:
-        said = reply.Reply(fault=_fault(error))
-    (folder / reply.file_of(mode)).write_text(json.dumps(to_json(said)), encoding="utf-8")
-    return 1 if said.fault else 0
+        answer = reply.Reply(fault=_fault(error))
+    (folder / reply.file_of(mode)).write_text(json.dumps(to_json(answer)), encoding="utf-8")
+    return 1 if answer.fault else 0
 
 
 def _fault(error: BaseException) -> reply.Fault:

@@ -74,7 +74,7 @@ class Times:
     span_microseconds: float
     """By the timeline."""
     call_microseconds: float
-    """By the device's clock around a call that nobody watched."""
+    """By the device's clock around a call that was not profiled."""
     streams: int
     resources: tuple[KernelResources, ...]
     unseen: str
@@ -95,7 +95,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Reply:
-    """Exactly one of these is said."""
+    """Exactly one of these is set."""
 
     fault: Fault | None = None
     times: Times | None = None

@@ -1,6 +1,6 @@
 """The trusted side of an evaluation: the task's own module, secret questions, and their answers.
 
-Questions are drawn from seeds nobody else sees, after the candidate was loaded; each comes
+Questions are drawn from seeds that no other process sees, after the candidate was loaded; each comes
 with the reference's outputs under the declared precision and with those of an exacter run
 (:mod:`egg.evaluator.reference.yardstick`), usually in fp64.
 """
@@ -59,7 +59,7 @@ class Case:
     tensors: list[torch.Tensor]
     outputs: list[tuple[str, Any]]
     golden: list[tuple[str, Any]]
-    """Empty where nobody asked for them: they take twice the memory of the outputs."""
+    """Empty where they were not asked for: they take twice the memory of the outputs."""
     own: bool = True
     """Whether inputs and weights are the task's own, as KernelBench draws them."""
     draws: Draws | None = None
@@ -74,7 +74,7 @@ class Case:
 class Reference:
     """The task's module on the judging device, under the declared precision.
 
-    It keeps no case: inputs and outputs may be gigabytes, and whoever asked drops them in time.
+    It keeps no case: inputs and outputs may be gigabytes, and the caller drops them in time.
     """
 
     program: Program
@@ -283,7 +283,7 @@ class Reference:
         )
 
     def _kinds(self, tensors: list[torch.Tensor]) -> list[Kind]:
-        """What the generator does to each input, told from another draw."""
+        """What the generator does to each input, inferred from another draw."""
         _, others = exchange.pack(self.draw())
         if len(others) != len(tensors):
             raise TaskError(

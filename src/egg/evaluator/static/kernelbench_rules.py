@@ -15,7 +15,7 @@ syntax tree:
   the task is in fp32 (``precision_downgrade``).
 
 A rule reports once. This is a column beside the judge's own gates, never one of them: a file that passes may
-be wrong, and the word *pass* in a docstring harms nobody.
+be wrong, and the word *pass* in a docstring does no harm.
 """
 
 from __future__ import annotations

@@ -103,26 +103,26 @@ class Audit:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What every result on this task must say."""
-        said: list[str] = []
+        found: list[str] = []
         if self.degenerate:
             cure = (
                 f"they fail under: {', '.join(self.hardened)}"
                 if self.hardened
                 else "no inputs or weights we know make them all fail"
             )
-            said.append(
+            found.append(
                 f"degenerate task: at its own inputs and tolerance {self.tolerance:g} it accepts "
                 f"{', '.join(self.passing)}; {cure}"
             )
         if self.independent_of_input:
-            said.append("the output is independent of the input at the task's own tolerance")
+            found.append("the output is independent of the input at the task's own tolerance")
         if self.constant_inputs:
-            said.append("get_inputs() returns the same values whatever the seed")
+            found.append("get_inputs() returns the same values whatever the seed")
         if self.precision_blind:
-            said.append("the task's own tolerance does not see a run in lower precision")
+            found.append("the task's own tolerance does not see a run in lower precision")
         if self.stochastic:
-            said.append("the reference is stochastic: the random state is fixed before each forward")
-        return (*said, *self.notes)
+            found.append("the reference is stochastic: the random state is fixed before each forward")
+        return (*found, *self.notes)
 
     def to_json(self) -> dict[str, Any]:
         return to_json(self)

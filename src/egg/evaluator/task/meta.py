@@ -106,8 +106,8 @@ class Meter(LightMode):
         returns = func._schema.returns
         fresh = itertools.chain.from_iterable(
             tree_leaves(item)
-            for item, told in zip(out if isinstance(out, tuple) else (out,), returns, strict=False)
-            if told.alias_info is None
+            for item, returned in zip(out if isinstance(out, tuple) else (out,), returns, strict=False)
+            if returned.alias_info is None
         )
         self.elements += sum(t.numel() for t in fresh if isinstance(t, torch.Tensor))
         return out

@@ -1,7 +1,7 @@
 """A task brought to life: its module, its inputs, its outputs, and the precision it runs under.
 
 The task may be a stranger's code: it is loaded in confined processes only (the oracle's, and those of
-:mod:`egg.api.apart`), and whoever waits for them hears of each thing that is asked of it
+:mod:`egg.api.apart`), and the process that waits for them is notified of each request to it
 (:data:`on_task`), so that a task that never ends can be ended. Everything that goes wrong in it is a
 :class:`~egg.core.errors.TaskError` that says which of its functions failed; a device that runs out of
 memory is a :class:`~egg.core.errors.MachineError`.
@@ -220,7 +220,7 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
 
 def _mapped(item: Any, change: Callable[[torch.Tensor], torch.Tensor], seen: dict[int, torch.Tensor]) -> Any:
     """No function within a function: one that calls itself is a cycle, and keeps the tensors it has seen
-    until somebody collects garbage, which gigabytes on a GPU do not bring about."""
+    until the garbage collector runs, which gigabytes on a GPU do not bring about."""
     if isinstance(item, torch.Tensor):
         if id(item) not in seen:
             seen[id(item)] = change(item)

@@ -38,7 +38,7 @@ def pieces(*tensors: torch.Tensor, size: int | None = None) -> Iterator[tuple[to
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """What nobody has taken of a GPU; ``None`` for a CPU, whose memory is not rationed."""
+    """The free memory of a GPU; ``None`` for a CPU, whose memory is not rationed."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
@@ -75,7 +75,7 @@ def make_room(device: torch.device, nbytes: int) -> None:
 
 
 def give_back_cache(device: torch.device) -> None:
-    """Keep nothing cached once half of the GPU is taken: for the side that is not told how much is needed."""
+    """Keep nothing cached once half of the GPU is taken: for the side that does not know the need."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         if 2 * free < total:

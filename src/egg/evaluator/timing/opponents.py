@@ -70,7 +70,7 @@ class Opponents:
         """The weights that all of them are timed with; none: as built."""
 
     def get(self, names: tuple[str, ...], sample: list[Any]) -> list[Opponent]:
-        """The named opponents, compiled and warmed; one that cannot be built is left out and said so."""
+        """The named opponents, compiled and warmed; one that cannot be built is left out and reported."""
         for name in names:
             if name not in self.ready and name not in self.failed:
                 self._prepare(name, sample)

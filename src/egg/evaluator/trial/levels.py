@@ -12,10 +12,15 @@ from egg.evaluator.task.unusual import UNUSUAL
 class Profile(StrEnum):
     """Whose GPU time PyTorch's profiler splits into own kernels and libraries: it takes seconds to start."""
 
-    NOBODYS = "nobody's"
+    NONE = "none"
     SHARED = "shared"
     """Of candidates that call libraries."""
-    EVERYBODYS = "everybody's"
+    ALL = "all"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Profile | None:
+        """As older versions wrote it into job files."""
+        return {"nobody's": cls.NONE, "everybody's": cls.ALL}.get(str(value))
 
 
 class Probes(StrEnum):
@@ -29,7 +34,7 @@ class Probes(StrEnum):
 
 @dataclass(frozen=True)
 class LevelSettings:
-    """How many questions, how long, against whom."""
+    """How many questions, how long, and which opponents."""
 
     seeds: int
     distributions: tuple[str, ...]
@@ -51,9 +56,9 @@ class LevelSettings:
     """How many calls beside the task's own are tried."""
     audit_task: bool = True
     """Whether null candidates are held against the task itself."""
-    profile: Profile = Profile.EVERYBODYS
+    profile: Profile = Profile.ALL
     yields: bool = False
-    """Whether compiling (a candidate's first call, the opponents) leaves the GPU to whoever measures there.
+    """Whether compiling (a candidate's first call, the opponents) leaves the GPU to a measuring judge.
 
     A first call runs on the GPU as well, a few milliseconds in many seconds of compiling. Medians over rounds
     bear that; a result to report is not exposed to it."""
@@ -82,7 +87,7 @@ LEVELS = {
         calls_seconds=0.5,
         domain=Probes.FEW,
         audit_task=False,
-        profile=Profile.NOBODYS,
+        profile=Profile.NONE,
         yields=True,
         fence=False,
         regrades=0,

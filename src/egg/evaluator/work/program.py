@@ -64,7 +64,7 @@ class Program:
         self.wide = False
         """Whether integers of 32 bits are computed in 64."""
         self.watch: Watch | None = None
-        """Told of every access before it is counted."""
+        """Receives every access before it is counted."""
         self._unsure = 0
         """Branches and loops under way of which data decide whether they are run, or how often."""
 

@@ -12,7 +12,7 @@ from egg.evaluator.work.values import Known
 
 
 class Watch(Protocol):
-    """Told of the accesses of one program; those of a trial that failed are taken back."""
+    """Receives the accesses of one program; those of an attempt that failed are taken back."""
 
     def access(self, op: Op, env: Mapping[str, Known], *, sure: bool) -> None: ...
     def mark(self) -> int: ...

@@ -24,7 +24,7 @@ def sharing(weights: Mapping[str, torch.Tensor], construct: Construct, settle: S
     """A module that ``construct`` makes, with ``weights`` in the place of its own.
 
     ``settle`` moves what else it holds to where the candidate is. A module whose constructor looks at values,
-    or that keeps tensors which nobody loads, is built in full.
+    or that keeps tensors which are never loaded, is built in full.
     """
     try:
         with torch.device("meta"):

@@ -7,7 +7,7 @@ where its mapping ends, in the other it *starts* where its mapping starts: one e
 before the start, is an illegal access, which the GPU itself reports.
 
 A tensor begins on 16 bytes, as Triton and the libraries expect. Where its size is no multiple of 16, up to 15
-bytes lie between its end and the end of the mapping. They are filled with 0xFF (NaN to whoever reads them),
+bytes lie between its end and the end of the mapping. They are filled with 0xFF (NaN where they are read),
 and whether they still are is looked at when the tensor is freed.
 
 The allocator is installed through PyTorch's interface for custom ones before the process touches the GPU. Its
@@ -246,6 +246,6 @@ class Fence:
             "cuMemcpyDtoH_v2", ctypes.byref(found), block.pointer + block.size, block.place.slack
         )
         if any(byte != CANARY for byte in found):
-            said = f"behind the end of a tensor of {block.size} bytes"
-            if said not in self.damaged:
-                self.damaged.append(said)
+            place = f"behind the end of a tensor of {block.size} bytes"
+            if place not in self.damaged:
+                self.damaged.append(place)

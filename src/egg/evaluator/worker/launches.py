@@ -123,7 +123,7 @@ def _remember(watched: list[Watched], one: Watched) -> None:
 
 
 def described_launches(watched: Sequence[Launched], most: int = MOST_DESCRIBED) -> KernelRows:
-    """What can be said of each kernel without running it again, and how many were left out."""
+    """What is known of each kernel without running it again, and how many were left out."""
     from egg.evaluator.offline.describe import describe_kernels
 
     rows = describe_kernels(watched[:most])

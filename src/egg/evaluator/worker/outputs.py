@@ -1,7 +1,7 @@
 """What a forward returned: plain tensors in plain containers, described and copied to the oracle;
 whose memory they lie in.
 
-A result that computes when somebody looks at it would do so behind the stopwatch. So a tensor's type must
+A result that computes when it is read would do so behind the stopwatch. So a tensor's type must
 be ``torch.Tensor`` itself, by identity, without attributes of its own, and a container's a built-in one.
 The copy is made by a function that was bound before there was a candidate.
 """

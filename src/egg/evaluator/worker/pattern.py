@@ -96,8 +96,10 @@ def _share_weights(reference: nn.Module, own: nn.Module) -> None:
 def _compare(what: str, expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> None:
     wanted, given = ([path for path, _ in tensors] for tensors in (expected, found))
     if wanted != given:
-        said = f"{what} has {', '.join(given) or 'nothing'} where Model has {', '.join(wanted) or 'nothing'}"
-        raise PatternFault("pattern.outputs", said)
+        difference = (
+            f"{what} has {', '.join(given) or 'nothing'} where Model has {', '.join(wanted) or 'nothing'}"
+        )
+        raise PatternFault("pattern.outputs", difference)
     for (path, right), (_, own) in zip(expected, found, strict=True):
         _compare_leaf(f"{what} {path}", right, own)
 
@@ -106,8 +108,8 @@ def _compare_leaf(what: str, right: Any, own: Any) -> None:
     if not isinstance(right, torch.Tensor) or not isinstance(own, torch.Tensor):
         right, own = torch.as_tensor(right), torch.as_tensor(own)
     if right.shape != own.shape or right.dtype != own.dtype:
-        said = f"{tuple(own.shape)} {own.dtype} where Model gives {tuple(right.shape)} {right.dtype}"
-        raise PatternFault("pattern.form", f"{what} is {said}")
+        difference = f"{tuple(own.shape)} {own.dtype} where Model gives {tuple(right.shape)} {right.dtype}"
+        raise PatternFault("pattern.form", f"{what} is {difference}")
     loose = right.is_floating_point() or right.is_complex()
     relative, absolute = TOLERANCES.get(right.dtype, NARROW) if loose else (0.0, 0.0)
     try:

@@ -3,8 +3,8 @@
 Triton's first compilation in a process loads its passes and the rest of its front end. PyTorch's
 first fake tensor imports its compiler: a second or two. Triton's first launch builds a helper
 library with the C compiler.
-The first two are inherited by fork as memory, the last as files, which every child gets a
-copy of. No CUDA context is made here: forked children could not use it.
+The first two are inherited by fork as memory, the last as files, which every worker gets a
+copy of. No CUDA context is made here: forked workers could not use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What the children of a forkserver are for."""
+    """What the workers of a forkserver are for."""
 
     INTERPRET = "interpret"
     COMPILE = "compile"
@@ -61,7 +61,7 @@ def _name_by_version() -> None:
     """Triton files what it compiles under a digest of its installation: half a gigabyte, a second or two.
 
     That tells installations apart which share a folder for good. Here the folder is new, and the
-    forkserver's and its children's alone: the version will do.
+    forkserver's and its workers' alone: the version will do.
     """
     import triton
     from triton.runtime import cache
@@ -89,5 +89,5 @@ def _build_driver_library() -> None:
         return
     try:
         CudaUtils()
-    except Exception as error:  # a convenience only: the child that needs it reports the fault properly
+    except Exception as error:  # a convenience only: the worker that needs it reports the fault properly
         print(f"egg: Triton's driver library was not built ahead: {error}", file=sys.stderr)

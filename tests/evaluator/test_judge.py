@@ -436,11 +436,12 @@ def test_a_candidate_that_fails_is_data(judged: JudgeFunction, name):
     assert found.gate in (Gate.BUILD, Gate.PROVENANCE)
     assert found.reason == reason
     assert found.hint
-    if name in ("name", "bounds"):
-        assert found.facts is not None
-        assert found.facts.function == ("forward" if name == "name" else "plus")
-        assert found.facts.line
-        assert found.facts.functions
+    assert found.facts is not None
+    if name == "name":
+        assert (found.facts.function, found.facts.functions) == ("forward", ("forward",))
+        assert "missing" in code.splitlines()[(found.facts.line or 0) - 1]
+    if name == "bounds":
+        assert "add" in found.facts.functions
 
 
 def test_the_judge_goes_on_after_a_crash(judged: JudgeFunction):

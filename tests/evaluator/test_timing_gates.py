@@ -130,7 +130,7 @@ class LocalWorker:
         message = json.loads(json.dumps({"id": 1, **request.message()}))
         reply = json.loads(json.dumps(self._session.serve(message, list(fds))))
         if "fault" in reply:
-            raise Fault(**reply["fault"])
+            raise Fault(reply["fault"]["reason"], reply["fault"]["evidence"])
         if request.command == "time":
             reply["reply"]["milliseconds"] = [t * self._forge for t in reply["reply"]["milliseconds"]]
         return protocol.reply_to(request, reply["reply"])
@@ -214,8 +214,8 @@ def test_an_honest_candidate_is_timed_and_its_clock_agrees(
     assert trial.checks.worst.checks > 2 * clock.ATTEMPTS
     assert trial.deferred == trial.timed == []
     plausibility.run(trial)
-    assert trial.measured["wall_milliseconds"] > 0
-    assert trial.measured["floor_milliseconds"] > 0
+    assert trial.measured.wall_milliseconds > 0
+    assert trial.measured.floor_milliseconds > 0
 
 
 @pytest.mark.parametrize(

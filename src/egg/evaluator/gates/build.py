@@ -7,17 +7,16 @@ interpreter accepts programs that the compiler refuses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 State = Mapping[str, tuple[tuple[int, ...], str]]
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     described = trial.connection.start()
     theirs = {n: (tuple(form.shape), form.dtype) for n, form in described.state.items()}
     ours = {n: (tuple(t.shape), str(t.dtype)) for n, t in trial.reference.initial.items()}

@@ -32,7 +32,7 @@ from egg.evaluator.timing.opponents import Opponent
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial import deferred
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 ATTEMPTS = 5
 MILLISECONDS = 60.0
@@ -45,19 +45,21 @@ SLOWER = 1.5
 """The candidate's process may read the reserve through another process's memory."""
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     cases, trial.timed = trial.timed or placed_questions(trial), []
-    claimed = trial.measured["milliseconds"].median
+    measured = trial.measured
+    assert measured is not None
+    claimed = measured.milliseconds.median
     moving = _move_milliseconds(trial, cases)
     wall = _slope(lambda calls: _candidate_calls(trial, cases, calls), *_how_many(claimed, len(cases)))
     assert trial.opponents is not None
     eager = trial.opponents.ready["eager"]
-    slow = next(b.milliseconds.median for b in trial.measured["baselines"] if b.name == "eager")
+    slow = next(b.milliseconds.median for b in measured.baselines if b.name == "eager")
     reference = _slope(
         lambda calls: _reference_calls(trial, eager, cases, calls), *_how_many(slow, len(cases))
     )
     own, theirs = (_without(moving, milliseconds) for milliseconds in (wall, reference))
-    trial.measured |= {"wall_milliseconds": own, "wall_speedup": theirs / own}
+    trial.measured = replace(measured, wall_milliseconds=own, wall_speedup=theirs / own)
 
     launched = trial.provenance
     assert launched is not None

@@ -11,7 +11,6 @@ import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -23,7 +22,7 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.task.program import form_of, map_tensors
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 from egg.evaluator.trial.watch import FAMILIES
 
 COMPILE_SECONDS = 90.0
@@ -44,7 +43,7 @@ NOT_CAPTURED = (
 )
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     offline = trial.offline
     assert offline is not None
     if offline.captured is not None:
@@ -76,7 +75,7 @@ def run(trial: Trial) -> dict[str, Any]:
     return {"compiled": reply.compiled, "target": offline.target.name, "at": offline.own_sizes}
 
 
-def check(trial: Trial) -> dict[str, Any]:
+def check(trial: Trial) -> Notes:
     """Refuse what is wrong at the task's own size; behind the build, whose faults explain more."""
     offline = trial.offline
     assert offline is not None
@@ -97,7 +96,7 @@ HINTS = {
 }
 
 
-def compare(trial: Trial) -> dict[str, Any]:
+def compare(trial: Trial) -> Notes:
     """What runs at the task's own size must have run at the size that was interpreted.
 
     A kernel or an operation that appears only there was never checked. Where the task could be brought to
@@ -130,7 +129,7 @@ def compare(trial: Trial) -> dict[str, Any]:
     )
 
 
-def _same_numbers(trial: Trial) -> dict[str, Any]:
+def _same_numbers(trial: Trial) -> Notes:
     """At one size, host code must launch the same for the target as in the interpreter.
 
     It is followed on fake tensors of the size that was interpreted. A constant of compilation, or a number,

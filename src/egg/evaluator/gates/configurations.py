@@ -10,20 +10,19 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from egg.evaluator.gates.correctness import examine
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.transport.protocol import Configure
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 MOST_SECONDS = 40.0
 """After which no further configuration is tried; which ones were, is by lot."""
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     offered = trial.connection.request(Configure(0)).most
     others = list(range(1, offered))
     secrets.SystemRandom().shuffle(others)

@@ -15,10 +15,10 @@ from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.transport.protocol import Options
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     skipped: list[str] = []
     trial.connection.restore_weights()
     for index in range(trial.settings.seeds):

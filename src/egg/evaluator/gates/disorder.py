@@ -9,18 +9,17 @@ under the ordinary rule: an order that changes no more than rounding does not ma
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from egg.evaluator.transport.protocol import Options
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 LOTS = 2
 """Questions; at level quick one."""
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     lots = LOTS if trial.settings.domain is Probes.ALL else 1
     for number in range(lots):
         case = trial.reference.case(f"order by lot {number + 1}")

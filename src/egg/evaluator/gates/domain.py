@@ -47,7 +47,7 @@ from egg.evaluator.task.dimensions import Axis, leaves
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 MOST_SECONDS = 60.0
 """After which nothing more is tried."""
@@ -63,7 +63,7 @@ GUARD = (
 )
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     domain = stated(trial.candidate.source)
     probing = Probing(trial, domain)
     try:

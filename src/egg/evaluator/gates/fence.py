@@ -18,7 +18,7 @@ from egg.evaluator.gates.correctness import examine
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 from egg.evaluator.worker.fence import Arrangement
 
 BEYOND = {Arrangement.END: "past the end", Arrangement.START: "before the start"}
@@ -29,7 +29,7 @@ class Unfenced(Exception):
     """The candidate could not be tried in fenced memory."""
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     try:
         _fenced(trial)
     except Unfenced as reason:

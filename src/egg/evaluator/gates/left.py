@@ -6,13 +6,11 @@ saves the module afterwards finds what forward left there, so it is part of what
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 CALLS = 2
 COUNTER = "num_batches_tracked"
@@ -21,7 +19,7 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 HINT = "leave in buffers what Model.forward leaves there (running statistics, counters); spare the parameters"
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     """A few calls on both sides from the same state; then everything that the module holds is compared."""
     moving = trial.reference.moving
     if moving:

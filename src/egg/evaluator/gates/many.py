@@ -20,7 +20,7 @@ from egg.evaluator.reference.reserve import apart
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import NO_FACTS, Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 from egg.evaluator.worker.outputs import aliases
 
 LEAST = 3
@@ -33,7 +33,7 @@ HELD_BYTES = 512 << 20
 RECHECKED = 4
 
 
-def run(trial: Trial, each: float) -> dict[str, Any]:
+def run(trial: Trial, each: float) -> Notes:
     """``each``: the seconds that one call takes."""
     cases = placed_questions(trial)
     total, held = _how_many(trial, each), _as_many_as_fit(trial)

@@ -17,7 +17,7 @@ from egg.evaluator.gates import provenance
 from egg.evaluator.gates.timing import placed_questions, seeds_for
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 from egg.evaluator.trial.watch import FORBIDDEN
 
 FEWEST, MOST = 4, 12
@@ -25,7 +25,7 @@ COPYING = ("memcpy", "memset", "copy", "fill", "cat", "elementwise_kernel", "dis
 """Parts of names of kernels that only make and move tensors."""
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     if trial.watch is None:
         return {"calls": 0}
     cases = placed_questions(trial)

@@ -11,7 +11,6 @@ reference's own values stand in.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -24,7 +23,7 @@ from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import cost_of
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 MOST_BYTES = 640 << 20
 """Of inputs, parameters and outputs."""
@@ -38,7 +37,7 @@ NO_VERDICT = ("limits.timeout", "limits.memory", "kernel.unsupported")
 BRANCH = "the answer must be right at the task's own size, in every program of its grid"
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     offline = trial.offline
     assert offline is not None
     if not offline.changes:
@@ -76,7 +75,7 @@ def _too_much(trial: Trial) -> str:
     return ""
 
 
-def _examined(trial: Trial) -> dict[str, Any]:
+def _examined(trial: Trial) -> Notes:
     if len(trial.buffers.sets) < 2:
         return {"own_size": "not run: there is no memory for it"}
     try:

@@ -9,12 +9,12 @@ itself gather or slice, because then part of the bytes may honestly never be rea
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
 
 from egg.evaluator.operators.ops import PARTIAL, Recorder
 from egg.evaluator.task.meta import Meter
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 from egg.hardware.gpus import Gpu
 from egg.hardware.roofline import effective_precision, floor_seconds
 
@@ -23,17 +23,18 @@ BYTE_MARGIN = 0.85
 EXTRAORDINARY = 10.0
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     gpu = trial.gpu
     if gpu is None:
         trial.warnings.append("this GPU is not in the table: no roofline check was made")
-        trial.measured["floor_milliseconds"] = None
         return {"floor_milliseconds": None}
     bytes_floor = trial.buffers.bytes_per_call / gpu.bandwidth * 1e3
     operations_floor = compute_floor(trial, gpu)
     floor = max(bytes_floor, operations_floor)
-    trial.measured["floor_milliseconds"] = floor
-    measured = trial.measured["milliseconds"].median
+    found = trial.measured
+    assert found is not None
+    trial.measured = replace(found, floor_milliseconds=floor)
+    measured = found.milliseconds.median
     if measured < BYTE_MARGIN * bytes_floor and _reads_everything(trial):
         raise Refused(
             "plausibility.bytes",
@@ -47,7 +48,7 @@ def run(trial: Trial) -> dict[str, Any]:
         )
     if measured < BYTE_MARGIN * bytes_floor:
         trial.warnings.append(f"faster than reading everything once allows ({bytes_floor:.4f} ms): audit it")
-    gain = next((b.speedup.median for b in trial.measured["baselines"] if b.name == "eager"), 0.0)
+    gain = next((b.speedup.median for b in found.baselines if b.name == "eager"), 0.0)
     if gain > EXTRAORDINARY:
         trial.warnings.append(f"an extraordinary gain ({gain:.1f}x over eager): worth an audit")
     return {"floor_milliseconds": floor, "bytes_floor_milliseconds": bytes_floor}

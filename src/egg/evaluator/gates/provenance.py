@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -21,7 +20,7 @@ from egg.evaluator.reference.reference import Case
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.levels import Profile
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 from egg.evaluator.trial.watch import FIG_LEAF, Watch, listed
 
 KERNELS_SECONDS = 60.0
@@ -32,7 +31,7 @@ LEAST_SHARE = 0.005
 """Of the GPU time: a fused tail behind a library's product takes several times that."""
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     trial.connection.other_weights()  # a branch behind a gate that is zero as built is looked at too
     case = trial.reference.case("provenance", golden=False)
     trial.buffers.place(case)

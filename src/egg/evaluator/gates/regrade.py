@@ -5,13 +5,11 @@ A process that answered in fenced memory was such a one already.
 
 from __future__ import annotations
 
-from typing import Any
-
 from egg.evaluator.gates.correctness import examine
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     for _ in range(trial.settings.regrades - trial.fenced):
         trial.connection.restart()
         examine(trial, trial.reference.case("regrade, as built"))

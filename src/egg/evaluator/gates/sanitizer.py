@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ from egg.evaluator.task.rescale import CannotRescale, rescale
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.transport import exchange
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 from egg.hardware.detect import cuda_tool
 
 TOOLS = ("memcheck", "initcheck", "racecheck")
@@ -29,7 +28,7 @@ FOUND = 86
 LIMITS = Limits(address_space=None, resident=1 << 40, processes=512)
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     sanitizer = cuda_tool("compute-sanitizer")
     if sanitizer is None:
         trial.warnings.append("compute-sanitizer is not installed: the sanitizer gate was left out")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from functools import partial
 from statistics import median
-from typing import Any
 
 from egg.core.evaluation import Rival
 from egg.core.source import Candidate
@@ -22,7 +21,7 @@ from egg.evaluator.task.seeds import FORWARD_SEED
 from egg.evaluator.timing.statistics import interval, noise_floor, speedup
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 ROUNDS = 6
 """Enough for a rank; a verdict takes more."""
@@ -33,7 +32,7 @@ LOAD_SECONDS = 30.0
 """For each file to be compiled, beside what building the candidate may take."""
 
 
-def prepare(trial: Trial) -> dict[str, Any]:
+def prepare(trial: Trial) -> Notes:
     """Have the candidate and its contenders loaded and compiled; one that does not run is out."""
     trial.timed = cases = placed_questions(trial)
     entered = trial.side_by_side
@@ -54,7 +53,7 @@ def prepare(trial: Trial) -> dict[str, Any]:
     return {"contenders": len(entered.files), "unfit": sum(map(bool, entered.unfit))}
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     """Run the rounds. Needs the GPU alone."""
     cases, entered = trial.timed, trial.side_by_side
     repeats = calls_in(trial.settings.round_milliseconds, median(turn(trial, cases, MIN_REPEATS)))

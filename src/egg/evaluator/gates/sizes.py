@@ -18,7 +18,7 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 MOST_SECONDS = 60.0
 """After which no further size is tried."""
@@ -30,7 +30,7 @@ RAISES = ("candidate.error", "build.parameters")
 BRANCH = "the answer must be right at every size between the one that is interpreted and the task's own"
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     offline = trial.offline
     assert offline is not None
     until, right, left = time.perf_counter() + MOST_SECONDS, [], []

@@ -25,7 +25,7 @@ from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.transport.protocol import Forwarded
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 TAIL = 64
 
@@ -47,7 +47,7 @@ ONE_ELEMENT = (("one element somewhere in the inputs", _one_element),) * 3
 """More than once: a cache that looks at some of the elements may have looked at that one."""
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     """A, B, A again, A with a little changed, and then many more; and what forward leaves in the module.
 
     Inputs and answers may be gigabytes: of A its inputs are kept, and each of the other

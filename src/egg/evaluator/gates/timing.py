@@ -36,7 +36,7 @@ from egg.evaluator.timing.statistics import interval, noise_floor, speedup
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial import deferred
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Measurement, Notes, Trial
 
 MAX_REPEATS, MIN_REPEATS = 40, 3
 SESSIONS = 3
@@ -44,7 +44,7 @@ UNREST = 0.15
 """Of a session that is held again where others may have disturbed it."""
 
 
-def prepare(trial: Trial) -> dict[str, Any]:
+def prepare(trial: Trial) -> Notes:
     """Draw the questions, compile the opponents, and let everybody run once or twice."""
     trial.connection.other_weights()
     trial.timed = cases = placed_questions(trial)
@@ -63,7 +63,7 @@ def prepare(trial: Trial) -> dict[str, Any]:
     return {"opponents": [opponent.name for opponent in opponents], "input_sets": len(cases)}
 
 
-def run(trial: Trial) -> dict[str, Any]:
+def run(trial: Trial) -> Notes:
     """Run the rounds. Needs the GPU alone."""
     if not trial.timed:
         prepare(trial)
@@ -84,13 +84,13 @@ def run(trial: Trial) -> dict[str, Any]:
     times = min(sessions, key=unrest)
 
     candidate = times["A"]
-    trial.measured = {
-        "milliseconds": interval(candidate),
-        "baselines": tuple(
+    trial.measured = Measurement(
+        interval(candidate),
+        tuple(
             Baseline(o.name, interval(times[o.name]), speedup(candidate, times[o.name])) for o in opponents
         ),
-        "noise_floor": noise_floor(candidate, times["A'"]),
-    }
+        noise_floor(candidate, times["A'"]),
+    )
     return {
         "rounds": trial.settings.rounds,
         "sessions": len(sessions),
@@ -115,7 +115,7 @@ def unrest(times: Mapping[str, Sequence[float]]) -> float:
     return max((found.high - found.low) / found.median for found in map(interval, times.values()))
 
 
-def settle(trial: Trial) -> dict[str, Any]:
+def settle(trial: Trial) -> Notes:
     """Check the deferred answers, of this gate and of the clock's.
 
     The candidate's process may be gone by then: its successor gets the weights as built.

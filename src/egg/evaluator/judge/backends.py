@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -50,7 +50,7 @@ from egg.evaluator.tensors import memory
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
 from egg.evaluator.trial.levels import Probes, Profile
-from egg.evaluator.trial.trial import Offline, Trial
+from egg.evaluator.trial.trial import Notes, Offline, Trial
 from egg.hardware.gpus import find, resolve
 
 
@@ -59,7 +59,7 @@ class GateStep:
     """One part of a gate; a gate may have several."""
 
     gate: Gate
-    run: Callable[[Trial], dict[str, Any]]
+    run: Callable[[Trial], Notes]
     alone: bool = False
     """Whether the step needs the device alone: whatever is measured."""
 
@@ -216,11 +216,22 @@ class GpuBackend:
     def performance(self, trial: Trial) -> Measured | Compiled:
         """What was measured; where timing was skipped, what is known of the kernels."""
         found = trial.measured
-        if not found:
+        if found is None:
             return Compiled(self.gpu_name, trial.kernels, None, "full")
-        eager = next(b for b in found["baselines"] if b.name == "eager")
-        faster = eager.speedup.low > 1.0 + found["noise_floor"]
-        return Measured(gpu=self.gpu_name, faster=faster, kernels=trial.kernels, **found)
+        assert found.wall_milliseconds is not None, "timing without the clock gate"
+        assert found.wall_speedup is not None
+        eager = next(b for b in found.baselines if b.name == "eager")
+        return Measured(
+            gpu=self.gpu_name,
+            milliseconds=found.milliseconds,
+            baselines=found.baselines,
+            noise_floor=found.noise_floor,
+            wall_milliseconds=found.wall_milliseconds,
+            wall_speedup=found.wall_speedup,
+            floor_milliseconds=found.floor_milliseconds,
+            faster=eager.speedup.low > 1.0 + found.noise_floor,
+            kernels=trial.kernels,
+        )
 
     def close(self) -> None:
         self.forkserver.close()

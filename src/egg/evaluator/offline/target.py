@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from triton.backends.compiler import GPUTarget
 
@@ -25,6 +25,11 @@ class GpuTarget:
     multiprocessors: int = 132
     memory_bytes: int = 80 << 30
     card: str = "GPU"
+
+    @classmethod
+    def of(cls, target: object) -> GpuTarget:
+        """From a value with the same fields, as a request carries it."""
+        return cls(**{field.name: getattr(target, field.name) for field in fields(cls)})
 
     @property
     def name(self) -> str:

@@ -15,11 +15,10 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sandbox import Limits
-from egg.evaluator.transport.protocol import CompilePattern, Counts, Pattern, Request, Warm
+from egg.evaluator.transport.protocol import CompilePattern, Counts, Pattern, Request, Target, Warm
 from egg.hardware.gpus import Gpu
 
 GIB = 1 << 30
@@ -68,7 +67,7 @@ class PatternRunner:
             found.append(self._compiler.problem(CompilePattern(source, target), COMPILE_SECONDS))
         return tuple(dict.fromkeys(problem for problem in found if problem is not None))
 
-    def _interpreted(self, source: str, target: dict[str, Any] | None) -> PatternProblem | None:
+    def _interpreted(self, source: str, target: Target | None) -> PatternProblem | None:
         """As if a GPU were there; a file that records a graph, which takes a real one, as on a CPU."""
         problem = self._interpreter.problem(Pattern(source, target), RUN_SECONDS)
         if problem is None or not _NEEDS_A_GPU.search(problem.evidence):
@@ -114,10 +113,8 @@ def _problem(fault: Fault) -> PatternProblem:
     return PatternProblem(fault.reason, fault.evidence, int(found[1] or found[2]) if found else 1)
 
 
-def compiler_target(gpu: Gpu) -> dict[str, Any]:
-    """A GPU as the compiler's side knows it: the fields of its ``GpuTarget``."""
-    return {
-        "backend": gpu.backend, "arch": gpu.triton_arch, "shared_limit": gpu.shared_per_block,
-        "warp_size": gpu.warp_size, "multiprocessors": gpu.sms, "memory_bytes": gpu.memory_bytes,
-        "card": gpu.name,
-    }  # fmt: skip
+def compiler_target(gpu: Gpu) -> Target:
+    """A GPU as the compiler's side knows it."""
+    return Target(
+        gpu.backend, gpu.triton_arch, gpu.shared_per_block, gpu.warp_size, gpu.sms, gpu.memory_bytes, gpu.name
+    )

@@ -9,14 +9,13 @@ take too much memory the answer is checked at once.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.tensors import memory
-from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.trial import Notes, Trial
 
 DEFERRED_BYTES = 2 << 30
 """What all copies together may take."""
@@ -39,7 +38,7 @@ def put(trial: Trial, case: Case, index: int, label: str) -> None:
     trial.deferred.append((replace(case, label=label, inputs=inputs), trial.buffers.snapshot(index)))
 
 
-def settle(trial: Trial) -> dict[str, Any]:
+def settle(trial: Trial) -> Notes:
     """Check every deferred answer; each copy is gone before the next is looked at.
 
     Nothing is asked of this process any more; where memory is short, what it holds is needed for the answers.

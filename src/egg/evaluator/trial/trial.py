@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from egg.core.evaluation import Provenance, Verified
+from egg.core.evaluation import Baseline, Interval, Provenance, Verified
 from egg.core.policy import Policy
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate
@@ -39,6 +39,9 @@ from egg.evaluator.trial.levels import LevelSettings
 from egg.evaluator.trial.watch import Watch
 from egg.hardware.gpus import Gpu
 
+Notes = dict[str, Any]
+"""What a gate found, for the log: numbers and words that no later gate reads."""
+
 
 @dataclass
 class Offline:
@@ -58,8 +61,22 @@ class Offline:
     own_sizes: str = ""
     """The shapes of the task's own inputs, for a person."""
 
-    def compiler_target(self) -> dict[str, Any]:
+    def compiler_target(self) -> protocol.Target:
         return compiler_target(self.target)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times of the candidate and of its opponents, as far as the timing gates have come."""
+
+    milliseconds: Interval
+    baselines: tuple[Baseline, ...]
+    noise_floor: float
+    wall_milliseconds: float | None = None
+    """Per call on the judge's own clock, since the clock gate."""
+    wall_speedup: float | None = None
+    floor_milliseconds: float | None = None
+    """Of the roofline."""
 
 
 @dataclass
@@ -86,7 +103,8 @@ class Trial:
     watch: Watch | None = None
     """Since the provenance gate: what every call is held to."""
     provenance: Provenance | None = None
-    measured: dict[str, Any] = field(default_factory=dict)
+    measured: Measurement | None = None
+    """What the timing gates found; ``None`` where time was not measured."""
     kernels: tuple[KernelResources, ...] = ()
     """Of the candidate's own kernels, as its process describes them: information, not evidence."""
     timed: list[Case] = field(default_factory=list)

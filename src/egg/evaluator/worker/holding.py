@@ -42,7 +42,7 @@ class Holding(Instance):
     def on_load(self, asked: protocol.Load) -> protocol.Built:
         """Import the candidate and build ``ModelNew`` as KernelBench builds it."""
         if asked.target is not None and os.environ.get("TRITON_INTERPRET") == "1":
-            pretend.answer_for(GpuTarget(**asked.target))
+            pretend.answer_for(GpuTarget.of(asked.target))
             self._pretence = pretend.ClaimCuda()
         self._restricted = asked.restricted
         self._init = exchange.unwhole(asked.init)

@@ -28,7 +28,7 @@ def precompile(
     well, and reads there what it read on the example.
     """
     inputs = partial(_inputs, asked.inputs, asked.specs)
-    gpu = GpuTarget(**asked.target)
+    gpu = GpuTarget.of(asked.target)
     try:
         captured = capture(make, inputs, gpu)
     except CaptureUnsupported as reason:
@@ -45,7 +45,7 @@ def followed(make: Callable[[], nn.Module], asked: protocol.Follow) -> protocol.
     """The kernels of a warm call, each with the numbers it is launched with; or why they are not known."""
     inputs = partial(_inputs, asked.inputs, asked.specs)
     try:
-        captured = capture(make, inputs, GpuTarget(**asked.target), compile_budget_s=0)
+        captured = capture(make, inputs, GpuTarget.of(asked.target), compile_budget_s=0)
     except (CaptureUnsupported, CompileFailed) as reason:
         return protocol.Launches(unsupported=str(reason))
     return protocol.Launches(

@@ -166,7 +166,7 @@ class Session(Calling):
 
         assert self._launches is not None
         if asked.target is not None:
-            pretend.answer_for(GpuTarget(**asked.target))
+            pretend.answer_for(GpuTarget.of(asked.target))
         linecache.clearcache()  # another pattern may have been read from the same file
         with pretend.ClaimCuda() if asked.target is not None else contextlib.nullcontext():
             return protocol.Counts(pattern.run(import_candidate(asked.source), self._launches))
@@ -176,5 +176,5 @@ class Session(Calling):
         from egg.evaluator.worker import pattern
 
         linecache.clearcache()
-        target = GpuTarget(**asked.target)
+        target = GpuTarget.of(asked.target)
         return protocol.Counts(pattern.compiled(lambda: import_candidate(asked.source), target))

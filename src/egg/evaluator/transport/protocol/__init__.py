@@ -12,6 +12,7 @@ from egg.evaluator.transport.protocol.base import (
     Json,
     Reply,
     Request,
+    Target,
     reply_to,
     request_from,
 )
@@ -141,6 +142,7 @@ __all__ = [
     "Sketched",
     "Spent",
     "State",
+    "Target",
     "TensorForm",
     "Time",
     "Timed",

@@ -51,6 +51,19 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Target:
+    """A GPU to compile for, or to answer as: the fields of the compiler's own ``GpuTarget``."""
+
+    backend: str
+    arch: int | str
+    shared_limit: int
+    warp_size: int
+    multiprocessors: int
+    memory_bytes: int
+    card: str
+
+
+@dataclass(frozen=True)
 class Complaint:
     """What went wrong in the worker: a reason code, what was seen, and where in the candidate's file."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from egg.evaluator.transport.protocol.base import Done, Json, Request
+from egg.evaluator.transport.protocol.base import Done, Json, Request, Target
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.transport.strict import Sizes
 
@@ -95,7 +95,7 @@ class Load(Request[Built], command="load"):
     init: str
     seed: int
     precision: str
-    target: Json = None
+    target: Target | None = None
     restricted: bool = False
     build: bool = True
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from egg.core.resources import KernelResources
-from egg.evaluator.transport.protocol.base import Complaint, Done, Json, Request
+from egg.evaluator.transport.protocol.base import Complaint, Done, Request, Target
 from egg.evaluator.transport.protocol.calls import CallSet, OutputForm
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.transport.strict import Integer
@@ -128,7 +128,7 @@ class Capture(Request[Captured], command="capture"):
 
     inputs: str
     specs: tuple[InputForm, ...]
-    target: Json
+    target: Target
     example: str | None = None
     init: str | None = None
 
@@ -139,7 +139,7 @@ class Follow(Request[Launches], command="follow"):
 
     inputs: str
     specs: tuple[InputForm, ...]
-    target: Json
+    target: Target
     init: str
 
 
@@ -153,7 +153,7 @@ class Pattern(Request[Counts], command="pattern"):
     """Interpret a pattern, as if ``target`` were there, and hold it to its own reference."""
 
     source: str
-    target: Json
+    target: Target | None
 
 
 @dataclass(frozen=True)
@@ -161,4 +161,4 @@ class CompilePattern(Request[Counts], command="compile_pattern"):
     """Compile a pattern's kernels for ``target``."""
 
     source: str
-    target: Json
+    target: Target

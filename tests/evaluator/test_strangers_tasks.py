@@ -130,8 +130,8 @@ def test_a_task_that_never_ends_is_ended(oracle: Oracle) -> None:
 
 
 def test_a_task_that_patches_the_judge_is_refused(oracle: Oracle) -> None:
-    patch = "import sys\nsys.modules['egg.evaluator.trial.trial'].Trial.check_values = lambda *a, **k: None\n"
-    error = refused(oracle, patch)
+    checks = "sys.modules['egg.evaluator.trial.checks'].Checks"
+    error = refused(oracle, f"import sys\n{checks}.check_values = lambda *a, **k: None\n")
     assert "changes the judge: egg.evaluator.trial.checks.Checks.check_values" in error.message
 
 

@@ -7,8 +7,8 @@ too; they cost nothing where a reader folds them into its indexing.
 Kinds of node (``op``) and their ``attributes``:
 
 =============== ==============================================================================
-``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.emit.scalar`); ``scalars``: its constants, with
-                ``None`` where a tensor stands. Operands broadcast as in PyTorch
+``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.emit.triton.scalar`); ``scalars``: its
+                constants, with ``None`` where a tensor stands. Operands broadcast as in PyTorch
 ``view``        ``how``: ``reshape | permute | slice | expand | flip``, with ``dims`` (permute, flip),
                 ``starts`` and ``steps`` (slice, one each per dimension; the shape of the result
                 says where it ends)

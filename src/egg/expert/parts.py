@@ -113,8 +113,6 @@ class Part:
     constants: tuple[Constant, ...] = ()
     helpers: Mapping[str, str] = field(default_factory=dict)
     """Host functions the call needs, by name."""
-    imports: tuple[str, ...] = ()
-    """Beyond torch, triton, tl and nn: ``from triton.language.extra import libdevice``."""
     sizes: tuple[str, ...] = ()
     """Named sizes that the call mentions; ``forward`` defines them at its top."""
     summary: str = ""

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from egg.expert.emit.scalar import TRITON_TYPES, expression, literal
+from egg.expert.emit.triton.language import TRITON, TYPES
+from egg.expert.emit.triton.scalar import expression, literal
 from egg.expert.emit.words import INSTEAD
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, flat, unflat
@@ -107,12 +108,12 @@ class Reader:
         return self.pointers[value.name]
 
     def _load(self, value: Value, index: Index, guards: tuple[str, ...]) -> str:
-        if value.dtype not in TRITON_TYPES:
+        if value.dtype not in TYPES:
             raise Unfit(f"no kernel reads {value.dtype}")
         at, mask = self._reached(value, index, guards)
-        extra = f", mask={mask}, other={self.other}" if mask else ""
-        extra += f", {self.hints[value.name]}" if value.name in self.hints else ""
-        text = f"tl.load({self.pointer(value)}{'' if at == Expr() else f' + {at}'}{extra})"
+        pointer = self.pointer(value)
+        where = pointer if at == Expr() else f"{pointer} + {at}"
+        text = TRITON.load(where, mask, self.other, self.hints.get(value.name, ""))
         return self._loaded(value, text)
 
     def _reached(self, value: Value, index: Index, guards: tuple[str, ...]) -> tuple[Expr, str]:
@@ -131,7 +132,7 @@ class Reader:
     def _loaded(self, value: Value, text: str) -> str:
         """What was loaded as the kernels compute with it, under a name."""
         if value.dtype in ("float16", "bfloat16"):
-            text += ".to(tl.float32)"
+            text = TRITON.converted(text, "float32")
         elif value.dtype == "bool":
             text += " != 0"
         return self.body.let(pointer_stem(value), text)
@@ -179,7 +180,7 @@ class Reader:
     def _where(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         shape = self.graph.result(node).shape
         chosen, yes, no = (self._operand(str(name), shape, index, guards) for name in node.inputs)
-        return self.body.let(node.label or "chosen", f"tl.where({chosen}, {yes}, {no})")
+        return self.body.let(node.label or "chosen", TRITON.where(chosen, yes, no))
 
     def _view(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         return self.read(str(node.inputs[0]), through_view(self.graph, node, index), guards)
@@ -205,7 +206,7 @@ class Reader:
             start = end
         text = pieces[-1][1]
         for guard, piece in reversed(pieces[:-1]):
-            text = f"tl.where({' & '.join(guard)}, {piece}, {text})"
+            text = TRITON.where(" & ".join(guard), piece, text)
         return self.body.let(node.label or "joined", text) if len(pieces) > 1 else text
 
     def _sources(self, name: str) -> frozenset[str]:
@@ -227,7 +228,7 @@ class Reader:
         if not guard:
             return text
         outside = literal(float(node["value"]))
-        return self.body.let(node.label or "padded", f"tl.where({' & '.join(guard)}, {text}, {outside})")
+        return self.body.let(node.label or "padded", TRITON.where(" & ".join(guard), text, outside))
 
     def _constant(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         if "range" in node.attributes:
@@ -241,9 +242,8 @@ class Reader:
         row, column = index[-2], index[-1]
         sign = ">=" if node["upper"] else "<="
         text = self.read(str(node.inputs[0]), index, guards)
-        return self.body.let(
-            "triangle", f"tl.where({column} - ({row}) {sign} {node['diagonal']}, {text}, 0.0)"
-        )
+        inside = f"{column} - ({row}) {sign} {node['diagonal']}"
+        return self.body.let("triangle", TRITON.where(inside, text, "0.0"))
 
 
 _RULES = {

@@ -320,7 +320,7 @@ def _sizes_of(lead: Names, own: Names, sizes: Mapping[str, str]) -> dict[str, st
 def _definitions(part: Part) -> Any:
     """What a part defines, for comparison; how it is called does not count."""
     texts = {name: _essence(name, text) for name, text in {**part.kernels, **part.helpers}.items()}
-    return tuple(sorted(texts.items())), part.constants, part.imports
+    return tuple(sorted(texts.items())), part.constants
 
 
 def renamed_part(part: Part, names: dict[str, str]) -> Part:

@@ -16,6 +16,7 @@ from typing import Any
 from egg.core.source import Task
 from egg.expert.emit.keeping import with_method
 from egg.expert.emit.names import read_names
+from egg.expert.emit.triton.language import TRITON
 from egg.expert.emit.words import RESERVED
 from egg.expert.fusion.reach import largest_counts
 from egg.expert.fusion.sharing import renamed_part
@@ -39,7 +40,7 @@ FLOPS_PER_BYTE = 100
 """Operations of a product that take as long as a byte of memory traffic, roughly: to rank groups by."""
 MOST_TUNABLES = 8
 """More constants than that no sweep takes."""
-OWN = ("import torch", "import triton", "import triton.language as tl", "from torch import nn")
+OWN = ("import torch", "from torch import nn", *TRITON.imports)
 
 
 def write_file(
@@ -76,7 +77,7 @@ def write_file(
     text = "\n\n\n".join("\n".join(lines).strip("\n") for lines in sections if lines)
     gap = "\n\n" if _starts_plain(text) else "\n\n\n"
     title = [*title, f"For {domain.words()}."]
-    return f"{module_docstring(parts, title)}\n\n{_imports(parts, built, text)}{gap}{text}\n"
+    return f"{module_docstring(parts, title)}\n\n{_imports(built, text)}{gap}{text}\n"
 
 
 def _starts_plain(body: str) -> bool:
@@ -106,9 +107,9 @@ def _with_own_names(graph: Graph, parts: Parts, built: Constructor) -> Parts:
 # -- head ---------------------------------------------------------------------------------------------
 
 
-def _imports(parts: Parts, built: Constructor, body: str) -> str:
-    """Those of PyTorch, Triton, the parts and the task that the file really uses."""
-    wanted = dict.fromkeys((*OWN, *built.imports, *(line for _, part in parts for line in part.imports)))
+def _imports(built: Constructor, body: str) -> str:
+    """Those of PyTorch, of the kernels' language and of the task that the file really uses."""
+    wanted = dict.fromkeys((*OWN, *built.imports))
     tree = ast.parse(body)
     return "\n".join(sorted_imports(wanted, read_names(tree) | _quoted_names(tree)))
 

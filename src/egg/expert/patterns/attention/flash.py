@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader
+from egg.expert.emit.words import PRODUCT
 from egg.expert.patterns.attention.operands import Tile, Way, load, products, scales_name
 from egg.expert.patterns.attention.parts import store_part, write_quotient
 from egg.expert.patterns.attention.problem import LOG2_E, Problem, mask_reader, read_end, read_mask
@@ -182,7 +183,7 @@ def write_mask(problem: Problem, kernel: Kernel, reader: Reader, column: str) ->
 def bounds_kernel(problem: Problem, name: str) -> Kernel:
     """For each block of queries: the first key it sees, up to which it sees all, and behind which none."""
     doc = "For a block of queries: the first key it sees, up to which it sees all, and behind which none."
-    kernel = Kernel(f"{name}_bounds", doc, problem.graph)
+    kernel = Kernel(f"{name}_bounds", doc, problem.graph, PRODUCT)
     reader = mask_reader(problem, kernel)
     body = kernel.body
     body.line("block = tl.program_id(0)")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader, address
-from egg.expert.emit.words import ATTENTION
+from egg.expert.emit.words import ATTENTION, PRODUCT
 from egg.expert.graph import Value
 from egg.expert.index import loop_index, unflat
 from egg.expert.parts import spelled
@@ -131,7 +131,7 @@ def pack(
     One factor per row, or where ``by_tile`` per tile of ``blocks``.
     """
     rows, columns = value.shape[-2:]
-    kernel = Kernel(f"{problem.group.name}_pack_{side}", _doc(way, side, by_tile), problem.graph)
+    kernel = Kernel(f"{problem.group.name}_pack_{side}", _doc(way, side, by_tile), problem.graph, PRODUCT)
     kernel.body.taken |= ATTENTION
     if by_tile:
         kernel.meta = {"ROWS": blocks[0], "COLUMNS": blocks[1]}

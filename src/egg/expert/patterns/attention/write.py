@@ -15,10 +15,12 @@ Settings: ``grade`` (``fp32``, ``tf32``, ``tf32x3``, ``ieee``), ``mode`` (``flas
 
 from __future__ import annotations
 
-from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names, words
-from egg.expert.emit.scalar import imports_of
+from egg.expert.emit.code import Code
+from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names
+from egg.expert.emit.names import read_by
+from egg.expert.emit.words import PRODUCT
 from egg.expert.graph import Graph
-from egg.expert.parts import Group, Launch, Part, Terms, Unfit, Use, spelled
+from egg.expert.parts import Group, Part, Terms, Unfit, Use, spelled
 from egg.expert.patterns.attention.flash import Flash, bounds_kernel
 from egg.expert.patterns.attention.operands import Way, pack
 from egg.expert.patterns.attention.parts import MOST_PARTS, names, rows_of, write_joining
@@ -26,7 +28,6 @@ from egg.expert.patterns.attention.problem import Problem
 from egg.expert.patterns.attention.wide import Wide, write_scores, write_sums
 from egg.expert.patterns.product.rules import by_warp_group
 
-DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
 WIDEST_HEAD = 128
 """That one kernel holds."""
 NARROW_HEAD = 64
@@ -54,10 +55,9 @@ class _Writer:
         self.knobs = Knobs(group.name, terms.settings)
         self.way = self._way()
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"
-        self.kernels: dict[str, str] = {}
-        self.launches: list[Launch] = []
-        self.uses: set[Use] = set()
-        self.call: list[str] = []
+        self.code = Code()
+        self.split = ""
+        """The constant that says in how many parts the keys are worked on; none where one is enough."""
         self._checked()
 
     def _checked(self) -> None:
@@ -92,20 +92,10 @@ class _Writer:
         else:
             self._flash()
         outputs = [allocation(self.graph.value(name), self.device) for name in self.group.writes(self.graph)]
-        call = (*outputs, *self.call)
-        text = "\n".join(self.kernels.values())
-        imports = (DESCRIPTORS,) if "TensorDescriptor" in "\n".join(call) else ()
-        return Part(
-            kernels=self.kernels,
-            launches=tuple(self.launches),
-            uses=frozenset(self.uses),
-            call=call,
-            constants=self.knobs.constants(),
-            counts=self.problem.counts,
-            imports=(*imports, *imports_of(text)),
-            sizes=tuple(sorted(words("\n".join(call)) & size_names(self.graph))),
-            summary=self._summary(),
-        )
+        self.code.call[:0] = outputs
+        sizes = sorted(read_by(self.code.call) & size_names(self.graph))
+        counts = self.problem.counts
+        return self.code.part(self.knobs.constants(), self._summary(), sizes=sizes, counts=counts)
 
     # -- one kernel --------------------------------------------------------------------------------
 
@@ -122,8 +112,8 @@ class _Writer:
         else:
             choices = (2, 3) if depth <= NARROW_HEAD or self._wide_half else ()
             stages = self.knobs.constant("NUM_STAGES", 3 if self._wide_half else 2, choices)
-        self.call.append(f"{name}_depth = max(16, triton.next_power_of_2({problem.depth}))")
-        self.call.append(f"{name}_width = max(16, triton.next_power_of_2({problem.width}))")
+        self.code.call.append(f"{name}_depth = max(16, triton.next_power_of_2({problem.depth}))")
+        self.code.call.append(f"{name}_width = max(16, triton.next_power_of_2({problem.width}))")
         meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
         meta |= {"BLOCK_D": f"{name}_depth", "BLOCK_V": f"{name}_width"}
         if way.packed:
@@ -131,7 +121,7 @@ class _Writer:
             self._pack("k", (block_n, meta["BLOCK_D"]), meta["BLOCK_D"], by_tile=True)
             self._pack("v", (block_n, meta["BLOCK_V"]), meta["BLOCK_V"], by_tile=True)
         bounds = self._bounds(block_m, block_n)
-        split = self._split(m)
+        self.split = split = self._split(m)
         if split:
             meta["SPLIT"] = split
             self._allocate_parts(split)
@@ -169,7 +159,7 @@ class _Writer:
         rows, width = rows_of(self.problem), self.problem.width
         shapes = (f"({split}, {rows}, {width})", f"({split}, {rows})", f"({split}, {rows})")
         for made, shape in zip(names(self.problem), shapes, strict=True):
-            self.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
+            self.code.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
 
     def _join(self, meta: dict[str, str]) -> None:
         shares = f"triton.next_power_of_2({meta['SPLIT']})"
@@ -201,7 +191,9 @@ class _Writer:
         kernel.meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
         blocks = f"triton.cdiv({problem.queries}, {block_m})"
         found = f"{name}_bounds_of"
-        self.call.append(f"{found} = torch.empty(({blocks}, 3), device={self.device}, dtype=torch.int32)")
+        self.code.call.append(
+            f"{found} = torch.empty(({blocks}, 3), device={self.device}, dtype=torch.int32)"
+        )
         self._launch(kernel, f"({blocks},)", {"num_warps": "8"})
         return found
 
@@ -220,23 +212,23 @@ class _Writer:
         stages = self.knobs.constant("NUM_STAGES", 3, (2, 3))
         if way.packed:
             for side, size, block in (("qk", problem.depth, block_k), ("v", problem.width, block_w)):
-                self.call.append(f"{name}_{side}_padded = triton.cdiv({size}, {block}) * {block}")
+                self.code.call.append(f"{name}_{side}_padded = triton.cdiv({size}, {block}) * {block}")
             self._pack("q", (block_m, block_k), f"{name}_qk_padded")
             self._pack("k", (block_n, block_k), f"{name}_qk_padded")
             self._pack("v", (block_k, block_w), f"{name}_v_padded", by_tile=True, whole=block_n)
         between = Wide(name)
         rows = f"{problem.batch} * triton.cdiv({problem.queries}, {block_m}) * {block_m}"
         tiles = f"triton.cdiv({problem.keys}, {block_n})"
-        self.call.append(f"{name}_rows, {name}_tiles = {rows}, {tiles}")
+        self.code.call.append(f"{name}_rows, {name}_tiles = {rows}, {tiles}")
         dtype = "float16" if way.packed else problem.q.dtype
         for half in way.halves if way.packed else ("whole",):
             shape = f"({name}_rows, {name}_tiles * {block_n})"
-            self.call.append(
+            self.code.call.append(
                 f"{between.weights(half)} = torch.empty({shape}, device={self.device}, dtype=torch.{dtype})"
             )
         for made in (between.maxima, between.partial_sums):
             shape = f"({name}_tiles, {name}_rows)"
-            self.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
+            self.code.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
         options = {"num_warps": warps, "num_stages": stages}
         meta = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
         first = self._kernel(
@@ -261,24 +253,20 @@ class _Writer:
         packing = pack(
             self.problem, self.way, side, value, blocks, self.device, padded, whole or blocks[0], by_tile
         )
-        self.kernels[packing.kernel.name] = packing.kernel.definition()
-        self.launches.append(Launch(packing.kernel.name))
-        self.uses.add(Use.PACKING)
-        self.call += packing.call
+        self.code.uses.add(Use.PACKING)
+        self.code.add(packing.kernel, packing.call)
 
     def _kernel(self, name: str, doc: str, meta: dict[str, str]) -> Kernel:
         problem = self.problem
-        kernel = Kernel(name, doc, self.graph, meta=meta)
+        kernel = Kernel(name, doc, self.graph, PRODUCT, meta=meta)
         sizes = (problem.queries, problem.keys, problem.depth, problem.width)
         kernel.fixed = frozenset(s.name for size in sizes for s in size.factors)
         return kernel
 
     def _launch(self, kernel: Kernel, grid: str, options: dict[str, str]) -> None:
-        if "score_scale" in words("\n".join(kernel.body.lines)):
+        if "score_scale" in kernel.reads():
             kernel.operands["score_scale"] = self.problem.scale()
-        self.kernels[kernel.name] = kernel.definition()
-        self.launches.append(Launch(kernel.name))
-        self.call += kernel.launch(grid, options)
+        self.code.launch(kernel, grid, options)
 
     def _doc(self) -> str:
         problem = self.problem
@@ -293,7 +281,7 @@ class _Writer:
     def _summary(self) -> str:
         if self._mode() == "wide":
             return "attention of wide heads: scores with softmax statistics, then the product with the values"
-        if any(name.endswith("_join") for name in self.kernels):
+        if self.split:
             return "attention of few queries: parts of the keys side by side, then joined"
         return "attention in one kernel: scores never reach memory"
 

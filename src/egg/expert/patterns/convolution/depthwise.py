@@ -8,6 +8,7 @@ a stretch of one plane and gathers tap by tap.
 
 from __future__ import annotations
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
@@ -33,13 +34,10 @@ def write_depthwise(form: Form, terms: Terms) -> Part:
         tail, programs = _strips(form, kernel, knobs)
     else:
         tail, programs = _stretches(form, kernel, knobs)
-    call = (
-        *tail.allocations(),
-        *kernel.launch(
-            programs, {"num_warps": knobs.constant("NUM_WARPS", _warps(kernel, knobs), (1, 2, 4))}
-        ),
-    )
-    return finished(form, {kernel.name: kernel.definition()}, call, knobs, SUMMARY, [kernel.name])
+    code = Code(call=tail.allocations())
+    warps = knobs.constant("NUM_WARPS", _warps(kernel, knobs), (1, 2, 4))
+    code.launch(kernel, programs, {"num_warps": warps})
+    return finished(form, code, knobs, SUMMARY)
 
 
 def _in_strips(form: Form) -> bool:

@@ -13,6 +13,7 @@ in shared memory, four bytes at a time.
 
 from __future__ import annotations
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Body, Reader
 from egg.expert.graph import HALF
@@ -30,7 +31,7 @@ from egg.expert.patterns.convolution.frame import (
     tile_masks,
 )
 from egg.expert.patterns.convolution.gather import Gatherer, runs
-from egg.expert.patterns.convolution.grade import POWER, SCALE, Grade
+from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.phases import define_phase
 from egg.expert.patterns.convolution.tiles import direct_tile
 from egg.expert.sizes import ONE, Size, as_size
@@ -63,10 +64,10 @@ def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
         "num_stages": knobs.constant("NUM_STAGES", _stages(form, grade, tile.stages)),
     }
     programs = grid(form, kernel.meta["BLOCK_P"], kernel.meta["BLOCK_O"])
-    call = (*tail.preparations(), *kernel.launch(programs, options))
-    kernels = {f.name: f.text for f in (SCALE, POWER)} if grade.scales else {}
-    kernels[kernel.name] = kernel.definition()
-    return finished(form, kernels, call, knobs, SUMMARY, [kernel.name])
+    code = Code(call=tail.preparations())
+    code.define(grade.functions)
+    code.launch(kernel, programs, options)
+    return finished(form, code, knobs, SUMMARY)
 
 
 def _stages(form: Form, grade: Grade, wanted: int) -> int:

@@ -8,18 +8,19 @@ where the innermost axis has two). Phases are the fastest part of the program nu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.host import Host
-from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names
+from egg.expert.emit.kernel import Kernel, Knobs, allocation
 from egg.expert.emit.reader import Reader, address, beyond_view
-from egg.expert.emit.scalar import imports_of, stored
-from egg.expert.emit.words import CONVOLUTION
+from egg.expert.emit.triton.scalar import stored
+from egg.expert.emit.words import CONVOLUTION, PRODUCT
 from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, flat, loop_index
-from egg.expert.parts import Launch, Part, Unfit, Use, spelled
+from egg.expert.parts import Part, Unfit, spelled
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.phases import define_phases, define_steps, join_phases, leave_out
 from egg.expert.patterns.convolution.stages import MOST_CHANNELS, REDUCTIONS, staged
@@ -30,16 +31,12 @@ from egg.expert.sizes import ONE
 
 def new_kernel(form: Form, name: str, doc: str) -> Kernel:
     """An empty kernel; every size but the batch is known when it is compiled, so that divisions are cheap."""
-    if clash := sorted(CONVOLUTION & size_names(form.graph)):
-        raise Unfit(f"a size of the program is called {clash[0]}, as something in the kernel is")
     batch = {symbol.name for symbol in form.batch.factors}
     shapes = (*form.x.shape[1:], *form.weight.shape, *form.result.shape[1:])
     parts = [form.graph.value(name) for name in form.group.writes(form.graph)]
     shapes += tuple(stride for value in parts if value.lent for stride in value.stride)
     sizes = {symbol.name for size in shapes for symbol in size.factors} - batch
-    kernel = Kernel(name, doc, form.graph, fixed=frozenset(sizes))
-    kernel.body.taken |= CONVOLUTION
-    return kernel
+    return Kernel(name, doc, form.graph, PRODUCT | CONVOLUTION, fixed=frozenset(sizes))
 
 
 def open_tile(form: Form, kernel: Kernel) -> None:
@@ -369,32 +366,13 @@ class Tail:
         return self.form.group.reads(self.form.graph)[0]
 
 
-def finished(
-    form: Form,
-    kernels: Mapping[str, str],
-    call: Sequence[str],
-    knobs: Knobs,
-    summary: str,
-    launches: Sequence[str],
-    counts: Sequence[str] = (),
-    uses: frozenset[Use] = frozenset(),
-) -> Part:
-    """The part: kernels, and one function for the host, which ``forward`` calls in a line. ``launches``: the
-    kernels that ``call`` launches, in order."""
-    kernels = {**form.windows.helpers(), **kernels} if form.windows is not None else kernels
-    host = Host(form.graph, form.group).function(call, f"{summary[0].upper()}{summary[1:]}.", {})
-    return Part(
-        kernels=kernels,
-        call=(host.call,),
-        constants=knobs.constants(),
-        helpers={host.name: host.text},
-        imports=imports_of("\n".join(kernels.values())),
-        sizes=host.sizes,
-        summary=summary,
-        launches=tuple(Launch(name) for name in launches),
-        uses=uses,
-        counts=(*form.counts, *counts),
-    )
+def finished(form: Form, code: Code, knobs: Knobs, summary: str, counts: Sequence[str] = ()) -> Part:
+    """The part: kernels, and one function for the host, which ``forward`` calls in a line."""
+    if form.windows is not None:
+        code.kernels = {**form.windows.helpers(), **code.kernels}
+    host = Host(form.graph, form.group).function(code.call, f"{summary[0].upper()}{summary[1:]}.", {})
+    counts = (*form.counts, *counts)
+    return code.behind(host).part(knobs.constants(), summary, sizes=host.sizes, counts=counts)
 
 
 def tile_masks(form: Form) -> dict[str, str]:

@@ -31,11 +31,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.kernel import DeviceFunction
+from egg.expert.emit.triton.language import TYPES
 from egg.expert.parts import Terms, Unfit
 from egg.expert.patterns.convolution.form import Form
 
 GRADES = ("tf32", "fp32", "ieee", "half")
-TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16"}
+HALF = ("float16", "bfloat16")
 FEW_CHANNELS = {1: 8, 2: 8, 3: 4}
 """Input channels per group up to which ordinary convolutions run in fp32, by dimensions."""
 MANY_TAPS = 64
@@ -51,15 +53,7 @@ def reference_grade(form: Form) -> str:
     return "fp32" if form.inputs.value <= FEW_CHANNELS[len(form.axes)] else "tf32"
 
 
-@dataclass(frozen=True)
-class Function:
-    """A device function that kernels share."""
-
-    name: str
-    text: str
-
-
-SCALE = Function(
+SCALE = DeviceFunction(
     "scale_exponent",
     '''@triton.jit
 def scale_exponent(largest):
@@ -67,7 +61,7 @@ def scale_exponent(largest):
     e = (largest.to(tl.int32, bitcast=True) >> 23) & 255
     return tl.minimum(tl.maximum(e, 15), 254)''',
 )
-POWER = Function(
+POWER = DeviceFunction(
     "power_of_two",
     """@triton.jit
 def power_of_two(e):
@@ -85,7 +79,7 @@ class Grade:
     def of(cls, form: Form, terms: Terms) -> Grade:
         """As asked for, else as exact as PyTorch is."""
         dtype = form.x.dtype
-        if dtype in TYPES:
+        if dtype in HALF:
             return cls("half", dtype)
         name = str(terms.settings.get("grade") or reference_grade(form))
         if name == "tf32x3":
@@ -98,6 +92,11 @@ class Grade:
     def scales(self) -> bool:
         """Operands become fp16 numbers after scaling."""
         return self.name in ("tf32", "fp32")
+
+    @property
+    def functions(self) -> tuple[DeviceFunction, ...]:
+        """That scaling calls."""
+        return (SCALE, POWER) if self.scales else ()
 
     def operand(self, text: str) -> str:
         """What a product is given, where nothing is scaled."""

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from egg.expert.emit.kernel import docstring, folded, tuple_text
+from egg.expert.emit.kernel import tuple_text
+from egg.expert.emit.language import Argument, docstring
+from egg.expert.emit.triton.language import TRITON
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Launch, Part, Terms, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream
@@ -94,7 +96,6 @@ class Cut:
             call=(*front.call, *call, *rear.call),
             constants=(*front.constants, *constants),
             helpers={**front.helpers, **rear.helpers},
-            imports=tuple(dict.fromkeys((*front.imports, *rear.imports))),
             sizes=tuple(dict.fromkeys((*front.sizes, *named_here, *rear.sizes))),
             summary=f"{front.summary}; its tiles leave the statistics of the norm behind, too",
             launches=(*front.launches, Launch(f"{self.group.name}_join"), *rear.launches),
@@ -188,23 +189,21 @@ class Cut:
             "BLOCK_T": "64",
             "BLOCK_C": f"triton.next_power_of_2({width})",
         }
-        arguments = (*tensors, "tiles", "positions", *(f"{name}: tl.constexpr" for name in constants))
+        tensors |= {"tiles": f"{parts}.shape[1]", "positions": self.positions.code()}
+        arguments = [Argument(name, given) for name, given in tensors.items()]
+        arguments += [Argument(name, given, known=True, by_name=True) for name, given in constants.items()]
         name = f"{self.group.name}_join"
-        text = ["@triton.jit", f"def {name}({', '.join(arguments)}):", *docstring(_DOC)]
         weighed = "" if weight is None else _WEIGHED
         body = f"{_STATISTICS}{weighed}{_STORES}".format(eps=float(self.norm["eps"]))
-        text += [f"    {line}" for line in body.strip().split("\n")]
-        given = [*tensors.values(), f"{parts}.shape[1]", self.positions.code()]
-        given += [f"{word}={value}" for word, value in constants.items()]
+        lines = [f"    {line}" for line in body.strip().split("\n")]
+        text = TRITON.definition(name, arguments, docstring(_DOC), lines)
         shape, groups = tuple_text(self._statistic("mean").shape), channels.over(width)
         call = [
             f"{mean} = torch.empty({shape}, device={parts}.device, dtype=torch.float32)",
             f"{scale} = torch.empty_like({mean})",
-            f"{name}[({self.x.shape[0]} * {groups},)](",
-            *(f"    {line}," for line in folded([*given, "num_warps=4"])),
-            ")",
+            *TRITON.launch(name, f"({self.x.shape[0]} * {groups},)", arguments, {"num_warps": "4"}),
         ]
-        return "\n".join(text), call
+        return text, call
 
 
 _DOC = (

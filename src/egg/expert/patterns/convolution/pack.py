@@ -17,14 +17,16 @@ import re
 from dataclasses import dataclass
 from math import prod
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
+from egg.expert.emit.triton.language import TYPES
 from egg.expert.index import as_expr, loop_index, unflat
-from egg.expert.parts import REACH, spelled
+from egg.expert.parts import REACH, Use, spelled
 from egg.expert.patterns.convolution.form import Axis, Form
 from egg.expert.patterns.convolution.frame import define_steps, new_kernel
-from egg.expert.patterns.convolution.grade import POWER, SCALE, TYPES, Grade
+from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.sizes import Size, product
 
 SAMPLE = 1024
@@ -135,14 +137,17 @@ class Packing:
 
     # -- the kernels -----------------------------------------------------------------------------------
 
-    def kernels(self) -> dict[str, str]:
-        made: dict[str, str] = {}
-        for kernel, *_ in self._made():
-            kernel.meta |= {"AGAIN": "False"}
-            made[kernel.name] = kernel.definition()
-        return ({f.name: f.text for f in (SCALE, POWER)} if self.scaled else {}) | made
+    def code(self) -> Code:
+        """The packing kernels and their launches."""
+        code = Code(call=self._allocations(), uses={Use.PACKING})
+        code.define(self.grade.functions)
+        for kernel, programs, warps in self._made():
+            for again in ("False", "True") if self._twice(kernel) else ("False",):
+                kernel.meta["AGAIN"] = again
+                code.launch(kernel, programs, {"num_warps": str(warps)})
+        return code
 
-    def call(self) -> tuple[str, ...]:
+    def _allocations(self) -> list[str]:
         form = self.form
         device = f"{spelled(form.graph, form.group.reads(form.graph)[0])}.device"
         lines: list[str] = []
@@ -165,23 +170,11 @@ class Packing:
             lines.append(f"{self._local('largest')} = torch.empty(({form.batch}, {chunks}), {single})")
             lines.append(f"{self._local('x_scale')} = torch.empty(({form.batch},), {single})")
             lines.append(f"{self._local('w_scale')} = torch.empty(({channels},), {single})")
-        for kernel, programs, warps in self._made():
-            options = {"num_warps": str(warps)}
-            if not self._twice(kernel):
-                lines += kernel.launch(programs, options)
-                continue
-            for again in ("False", "True"):
-                kernel.meta["AGAIN"] = again
-                lines += kernel.launch(programs, options)
-        return tuple(lines)
-
-    def launches(self) -> list[str]:
-        """The kernels that :meth:`call` launches, in order."""
-        return [kernel.name for kernel, *_ in self._made() for _ in range(1 + self._twice(kernel))]
+        return lines
 
     def _twice(self, kernel: Kernel) -> bool:
         """Whether a second launch packs again what did not fit the scale of the first."""
-        return "AGAIN" in kernel.mentioned()
+        return "AGAIN" in kernel.reads()
 
     def _made(self) -> list[tuple[Kernel, str, int]]:
         return [self._pack_input(), self._pack_weight()]

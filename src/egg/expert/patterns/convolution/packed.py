@@ -12,7 +12,7 @@ for fp32's. The scales are undone in the epilogue, exactly.
 from __future__ import annotations
 
 from egg.expert.emit.kernel import Kernel, Knobs
-from egg.expert.parts import Part, Terms, Unfit, Use
+from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.frame import (
     Tail,
@@ -67,15 +67,10 @@ def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
         "num_warps": knobs.constant("NUM_WARPS", tail.warps(tile), (4, 8)),
         "num_stages": knobs.constant("NUM_STAGES", tile.stages, (1, 2, 3, 4)),
     }
-    call = (
-        *packing.call(),
-        *tail.preparations(),
-        *kernel.launch(grid(form, meta["BLOCK_P"], meta["BLOCK_O"]), options),
-    )
-    kernels = {**packing.kernels(), kernel.name: kernel.definition()}
-    launches = [*packing.launches(), kernel.name]
-    uses = frozenset({Use.PACKING})
-    return finished(form, kernels, call, knobs, SUMMARY, launches, packing.counts, uses)
+    code = packing.code()
+    code.call += tail.preparations()
+    code.launch(kernel, grid(form, meta["BLOCK_P"], meta["BLOCK_O"]), options)
+    return finished(form, code, knobs, SUMMARY, packing.counts)
 
 
 def _phase_sums(form: Form, kernel: Kernel, grade: Grade, large: bool) -> None:

@@ -15,6 +15,7 @@ channel on the ordinary units, which is exact and takes less time than memory do
 
 from __future__ import annotations
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
@@ -22,7 +23,7 @@ from egg.expert.index import Expr, loop_index, unflat
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.frame import Tail, finished, new_kernel, tile_masks
-from egg.expert.patterns.convolution.grade import POWER, SCALE, Grade
+from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import RowsTile, in_rows, rows_tile
 from egg.expert.sizes import ONE
 
@@ -62,10 +63,10 @@ def write_pointwise(form: Form, grade: Grade, terms: Terms) -> Part:
     tail.bind(reader, kernel.body.let("sums", f"acc + {bias}") if bias else "acc")
     tail.store(kernel, reader, "inside & kept", tiled=True)
     kernel.body.indent = 1
-    call = (*_meta(form, kernel, knobs, tile), *tail.preparations(), *_launch(form, kernel, knobs, tile))
-    kernels = {f.name: f.text for f in (SCALE, POWER)} if grade.scales and not tile.few else {}
-    kernels[kernel.name] = kernel.definition()
-    return finished(form, kernels, call, knobs, SUMMARY, [kernel.name])
+    code = Code(call=[*_meta(form, kernel, knobs, tile), *tail.preparations()])
+    code.define(() if tile.few else grade.functions)
+    code.launch(kernel, *_launch(form, kernel, knobs, tile))
+    return finished(form, code, knobs, SUMMARY)
 
 
 # -- the kernel --------------------------------------------------------------------------------------
@@ -180,7 +181,8 @@ def _meta(form: Form, kernel: Kernel, knobs: Knobs, tile: RowsTile) -> tuple[str
     return (f"{block_k} = max(16, triton.next_power_of_2({form.inputs}))",)
 
 
-def _launch(form: Form, kernel: Kernel, knobs: Knobs, tile: RowsTile) -> list[str]:
+def _launch(form: Form, kernel: Kernel, knobs: Knobs, tile: RowsTile) -> tuple[str, dict[str, str]]:
+    """The grid, and options of the launch."""
     options = {
         "num_warps": knobs.constant("NUM_WARPS", tile.warps, (4, 8)),
         "num_stages": knobs.constant("NUM_STAGES", tile.stages, () if tile.few else (1, 2, 3)),
@@ -192,4 +194,4 @@ def _launch(form: Form, kernel: Kernel, knobs: Knobs, tile: RowsTile) -> list[st
     ]
     if form.batch != ONE:
         programs.insert(0, form.batch.code())
-    return list(kernel.launch(f"({' * '.join(programs)},)", options))
+    return f"({' * '.join(programs)},)", options

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from math import prod
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
@@ -37,7 +38,7 @@ from egg.expert.patterns.convolution.frame import (
     tile_masks,
 )
 from egg.expert.patterns.convolution.gather import Gatherer, runs
-from egg.expert.patterns.convolution.grade import POWER, SCALE, Grade
+from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.phases import define_steps, join_phases, leave_out
 from egg.expert.patterns.convolution.tiles import power
 from egg.expert.sizes import ONE, Size
@@ -121,14 +122,10 @@ def write_window(form: Form, grade: Grade, terms: Terms) -> Part:
     }
     programs = grid(form, kernel.meta["BLOCK_P"], kernel.meta["BLOCK_O"], phases=False)
     whole = " * ".join([form.inputs.code(), str(prod(window(axis) for axis in form.axes))])
-    call = (
-        f"{block_k} = max(16, triton.next_power_of_2({whole}))",
-        *tail.preparations(),
-        *kernel.launch(programs, options),
-    )
-    kernels = {f.name: f.text for f in (SCALE, POWER)} if grade.scales else {}
-    kernels[kernel.name] = kernel.definition()
-    return finished(form, kernels, call, knobs, SUMMARY, [kernel.name])
+    code = Code(call=[f"{block_k} = max(16, triton.next_power_of_2({whole}))", *tail.preparations()])
+    code.define(grade.functions)
+    code.launch(kernel, programs, options)
+    return finished(form, code, knobs, SUMMARY)
 
 
 def _open(form: Form, kernel: Kernel) -> None:

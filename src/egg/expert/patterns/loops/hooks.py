@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from egg.expert.emit.scalar import FLOATING
+from egg.expert.emit.triton.scalar import FLOATING
 from egg.expert.graph import Node
 from egg.expert.index import Expr, Index
 from egg.expert.parts import Unfit

@@ -7,19 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from egg.expert.emit.kernel import DeviceFunction, Kernel
 from egg.expert.emit.reader import address, pointer_stem
-from egg.expert.emit.scalar import stored
+from egg.expert.emit.triton.scalar import stored
 from egg.expert.graph import Value
 from egg.expert.index import Index
 from egg.expert.patterns.loops.hooks import hook_of
-from egg.expert.patterns.loops.state import CONSTANTS, State
+from egg.expert.patterns.loops.state import State
 from egg.expert.patterns.loops.statistics import HELPERS, Statistic, Tile
 from egg.expert.sizes import ONE
 
 
 @dataclass
-class Kernel(State):
-    """A kernel being written."""
+class Writer(State):
+    """Writes one kernel."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -262,39 +263,25 @@ class Kernel(State):
             self.outs[value.name] = self.body.name(f"{pointer_stem(value)}_ptr")
         return self.outs[value.name]
 
-    @cached_property
-    def outs(self) -> dict[str, str]:
-        return {}
-
     # -- the text ----------------------------------------------------------------------------------
 
-    def sizes(self) -> tuple[str, ...]:
-        """Named sizes the lines mention, in the order of the program's."""
-        words = set(re.findall(r"[A-Za-z_]\w*", "\n".join(self.body.lines)))
-        ordered = [*self.work.graph.symbols, *sorted(self.work.size_names - set(self.work.graph.symbols))]
-        return tuple(name for name in ordered if name in words and name in self.work.size_names)
-
     def constants(self) -> tuple[str, ...]:
-        words = set(re.findall(r"\w+", "\n".join(self.body.lines)))
-        return tuple(name for name in CONSTANTS if name in words)
+        return self.kernel.constants()
 
-    def text(self, docstring: str) -> str:
-        arguments = [*self.reader.pointers.values(), *self.outs.values(), *self.parts.values()]
-        arguments += [f"{name}: tl.constexpr" for name in (*self.sizes(), *self.constants())]
-        head = f"def {self.name}({', '.join(arguments)}):"
-        if len(head) > 110:
-            head = f"def {self.name}(\n    {', '.join(arguments)},\n):"
-            if max(len(line) for line in head.splitlines()) > 110:
-                head = f"def {self.name}(\n" + "".join(f"    {a},\n" for a in arguments) + "):"
-        return "\n".join(["@triton.jit", head, f'    """{docstring}"""', *self.body.lines]) + "\n"
+    def finished(self, doc: str, constants: Mapping[str, str]) -> Kernel:
+        """The kernel; ``constants``: what the host calls those of the launch."""
+        kernel = self.kernel
+        kernel.doc = doc
+        kernel.meta = {name: constants.get(name, "") for name in kernel.meta}
+        kernel.add_pointers(self.reader.pointers)
+        for tensor, pointer in {**self.outs, **self.parts}.items():
+            kernel.results[pointer] = tensor
+        return kernel
 
-    def helpers(self) -> dict[str, str]:
-        text = "\n".join(self.body.lines)
-        return {name: source for name, source in HELPERS.items() if re.search(rf"\b{name}\b", text)}
-
-    def given(self, spelled: Mapping[str, str]) -> list[str]:
-        """What the launch passes, in the order of the arguments."""
-        return [*(spelled[name] for name in self.reader.pointers), *self.outs, *self.parts]
+    def helpers(self) -> list[DeviceFunction]:
+        """Functions that the lines call."""
+        read = self.kernel.reads()
+        return [DeviceFunction(name, source) for name, source in HELPERS.items() if name in read]
 
     def grid(self, constants: Mapping[str, str]) -> str:
         """How many programs, as ``forward`` says it."""

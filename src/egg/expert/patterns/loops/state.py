@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from egg.expert.emit.words import RESERVED
+from egg.expert.emit.kernel import Kernel
 from egg.expert.patterns.loops.reader import LoopBody, LoopReader
 from egg.expert.patterns.loops.statistics import HELPERS, Tile
 from egg.expert.patterns.loops.work import Plan, Work
@@ -24,15 +24,26 @@ class State:
 
     def __post_init__(self) -> None:
         work, domain = self.work, self.work.domain
-        self.body = LoopBody(taken={*RESERVED, *work.size_names, *domain.names, *HELPERS, *CONSTANTS, "lane"})
+        self.kernel = Kernel(
+            self.name, "", work.graph, body=LoopBody(), meta=dict.fromkeys(CONSTANTS, ""),
+            fixed=work.size_names, order=work.sizes, wraps=False,
+        )  # fmt: skip
+        self.body.taken |= {*domain.names, *HELPERS, *CONSTANTS, "lane"}
         self.masks: dict[str, str] = {}
         self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
         self.reader.axes = frozenset(domain.names[1:] if self.plan.rows else domain.names[2:])
         self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
         self.states: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, str] = {}
+        self.outs: dict[str, str] = {}
+        """Pointers of results, by their names."""
         self.parts: dict[str, str] = {}
         """Pointers of partial states, by the names of their tensors."""
+
+    @property
+    def body(self) -> LoopBody:
+        assert isinstance(self.kernel.body, LoopBody)
+        return self.kernel.body
 
     @property
     def tile(self) -> Tile:

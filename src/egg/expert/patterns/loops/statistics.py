@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from egg.expert.emit.scalar import FLOATING, is_literal, literal
+from egg.expert.emit.triton.scalar import FLOATING, is_literal, literal
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.reader import LoopBody

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from itertools import product as combinations
 
-from egg.expert.emit.scalar import FLOATING
+from egg.expert.emit.triton.scalar import FLOATING
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Index, loop_index
 from egg.expert.parts import Group, Terms, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split
-from egg.expert.patterns.loops.kernel import Kernel
+from egg.expert.patterns.loops.kernel import Writer
 from egg.expert.patterns.loops.reader import UNROLLED, Window, window_of
 from egg.expert.patterns.loops.work import Plan, Work
 
@@ -32,7 +32,7 @@ PER_SM = 16
 """Programs per multiprocessor that are wanted at least."""
 
 
-def strips_of(graph: Graph, group: Group, terms: Terms) -> tuple[Work, Plan, Kernel] | None:
+def strips_of(graph: Graph, group: Group, terms: Terms) -> tuple[Work, Plan, Writer] | None:
     """The group walking down strips, where it is a pool that gains by that; else nothing."""
     pools = [node for node in group.nodes if node.op == "pool"]
     writes = group.writes(graph)
@@ -75,16 +75,16 @@ def _plan(work: Work, terms: Terms) -> Plan:
     return Plan("strips", rows, block_r, warps)
 
 
-def _standing(work: Work, plan: Plan) -> Kernel:
+def _standing(work: Work, plan: Plan) -> Writer:
     """Windows along a line have no rows to walk down: neighbours find each other's taps in the L1 cache."""
-    kernel = Kernel(work, plan, f"{work.group.name}_kernel", "strip")
+    kernel = Writer(work, plan, f"{work.group.name}_kernel", "strip")
     for name in work.writes:
         kernel.store(name)
     return kernel
 
 
-def _walking(work: Work, plan: Plan, pool: Node, window: Window) -> Kernel:
-    kernel = Kernel(work, plan, f"{work.group.name}_kernel", "strip")
+def _walking(work: Work, plan: Plan, pool: Node, window: Window) -> Writer:
+    kernel = Writer(work, plan, f"{work.group.name}_kernel", "strip")
     body, reader, domain = kernel.body, kernel.reader, work.domain
     own, height = domain.index(domain.main), domain.kept_size
     dilated = window.dilation[-2] != 1
@@ -113,7 +113,7 @@ def _walking(work: Work, plan: Plan, pool: Node, window: Window) -> Kernel:
     return kernel
 
 
-def _line(kernel: Kernel, pool: Node, window: Window, index: Index, offset: int) -> str:
+def _line(kernel: Writer, pool: Node, window: Window, index: Index, offset: int) -> str:
     """One row of the window, joined along all its other dimensions."""
     ranges = [range(size) for size in window.kernel]
     ranges[-2] = range(offset, offset + 1)

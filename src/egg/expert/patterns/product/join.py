@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader
+from egg.expert.emit.words import PRODUCT
 from egg.expert.index import Expr, loop_index, unflat
 from egg.expert.parts import REACH
 from egg.expert.patterns.product.follow import Stage
@@ -26,10 +27,11 @@ LONGEST_ROW = 16384
 
 @dataclass(frozen=True)
 class Second:
-    """The second kernel, its buffer and its call."""
+    """The second kernel and how it is launched."""
 
     kernel: Kernel
-    call: tuple[str, ...]
+    grid: str
+    warps: str
 
 
 def all_rows(problem: Problem) -> Size:
@@ -55,7 +57,7 @@ def joined(
     problem: Problem, split: str, writes: tuple[str, ...], whole: bool, groups: Groups | None
 ) -> Second:
     """Add up the parts, then the whole tail. ``whole``: a program has whole rows."""
-    kernel = Kernel(f"{problem.group.name}_join", "", problem.graph)
+    kernel = Kernel(f"{problem.group.name}_join", "", problem.graph, PRODUCT)
     kernel.doc = "Add up the parts of the summed dimension in a fixed order, then do all that follows."
     body, rows, columns = kernel.body, all_rows(problem), problem.columns
     row, column = body.name("row"), body.name("column")
@@ -102,9 +104,7 @@ def joined(
     tail.stages()
     tail.store(writes)
     kernel.add_pointers(reader.pointers)
-    return Second(
-        kernel, tuple(kernel.launch(grid, {"num_warps": "4" if height * min(width, 8192) <= 4096 else "8"}))
-    )
+    return Second(kernel, grid, "4" if height * min(width, 8192) <= 4096 else "8")
 
 
 # -- parts of rows -------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def store_partial(problem: Problem, kernel: Kernel, tail: Tail, stage: Stage, ba
 
 def finished(problem: Problem, stage_node: str, tiles: str, count: int, writes: tuple[str, ...]) -> Second:
     """Join the parts of each row, and do what follows the reduction."""
-    kernel = Kernel(f"{problem.group.name}_finish", "", problem.graph)
+    kernel = Kernel(f"{problem.group.name}_finish", "", problem.graph, PRODUCT)
     kernel.doc = "Join what the tiles of a row contributed, in a fixed order, and finish the row."
     body, rows = kernel.body, all_rows(problem)
     row, column, tile = body.name("row"), body.name("column"), body.name("place")
@@ -168,7 +168,7 @@ def finished(problem: Problem, stage_node: str, tiles: str, count: int, writes: 
         tail.stage(later)
     tail.store(writes)
     kernel.add_pointers(reader.pointers)
-    return Second(kernel, tuple(kernel.launch(f"(triton.cdiv({rows}, {height}),)", {"num_warps": "4"})))
+    return Second(kernel, f"(triton.cdiv({rows}, {height}),)", "4")
 
 
 def _text(at: Expr, name: str) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from egg.expert.emit.kernel import DTYPES
 from egg.expert.emit.reader import Reader, address
+from egg.expert.emit.triton.language import TYPES
 from egg.expert.graph import Value
 from egg.expert.parts import spelled
 from egg.expert.patterns.product.described import HELPER, TEXT, Described, describe
@@ -38,6 +38,11 @@ class DirectOperands:
         self._right_turned = not self._runs_along(problem.right, self.place.right_column)
         self._masks: dict[str, str] = {}
         self._described: dict[str, Described] = {}
+
+    @property
+    def described(self) -> bool:
+        """Whether the copy engine brings an operand."""
+        return bool(self._described)
 
     def _runs_along(self, operand: Value, symbol: str) -> bool:
         return self.place.problem.contiguous_along(operand.name, self.place.operand_index(operand), symbol)
@@ -152,7 +157,7 @@ class DirectOperands:
             text = reader.read(operand.name, index)
             body.line(f"{name} = tl.where({inside}, {text}, 0.0)")
             if self.grade == "half":
-                body.line(f"{name} = {name}.to({DTYPES[operand.dtype]})")
+                body.line(f"{name} = {name}.to({TYPES[operand.dtype]})")
         if self.grade == "tf32":
             self.helpers["round_tf32"] = ROUNDED
             body.line(f"{name} = round_tf32({name})")

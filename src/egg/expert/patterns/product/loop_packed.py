@@ -79,6 +79,10 @@ class PackedOperands:
         line("part_sum = tl.dot(left_high, right_high.T, part_sum)")
         line("total += part_sum  # rounded to nearest, where tensor cores truncate")
 
+    @property
+    def described(self) -> bool:
+        return self.descriptors
+
     def _hand_over(self, side: str, packed: Packed, block: str) -> None:
         kernel = self.place.kernel
         if self.descriptors:

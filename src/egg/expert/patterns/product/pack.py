@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader
+from egg.expert.emit.words import PRODUCT
 from egg.expert.graph import Value
 from egg.expert.index import Index, loop_index, unflat
 from egg.expert.parts import REACH
@@ -66,7 +67,7 @@ class Packed:
 def pack(problem: Problem, side: str, low_halves: bool, constants: dict[str, str], device: str) -> Packed:
     """``side``: ``left`` or ``right``. ``constants``: names in the file of BLOCK_K and SPLIT_K."""
     operand = problem.left if side == "left" else problem.right
-    kernel = Kernel(f"{problem.group.name}_pack_{side}", "", problem.graph)
+    kernel = Kernel(f"{problem.group.name}_pack_{side}", "", problem.graph, PRODUCT)
     writer = _Writer(problem, kernel, side, operand, low_halves, "SPLIT_K" in constants)
     kernel.doc = _doc(problem, operand, writer.index(), low_halves)
     depth, rows, padded = problem.depth, writer.all_rows, padded_name(problem)

@@ -17,14 +17,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.emit.host import Function
 from egg.expert.emit.kernel import Kernel, Knobs, allocation
 from egg.expert.emit.reader import Reader
-from egg.expert.emit.scalar import imports_of
-from egg.expert.graph import Graph
+from egg.expert.emit.words import PRODUCT
+from egg.expert.graph import Graph, Value
 from egg.expert.index import loop_index
-from egg.expert.parts import REACH, Group, Launch, Part, Terms, Unfit, Use, spelled, within_reach
+from egg.expert.parts import REACH, Group, Part, Terms, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
 from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
@@ -51,8 +52,6 @@ from egg.expert.patterns.product.tail import Frame, Tail
 from egg.expert.patterns.product.vector import Stream
 from egg.expert.sizes import ONE
 
-DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
-
 
 def write(graph: Graph, group: Group, terms: Terms) -> Part:
     """The group as kernels and the lines that call them."""
@@ -69,12 +68,7 @@ class _Writer:
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"
         self.followed = self._followed()
         self.groups = Groups.of(self.problem, self.followed.stages)
-        self.kernels: dict[str, str] = {}
-        self.launches: list[Launch] = []
-        self.uses: set[Use] = set()
-        self.helpers: dict[str, str] = {}
-        self.call: list[str] = [] if self.groups is None else self.groups.call()
-        self.imports: tuple[str, ...] = ()
+        self.code = Code(call=[] if self.groups is None else self.groups.call())
         self.handed: dict[str, Function] = {}
         """Packed weights, which are made apart and kept."""
         self.counts: list[str] = []
@@ -101,21 +95,11 @@ class _Writer:
             self._tiles(way, spread)
         fresh = (self.graph.value(name) for name in self.group.allocates(self.graph))
         outputs = [allocation(value, self.device) for value in fresh]
-        lines = (*outputs, *self.call)
-        host = self.problem.host.function(lines, f"The {self._summary(way)}.", self.handed)
-        imports = (*self.imports, *imports_of("\n".join(self.kernels.values())))
-        return Part(
-            kernels=self.kernels,
-            launches=tuple(self.launches),
-            uses=frozenset(self.uses),
-            call=(host.call,),
-            constants=self.knobs.constants(),
-            helpers={**self.helpers, host.name: host.text},
-            imports=imports,
-            sizes=host.sizes,
-            summary=self._summary(way),
-            counts=(*self._counts(), *self.counts),
-        )
+        lines = (*outputs, *self.code.call)
+        summary = self._summary(way)
+        host = self.problem.host.function(lines, f"The {summary}.", self.handed)
+        counts = (*self._counts(), *self.counts)
+        return self.code.behind(host).part(self.knobs.constants(), summary, sizes=host.sizes, counts=counts)
 
     def _counts(self) -> tuple[str, ...]:
         """What offsets of 32 bits must reach: tensors, and the result, of which parts may be stored."""
@@ -173,7 +157,7 @@ class _Writer:
         split = tiles.split > 1
         whole = self.followed.needs_rows and spread is None and not split
         constants = self._tile_constants(way, whole)
-        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, meta=constants)
+        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, PRODUCT, meta=constants)
         kernel.fixed = frozenset(s.name for size in (problem.depth, problem.columns) for s in size.factors)
         groups = None if split else self.groups
         plain = not whole and self.groups is None and spread is None
@@ -195,7 +179,7 @@ class _Writer:
         grid = grid if problem.batch == ONE else f"{problem.batch} * {grid}"
         second: Second | None = None
         count = problem.host.local("tiles")
-        self.call.append(f"{count} = {grid}")
+        self.code.call.append(f"{count} = {grid}")
         if split:
             store_part(problem, kernel, frame, masks, place.batch)
             second = self._join(constants["SPLIT_K"])
@@ -205,11 +189,10 @@ class _Writer:
             grid = f"(min({count}, {self._programs(way)}),)" if way.walks else f"({count},)"
         kernel.add_pointers(reader.pointers)
         if isinstance(operands, DirectOperands):
-            self.helpers |= operands.helpers
-        if any("TensorDescriptor" in text for text in (*self.helpers.values(), *kernel.operands.values())):
-            self.imports = (DESCRIPTORS,)
-            self.uses.add(Use.DESCRIPTORS)
-        self._launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
+            self.code.helpers |= operands.helpers
+        if operands.described:
+            self.code.uses.add(Use.DESCRIPTORS)
+        self.code.launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
         self._add_second(second)
 
     def _tail(
@@ -233,7 +216,7 @@ class _Writer:
         tail.store(tuple(name for name in self.writes if name not in late))
         count = store_partial(self.problem, kernel, tail, stage, batch)
         across = f"triton.cdiv({self._places}, {constants['BLOCK_N']})"
-        self.call.append(
+        self.code.call.append(
             f"{partials_name(self.problem)} = torch.empty(({count}, {across}, {all_rows(self.problem)}), "
             f"device={self.device}, dtype=torch.float32)"
         )
@@ -259,7 +242,7 @@ class _Writer:
         made = {"BLOCK_M": knobs.constant("BLOCK_M", tiles.m, ms if len(ms) > 1 else ())}
         if whole:
             name = self.problem.host.local("block_n")
-            self.call.append(f"{name} = max(16, triton.next_power_of_2({self._places}))  # whole rows")
+            self.code.call.append(f"{name} = max(16, triton.next_power_of_2({self._places}))  # whole rows")
             made["BLOCK_N"] = name
         else:
             made["BLOCK_N"] = knobs.constant("BLOCK_N", tiles.n, ns if len(ns) > 1 else ())
@@ -281,7 +264,7 @@ class _Writer:
         """How many programs walk over the tiles."""
         room = way.tiles.room(2 if way.grade == "tf32" else 4)
         fit = max(1, self.terms.gpu.shared_per_block // room)
-        self.helpers[MULTIPROCESSORS] = TEXT
+        self.code.helpers[MULTIPROCESSORS] = TEXT
         each = self.knobs.constant("PROGRAMS", fit, why="that run at once on a multiprocessor")
         return f"{each} * {multiprocessors(self.device)}"
 
@@ -290,7 +273,7 @@ class _Writer:
         if self.groups is None:
             return block
         name = self.problem.host.local("block_n")
-        self.call.append(f"{name} = max({block}, {self.groups.widest})  # whole groups of columns")
+        self.code.call.append(f"{name} = max({block}, {self.groups.widest})  # whole groups of columns")
         return name
 
     def _packed(self, way: Way, constants: dict[str, str], place: Place, light: bool) -> PackedOperands:
@@ -299,25 +282,25 @@ class _Writer:
         blocks = f"triton.cdiv({self.problem.depth}, {constants['BLOCK_K']}) * {constants['BLOCK_K']}"
         padded = f"{padded_name(self.problem)} = {blocks}  # whole blocks"
         fixed = {name: constants[name] for name in ("BLOCK_K", "SPLIT_K") if name in constants}
-        made: list[Packed] = []
+        made: list[tuple[Value | None, Packed]] = []
         for side, operand in (("left", self.problem.left), ("right", self.problem.right)):
             weight = kept(self.problem, self.terms, operand)
             device = self.device if weight is None else f"{spelled(self.graph, weight.name)}.device"
             packed = pack(self.problem, side, low, fixed, device)
-            self.kernels[packed.kernel.name] = packed.kernel.definition()
-            self.launches.append(Launch(packed.kernel.name, kept=weight is not None))
-            self.uses.add(Use.PACKING)
+            self.code.uses.add(Use.PACKING)
             self.counts += packed.reach.counts
             if weight is not None:
+                self.code.add(packed.kernel, kept=True)
                 self._keep(side, packed, (padded, *packed.call))
-                self.uses.add(Use.KEPT_WEIGHTS)
+                self.code.uses.add(Use.KEPT_WEIGHTS)
             else:
-                self.call += packed.call if padded in self.call else (padded, *packed.call)
-            made.append(packed)
+                fresh = all(weight is not None for weight, _ in made)
+                self.code.add(packed.kernel, (padded, *packed.call) if fresh else packed.call)
+            made.append((weight, packed))
         return PackedOperands(
             place,
-            made[0],
-            made[1],
+            made[0][1],
+            made[1][1],
             halves=low,
             descriptors=self._descriptors(way),
             split=way.tiles.split > 1,
@@ -328,10 +311,10 @@ class _Writer:
         """A weight is packed by a function of its own, whose result outlives the call."""
         host, names = self.problem.host, (packed.packed, packed.scales)
         function = host.keeping(side, lines, packed.kernel.doc, names)
-        self.helpers[function.name] = function.text
+        self.code.helpers[function.name] = function.text
         handed = host.local(f"packed_{side}")
         self.handed[handed] = function
-        self.call.append(f"{', '.join(names)} = {handed}")
+        self.code.call.append(f"{', '.join(names)} = {handed}")
 
     def _descriptors(self, way: Way) -> bool:
         """The copy engine of sm_90 and later moves whole tiles of packed operands."""
@@ -345,12 +328,12 @@ class _Writer:
     def _vector(self, way: Way) -> None:
         problem = self.problem
         stages = [stage for stage in self.followed.stages if not stage.trivial]
-        probe = Stream(problem, Kernel("probe", "", self.graph), False)
+        probe = Stream(problem, Kernel("probe", "", self.graph, PRODUCT), False)
         tiles = stream(problem, self.terms.gpu, probe.along)
         if "SPLIT_K" in self.terms.settings:
             tiles = replace(tiles, split=int(self.terms.settings["SPLIT_K"]))
         split = tiles.split > 1 or bool(stages)
-        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph)
+        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, PRODUCT)
         kernel.fixed = frozenset(s.name for s in problem.depth.factors)
         body = Stream(problem, kernel, split)
         rows = self.knobs.constant("ROWS", tiles.m, _around(tiles.m, 1, 128))
@@ -382,7 +365,7 @@ class _Writer:
             axes = [grid, kernel.meta.get("SPLIT_K", "1"), body.blocks]
         grid = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
         kernel.add_pointers(reader.pointers)
-        self._launch(kernel, grid, {"num_warps": self.knobs.constant("NUM_WARPS", tiles.warps)})
+        self.code.launch(kernel, grid, {"num_warps": self.knobs.constant("NUM_WARPS", tiles.warps)})
         self._add_second(second)
 
     # -- putting together --------------------------------------------------------------------------
@@ -392,22 +375,15 @@ class _Writer:
         whole = any(not stage.trivial for stage in self.followed.stages)
         if whole and problem.columns.value > LONGEST_ROW:
             raise Unfit("the tail of the product needs whole rows, which are too long for one program")
-        self.call.append(
+        self.code.call.append(
             f"{parts_name(problem)} = torch.empty(({split}, {all_rows(problem)}, {problem.columns}), "
             f"device={self.device}, dtype=torch.float32)"
         )
         return joined(problem, split, self.writes, whole, self.groups if whole else None)
 
-    def _launch(self, kernel: Kernel, grid: str, options: dict[str, str]) -> None:
-        self.kernels[kernel.name] = kernel.definition()
-        self.launches.append(Launch(kernel.name))
-        self.call += kernel.launch(grid, options)
-
     def _add_second(self, second: Second | None) -> None:
         if second is not None:
-            self.kernels[second.kernel.name] = second.kernel.definition()
-            self.launches.append(Launch(second.kernel.name))
-            self.call += second.call
+            self.code.launch(second.kernel, second.grid, {"num_warps": second.warps})
 
     # -- words -------------------------------------------------------------------------------------
 

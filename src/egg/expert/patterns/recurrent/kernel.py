@@ -14,15 +14,21 @@ divided among the warps and added up once, since a few rows and a few units give
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from egg.expert.emit.kernel import docstring
-from egg.expert.patterns.convolution.grade import POWER, SCALE, Function
+from egg.expert.emit.kernel import DeviceFunction
+from egg.expert.emit.language import Argument, docstring
+from egg.expert.emit.triton.language import TRITON
+from egg.expert.patterns.convolution.grade import POWER, SCALE
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 """Letters of a cell's gates in PyTorch's order."""
+SIZES = ("steps", "batch", "hidden", "step_rows", "batch_rows")
+CONSTANTS = ("ROWS", "UNITS", "DEPTH", "PARTS", "EXACT")
+"""Arguments of the walk behind its pointers and steps."""
 
-PROJECT = Function(
+PROJECT = DeviceFunction(
     "project_input",
     '''@triton.jit
 def project_input(
@@ -44,7 +50,7 @@ def project_input(
     at = m[:, None] * columns + n[None, :]
     tl.store(gates_ptr + at, sums, mask=(m < rows)[:, None] & (n < columns)[None, :])''',
 )
-TILE = Function(
+TILE = DeviceFunction(
     "weight_tile",
     '''@triton.jit
 def weight_tile(w_ptr, u, k, hidden, wanted):
@@ -52,14 +58,14 @@ def weight_tile(w_ptr, u, k, hidden, wanted):
     inside = (k < hidden)[:, :, None] & (u < hidden)[None, None, :] & wanted
     return tl.load(w_ptr + u[None, None, :] * hidden + k[:, :, None], mask=inside, other=0.0)''',
 )
-LARGEST = Function(
+LARGEST = DeviceFunction(
     "largest_weight",
     '''@triton.jit
 def largest_weight(w):
     """Of each unit."""
     return tl.max(tl.max(tl.abs(w), axis=1), axis=0)''',
 )
-HALVES = Function(
+HALVES = DeviceFunction(
     "halves",
     '''@triton.jit
 def halves(x):
@@ -67,7 +73,7 @@ def halves(x):
     high = x.to(tl.float16)
     return high, (x - high.to(tl.float32)).to(tl.float16)''',
 )
-ADD = Function(
+ADD = DeviceFunction(
     "add_product",
     '''@triton.jit
 def add_product(a_high, a_low, w_high, w_low, sums, EXACT: tl.constexpr):
@@ -77,13 +83,13 @@ def add_product(a_high, a_low, w_high, w_low, sums, EXACT: tl.constexpr):
         sums = tl.dot(a_low, w_high, sums)
     return tl.dot(a_high, w_high, sums)''',
 )
-SIGMOID = Function(
+SIGMOID = DeviceFunction(
     "cell_sigmoid",
     """@triton.jit
 def cell_sigmoid(x):
     return 1.0 / (1.0 + tl.exp(-x))""",
 )
-TANH = Function(
+TANH = DeviceFunction(
     "cell_tanh",
     '''@triton.jit
 def cell_tanh(x):
@@ -94,7 +100,7 @@ def cell_tanh(x):
     near = x * (1.0 + square * (-1.0 / 3.0 + square * (2.0 / 15.0 - square * (17.0 / 315.0))))
     return tl.where(square < 0.01, near, far)''',
 )
-WAIT = Function(
+WAIT = DeviceFunction(
     "wait_for",
     '''@triton.jit
 def wait_for(counter_ptr, count):
@@ -103,6 +109,14 @@ def wait_for(counter_ptr, count):
     while published < count:
         published = tl.atomic_add(counter_ptr, 0, sem="acquire")''',
 )
+
+
+def project_arguments(given: Sequence[str]) -> list[Argument]:
+    """Of ``project_input``, with what the host passes."""
+    names = ("x_ptr", "w_ptr", "b_ptr", "gates_ptr", "rows", "columns", "depth")
+    known = ("HAS_BIAS", "BLOCK_M", "BLOCK_N", "BLOCK_K")
+    plain = [Argument(name, text) for name, text in zip(names, given[:7], strict=True)]
+    return [*plain, *(Argument(n, t, True, True) for n, t in zip(known, given[7:], strict=True))]
 
 
 @dataclass(frozen=True)
@@ -143,30 +157,31 @@ class Walk:
         found += ["published"] if self.together else []
         return tuple(found)
 
-    def functions(self) -> dict[str, str]:
+    def functions(self) -> list[DeviceFunction]:
+        """All that the walk calls, and the walk."""
         needed = [SCALE, POWER, TILE, LARGEST, HALVES, ADD]
         needed += [SIGMOID] if self.cell in ("lstm", "gru") else []
         needed += [TANH] if self.cell != "rnn_relu" else []
         needed += [WAIT] if self.together else []
-        return {function.name: function.text for function in needed}
+        return [*needed, DeviceFunction(self.name, self._text())]
 
-    def text(self) -> str:
-        arguments = ", ".join(f"{name}_ptr" for name in self.operands)
+    def _text(self) -> str:
         lines = [
-            '@triton.jit(do_not_specialize=["first", "last"])',
-            f"def {self.name}(",
-            f"    {arguments},",
-            "    first, last, steps, batch, hidden, step_rows, batch_rows,",
-            "    ROWS: tl.constexpr, UNITS: tl.constexpr, DEPTH: tl.constexpr, PARTS: tl.constexpr,",
-            "    EXACT: tl.constexpr,",
-            "):",
-            *self._doc(),
             *(f"    {line}" for line in (*self._place(), *self._weights(), *self._start())),
             "    for t in range(start, end):",
             *(f"        {line}" for line in (*self._sums(), *self._cell(), *self._publish())),
             *(f"    {line}" for line in self._end()),
         ]
-        return "\n".join(lines)
+        return TRITON.definition(self.name, self.arguments({}), self._doc(), lines)
+
+    def arguments(self, given: Mapping[str, str]) -> list[Argument]:
+        """With what the host passes for each; none for the definition."""
+        return [
+            *(Argument(f"{name}_ptr", given.get(name, "")) for name in self.operands),
+            *(Argument(name, given.get(name, ""), varies=True) for name in ("first", "last")),
+            *(Argument(name, given.get(name, "")) for name in SIZES),
+            *(Argument(name, given.get(name, ""), known=True, by_name=True) for name in CONSTANTS),
+        ]
 
     # -- before the first step -------------------------------------------------------------------------
 

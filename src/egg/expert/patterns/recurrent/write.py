@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.emit.kernel import Knobs
+from egg.expert.emit.triton.language import TRITON
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import REACH, Group, Launch, Part, Terms, Unfit, Use, spelled, within_reach
-from egg.expert.patterns.recurrent.kernel import GATES, PROJECT, Walk
+from egg.expert.patterns.recurrent.kernel import CONSTANTS, GATES, PROJECT, SIZES, Walk, project_arguments
 from egg.expert.sizes import Size
 
 MODES = ("alone", "steps", "cooperative")
@@ -66,8 +68,7 @@ class _Layer:
     weights: tuple[_Weights, ...]
     """By layer, and within it by direction."""
     knobs: Knobs
-    lines: list[str] = field(default_factory=list)
-    launches: list[Launch] = field(default_factory=list)
+    code: Code = field(default_factory=Code)
 
     def __post_init__(self) -> None:
         self.device = f"{spelled(self.graph, self.x.name)}.device"
@@ -209,19 +210,14 @@ class _Layer:
         if self.stacked:
             self._project(self._held(self.x.name, "x"), 0, self.x.shape[2])
             self._walk(walk, 0, self.layers * self.directions)
-            self.lines.append(f"{self.node.outputs[0]} = {self._local('y')}[{self.layers - 1}]")
+            self.code.call.append(f"{self.node.outputs[0]} = {self._local('y')}[{self.layers - 1}]")
         else:
             self._layer_by_layer(walk)
-        return Part(
-            {PROJECT.name: PROJECT.text, **walk.functions(), walk.name: walk.text()},
-            tuple(self.lines),
-            self.knobs.constants(),
-            {MULTIPROCESSORS: TEXT} if self.mode == "cooperative" else {},
-            summary=self._summary(),
-            launches=tuple(self.launches),
-            uses=_USES.get(self.mode, frozenset()),
-            counts=within_reach(self.counts),
-        )
+        self.code.define((PROJECT, *walk.functions()))
+        if self.mode == "cooperative":
+            self.code.helpers[MULTIPROCESSORS] = TEXT
+        self.code.uses |= _USES.get(self.mode, frozenset())
+        return self.code.part(self.knobs.constants(), self._summary(), counts=within_reach(self.counts))
 
     def _summary(self) -> str:
         how = {
@@ -249,13 +245,13 @@ class _Layer:
         text = self._contiguous(name)
         if text == spelled(self.graph, name):
             return text
-        self.lines.append(f"{self._local(local)} = {text}")
+        self.code.call.append(f"{self._local(local)} = {text}")
         return self._local(local)
 
     def _begin(self) -> None:
         """States, and room for what walks write."""
         kind = f"device={self.device}, dtype=torch.float32"
-        add, count = self.lines.append, self.gates
+        add, count = self.code.call.append, self.gates
         if self.node["cell"] == "lstm":
             initial = spelled(self.graph, str(self.node.inputs[2]))
             add(f"{self.node.outputs[2]} = {initial}.clone(memory_format=torch.contiguous_format)")
@@ -298,7 +294,7 @@ class _Layer:
             last = layer == self.layers - 1
             made = self.node.outputs[0] if last else self._local(f"y_{layer}")
             shape = f"({space}, {self.hidden * self.directions})"
-            self.lines.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
+            self.code.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
             for way in range(self.directions):
                 self._project(source, layer * self.directions + way, depth)
             self._walk(walk, layer, self.directions, made)
@@ -313,46 +309,43 @@ class _Layer:
         w = self._contiguous(weights.w_ih)
         b = self._contiguous(weights.b_ih) if weights.b_ih else w
         grid = f"(triton.cdiv({rows}, {tiles[0]}), triton.cdiv({columns}, {tiles[1]}))"
-        sizes = f"{rows}, {columns}, {depth}, HAS_BIAS={bool(weights.b_ih)}"
-        blocks = ", ".join(f"BLOCK_{name}={tile}" for name, tile in zip("MNK", tiles, strict=True))
-        self.launches.append(Launch(PROJECT.name))
-        self.lines.append(
-            f"{PROJECT.name}[{grid}]({source}, {w}, {b}, {gates}, {sizes}, {blocks}, num_warps={warps})"
-        )
+        given = (source, w, b, gates, rows, columns.code(), depth.code(), str(bool(weights.b_ih)), *tiles)
+        line = TRITON.launch(PROJECT.name, grid, project_arguments(given), {"num_warps": warps})
+        self.code.launched(Launch(PROJECT.name), line)
 
     def _walk(self, walk: Walk, layer: int, chains: int, made: str = "") -> None:
         """One launch, or one for each step."""
         first = layer * self.directions
         given = self._operands(walk, first, chains, made)
-        at = f"{self.steps}, {self.batch}, {self.hidden}, " + (
-            f"1, {self.steps}" if self.node["batch_first"] else f"{self.batch}, 1"
-        )
+        along = ("1", self.steps.code()) if self.node["batch_first"] else (self.batch.code(), "1")
+        sizes = (self.steps.code(), self.batch.code(), self.hidden.code(), *along)
+        given |= dict(zip(SIZES, sizes, strict=True))
         parts = (
             "1"
             if self.mode == "alone"
             else self.knobs.constant("PARTS", PARTS, (), "of the summed dimension")
         )
         warps = self.knobs.constant("NUM_WARPS", PARTS if self.mode != "alone" else 4, (4, 8, 16))
-        options = (
-            f"ROWS={self._rows()}, UNITS={self._units()}, DEPTH={self._depth()}, PARTS={parts}, "
-            f"EXACT={self.exact}, num_warps={warps}, num_stages=1"
-        )
+        constants = (self._rows(), self._units(), self._depth(), parts, str(self.exact))
+        given |= dict(zip(CONSTANTS, constants, strict=True))
+        options = {"num_warps": warps, "num_stages": "1"}
         step, waves, stride = self._local("step"), self._local("waves"), self._local("stride")
         grid = f"({self._local('programs')},)"
-        add = self.lines.append
-        self.launches.append(Launch(walk.name, self.waves if self.mode == "steps" else 1))
         match self.mode:
             case "alone":
-                add(f"{walk.name}[{grid}]({given}, 0, {waves}, {at}, {options})")
+                head, given["first"], given["last"] = "", "0", waves
             case "steps":
-                add(f"for {step} in range({waves}):")
-                add(f"    {walk.name}[{grid}]({given}, {step}, {step} + 1, {at}, {options})")
+                head = f"for {step} in range({waves}):"
+                given["first"], given["last"] = step, f"{step} + 1"
             case _:
-                add(f"for {step} in range(0, {waves}, {stride}):")
-                options += f", launch_cooperative_grid={stride} > 1"
-                add(f"    {walk.name}[{grid}]({given}, {step}, {step} + {stride}, {at}, {options})")
+                head = f"for {step} in range(0, {waves}, {stride}):"
+                given["first"], given["last"] = step, f"{step} + {stride}"
+                options["launch_cooperative_grid"] = f"{stride} > 1"
+        lines = TRITON.launch(walk.name, grid, walk.arguments(given), options)
+        launch = Launch(walk.name, self.waves if self.mode == "steps" else 1)
+        self.code.launched(launch, [head, *(f"    {line}" for line in lines)] if head else lines)
 
-    def _operands(self, walk: Walk, first: int, chains: int, made: str) -> str:
+    def _operands(self, walk: Walk, first: int, chains: int, made: str) -> dict[str, str]:
         """What the walk's pointers are: weights of several chains stacked, states of these chains."""
         everything = first == 0 and chains == len(self.weights)
         part = "" if everything else f"[{first}:{first + chains}]"
@@ -375,16 +368,16 @@ class _Layer:
         if walk.together:
             found["published"] = self._local("published")
             shape = f"({self._local('programs')}, {self.steps})"
-            self.lines.append(
+            self.code.call.append(
                 f"{found['published']} = torch.zeros({shape}, device={self.device}, dtype=torch.int32)"
             )
-        return ", ".join(found[name] for name in walk.operands)
+        return found
 
     def _together(self, what: str, names: list[str]) -> str:
         if len(names) == 1:
             return self._contiguous(names[0])
         local = self._local(what)
-        self.lines.append(f"{local} = torch.stack([{', '.join(spelled(self.graph, n) for n in names)}])")
+        self.code.call.append(f"{local} = torch.stack([{', '.join(spelled(self.graph, n) for n in names)}])")
         return local
 
 

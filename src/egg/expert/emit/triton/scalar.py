@@ -6,8 +6,7 @@ would pick, because a fused kernel is compared with PyTorch at PyTorch's own acc
 large arguments that PyTorch survives, nothing cancels near zero, and a NaN stays a NaN.
 
 Where a plain formula cannot be accurate (``expm1`` and ``log1p`` near zero, ``tanh``) the text calls
-``libdevice``, the math library that comes with Triton; a file whose kernels mention it imports it
-(:func:`imports_of`).
+``libdevice``, the math library that comes with Triton.
 
 The texts of operands are variables or literals as a rule; an operand that stands twice in a formula is the
 same value to the compiler.
@@ -18,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from egg.expert.emit.scalar_rules import (
+from egg.expert.emit.triton.language import TYPES
+from egg.expert.emit.triton.scalar_rules import (
     CHEAP,
     FLOATING,
     RULES,
-    TRITON_TYPES,
     Call,
     is_literal,
     literal,
@@ -31,11 +30,10 @@ from egg.expert.emit.scalar_rules import (
 from egg.expert.parts import Unfit
 
 __all__ = [
-    "FLOATING", "LIBDEVICE", "SUPPORTED", "TRITON_TYPES", "cheap", "expression", "imports_of", "is_literal",
+    "FLOATING", "SUPPORTED", "cheap", "expression", "is_literal",
     "literal", "stored",
 ]  # fmt: skip
 
-LIBDEVICE = "from triton.language.extra import libdevice"
 SUPPORTED: frozenset[str] = frozenset(RULES)
 """Every function there is a formula for."""
 
@@ -80,11 +78,6 @@ def expression(
     return rule(Call(tuple(operands), tuple(given), tuple(dtypes), result))
 
 
-def imports_of(text: str) -> tuple[str, ...]:
-    """What a kernel's text needs imported beyond torch, triton and tl."""
-    return (LIBDEVICE,) if "libdevice." in text else ()
-
-
 def cheap(fn: str) -> bool:
     """Whether computing it twice costs less than keeping its result: no special function, no division."""
     return fn in CHEAP
@@ -92,9 +85,9 @@ def cheap(fn: str) -> bool:
 
 def stored(text: str, dtype: str) -> str:
     """A register's value as it goes to memory. Triton's store converts between floats by itself."""
-    if dtype not in TRITON_TYPES:
+    if dtype not in TYPES:
         raise Unfit(f"no kernel writes {dtype}")
-    return f"({text}).to({TRITON_TYPES[dtype]})" if dtype not in FLOATING and not is_literal(text) else text
+    return f"({text}).to({TYPES[dtype]})" if dtype not in FLOATING and not is_literal(text) else text
 
 
 def _kind(dtype: str) -> str:
@@ -112,5 +105,5 @@ def _converted(text: str, kind: str, fn: str, result: str, kinds: Sequence[str])
     if kind != "float" and result in FLOATING:
         return f"{text}.to(tl.float32)"
     if kind != "float" and result in ("int64", "int32") and (kind == "bool" or result == "int64"):
-        return f"{text}.to({TRITON_TYPES[result]})"
+        return f"{text}.to({TYPES[result]})"
     return text

@@ -11,16 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from egg.expert.emit.triton.language import TYPES
 from egg.expert.parts import Unfit
 
 FLOATING = ("float32", "float16", "bfloat16", "float64")
-
-TRITON_TYPES = {
-    "float64": "tl.float64", "float32": "tl.float32", "float16": "tl.float16", "bfloat16": "tl.bfloat16",
-    "int64": "tl.int64", "int32": "tl.int32", "int16": "tl.int16", "int8": "tl.int8", "uint8": "tl.uint8",
-    "bool": "tl.int1",
-}  # fmt: skip
-"""Triton's names for PyTorch's dtypes, as they lie in memory."""
 
 
 @dataclass(frozen=True)
@@ -255,12 +249,12 @@ def _cast(call: Call) -> str:
         case "float16" | "bfloat16":  # rounded as in memory, then on in fp32
             if source == call.result:
                 return text
-            rounded = f"{text}.to({TRITON_TYPES[call.result]})"
+            rounded = f"{text}.to({TYPES[call.result]})"
             return f"{rounded}.to(tl.float32)"
         case "float32":
             return text if source in ("float32", "float16", "bfloat16") else f"{text}.to(tl.float32)"
-        case _ if call.result in TRITON_TYPES:
-            return text if source == call.result else f"{text}.to({TRITON_TYPES[call.result]})"
+        case _ if call.result in TYPES:
+            return text if source == call.result else f"{text}.to({TYPES[call.result]})"
     raise Unfit(f"no kernel computes in {call.result}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns.loops import strips as loops_strips
+from egg.expert.patterns.loops.triton import strips as loops_strips
 from egg.expert.patterns.loops.write import write
 from egg.expert.sizes import ONE, Size
 from tests.expert.checking import H200, MODES, built, check, everywhere, written

@@ -137,9 +137,3 @@ def allocation(value: Value, device: str) -> str:
 def is_large(value: Value) -> bool:
     """Whether a 32-bit offset does not reach all of it."""
     return value.elements.value >= REACH
-
-
-def part_span(depth: Size) -> str:
-    """The line that says how much of the summed dimension a part has: whole blocks."""
-    blocks = f"({depth} + BLOCK_K - 1) // BLOCK_K"
-    return f"part_span: tl.constexpr = ({blocks} + SPLIT_K - 1) // SPLIT_K * BLOCK_K"

@@ -1,11 +1,11 @@
 """Attention with what stands around it: views of the operands, the mask, and where heads go back together.
 
-Heads up to 128 wide take one kernel (:mod:`~egg.expert.patterns.attention.flash`), wider ones two
-(:mod:`~egg.expert.patterns.attention.wide`). 16-bit operands are read as they lie. fp32 is packed into fp16
+Heads up to 128 wide take one kernel (:mod:`.triton.flash`), wider ones two
+(:mod:`.triton.wide`). 16-bit operands are read as they lie. fp32 is packed into fp16
 halves first, since every block of keys and values is read by all blocks of queries; where there are few of
 those, it is read as it lies, with three TF32 products. Few queries leave the tensor cores idle and the memory
 busy: then keys and values come in wide blocks with several on their way, and are shared out over programs
-where there are too few of them (:mod:`~egg.expert.patterns.attention.parts`).
+where there are too few of them (:mod:`.triton.parts`).
 
 Settings: ``grade`` (``fp32``, ``tf32``, ``tf32x3``, ``ieee``), ``mode`` (``flash`` or ``wide``), ``packing``,
 ``descriptors``, ``bounds`` (look for empty blocks of a mask), and the constants ``BLOCK_M``, ``BLOCK_N``,
@@ -21,11 +21,11 @@ from egg.expert.emit.names import read_by
 from egg.expert.emit.words import PRODUCT
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms, Unfit, Use, spelled
-from egg.expert.patterns.attention.flash import Flash, bounds_kernel
-from egg.expert.patterns.attention.operands import Way, pack
-from egg.expert.patterns.attention.parts import MOST_PARTS, names, rows_of, write_joining
 from egg.expert.patterns.attention.problem import Problem
-from egg.expert.patterns.attention.wide import Wide, write_scores, write_sums
+from egg.expert.patterns.attention.triton.flash import Flash, bounds_kernel
+from egg.expert.patterns.attention.triton.operands import Way, pack
+from egg.expert.patterns.attention.triton.parts import MOST_PARTS, names, rows_of, write_joining
+from egg.expert.patterns.attention.triton.wide import Wide, write_scores, write_sums
 from egg.expert.patterns.product.rules import by_warp_group
 
 WIDEST_HEAD = 128

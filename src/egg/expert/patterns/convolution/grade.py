@@ -31,8 +31,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from egg.expert.emit.kernel import DeviceFunction
-from egg.expert.emit.triton.language import TYPES
 from egg.expert.parts import Terms, Unfit
 from egg.expert.patterns.convolution.form import Form
 
@@ -51,22 +49,6 @@ def reference_grade(form: Form) -> str:
     if form.transposed:
         return "fp32" if form.phased and form.taps > MANY_TAPS else "tf32"
     return "fp32" if form.inputs.value <= FEW_CHANNELS[len(form.axes)] else "tf32"
-
-
-SCALE = DeviceFunction(
-    "scale_exponent",
-    '''@triton.jit
-def scale_exponent(largest):
-    """The exponent e of a magnitude, kept such that 2^(141 - e) and 2^(e - 141) are ordinary numbers."""
-    e = (largest.to(tl.int32, bitcast=True) >> 23) & 255
-    return tl.minimum(tl.maximum(e, 15), 254)''',
-)
-POWER = DeviceFunction(
-    "power_of_two",
-    """@triton.jit
-def power_of_two(e):
-    return ((e + 127) << 23).to(tl.float32, bitcast=True)""",
-)
 
 
 @dataclass(frozen=True)
@@ -92,17 +74,3 @@ class Grade:
     def scales(self) -> bool:
         """Operands become fp16 numbers after scaling."""
         return self.name in ("tf32", "fp32")
-
-    @property
-    def functions(self) -> tuple[DeviceFunction, ...]:
-        """That scaling calls."""
-        return (SCALE, POWER) if self.scales else ()
-
-    def operand(self, text: str) -> str:
-        """What a product is given, where nothing is scaled."""
-        return f"{text}.to({TYPES[self.dtype]})" if self.name == "half" else text
-
-    @property
-    def precision(self) -> str:
-        """The further argument of ``tl.dot``, where nothing is scaled."""
-        return ', input_precision="ieee"' if self.name == "ieee" else ""

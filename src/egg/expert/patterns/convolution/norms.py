@@ -17,12 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from egg.expert.emit.kernel import tuple_text
-from egg.expert.emit.language import Argument, docstring
-from egg.expert.emit.triton.language import TRITON
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Launch, Part, Terms, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream
 from egg.expert.patterns.convolution.sums import ROWS, TILE_MOMENTS, WASTED, Writer
+from egg.expert.patterns.convolution.triton.norm_join import Join
 from egg.expert.patterns.loops import write as loops
 from egg.expert.sizes import ONE, Size, as_size, named, product
 
@@ -178,64 +177,21 @@ class Cut:
         """The kernel that joins the tiles' statistics, and the lines that call it."""
         mean, scale, parts = (self._name(word) for word in ("mean", "scale", "parts"))
         weight = (*self.norm.inputs[1:3], None)[0]
-        tensors = {"parts_ptr": parts, "mean_ptr": mean, "scale_ptr": scale}
-        if weight is not None:
-            tensors["weight_ptr"] = spelled(self.graph, weight)
         channels, width = self.x.shape[1], self.width
-        constants = {
-            "channels": channels.code(),
-            "width": width.code(),
-            "BLOCK_P": f"{self.group.name.upper()}_BLOCK_P",
-            "BLOCK_T": "64",
-            "BLOCK_C": f"triton.next_power_of_2({width})",
-        }
-        tensors |= {"tiles": f"{parts}.shape[1]", "positions": self.positions.code()}
-        arguments = [Argument(name, given) for name, given in tensors.items()]
-        arguments += [Argument(name, given, known=True, by_name=True) for name, given in constants.items()]
-        name = f"{self.group.name}_join"
-        weighed = "" if weight is None else _WEIGHED
-        body = f"{_STATISTICS}{weighed}{_STORES}".format(eps=float(self.norm["eps"]))
-        lines = [f"    {line}" for line in body.strip().split("\n")]
-        text = TRITON.definition(name, arguments, docstring(_DOC), lines)
-        shape, groups = tuple_text(self._statistic("mean").shape), channels.over(width)
+        launch = Join(
+            name=f"{self.group.name}_join",
+            tensors={"parts_ptr": parts, "mean_ptr": mean, "scale_ptr": scale},
+            weight=None if weight is None else spelled(self.graph, weight),
+            sizes={"tiles": f"{parts}.shape[1]", "positions": self.positions.code()},
+            channels=channels,
+            width=width,
+            positions_each=f"{self.group.name.upper()}_BLOCK_P",
+            eps=float(self.norm["eps"]),
+        )
+        shape = tuple_text(self._statistic("mean").shape)
         call = [
             f"{mean} = torch.empty({shape}, device={parts}.device, dtype=torch.float32)",
             f"{scale} = torch.empty_like({mean})",
-            *TRITON.launch(name, f"({self.x.shape[0]} * {groups},)", arguments, {"num_warps": "4"}),
+            *launch.launch(f"({self.x.shape[0]} * {channels.over(width)},)"),
         ]
-        return text, call
-
-
-_DOC = (
-    "The statistics of all tiles of a row as one: the common mean first, then every deviation from it. "
-    "Leaves what is to be subtracted from a channel, and what it is multiplied with then."
-)
-_STATISTICS = """
-pid = tl.program_id(0)
-image = (pid // (channels // width)).to(tl.int64)
-c = pid % (channels // width) * width + tl.arange(0, BLOCK_C)[None, :]
-kept = tl.arange(0, BLOCK_C)[None, :] < width
-parts_ptr += image * tiles * (2 * channels)
-sums = tl.zeros((BLOCK_T, BLOCK_C), tl.float32)
-for first in range(0, tiles, BLOCK_T):
-    t = first + tl.arange(0, BLOCK_T)[:, None]
-    count = tl.minimum(tl.maximum(positions - t * BLOCK_P, 0), BLOCK_P).to(tl.float32)
-    part = tl.load(parts_ptr + t * (2 * channels) + c, mask=(t < tiles) & kept, other=0.0)
-    sums += part * count
-mean = tl.sum(tl.sum(sums, axis=0)) / (positions * 1.0 * width)
-squares = tl.zeros((BLOCK_T, BLOCK_C), tl.float32)
-for first in range(0, tiles, BLOCK_T):
-    t = first + tl.arange(0, BLOCK_T)[:, None]
-    inside = (t < tiles) & kept
-    count = tl.minimum(tl.maximum(positions - t * BLOCK_P, 0), BLOCK_P).to(tl.float32)
-    part = tl.load(parts_ptr + t * (2 * channels) + c, mask=inside, other=0.0)
-    own = tl.load(parts_ptr + t * (2 * channels) + channels + c, mask=inside, other=0.0)
-    squares += tl.where(inside, own + (part - mean) * (part - mean) * count, 0.0)
-variance = tl.sum(tl.sum(squares, axis=0)) / (positions * 1.0 * width)
-scale = tl.rsqrt(variance + {eps!r}) + tl.zeros((1, BLOCK_C), tl.float32)
-"""
-_WEIGHED = """scale = scale * tl.load(weight_ptr + c, mask=kept, other=0.0)
-"""
-_STORES = """tl.store(mean_ptr + image * channels + c, mean + tl.zeros((1, BLOCK_C), tl.float32), mask=kept)
-tl.store(scale_ptr + image * channels + c, scale, mask=kept)
-"""
+        return launch.definition(), call

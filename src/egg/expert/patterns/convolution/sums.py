@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from egg.expert.emit.kernel import size_names
-from egg.expert.emit.reader import Body
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Part, Terms, Unfit
 from egg.expert.patterns.convolution.pooled import Windows, downstream
@@ -160,27 +159,3 @@ class _Cut:
         values = {name: value for name, value in values.items() if name in made | read}
         whole = Graph(values, nodes, arguments, results, "tuple", graph.symbols)
         return whole, Group(f"{self._group.name}_finish", nodes, "loops")
-
-
-def tile_left(body: Body, node: Node, x: str, inside: str, counted: str) -> str:
-    """What a tile leaves, one column per channel; of two numbers the second belongs to the first's name."""
-    total = f"tl.sum(tl.where({inside}, {x}, 0.0), axis=1, keep_dims=True)"
-    if node.op == TILE_SUMS:
-        over: Size = node["over"]
-        return body.let("tile_sum", total if over == ONE else f"{total} / ({over})")
-    count = body.let("count", f"tl.minimum({counted} - pid * BLOCK_P, BLOCK_P).to(tl.float32)")
-    mean = body.let("tile_mean", f"{total} / {count}")
-    apart = body.let("apart", f"tl.where({inside}, {x} - {mean}, 0.0)")
-    squares = body.let("tile_squares", f"tl.sum({apart} * {apart}, axis=1, keep_dims=True)")
-    return f"{mean} {squares}"
-
-
-def tile_stores(node: Node, value: Value, pointer: str, text: str) -> list[str]:
-    """Lines that store it: by images, tiles, numbers and channels."""
-    numbers = text.split() if node.op == TILE_MOMENTS else [text]
-    width = f"{len(numbers)} * {value.shape[-1]}" if len(numbers) > 1 else value.shape[-1].code()
-    starts = ["", f" + {value.shape[-1]}"]
-    return [
-        f"tl.store({pointer} + (image * tiles + pid) * ({width}){start} + c, {number}, mask=kept)"
-        for start, number in zip(starts, numbers, strict=False)
-    ]

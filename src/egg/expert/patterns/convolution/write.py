@@ -4,15 +4,15 @@ epilogue.
 Five ways to write one, each with a file of its own:
 
 - ``packed``: operands brought into the order and the numbers that tensor cores want, then the inner loop of
-  a good matrix product (:mod:`~egg.expert.patterns.convolution.packed`). What nearly every large
+  a good matrix product (:mod:`.triton.packed`). What nearly every large
   convolution takes.
-- ``direct``: operands gathered where they lie (:mod:`~egg.expert.patterns.convolution.direct`): one tap, or
+- ``direct``: operands gathered where they lie (:mod:`.triton.direct`): one tap, or
   so little work that packing would take longer than the convolution.
 - ``pointwise``: one tap of up to 128 channels and many positions: weights times positions as they lie
-  (:mod:`~egg.expert.patterns.convolution.pointwise`).
+  (:mod:`.triton.pointwise`).
 - ``window``: few input channels, so that all inputs of a position fit one tile
-  (:mod:`~egg.expert.patterns.convolution.window`).
-- ``depthwise``: one input channel per output channel (:mod:`~egg.expert.patterns.convolution.depthwise`).
+  (:mod:`.triton.window`).
+- ``depthwise``: one input channel per output channel (:mod:`.triton.depthwise`).
 
 Settings: ``mode`` is one of these, ``grade`` how exactly fp32 operands are multiplied
 (:mod:`~egg.expert.patterns.convolution.grade`); further the constants by name.
@@ -24,16 +24,16 @@ from dataclasses import replace
 
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part, Terms, Unfit
-from egg.expert.patterns.convolution.depthwise import write_depthwise
-from egg.expert.patterns.convolution.direct import write_direct
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.norms import write_norms
-from egg.expert.patterns.convolution.packed import write_packed
-from egg.expert.patterns.convolution.pointwise import write_pointwise
 from egg.expert.patterns.convolution.sums import write_sums
 from egg.expert.patterns.convolution.tiles import exactness_is_free, packing_pays, rows_pay
-from egg.expert.patterns.convolution.window import windowed, write_window
+from egg.expert.patterns.convolution.triton.depthwise import write_depthwise
+from egg.expert.patterns.convolution.triton.direct import write_direct
+from egg.expert.patterns.convolution.triton.packed import write_packed
+from egg.expert.patterns.convolution.triton.pointwise import write_pointwise
+from egg.expert.patterns.convolution.triton.window import windowed, write_window
 from egg.expert.sizes import ONE
 
 FEW_OUTPUTS = 4

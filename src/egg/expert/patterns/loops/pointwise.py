@@ -14,8 +14,8 @@ from egg.expert.graph import Graph, Value
 from egg.expert.index import Expr, loop_index
 from egg.expert.parts import Group, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split
-from egg.expert.patterns.loops.kernel import Writer
-from egg.expert.patterns.loops.reader import LoopBody, LoopReader
+from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
+from egg.expert.patterns.loops.triton.writer import Writer
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, product
 

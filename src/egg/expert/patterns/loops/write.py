@@ -18,11 +18,11 @@ from egg.expert.emit.triton.scalar import cheap
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Terms, Unfit, spelled, within_reach
 from egg.expert.patterns.loops.domain import anchored, domain_of
-from egg.expert.patterns.loops.kernel import Writer, part_name, row_name
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
-from egg.expert.patterns.loops.reader import overlap, window_of
-from egg.expert.patterns.loops.strips import strips_of
 from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
+from egg.expert.patterns.loops.triton.strips import strips_of
+from egg.expert.patterns.loops.triton.writer import Writer, part_name, row_name
+from egg.expert.patterns.loops.window import overlap, window_of
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, Size
 

@@ -30,7 +30,9 @@ from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
 from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
 from egg.expert.patterns.product.groups import Groups
-from egg.expert.patterns.product.join import (
+from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
+from egg.expert.patterns.product.triton.join import (
     LONGEST_ROW,
     Second,
     all_rows,
@@ -41,15 +43,13 @@ from egg.expert.patterns.product.join import (
     store_part,
     store_partial,
 )
-from egg.expert.patterns.product.loop import Main
-from egg.expert.patterns.product.loop_direct import DirectOperands
-from egg.expert.patterns.product.loop_packed import PackedOperands
-from egg.expert.patterns.product.pack import Packed, pack, padded_name
-from egg.expert.patterns.product.place import Place
-from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
-from egg.expert.patterns.product.tail import Frame, Tail
-from egg.expert.patterns.product.vector import Stream
+from egg.expert.patterns.product.triton.loop import Main
+from egg.expert.patterns.product.triton.loop_direct import DirectOperands
+from egg.expert.patterns.product.triton.loop_packed import PackedOperands
+from egg.expert.patterns.product.triton.pack import Packed, pack, padded_name
+from egg.expert.patterns.product.triton.place import Place
+from egg.expert.patterns.product.triton.tail import Frame, Tail
+from egg.expert.patterns.product.triton.vector import Stream
 from egg.expert.sizes import ONE
 
 

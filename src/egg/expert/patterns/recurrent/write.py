@@ -27,7 +27,14 @@ from egg.expert.emit.kernel import Knobs
 from egg.expert.emit.triton.language import TRITON
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import REACH, Group, Launch, Part, Terms, Unfit, Use, spelled, within_reach
-from egg.expert.patterns.recurrent.kernel import CONSTANTS, GATES, PROJECT, SIZES, Walk, project_arguments
+from egg.expert.patterns.recurrent.triton.kernel import (
+    CONSTANTS,
+    GATES,
+    PROJECT,
+    SIZES,
+    Walk,
+    project_arguments,
+)
 from egg.expert.sizes import Size
 
 MODES = ("alone", "steps", "cooperative")

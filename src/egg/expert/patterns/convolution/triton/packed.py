@@ -14,7 +14,9 @@ from __future__ import annotations
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution.form import Form
-from egg.expert.patterns.convolution.frame import (
+from egg.expert.patterns.convolution.grade import Grade
+from egg.expert.patterns.convolution.tiles import packed_tile
+from egg.expert.patterns.convolution.triton.frame import (
     Tail,
     close_tile,
     finish,
@@ -23,10 +25,8 @@ from egg.expert.patterns.convolution.frame import (
     new_kernel,
     open_tile,
 )
-from egg.expert.patterns.convolution.grade import Grade
-from egg.expert.patterns.convolution.pack import Packing
-from egg.expert.patterns.convolution.phases import define_phase
-from egg.expert.patterns.convolution.tiles import packed_tile
+from egg.expert.patterns.convolution.triton.pack import Packing
+from egg.expert.patterns.convolution.triton.phases import define_phase
 from egg.expert.sizes import ONE, Size
 
 DOC = (

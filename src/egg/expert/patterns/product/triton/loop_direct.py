@@ -13,8 +13,8 @@ from egg.expert.emit.triton.language import TYPES
 from egg.expert.graph import Value
 from egg.expert.parts import spelled
 from egg.expert.patterns.product.described import HELPER, TEXT, Described, describe
-from egg.expert.patterns.product.numbers import HALVES, ROUNDED
-from egg.expert.patterns.product.place import Place
+from egg.expert.patterns.product.triton.numbers import HALVES, ROUNDED
+from egg.expert.patterns.product.triton.place import Place
 from egg.expert.sizes import Size
 
 PRECISIONS = ("tf32x3", "ieee", "tf32")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from egg.expert.graph import Value
 from egg.expert.index import Expr, loop_index
-from egg.expert.patterns.product.pack import Packed
-from egg.expert.patterns.product.place import Place, plus
+from egg.expert.patterns.product.triton.pack import Packed
+from egg.expert.patterns.product.triton.place import Place, plus
 from egg.expert.sizes import Size
 
 

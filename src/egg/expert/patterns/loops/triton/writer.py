@@ -12,9 +12,11 @@ from egg.expert.emit.reader import address, pointer_stem
 from egg.expert.emit.triton.scalar import stored
 from egg.expert.graph import Value
 from egg.expert.index import Index
-from egg.expert.patterns.loops.hooks import hook_of
-from egg.expert.patterns.loops.state import State
-from egg.expert.patterns.loops.statistics import HELPERS, Statistic, Tile
+from egg.expert.patterns.loops.statistics import Statistic
+from egg.expert.patterns.loops.triton import gathering
+from egg.expert.patterns.loops.triton.gathering import HELPERS, Tile
+from egg.expert.patterns.loops.triton.hooks import hook_of
+from egg.expert.patterns.loops.triton.state import State
 from egg.expert.sizes import ONE
 
 
@@ -118,7 +120,9 @@ class Writer(State):
         for statistic in statistics:
             text = self._element(statistic)
             position = self.work.domain.names[2]
-            self.states[statistic.name] = statistic.at_once(self.body, self.tile, text, position, self.length)
+            self.states[statistic.name] = gathering.at_once(
+                statistic, self.body, self.tile, text, position, self.length
+            )
 
     def looped(self, statistics: list[Statistic], stores: Iterable[str] = ()) -> None:
         """One pass over the row, or over this program's share of it: gather, and store what can be.
@@ -130,7 +134,7 @@ class Writer(State):
         reduced, size = self.work.domain.names[2], self.work.domain.reduced_size.code()
         low, step = ("split * BLOCK_R", "SPLITS * BLOCK_R") if self.form == "stretch" else ("0", "BLOCK_R")
         plain = Tile(self.plan.rows, folded=self.plan.folded, chunked=self.plan.lanes > 0)
-        lanes = {s.name: s.start(self.body, plain, reduced) for s in statistics}
+        lanes = {s.name: gathering.start(s, self.body, plain, reduced) for s in statistics}
         scans = [node for node in self.work.group.nodes if node.op == "scan"]
         again = self.work.depth > 0 and not statistics  # what was read last is still in the cache
         backwards = any(node.get("reverse") for node in scans) if scans else again
@@ -150,7 +154,7 @@ class Writer(State):
             for statistic in statistics:
                 text = self._element(statistic)
                 turn = f"start // {_operand(step)}"
-                statistic.take(self.body, self.tile, lanes[statistic.name], text, reduced, turn)
+                gathering.take(statistic, self.body, self.tile, lanes[statistic.name], text, reduced, turn)
             for name in stores:
                 self.store(name)
         self.masks.pop(reduced, None)
@@ -159,7 +163,9 @@ class Writer(State):
             count = f"((tl.maximum({left}, 0) + {step} - 1) // {_operand(step)}).to(tl.float32)"
             if statistic.kind == "moments":
                 count = self.body.let("count", f"tl.broadcast_to({count}, {plain.shape})")
-            self.states[statistic.name] = statistic.joined(self.body, plain, lanes[statistic.name], count)
+            self.states[statistic.name] = gathering.joined(
+                statistic, self.body, plain, lanes[statistic.name], count
+            )
 
     def _element(self, statistic: Statistic) -> str:
         split = self.work.anchors.splits[statistic.name]
@@ -212,7 +218,7 @@ class Writer(State):
                 state.append(
                     self.body.let(f"{statistic.stem}_{part}", f"tl.load({at}{self._row_mask()}{other})")
                 )
-            self.states[statistic.name] = statistic.joined(self.body, tile, tuple(state), state[0])
+            self.states[statistic.name] = gathering.joined(statistic, self.body, tile, tuple(state), state[0])
 
     def _state_at(self, statistic: Statistic, part: str, split: str) -> str:
         """Where a part of a row's state is: that of a stretch, or without ``split`` that of the row."""

@@ -22,10 +22,12 @@ from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, flat, loop_index
 from egg.expert.parts import Part, Unfit, spelled
 from egg.expert.patterns.convolution.form import Form
-from egg.expert.patterns.convolution.phases import define_phases, define_steps, join_phases, leave_out
-from egg.expert.patterns.convolution.stages import MOST_CHANNELS, REDUCTIONS, staged
-from egg.expert.patterns.convolution.sums import TILE_MOMENTS, TILED, tile_left, tile_stores
+from egg.expert.patterns.convolution.sums import TILE_MOMENTS, TILED
 from egg.expert.patterns.convolution.tiles import Tile
+from egg.expert.patterns.convolution.triton import pools
+from egg.expert.patterns.convolution.triton.phases import define_phases, define_steps, join_phases, leave_out
+from egg.expert.patterns.convolution.triton.stages import MOST_CHANNELS, REDUCTIONS, staged
+from egg.expert.patterns.convolution.triton.tile_sums import tile_left, tile_stores
 from egg.expert.sizes import ONE
 
 
@@ -164,6 +166,8 @@ class Tail:
     """For each value: how many pools it is behind."""
     narrow: set[str] = field(default_factory=set)
     """Values with one number for all channels."""
+    left: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the tile leaves of itself, by the value that it belongs to: one number or two."""
 
     @classmethod
     def of(cls, form: Form, index: Index | None = None) -> Tail:
@@ -283,10 +287,11 @@ class Tail:
             x = reader.read(source, self.places[source])
             if node.op == "pool" and self.form.windows is not None:
                 level, rows = self.levels[node.output], "1" if source in self.narrow else "BLOCK_O"
-                self.form.windows.define(reader.body, level)
-                text = self.form.windows.pooled(reader.body, level, x, rows)
+                pools.define_level(self.form.windows, reader.body, level)
+                text = pools.pooled(self.form.windows, reader.body, level, x, rows)
             elif node.op in TILED:
-                text = tile_left(reader.body, node, x, self._inside(node.output), counted(self.form))
+                left = tile_left(reader.body, node, x, self._inside(node.output), counted(self.form))
+                self.left[node.output], text = left, left[0]
             else:
                 text = staged(reader.body, node, x, self.form.outputs.code())
             self._hold(reader, node.output, text)
@@ -305,9 +310,8 @@ class Tail:
         for value, text in texts:
             pointer = kernel.body.name(f"{value.name}_ptr")
             kernel.operands[pointer] = value.name
-            left = [node for node in self.stages if node.op in TILED and node.output == value.name]
-            if left:
-                for line in tile_stores(left[0], value, pointer, text):
+            if value.name in self.left:
+                for line in tile_stores(value, pointer, self.left[value.name]):
                     kernel.body.line(line)
                 continue
             inside = self._inside(value.name)
@@ -369,7 +373,7 @@ class Tail:
 def finished(form: Form, code: Code, knobs: Knobs, summary: str, counts: Sequence[str] = ()) -> Part:
     """The part: kernels, and one function for the host, which ``forward`` calls in a line."""
     if form.windows is not None:
-        code.kernels = {**form.windows.helpers(), **code.kernels}
+        code.kernels = {**pools.helpers(form.windows), **code.kernels}
     host = Host(form.graph, form.group).function(code.call, f"{summary[0].upper()}{summary[1:]}.", {})
     counts = (*form.counts, *counts)
     return code.behind(host).part(knobs.constants(), summary, sizes=host.sizes, counts=counts)

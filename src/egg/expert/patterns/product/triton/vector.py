@@ -8,12 +8,13 @@ the GPU, the summed dimension is worked on in parts that a second kernel adds up
 
 from __future__ import annotations
 
-from egg.expert.emit.kernel import Kernel, is_large, part_span
+from egg.expert.emit.kernel import Kernel, is_large
 from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, Index, loop_index
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import NARROW
-from egg.expert.patterns.product.tail import Frame
+from egg.expert.patterns.product.triton.place import part_span
+from egg.expert.patterns.product.triton.tail import Frame
 from egg.expert.sizes import ONE, Size
 
 ALL = "tl.arange(0, WIDTH)"

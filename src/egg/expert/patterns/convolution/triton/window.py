@@ -8,7 +8,7 @@ for a kernel of 3x3x3 and stride 2), and a program computes all phases of its po
 are zero where a phase has no such tap. So inputs are read once rather than once per tap and phase, nothing is
 packed beforehand, and rows are written whole.
 
-Precision as in :mod:`~egg.expert.patterns.convolution.direct`.
+Precision as in :mod:`.direct`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, loop_index, unflat
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution.axis import Axis
-from egg.expert.patterns.convolution.direct import scaled_products
 from egg.expert.patterns.convolution.form import Form
-from egg.expert.patterns.convolution.frame import (
+from egg.expert.patterns.convolution.grade import Grade
+from egg.expert.patterns.convolution.tiles import power
+from egg.expert.patterns.convolution.triton import scaling
+from egg.expert.patterns.convolution.triton.direct import scaled_products
+from egg.expert.patterns.convolution.triton.frame import (
     Tail,
     count_positions,
     counted,
@@ -37,10 +40,8 @@ from egg.expert.patterns.convolution.frame import (
     place,
     tile_masks,
 )
-from egg.expert.patterns.convolution.gather import Gatherer, runs
-from egg.expert.patterns.convolution.grade import Grade
-from egg.expert.patterns.convolution.phases import define_steps, join_phases, leave_out
-from egg.expert.patterns.convolution.tiles import power
+from egg.expert.patterns.convolution.triton.gather import Gatherer, runs
+from egg.expert.patterns.convolution.triton.phases import define_steps, join_phases, leave_out
 from egg.expert.sizes import ONE, Size
 
 SUMMARY = "few input channels: all inputs of a position in one tile, with what follows in the epilogue"
@@ -123,7 +124,7 @@ def write_window(form: Form, grade: Grade, terms: Terms) -> Part:
     programs = grid(form, kernel.meta["BLOCK_P"], kernel.meta["BLOCK_O"], phases=False)
     whole = " * ".join([form.inputs.code(), str(prod(window(axis) for axis in form.axes))])
     code = Code(call=[f"{block_k} = max(16, triton.next_power_of_2({whole}))", *tail.preparations()])
-    code.define(grade.functions)
+    code.define(scaling.functions(grade))
     code.launch(kernel, programs, options)
     return finished(form, code, knobs, SUMMARY)
 
@@ -173,7 +174,7 @@ def _inputs(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str]) 
         if grade.name == "fp32":
             line("x_low = (x_scaled - x_high.to(tl.float32)).to(tl.float16)")
         return "x_high"
-    return body.let("x", grade.operand(f"tl.trans({x})"))
+    return body.let("x", scaling.operand(grade, f"tl.trans({x})"))
 
 
 def _phase(form: Form, kernel: Kernel, joined: int) -> None:
@@ -208,5 +209,5 @@ def _sums(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str], x:
     if grade.scales:
         scaled_products(body, grade, w)
     else:
-        line(f"part = tl.dot({x}, {grade.operand(w)})")
+        line(f"part = tl.dot({x}, {scaling.operand(grade, w)})")
         line("acc = tl.trans(part)")

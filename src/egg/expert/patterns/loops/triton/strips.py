@@ -21,8 +21,9 @@ from egg.expert.graph import Graph, Node
 from egg.expert.index import Index, loop_index
 from egg.expert.parts import Group, Terms, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split
-from egg.expert.patterns.loops.kernel import Writer
-from egg.expert.patterns.loops.reader import UNROLLED, Window, window_of
+from egg.expert.patterns.loops.triton.reader import UNROLLED
+from egg.expert.patterns.loops.triton.writer import Writer
+from egg.expert.patterns.loops.window import Window, window_of
 from egg.expert.patterns.loops.work import Plan, Work
 
 NARROWEST = 32

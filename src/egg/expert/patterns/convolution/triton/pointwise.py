@@ -7,7 +7,7 @@ the registers, and tiles of several programs share a multiprocessor.
 
 A program takes some neighbouring tiles of one image, one after the other. Weights are scaled once for all of
 them, inputs of the next tile are under way while this one is stored, and images start at a scalar address.
-Precision as in :mod:`~egg.expert.patterns.convolution.direct`.
+Precision as in :mod:`.direct`.
 
 With a handful of input channels tensor cores would mostly multiply zeros. Then sums are built up channel by
 channel on the ordinary units, which is exact and takes less time than memory does.
@@ -22,9 +22,10 @@ from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, loop_index, unflat
 from egg.expert.parts import Part, Terms, Unfit
 from egg.expert.patterns.convolution.form import Form
-from egg.expert.patterns.convolution.frame import Tail, finished, new_kernel, tile_masks
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import RowsTile, in_rows, rows_tile
+from egg.expert.patterns.convolution.triton import scaling
+from egg.expert.patterns.convolution.triton.frame import Tail, finished, new_kernel, tile_masks
 from egg.expert.sizes import ONE
 
 SUMMARY = "one tap: weights times positions as they lie in memory, with what follows in the epilogue"
@@ -64,7 +65,7 @@ def write_pointwise(form: Form, grade: Grade, terms: Terms) -> Part:
     tail.store(kernel, reader, "inside & kept", tiled=True)
     kernel.body.indent = 1
     code = Code(call=[*_meta(form, kernel, knobs, tile), *tail.preparations()])
-    code.define(() if tile.few else grade.functions)
+    code.define(() if tile.few else scaling.functions(grade))
     code.launch(kernel, *_launch(form, kernel, knobs, tile))
     return finished(form, code, knobs, SUMMARY)
 
@@ -121,7 +122,7 @@ def _weights(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str])
     if form.computed(form.weight):
         w = body.let("w", f"tl.where({live}, {w}, 0.0)")
     if not grade.scales:
-        line(f"w_high = {grade.operand(w)}")
+        line(f"w_high = {scaling.operand(grade, w)}")
         return
     line(f"w_e = scale_exponent(tl.max(tl.abs({w}), axis=1))[:, None]")
     line(f"w_scaled = {w} * power_of_two(141 - w_e)")
@@ -139,7 +140,7 @@ def _product(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str])
     if form.computed(form.x):
         x = body.let("x", f"tl.where({live}, {x}, 0.0)")
     if not grade.scales:
-        line(f"acc = tl.dot(w_high, {grade.operand(x)})")
+        line(f"acc = tl.dot(w_high, {scaling.operand(grade, x)})")
         return
     line(f"x_e = scale_exponent(tl.max(tl.abs({x}), axis=0))[None, :]")
     line(f"x_scaled = {x} * power_of_two(141 - x_e)")

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
-from egg.expert.patterns.attention.flash import LIFT, split_weights, write_mask
-from egg.expert.patterns.attention.operands import Tile, Way, load, products, scales_name
 from egg.expert.patterns.attention.problem import Problem, mask_reader, store_result
+from egg.expert.patterns.attention.triton.flash import LIFT, split_weights, write_mask
+from egg.expert.patterns.attention.triton.operands import Tile, Way, load, products, scales_name
 
 Q, K, V = Tile("q", "BLOCK_M", "BLOCK_K"), Tile("k", "BLOCK_N", "BLOCK_K"), Tile("v", "BLOCK_K", "BLOCK_N")
 

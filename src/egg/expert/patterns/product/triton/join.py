@@ -18,7 +18,7 @@ from egg.expert.patterns.product.follow import Stage
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import power_of_two
-from egg.expert.patterns.product.tail import NEUTRAL, Frame, Tail
+from egg.expert.patterns.product.triton.tail import NEUTRAL, Frame, Tail
 from egg.expert.sizes import ONE, Size
 
 LONGEST_ROW = 16384

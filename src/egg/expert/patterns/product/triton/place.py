@@ -9,6 +9,7 @@ from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, loop_index
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
+from egg.expert.sizes import Size
 
 Loops = tuple[Expr, Expr, Expr]
 
@@ -96,3 +97,9 @@ class Place:
 
 def plus(start: Expr, text: str) -> str:
     return text if start == Expr() else f"{start} + {text}"
+
+
+def part_span(depth: Size) -> str:
+    """The line that says how much of the summed dimension a part has: whole blocks."""
+    blocks = f"({depth} + BLOCK_K - 1) // BLOCK_K"
+    return f"part_span: tl.constexpr = ({blocks} + SPLIT_K - 1) // SPLIT_K * BLOCK_K"

@@ -20,7 +20,10 @@ from egg.expert.graph import HALF
 from egg.expert.index import Expr, Index, loop_index, unflat
 from egg.expert.parts import Part, Terms
 from egg.expert.patterns.convolution.form import Form
-from egg.expert.patterns.convolution.frame import (
+from egg.expert.patterns.convolution.grade import Grade
+from egg.expert.patterns.convolution.tiles import direct_tile
+from egg.expert.patterns.convolution.triton import scaling
+from egg.expert.patterns.convolution.triton.frame import (
     Tail,
     close_tile,
     finish,
@@ -30,10 +33,8 @@ from egg.expert.patterns.convolution.frame import (
     open_tile,
     tile_masks,
 )
-from egg.expert.patterns.convolution.gather import Gatherer, runs
-from egg.expert.patterns.convolution.grade import Grade
-from egg.expert.patterns.convolution.phases import define_phase
-from egg.expert.patterns.convolution.tiles import direct_tile
+from egg.expert.patterns.convolution.triton.gather import Gatherer, runs
+from egg.expert.patterns.convolution.triton.phases import define_phase
 from egg.expert.sizes import ONE, Size, as_size
 
 SUMMARY = "the convolution gathered straight from memory, with what follows it in its epilogue"
@@ -65,7 +66,7 @@ def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
     }
     programs = grid(form, kernel.meta["BLOCK_P"], kernel.meta["BLOCK_O"])
     code = Code(call=tail.preparations())
-    code.define(grade.functions)
+    code.define(scaling.functions(grade))
     code.launch(kernel, programs, options)
     return finished(form, code, knobs, SUMMARY)
 
@@ -115,9 +116,8 @@ def _loop(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str]) ->
     if grade.scales:
         _scaled_products(body, grade, x, w)
     else:
-        body.line(
-            f"acc = tl.dot({grade.operand(f'tl.trans({x})')}, {grade.operand(w)}, acc{grade.precision})"
-        )
+        x, w = scaling.operand(grade, f"tl.trans({x})"), scaling.operand(grade, w)
+        body.line(f"acc = tl.dot({x}, {w}, acc{scaling.precision(grade)})")
     body.indent -= 1
 
 

@@ -9,7 +9,7 @@ small kernel before, and so is the first key that is seen: a triangle in a buffe
 a window what a window costs, and any other mask stays right.
 
 Few queries make few programs. Then each has a part of the keys alone, and what the parts found is put
-together by a second kernel (:mod:`~egg.expert.patterns.attention.parts`).
+together by a second kernel (:mod:`.parts`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from __future__ import annotations
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader
 from egg.expert.emit.words import PRODUCT
-from egg.expert.patterns.attention.operands import Tile, Way, load, products, scales_name
-from egg.expert.patterns.attention.parts import store_part, write_quotient
 from egg.expert.patterns.attention.problem import LOG2_E, Problem, mask_reader, read_end, read_mask
+from egg.expert.patterns.attention.triton.operands import Tile, Way, load, products, scales_name
+from egg.expert.patterns.attention.triton.parts import store_part, write_quotient
 
 Q, K, V = Tile("q", "BLOCK_M", "BLOCK_D"), Tile("k", "BLOCK_N", "BLOCK_D"), Tile("v", "BLOCK_N", "BLOCK_V")
 LIFT = 14

@@ -14,8 +14,9 @@ from egg.expert.graph import Node
 from egg.expert.index import Expr, Index
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.domain import Split
-from egg.expert.patterns.loops.state import State
-from egg.expert.patterns.loops.statistics import Statistic, finished
+from egg.expert.patterns.loops.statistics import Statistic
+from egg.expert.patterns.loops.triton.gathering import finished
+from egg.expert.patterns.loops.triton.state import State
 from egg.expert.sizes import ONE
 
 Hook = Callable[[Index, tuple[str, ...]], str]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from egg.expert.emit.kernel import DeviceFunction
 from egg.expert.emit.language import Argument, docstring
 from egg.expert.emit.triton.language import TRITON
-from egg.expert.patterns.convolution.grade import POWER, SCALE
+from egg.expert.patterns.convolution.triton.scaling import POWER, SCALE
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn_tanh": "h", "rnn_relu": "h"}
 """Letters of a cell's gates in PyTorch's order."""

@@ -25,8 +25,9 @@ from egg.expert.emit.triton.language import TYPES
 from egg.expert.index import as_expr, loop_index, unflat
 from egg.expert.parts import REACH, Use, spelled
 from egg.expert.patterns.convolution.form import Axis, Form
-from egg.expert.patterns.convolution.frame import define_steps, new_kernel
 from egg.expert.patterns.convolution.grade import Grade
+from egg.expert.patterns.convolution.triton import scaling
+from egg.expert.patterns.convolution.triton.frame import define_steps, new_kernel
 from egg.expert.sizes import Size, product
 
 SAMPLE = 1024
@@ -140,7 +141,7 @@ class Packing:
     def code(self) -> Code:
         """The packing kernels and their launches."""
         code = Code(call=self._allocations(), uses={Use.PACKING})
-        code.define(self.grade.functions)
+        code.define(scaling.functions(self.grade))
         for kernel, programs, warps in self._made():
             for again in ("False", "True") if self._twice(kernel) else ("False",):
                 kernel.meta["AGAIN"] = again

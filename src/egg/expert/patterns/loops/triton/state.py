@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
-from egg.expert.patterns.loops.reader import LoopBody, LoopReader
-from egg.expert.patterns.loops.statistics import HELPERS, Tile
+from egg.expert.patterns.loops.triton.gathering import HELPERS, Tile
+from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
 from egg.expert.patterns.loops.work import Plan, Work
 
 CONSTANTS = ("BLOCK_X", "BLOCK_R", "LANES", "SPLITS")

@@ -1,7 +1,7 @@
 """The main kernel of a product: which tile a program has, the loop over the summed dimension, then the tail.
 
-Two loops share one frame: over packed operands (:mod:`~egg.expert.patterns.product.loop_packed`) and over
-operands as they lie (:mod:`~egg.expert.patterns.product.loop_direct`).
+Two loops share one frame: over packed operands (:mod:`.loop_packed`) and over
+operands as they lie (:mod:`.loop_direct`).
 
 Programs take tiles in bands of GROUP_M rows of tiles, so that those running together share operands in L2.
 Where a tile is one step of work and much to store, nothing is loaded ahead, so that two programs have room on
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from egg.expert.emit.kernel import part_span
 from egg.expert.index import loop_index
-from egg.expert.patterns.product.loop_direct import DirectOperands
-from egg.expert.patterns.product.loop_packed import PackedOperands
-from egg.expert.patterns.product.place import Place
-from egg.expert.patterns.product.tail import Frame
-from egg.expert.patterns.product.triangles import cut
+from egg.expert.patterns.product.triton.loop_direct import DirectOperands
+from egg.expert.patterns.product.triton.loop_packed import PackedOperands
+from egg.expert.patterns.product.triton.place import Place, part_span
+from egg.expert.patterns.product.triton.tail import Frame
+from egg.expert.patterns.product.triton.triangles import cut
 from egg.expert.sizes import ONE
 
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 LINE = 104
-"""Characters of a line in the file, less the indentation it gets there."""
+"""Characters of a line of the host in the file, less the indentation it gets there."""
+HEAD = 110
+"""Characters of a definition's first line, which has none; sizes may yet lose their annotations."""
 
 
 @dataclass(frozen=True)

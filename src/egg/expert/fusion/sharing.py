@@ -16,6 +16,7 @@ from typing import Any
 
 from egg.expert.emit.host import Host
 from egg.expert.emit.names import renamed_functions
+from egg.expert.emit.triton.plain_sizes import with_caller_sizes, with_runtime_sizes
 from egg.expert.fusion import shape_families
 from egg.expert.fusion.local import (
     Local,
@@ -29,14 +30,7 @@ from egg.expert.fusion.local import (
     word_of,
 )
 from egg.expert.fusion.purpose import group_name
-from egg.expert.fusion.runtime_sizes import (
-    MOST,
-    is_free,
-    is_leading,
-    specialization_tells,
-    with_caller_sizes,
-    with_runtime_sizes,
-)
+from egg.expert.fusion.runtime_sizes import MOST, is_free, is_leading, specialization_tells
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import REACH, Group, Part, Unfit
 from egg.expert.pattern import Patterns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from egg.expert.emit.language import LINE, Argument, Language, folded
+from egg.expert.emit.language import HEAD, LINE, Argument, Language, folded
 
 TYPES: Mapping[str, str] = {
     "float64": "tl.float64", "float32": "tl.float32", "float16": "tl.float16", "bfloat16": "tl.bfloat16",
@@ -29,7 +29,7 @@ class Triton:
     ) -> str:
         listed = [f"{one.name}: tl.constexpr" if one.known else one.name for one in arguments]
         head = f"def {name}({', '.join(listed)}):"
-        if len(head) > LINE:
+        if len(head) > HEAD:
             head = f"def {name}(\n" + "".join(f"    {line},\n" for line in folded(listed)) + "):"
         varying = ", ".join(f'"{one.name}"' for one in arguments if one.varies)
         decorator = f"@triton.jit(do_not_specialize=[{varying}])" if varying else "@triton.jit"

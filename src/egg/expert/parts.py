@@ -52,7 +52,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Target:
     """What a pattern writes for."""
 
     gpu: Gpu

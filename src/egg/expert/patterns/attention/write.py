@@ -20,7 +20,7 @@ from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names
 from egg.expert.emit.names import read_by
 from egg.expert.emit.words import PRODUCT
 from egg.expert.graph import Graph
-from egg.expert.parts import Group, Part, Terms, Unfit, Use, spelled
+from egg.expert.parts import Group, Part, Target, Unfit, Use, spelled
 from egg.expert.patterns.attention.problem import Problem
 from egg.expert.patterns.attention.triton.flash import Flash, bounds_kernel
 from egg.expert.patterns.attention.triton.operands import Way, pack
@@ -43,16 +43,16 @@ LEAST_KEYS = 256
 """Of a part: below that, joining costs more than is won."""
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """The group as kernels and the lines that call them."""
-    return _Writer(graph, group, terms).part()
+    return _Writer(graph, group, target).part()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, group: Group, terms: Terms) -> None:
-        self.graph, self.group, self.terms = graph, group, terms
+    def __init__(self, graph: Graph, group: Group, target: Target) -> None:
+        self.graph, self.group, self.target = graph, group, target
         self.problem = Problem.of(graph, group)
-        self.knobs = Knobs(group.name, terms.settings)
+        self.knobs = Knobs(group.name, target.settings)
         self.way = self._way()
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"
         self.code = Code()
@@ -65,8 +65,8 @@ class _Writer:
             raise Unfit(f"{lost} are needed elsewhere, but stand before the attention")
 
     def _way(self) -> Way:
-        problem, settings = self.problem, self.terms.settings
-        hopper = by_warp_group(self.terms.gpu)
+        problem, settings = self.problem, self.target.settings
+        hopper = by_warp_group(self.target.gpu)
         if problem.q.dtype != "float32":
             return Way("half", False)
         wide = self._mode() == "wide"
@@ -84,7 +84,7 @@ class _Writer:
     def _mode(self) -> str:
         problem = self.problem
         wide = max(problem.depth.value, problem.width.value) > WIDEST_HEAD
-        return str(self.terms.settings.get("mode", "wide" if wide else "flash"))
+        return str(self.target.settings.get("mode", "wide" if wide else "flash"))
 
     def part(self) -> Part:
         if self._mode() == "wide":
@@ -148,9 +148,9 @@ class _Writer:
         """The constant that says in how many parts the keys are worked on; none where one is enough."""
         problem = self.problem
         programs = problem.batch.value * -(-problem.queries.value // m)
-        parts = min(PROGRAMS_EACH * self.terms.gpu.sms // programs, problem.keys.value // LEAST_KEYS)
+        parts = min(PROGRAMS_EACH * self.target.gpu.sms // programs, problem.keys.value // LEAST_KEYS)
         parts = min(parts, MOST_PARTS)
-        parts = int(self.terms.settings.get("SPLIT", parts if self._few else 1))
+        parts = int(self.target.settings.get("SPLIT", parts if self._few else 1))
         if parts < 2:
             return ""
         return self.knobs.constant("SPLIT", parts, (max(2, parts // 2), parts), "parts of the keys")
@@ -179,13 +179,13 @@ class _Writer:
             widest = 128 if depth <= 64 else 64
         n = min(widest, max(16, _power(problem.keys.value)))
         bytes_each = 4 if plain_fp32 else 2 * (len(way.halves) if way.packed else 1)
-        while m > 16 and (m + 4 * n) * depth * bytes_each > 0.9 * self.terms.gpu.shared_per_block:
+        while m > 16 and (m + 4 * n) * depth * bytes_each > 0.9 * self.target.gpu.shared_per_block:
             m, n = (m // 2, n) if m > n else (m, max(16, n // 2))
         return m, n
 
     def _bounds(self, block_m: str, block_n: str) -> str | None:
         problem, name = self.problem, self.group.name
-        if problem.end is not None or not problem.shared_mask or not self.terms.settings.get("bounds", True):
+        if problem.end is not None or not problem.shared_mask or not self.target.settings.get("bounds", True):
             return None
         kernel = bounds_kernel(problem, name)
         kernel.meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
@@ -206,7 +206,7 @@ class _Writer:
         block_n = self.knobs.constant("BLOCK_N", 64 if few else 128, () if few else (64, 128))
         block_k = self.knobs.constant("BLOCK_K", 64 if way.grade in ("fp32", "tf32", "half") else 32)
         tiles = problem.batch.value * -(-problem.queries.value // 128) * -(-problem.width.value // 128)
-        idle = way.grade == "half" and tiles < self.terms.gpu.sms
+        idle = way.grade == "half" and tiles < self.target.gpu.sms
         block_w = self.knobs.constant("BLOCK_W", 64 if idle else 128, (64, 128))
         warps = self.knobs.constant("NUM_WARPS", 8)
         stages = self.knobs.constant("NUM_STAGES", 3, (2, 3))

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from egg.expert.parts import Terms, Unfit
+from egg.expert.parts import Target, Unfit
 from egg.expert.patterns.convolution.form import Form
 
 GRADES = ("tf32", "fp32", "ieee", "half")
@@ -58,12 +58,12 @@ class Grade:
     """Of the operands in memory."""
 
     @classmethod
-    def of(cls, form: Form, terms: Terms) -> Grade:
+    def of(cls, form: Form, target: Target) -> Grade:
         """As asked for, else as exact as PyTorch is."""
         dtype = form.x.dtype
         if dtype in HALF:
             return cls("half", dtype)
-        name = str(terms.settings.get("grade") or reference_grade(form))
+        name = str(target.settings.get("grade") or reference_grade(form))
         if name == "tf32x3":
             name = "fp32"
         if name not in GRADES or name == "half":

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from egg.expert.emit.kernel import tuple_text
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.parts import Constant, Group, Launch, Part, Terms, Unfit, spelled
+from egg.expert.parts import Constant, Group, Launch, Part, Target, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream
 from egg.expert.patterns.convolution.sums import ROWS, TILE_MOMENTS, WASTED, Writer
 from egg.expert.patterns.convolution.triton.norm_join import Join
@@ -33,7 +33,7 @@ WIDEST = 64
 """Channels with statistics in common, at most."""
 
 
-def write_norms(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part | None:
+def write_norms(graph: Graph, group: Group, target: Target, write: Writer) -> Part | None:
     """The group in three parts around its first norm; ``None`` where it has none."""
     conv = next((node for node in group.nodes if node.op == "conv"), None)
     behind = list(downstream(group.nodes, conv)) if conv is not None else []
@@ -45,7 +45,7 @@ def write_norms(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part
         raise Unfit(f"a {norm['kind']} norm after a convolution")
     if x.shape != graph.result(conv).shape or x.dtype != "float32":
         raise Unfit("a norm of something else than the convolution's positions, or of 16-bit numbers")
-    cut = Cut(graph, group, norm, x, int(terms.settings.get("BLOCK_P", ROWS)))
+    cut = Cut(graph, group, norm, x, int(target.settings.get("BLOCK_P", ROWS)))
     plane = cut.positions.value
     if x.bytes < LARGE or plane * cut.width.value <= RESIDENT:
         raise Unfit("what stays in the cache or in registers is as well read again")
@@ -53,7 +53,7 @@ def write_norms(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part
         raise Unfit("nothing that follows the norm makes less of it")
     if -(-plane // cut.rows) * cut.rows > WASTED * plane:
         raise Unfit(f"images of {plane} positions are too small for tiles of their own")
-    return cut.written(terms, write)
+    return cut.written(target, write)
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class Cut:
             raise Unfit("groups of too many channels, or of a number without a name")
         return shared
 
-    def written(self, terms: Terms, write: Writer) -> Part:
+    def written(self, target: Target, write: Writer) -> Part:
         early, late = self._sides()
-        front = write(*self._front(early), terms)
-        rear = loops.write(*self._rear(late), Terms(terms.gpu))
+        front = write(*self._front(early), target)
+        rear = loops.write(*self._rear(late), Target(target.gpu))
         join, call = self._join()
         shown = (*self.x.shape, self.width)
         named_here = (symbol.name for size in shown for symbol in size.factors if symbol.name.isidentifier())

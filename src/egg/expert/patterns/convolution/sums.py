@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from egg.expert.emit.kernel import size_names
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit
+from egg.expert.parts import Constant, Group, Part, Target, Unfit
 from egg.expert.patterns.convolution.pooled import Windows, downstream
 from egg.expert.patterns.loops import write as loops
 from egg.expert.sizes import ONE, Size, named, product
 
-Writer = Callable[[Graph, Group, Terms], Part]
+Writer = Callable[[Graph, Group, Target], Part]
 
 TILE_SUMS = "tile_sums"
 TILE_MOMENTS = "tile_moments"
@@ -31,7 +31,7 @@ WASTED = 1.25
 """How many times the positions of an image its tiles may have."""
 
 
-def write_sums(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part | None:
+def write_sums(graph: Graph, group: Group, target: Target, write: Writer) -> Part | None:
     """The group in two parts around its first reduction over space; ``None`` where it has none."""
     conv = next((node for node in group.nodes if node.op == "conv"), None)
     if conv is None:
@@ -45,10 +45,10 @@ def write_sums(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part 
     before = behind[: behind.index(found)]
     windows = Windows.of(graph, (conv, *before), conv, False)
     count = product(source.shape[2:]) * (windows.positions(len(windows.pools)) if windows else 1)
-    rows = int(terms.settings.get("BLOCK_P", ROWS))
+    rows = int(target.settings.get("BLOCK_P", ROWS))
     if -(-count.value // rows) * rows > WASTED * count.value:
         raise Unfit(f"images of {count.value} positions are too small for tiles of their own")
-    return _Cut(graph, group, found, count, rows).written(terms, write)
+    return _Cut(graph, group, found, count, rows).written(target, write)
 
 
 def _reduces_space(graph: Graph, node: Node, rank: int) -> bool:
@@ -84,9 +84,9 @@ class _Cut:
         self._count = count
         self._tiles = tuple(-(-value // rows) for value in count.values)
 
-    def written(self, terms: Terms, write: Writer) -> Part:
-        front = write(*self._front(), terms)
-        rear = loops.write(*self._rear(), Terms(terms.gpu, {"mode": "looped"}))
+    def written(self, target: Target, write: Writer) -> Part:
+        front = write(*self._front(), target)
+        rear = loops.write(*self._rear(), Target(target.gpu, {"mode": "looped"}))
         size = self._size_name()
         constants = (Constant(c.name, c.value, (), c.why) for c in rear.constants)
         return Part(

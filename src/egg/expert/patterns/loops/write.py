@@ -16,7 +16,7 @@ from egg.expert.emit.code import Code
 from egg.expert.emit.names import read_by
 from egg.expert.emit.triton.scalar import cheap
 from egg.expert.graph import Graph, Node, Origin
-from egg.expert.parts import Group, Part, Terms, Unfit, spelled, within_reach
+from egg.expert.parts import Group, Part, Target, Unfit, spelled, within_reach
 from egg.expert.patterns.loops.domain import anchored, domain_of
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
 from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
@@ -35,19 +35,19 @@ MOST_PIECES = 16
 """Tensors that a group joins, at most."""
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """The group as one kernel, or as two or more where rows are shared."""
     graph, group = _plain(graph, group)
     _check(graph, group)
     if only_views(graph, group):
         raise Unfit("a view of what is in memory costs nothing outside of kernels")
     anchors = anchored(graph, group.nodes)
-    if not anchors.splits and (strips := strips_of(graph, group, terms)):
+    if not anchors.splits and (strips := strips_of(graph, group, target)):
         work, plan, kernel = strips
         return _part(work, plan, [kernel])
     domain = domain_of(anchors.first) if anchors.splits else pointwise_domain(graph, group)
     work = Work(graph, group, domain, anchors)
-    plan = plan_of(work, terms)
+    plan = plan_of(work, target)
     if plan.mode == "split":
         kernels = _split(work, plan)
     elif plan.mode == "pointwise":

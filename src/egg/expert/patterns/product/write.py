@@ -25,10 +25,10 @@ from egg.expert.emit.reader import Reader
 from egg.expert.emit.words import PRODUCT
 from egg.expert.graph import Graph, Value
 from egg.expert.index import loop_index
-from egg.expert.parts import REACH, Group, Part, Terms, Unfit, Use, spelled, within_reach
+from egg.expert.parts import REACH, Group, Part, Target, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
-from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
+from egg.expert.patterns.product.follow import SPREAD, Followed, RowOperation, follow
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
@@ -53,21 +53,21 @@ from egg.expert.patterns.product.triton.vector import Stream
 from egg.expert.sizes import ONE
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """The group as kernels and the lines that call them."""
-    return _Writer(graph, group, terms).part()
+    return _Writer(graph, group, target).part()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, group: Group, terms: Terms) -> None:
-        self.graph, self.group, self.terms = graph, group, terms
+    def __init__(self, graph: Graph, group: Group, target: Target) -> None:
+        self.graph, self.group, self.target = graph, group, target
         self.problem = Problem.of(graph, group)
-        prologue.check(self.problem, terms)
-        self.knobs = Knobs(group.name, terms.settings)
+        prologue.check(self.problem, target)
+        self.knobs = Knobs(group.name, target.settings)
         self.writes = group.writes(graph)
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"
         self.followed = self._followed()
-        self.groups = Groups.of(self.problem, self.followed.stages)
+        self.groups = Groups.of(self.problem, self.followed.operations)
         self.code = Code(call=[] if self.groups is None else self.groups.call())
         self.handed: dict[str, Function] = {}
         """Packed weights, which are made apart and kept."""
@@ -109,42 +109,42 @@ class _Writer:
 
     # -- decisions ---------------------------------------------------------------------------------
 
-    def _way(self) -> tuple[Way, Stage | None]:
+    def _way(self) -> tuple[Way, RowOperation | None]:
         """The cheapest way, and the reduction whose rows are put together by a second kernel, if any."""
         problem, followed = self.problem, self.followed
         least = self.groups.slots if self.groups is not None else 1
-        short = not followed.stages  # nothing but the store behind a tile
-        plain = choose(problem, self.terms, Wants(least_columns=least, may_walk=short))
+        short = not followed.operations  # nothing but the store behind a tile
+        plain = choose(problem, self.target, Wants(least_columns=least, may_walk=short))
         if not followed.needs_rows or plain.mode == "vector":
             return plain, None
         if plain.tiles.split > 1 and problem.columns.value <= LONGEST_ROW:
             return plain, None
-        found: list[tuple[Way, Stage | None]] = []
-        if not self.terms.settings.get("spread"):
+        found: list[tuple[Way, RowOperation | None]] = []
+        if not self.target.settings.get("spread"):
             with suppress(Unfit):
-                found.append((choose(problem, self.terms, Wants(True, least, may_split=False)), None))
-        if (stage := self._spread()) is not None:
-            found.append((choose(problem, self.terms, Wants(False, least, may_split=False)), stage))
+                found.append((choose(problem, self.target, Wants(True, least, may_split=False)), None))
+        if (operation := self._spread()) is not None:
+            found.append((choose(problem, self.target, Wants(False, least, may_split=False)), operation))
         if not found:
             raise Unfit("the tail of the product needs whole rows, which are longer than a tile")
         return min(found, key=lambda pair: pair[0].seconds + (0 if pair[1] is None else 4e-6))
 
-    def _spread(self) -> Stage | None:
+    def _spread(self) -> RowOperation | None:
         """The one reduction that may run across tiles: behind it there is one number per row."""
-        stages = [stage for stage in self.followed.stages if stage.groups is None and not stage.trivial]
-        if len(stages) != 1 or stages[0].node.op != "reduce" or stages[0].node["fn"] not in SPREAD:
+        found = [one for one in self.followed.operations if one.groups is None and not one.trivial]
+        if len(found) != 1 or found[0].node.op != "reduce" or found[0].node["fn"] not in SPREAD:
             return None
-        late = self._behind(stages[0])
-        later = self.followed.stages[self.followed.stages.index(stages[0]) + 1 :]
-        if self.groups is not None and any(stage.groups is not None for stage in later):
+        late = self._behind(found[0])
+        later = self.followed.operations[self.followed.operations.index(found[0]) + 1 :]
+        if self.groups is not None and any(operation.groups is not None for operation in later):
             return None
         if any(name in late and not self.followed.row_shaped(name) for name in self.followed.places):
             return None
-        return stages[0]
+        return found[0]
 
-    def _behind(self, stage: Stage) -> frozenset[str]:
-        """Values that a stage's result goes into."""
-        found = {stage.node.output}
+    def _behind(self, operation: RowOperation) -> frozenset[str]:
+        """Values that a row operation's result goes into."""
+        found = {operation.node.output}
         for node in self.group.nodes:
             if any(name in found for name in node.inputs):
                 found |= set(node.outputs)
@@ -152,7 +152,7 @@ class _Writer:
 
     # -- tiles -------------------------------------------------------------------------------------
 
-    def _tiles(self, way: Way, spread: Stage | None) -> None:
+    def _tiles(self, way: Way, spread: RowOperation | None) -> None:
         problem, tiles = self.problem, way.tiles
         split = tiles.split > 1
         whole = self.followed.needs_rows and spread is None and not split
@@ -167,7 +167,7 @@ class _Writer:
             light = not whole and self.groups is None
             operands = self._packed(way, constants, place, light)
         else:
-            operands = DirectOperands(place, way.grade, wanted(problem, self.terms, way))
+            operands = DirectOperands(place, way.grade, wanted(problem, self.target, way))
         main = Main(place, operands, split, way.walks)
         main.begin()
         main.loop()
@@ -201,32 +201,32 @@ class _Writer:
         reader: Reader,
         frame: Frame,
         batch: str,
-        spread: Stage | None,
+        spread: RowOperation | None,
         constants: dict[str, str],
     ) -> Second | None:
         """All that follows, on the tile in registers; or up to a reduction that a second kernel finishes."""
         tail = Tail(self.problem, kernel, reader, frame, "total")
         if spread is None:
-            tail.stages()
+            tail.row_operations()
             tail.store(self.writes)
             return None
         late = self._behind(spread)
-        stage = next(s for s in tail.followed.stages if s.node is spread.node)
-        tail.stages(until=stage)
+        operation = next(s for s in tail.followed.operations if s.node is spread.node)
+        tail.row_operations(until=operation)
         tail.store(tuple(name for name in self.writes if name not in late))
-        count = store_partial(self.problem, kernel, tail, stage, batch)
+        count = store_partial(self.problem, kernel, tail, operation, batch)
         across = f"triton.cdiv({self._places}, {constants['BLOCK_N']})"
         self.code.call.append(
             f"{partials_name(self.problem)} = torch.empty(({count}, {across}, {all_rows(self.problem)}), "
             f"device={self.device}, dtype=torch.float32)"
         )
         names = tuple(name for name in self.writes if name in late)
-        return finished(self.problem, stage.node.output, across, count, names)
+        return finished(self.problem, operation.node.output, across, count, names)
 
     def _tile_constants(self, way: Way, whole: bool) -> dict[str, str]:
         tiles, knobs = way.tiles, self.knobs
         packed = way.mode == "packed"
-        limit = self.terms.gpu.shared_per_block
+        limit = self.target.gpu.shared_per_block
         per_k = (4 if way.grade == "fp32" else 2) if packed else (2 if way.grade == "half" else 4)
         deepest = tiles.k * per_k * tiles.stages
 
@@ -263,7 +263,7 @@ class _Writer:
     def _programs(self, way: Way) -> str:
         """How many programs walk over the tiles."""
         room = way.tiles.room(2 if way.grade == "tf32" else 4)
-        fit = max(1, self.terms.gpu.shared_per_block // room)
+        fit = max(1, self.target.gpu.shared_per_block // room)
         self.code.helpers[MULTIPROCESSORS] = TEXT
         each = self.knobs.constant("PROGRAMS", fit, why="that run at once on a multiprocessor")
         return f"{each} * {multiprocessors(self.device)}"
@@ -284,7 +284,7 @@ class _Writer:
         fixed = {name: constants[name] for name in ("BLOCK_K", "SPLIT_K") if name in constants}
         made: list[tuple[Value | None, Packed]] = []
         for side, operand in (("left", self.problem.left), ("right", self.problem.right)):
-            weight = kept(self.problem, self.terms, operand)
+            weight = kept(self.problem, self.target, operand)
             device = self.device if weight is None else f"{spelled(self.graph, weight.name)}.device"
             packed = pack(self.problem, side, low, fixed, device)
             self.code.uses.add(Use.PACKING)
@@ -304,7 +304,7 @@ class _Writer:
             halves=low,
             descriptors=self._descriptors(way),
             split=way.tiles.split > 1,
-            apart=light and apart(way, self.terms),
+            apart=light and apart(way, self.target),
         )
 
     def _keep(self, side: str, packed: Packed, lines: Sequence[str]) -> None:
@@ -318,8 +318,8 @@ class _Writer:
 
     def _descriptors(self, way: Way) -> bool:
         """The copy engine of sm_90 and later moves whole tiles of packed operands."""
-        able = by_warp_group(self.terms.gpu)
-        asked = bool(self.terms.settings.get("descriptors", able))
+        able = by_warp_group(self.target.gpu)
+        asked = bool(self.target.settings.get("descriptors", able))
         beside = self.groups is None or self.groups.even
         return way.mode == "packed" and way.tiles.k % 8 == 0 and asked and beside
 
@@ -327,12 +327,12 @@ class _Writer:
 
     def _vector(self, way: Way) -> None:
         problem = self.problem
-        stages = [stage for stage in self.followed.stages if not stage.trivial]
+        operations = [operation for operation in self.followed.operations if not operation.trivial]
         probe = Stream(problem, Kernel("probe", "", self.graph, PRODUCT), False)
-        tiles = stream(problem, self.terms.gpu, probe.along)
-        if "SPLIT_K" in self.terms.settings:
-            tiles = replace(tiles, split=int(self.terms.settings["SPLIT_K"]))
-        split = tiles.split > 1 or bool(stages)
+        tiles = stream(problem, self.target.gpu, probe.along)
+        if "SPLIT_K" in self.target.settings:
+            tiles = replace(tiles, split=int(self.target.settings["SPLIT_K"]))
+        split = tiles.split > 1 or bool(operations)
         kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, PRODUCT)
         kernel.fixed = frozenset(s.name for s in problem.depth.factors)
         body = Stream(problem, kernel, split)
@@ -358,7 +358,7 @@ class _Writer:
             axes = [grid, kernel.meta["SPLIT_K"]]
         else:
             tail = Tail(problem, kernel, reader, frame, "total")
-            tail.stages()
+            tail.row_operations()
             tail.store(self.writes)
             axes = [grid]
         if body.blocks:
@@ -372,7 +372,7 @@ class _Writer:
 
     def _join(self, split: str) -> Second:
         problem = self.problem
-        whole = any(not stage.trivial for stage in self.followed.stages)
+        whole = any(not operation.trivial for operation in self.followed.operations)
         if whole and problem.columns.value > LONGEST_ROW:
             raise Unfit("the tail of the product needs whole rows, which are too long for one program")
         self.code.call.append(

@@ -26,7 +26,7 @@ from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.emit.kernel import Knobs
 from egg.expert.emit.triton.language import TRITON
 from egg.expert.graph import Graph, Node, Origin, Value
-from egg.expert.parts import REACH, Group, Launch, Part, Terms, Unfit, Use, spelled, within_reach
+from egg.expert.parts import REACH, Group, Launch, Part, Target, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.recurrent.triton.kernel import (
     CONSTANTS,
     GATES,
@@ -47,11 +47,11 @@ NARROWEST = 16
 """Units and rows of the smallest product."""
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """One recurrent node as a few kernels; :class:`Unfit` where its weights do not fit on chip."""
     if len(group.nodes) != 1 or group.nodes[0].op != "recurrent":
         raise Unfit("a recurrent layer takes nothing along")
-    return _Layer.of(graph, group, terms).part()
+    return _Layer.of(graph, group, target).part()
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Layer:
     graph: Graph
     group: Group
     node: Node
-    terms: Terms
+    target: Target
     weights: tuple[_Weights, ...]
     """By layer, and within it by direction."""
     knobs: Knobs
@@ -82,7 +82,7 @@ class _Layer:
         self.first = self._held(str(self.node.inputs[1]), "first")
 
     @classmethod
-    def of(cls, graph: Graph, group: Group, terms: Terms) -> _Layer:
+    def of(cls, graph: Graph, group: Group, target: Target) -> _Layer:
         (node,) = group.nodes
         states = 2 if node["cell"] == "lstm" else 1
         flat = [str(name) for name in node.inputs[1 + states :]]
@@ -92,7 +92,7 @@ class _Layer:
         if None in node.inputs or any(v is not None and v.dtype != "float32" for v in graph.operands(node)):
             raise Unfit("a recurrent layer in other than fp32")
         weights = tuple(_Weights(*flat[at : at + each]) for at in range(0, len(flat), each))
-        return cls(graph, group, node, terms, weights, Knobs(group.name, terms.settings))
+        return cls(graph, group, node, target, weights, Knobs(group.name, target.settings))
 
     # -- what it is ------------------------------------------------------------------------------------
 
@@ -135,12 +135,12 @@ class _Layer:
 
     @property
     def mode(self) -> str:
-        chosen = self.terms.settings.get("mode")
+        chosen = self.target.settings.get("mode")
         if chosen is None:
             if self.on_chip(self.depth, False):
                 return "alone"
             side_by_side = self.layers > 1 and self.directions == 1 and self.on_chip(self.units, True)
-            programs, gpu = self._programs(self._shared_rows, side_by_side), self.terms.gpu
+            programs, gpu = self._programs(self._shared_rows, side_by_side), self.target.gpu
             return "cooperative" if gpu.vendor == "nvidia" and programs <= gpu.sms else "steps"
         if chosen not in MODES:
             raise Unfit(f"no mode {chosen} of a recurrent layer")
@@ -156,19 +156,19 @@ class _Layer:
 
     @property
     def units(self) -> int:
-        return int(self.terms.settings.get("UNITS", NARROWEST))
+        return int(self.target.settings.get("UNITS", NARROWEST))
 
     @property
     def rows(self) -> int:
         if self.mode == "alone":
-            return int(self.terms.settings.get("ROWS", NARROWEST))
+            return int(self.target.settings.get("ROWS", NARROWEST))
         return self._shared_rows
 
     @property
     def _shared_rows(self) -> int:
         """Where hidden units are divided among programs."""
         chosen = max(NARROWEST, min(64, _power_above(self.batch.value)))
-        return int(self.terms.settings.get("ROWS", chosen))
+        return int(self.target.settings.get("ROWS", chosen))
 
     @property
     def stacked(self) -> bool:
@@ -176,12 +176,12 @@ class _Layer:
         if self.layers == 1 or self.directions == 2 or self.mode == "alone":
             return False
         return self.on_chip(self.units, True) and (
-            self.mode == "steps" or self.programs(True) <= self.terms.gpu.sms
+            self.mode == "steps" or self.programs(True) <= self.target.gpu.sms
         )
 
     @property
     def exact(self) -> bool:
-        grade = str(self.terms.settings.get("grade", "fp32"))
+        grade = str(self.target.settings.get("grade", "fp32"))
         if grade not in ("fp32", "tf32x3", "tf32"):
             raise Unfit(f"no recurrent layer at grade {grade}")
         return grade != "tf32"

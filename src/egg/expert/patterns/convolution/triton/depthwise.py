@@ -12,7 +12,7 @@ from egg.expert.emit.code import Code
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
-from egg.expert.parts import Part, Terms, Unfit
+from egg.expert.parts import Part, Target, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.triton.frame import Tail, finished, new_kernel
 from egg.expert.sizes import ONE
@@ -23,12 +23,12 @@ MOST_TAPS = 49
 SUMMARY = "one input channel per output channel: a stencil, with what follows it in registers"
 
 
-def write_depthwise(form: Form, terms: Terms) -> Part:
+def write_depthwise(form: Form, target: Target) -> Part:
     if form.inputs != ONE or form.phased:
         raise Unfit("not one input channel per output channel")
     if form.plane == ONE:
         raise Unfit("planes of one position: there is no stretch of them")
-    knobs = Knobs(form.group.name, terms.settings)
+    knobs = Knobs(form.group.name, target.settings)
     kernel = new_kernel(form, f"{form.group.name}_kernel", "")
     if _in_strips(form):
         tail, programs = _strips(form, kernel, knobs)
@@ -191,7 +191,7 @@ def _weight_index(form: Form, taps: Index) -> Index:
 
 def _finish_stencil(form: Form, kernel: Kernel, pointers: dict[str, str], index: Index) -> Tail:
     tail = Tail.of(form, index)
-    if tail.stages:
+    if tail.operations:
         raise Unfit("a program has one channel, so nothing over channels follows in it")
     masks: dict[str, str] = dict.fromkeys(("s", "qd", "qh", "qw"), "inside")
     reader = Reader(form.graph, form.group.nodes, kernel.body, masks, pointers=pointers)

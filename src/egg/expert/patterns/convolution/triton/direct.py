@@ -18,7 +18,7 @@ from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Body, Reader
 from egg.expert.graph import HALF
 from egg.expert.index import Expr, Index, loop_index, unflat
-from egg.expert.parts import Part, Terms
+from egg.expert.parts import Part, Target
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import direct_tile
@@ -40,9 +40,9 @@ from egg.expert.sizes import ONE, Size, as_size
 SUMMARY = "the convolution gathered straight from memory, with what follows it in its epilogue"
 
 
-def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
+def write_direct(form: Form, grade: Grade, target: Target) -> Part:
     tail = Tail.of(form)
-    knobs = Knobs(form.group.name, terms.settings)
+    knobs = Knobs(form.group.name, target.settings)
     kernel = new_kernel(form, f"{form.group.name}_kernel", DOC)
     open_tile(form, kernel)
     pointers: dict[str, str] = {}
@@ -54,7 +54,7 @@ def write_direct(form: Form, grade: Grade, terms: Terms) -> Part:
             kernel.body.line(f"acc_{phase} = acc")
     close_tile(form, kernel)
     finish(form, kernel, tail, pointers, "acc")
-    tile = direct_tile(form, grade, terms.gpu, tail.whole)
+    tile = direct_tile(form, grade, target.gpu, tail.whole)
     kernel.meta = {
         "BLOCK_P": knobs.constant("BLOCK_P", tile.rows, (64, 128, 256), "output positions of a tile"),
         "BLOCK_O": tail.block_o or knobs.constant("BLOCK_O", tile.columns, (), "output channels of a tile"),

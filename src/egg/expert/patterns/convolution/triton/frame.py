@@ -25,8 +25,8 @@ from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.sums import TILE_MOMENTS, TILED
 from egg.expert.patterns.convolution.tiles import Tile
 from egg.expert.patterns.convolution.triton import pools
+from egg.expert.patterns.convolution.triton.channels import MOST_CHANNELS, REDUCTIONS, over_channels
 from egg.expert.patterns.convolution.triton.phases import define_phases, define_steps, join_phases, leave_out
-from egg.expert.patterns.convolution.triton.stages import MOST_CHANNELS, REDUCTIONS, staged
 from egg.expert.patterns.convolution.triton.tile_sums import tile_left, tile_stores
 from egg.expert.sizes import ONE
 
@@ -160,7 +160,7 @@ class Tail:
     index: Index
     places: dict[str, Index] = field(default_factory=dict)
     """For each value that depends on the sums: its index in terms of theirs."""
-    stages: list[Node] = field(default_factory=list)
+    operations: list[Node] = field(default_factory=list)
     """What is computed over all output channels of a position, and pools."""
     levels: dict[str, int] = field(default_factory=dict)
     """For each value: how many pools it is behind."""
@@ -183,7 +183,7 @@ class Tail:
             reached = [str(name) for name in node.inputs if name in tail.places]
             tail.levels[node.output] = max(tail.levels.get(name, 0) for name in reached) + (node.op == "pool")
             tail.places[node.output] = tail._beyond(node)
-            if (node in tail.stages and node.op == "reduce") or not tail.narrow.isdisjoint(reached):
+            if (node in tail.operations and node.op == "reduce") or not tail.narrow.isdisjoint(reached):
                 tail.narrow.add(node.output)
         if odd := [value.name for value in tail.writes if value.name not in tail.places]:
             raise Unfit(f"{odd[0]} is needed outside, but is computed only in passing")
@@ -216,7 +216,7 @@ class Tail:
         if windows is None or windows.pools[level - 1] is not node:
             raise Unfit("pools that do not follow each other")
         self._check_space(index, level - 1)
-        self.stages.append(node)
+        self.operations.append(node)
         return windows.index(level, index[1])
 
     def _summed(self, node: Node, index: Index) -> Index:
@@ -224,7 +224,7 @@ class Tail:
         if self.form.phased or not self.narrow.isdisjoint(node.inputs):
             raise Unfit("sums over space in phases, or of one number for all channels")
         self._check_space(index, self.levels[node.output])
-        self.stages.append(node)
+        self.operations.append(node)
         return Expr(), index[1], Expr()
 
     def _check_space(self, index: Index, level: int) -> None:
@@ -244,7 +244,7 @@ class Tail:
             raise Unfit(f"{node.op} after a convolution needs more than one tile")
         if form.outputs.value > MOST_CHANNELS or form.outputs == ONE:
             raise Unfit(f"no tile has {form.outputs.value} output channels")
-        self.stages.append(node)
+        self.operations.append(node)
         if node.op == "softmax":
             return index
         return (*index[:at], *((Expr(),) if node["keepdim"] else ()), *index[at + 1 :])
@@ -257,11 +257,11 @@ class Tail:
     @property
     def whole(self) -> bool:
         """Whether something is computed over all channels."""
-        return any(node.op in ("reduce", "softmax") for node in self.stages)
+        return any(node.op in ("reduce", "softmax") for node in self.operations)
 
     def warps(self, tile: Tile) -> int:
         """Two reductions over a large tile that is stored as well need the registers of more threads."""
-        reduced = any(node.op == TILE_MOMENTS for node in self.stages)
+        reduced = any(node.op == TILE_MOMENTS for node in self.operations)
         return 8 if reduced and tile.rows * tile.columns >= 128 * 64 else tile.warps
 
     def preparations(self) -> list[str]:
@@ -282,7 +282,7 @@ class Tail:
             return text
 
         reader.bound[name] = held
-        for node in self.stages:
+        for node in self.operations:
             source = str(node.inputs[0])
             x = reader.read(source, self.places[source])
             if node.op == "pool" and self.form.windows is not None:
@@ -293,7 +293,7 @@ class Tail:
                 left = tile_left(reader.body, node, x, self._inside(node.output), counted(self.form))
                 self.left[node.output], text = left, left[0]
             else:
-                text = staged(reader.body, node, x, self.form.outputs.code())
+                text = over_channels(reader.body, node, x, self.form.outputs.code())
             self._hold(reader, node.output, text)
 
     def _hold(self, reader: Reader, name: str, text: str) -> None:

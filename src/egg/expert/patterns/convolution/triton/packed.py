@@ -12,7 +12,7 @@ for fp32's. The scales are undone in the epilogue, exactly.
 from __future__ import annotations
 
 from egg.expert.emit.kernel import Kernel, Knobs
-from egg.expert.parts import Part, Terms, Unfit
+from egg.expert.parts import Part, Target, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import packed_tile
@@ -37,13 +37,13 @@ DOC = (
 SUMMARY = "the convolution as a product over packed operands, with what follows it in its epilogue"
 
 
-def write_packed(form: Form, grade: Grade, terms: Terms) -> Part:
+def write_packed(form: Form, grade: Grade, target: Target) -> Part:
     if grade.name == "ieee":
         raise Unfit("packed operands are for tensor cores")
     form = form.in_rows()
     tail = Tail.of(form)
-    knobs = Knobs(form.group.name, terms.settings)
-    tile = packed_tile(form, grade, terms.gpu, tail.whole)
+    knobs = Knobs(form.group.name, target.settings)
+    tile = packed_tile(form, grade, target.gpu, tail.whole)
     meta = {
         "BLOCK_P": knobs.constant("BLOCK_P", tile.rows, (64, 128, 256), "output positions of a tile"),
         "BLOCK_O": tail.block_o
@@ -126,14 +126,14 @@ def _position(form: Form, first: bool = False) -> str:
     """Of an output's first tap among the packed positions; or that of the very first output."""
     place = "" if first or form.batch == ONE else "n"
     for axis in form.axes:
-        terms = [] if first else [f"q{axis.letter}" + (f" * {axis.step}" if axis.step > 1 else "")]
+        summands = [] if first else [f"q{axis.letter}" + (f" * {axis.step}" if axis.step > 1 else "")]
         if axis.dense:
             place = _nested(place, f"padded_{axis.letter}", "" if first else f"in_{axis.letter}")
             continue
-        terms += [f"origin_{axis.letter}"] if axis.phases > 1 else []
+        summands += [f"origin_{axis.letter}"] if axis.phases > 1 else []
         shift = axis.before + (axis.origin(0) if axis.phases == 1 else 0)
-        terms += [str(shift)] if shift else []
-        place = _nested(place, f"padded_{axis.letter}", " + ".join(terms))
+        summands += [str(shift)] if shift else []
+        place = _nested(place, f"padded_{axis.letter}", " + ".join(summands))
     return place or "0"
 
 

@@ -20,7 +20,7 @@ from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, loop_index, unflat
-from egg.expert.parts import Part, Terms, Unfit
+from egg.expert.parts import Part, Target, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import RowsTile, in_rows, rows_tile
@@ -35,14 +35,14 @@ DOC = (
 )
 
 
-def write_pointwise(form: Form, grade: Grade, terms: Terms) -> Part:
-    tile = rows_tile(form, terms.gpu)
+def write_pointwise(form: Form, grade: Grade, target: Target) -> Part:
+    tile = rows_tile(form, target.gpu)
     if not in_rows(form):
         raise Unfit("more than one tap, groups, or a tail that needs another order or all channels")
     if not tile.few and (grade.name == "ieee" or form.outputs.value == 1):
         raise Unfit("products on tensor cores are of fp16 numbers, and of more than one output channel")
     tail = Tail.of(form)
-    knobs = Knobs(form.group.name, terms.settings)
+    knobs = Knobs(form.group.name, target.settings)
     kernel = new_kernel(form, f"{form.group.name}_kernel", DOC)
     pointers: dict[str, str] = {}
     _open(form, kernel, tile)

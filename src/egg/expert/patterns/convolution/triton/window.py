@@ -20,7 +20,7 @@ from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, loop_index, unflat
-from egg.expert.parts import Part, Terms, Unfit
+from egg.expert.parts import Part, Target, Unfit
 from egg.expert.patterns.convolution.axis import Axis
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
@@ -74,13 +74,13 @@ def windowed(form: Form) -> bool:
     return gathered(form) <= (MANY_PHASES if form.phased else FEW_TAPS)
 
 
-def write_window(form: Form, grade: Grade, terms: Terms) -> Part:
+def write_window(form: Form, grade: Grade, target: Target) -> Part:
     if grade.name == "ieee" or form.groups != ONE:
         raise Unfit("a window of inputs is for tensor cores, and for one group")
     if gathered(form) > MOST:
         raise Unfit(f"{gathered(form)} inputs for every output position")
     tail = Tail.of(form)
-    knobs = Knobs(form.group.name, terms.settings)
+    knobs = Knobs(form.group.name, target.settings)
     kernel = new_kernel(form, f"{form.group.name}_kernel", DOC)
     pointers: dict[str, str] = {}
     _open(form, kernel)

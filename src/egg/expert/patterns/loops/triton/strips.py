@@ -19,7 +19,7 @@ from itertools import product as combinations
 from egg.expert.emit.triton.scalar import FLOATING
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Index, loop_index
-from egg.expert.parts import Group, Terms, Unfit
+from egg.expert.parts import Group, Target, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split
 from egg.expert.patterns.loops.triton.reader import UNROLLED
 from egg.expert.patterns.loops.triton.writer import Writer
@@ -33,11 +33,11 @@ PER_SM = 16
 """Programs per multiprocessor that are wanted at least."""
 
 
-def strips_of(graph: Graph, group: Group, terms: Terms) -> tuple[Work, Plan, Writer] | None:
+def strips_of(graph: Graph, group: Group, target: Target) -> tuple[Work, Plan, Writer] | None:
     """The group walking down strips, where it is a pool that gains by that; else nothing."""
     pools = [node for node in group.nodes if node.op == "pool"]
     writes = group.writes(graph)
-    if len(pools) != 1 or len(writes) != 1 or terms.settings.get("mode", "strips") != "strips":
+    if len(pools) != 1 or len(writes) != 1 or target.settings.get("mode", "strips") != "strips":
         return None
     (pool,), main = pools, graph.value(writes[0])
     try:
@@ -55,24 +55,24 @@ def strips_of(graph: Graph, group: Group, terms: Terms) -> tuple[Work, Plan, Wri
     walks = min(window.rank - 1, 1)
     domain = Domain(Split(main.shape, dims[:-1], dims[-1:]), walks, ("plane", "row", "col"))
     work = Work(graph, group, domain, Anchored())
-    plan = _plan(work, terms)
+    plan = _plan(work, target)
     try:
         return work, plan, _walking(work, plan, pool, window) if walks else _standing(work, plan)
     except Unfit:
         return None
 
 
-def _plan(work: Work, terms: Terms) -> Plan:
+def _plan(work: Work, target: Target) -> Plan:
     domain = work.domain
     width, height = domain.reduced_size.value, domain.kept_size.value
     block_r = min(1 << (width - 1).bit_length(), 512 if work.domain.inner else 1024)
     across = domain.outer_size.value * -(-width // block_r)
     rows = MOST_ROWS
-    while rows > 4 and (across * -(-height // rows) < PER_SM * terms.gpu.sms or rows >= 2 * height):
+    while rows > 4 and (across * -(-height // rows) < PER_SM * target.gpu.sms or rows >= 2 * height):
         rows //= 2
-    block_r = int(terms.settings.get("BLOCK_R", block_r))
-    rows = int(terms.settings.get("BLOCK_X", rows))
-    warps = int(terms.settings.get("NUM_WARPS", max(block_r // 128, 1)))
+    block_r = int(target.settings.get("BLOCK_R", block_r))
+    rows = int(target.settings.get("BLOCK_X", rows))
+    warps = int(target.settings.get("NUM_WARPS", max(block_r // 128, 1)))
     return Plan("strips", rows, block_r, warps)
 
 

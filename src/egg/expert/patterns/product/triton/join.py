@@ -14,7 +14,7 @@ from egg.expert.emit.reader import Reader
 from egg.expert.emit.words import PRODUCT
 from egg.expert.index import Expr, loop_index, unflat
 from egg.expert.parts import REACH
-from egg.expert.patterns.product.follow import Stage
+from egg.expert.patterns.product.follow import RowOperation
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import power_of_two
@@ -101,7 +101,7 @@ def joined(
     anchor = (*unflat(at_row, problem.result.shape[:-1]), at_column)
     frame = Frame(at_row, at_column, anchor, 1, ("ROWS" if rows != ONE else "1", "COLUMNS"))
     tail = Tail(problem, kernel, reader, frame, "total")
-    tail.stages()
+    tail.row_operations()
     tail.store(writes)
     kernel.add_pointers(reader.pointers)
     return Second(kernel, grid, "4" if height * min(width, 8192) <= 4096 else "8")
@@ -114,9 +114,9 @@ def partials_name(problem: Problem) -> str:
     return problem.host.local("partials")
 
 
-def store_partial(problem: Problem, kernel: Kernel, tail: Tail, stage: Stage, batch: str) -> int:
+def store_partial(problem: Problem, kernel: Kernel, tail: Tail, operation: RowOperation, batch: str) -> int:
     """One number (or two) per row of the tile, at the tile's own place. Returns how many."""
-    contributions = tail.partial(stage, tail.input_of(stage))
+    contributions = tail.partial(operation, tail.input_of(operation))
     rows = all_rows(problem)
     row = loop_index(batch, problem.batch) * problem.rows + tail.frame.row
     masks = [tail.reader.masks[s] for s in tail.frame.row.symbols()]
@@ -127,7 +127,7 @@ def store_partial(problem: Problem, kernel: Kernel, tail: Tail, stage: Stage, ba
     return len(contributions)
 
 
-def finished(problem: Problem, stage_node: str, tiles: str, count: int, writes: tuple[str, ...]) -> Second:
+def finished(problem: Problem, reduced: str, tiles: str, count: int, writes: tuple[str, ...]) -> Second:
     """Join the parts of each row, and do what follows the reduction."""
     kernel = Kernel(f"{problem.group.name}_finish", "", problem.graph, PRODUCT)
     kernel.doc = "Join what the tiles of a row contributed, in a fixed order, and finish the row."
@@ -143,8 +143,8 @@ def finished(problem: Problem, stage_node: str, tiles: str, count: int, writes: 
     anchor = (*unflat(at_row, problem.result.shape[:-1]), at_column)
     reader = Reader(problem.graph, problem.group.nodes, body, masks)
     tail = Tail(problem, kernel, reader, Frame(at_row, at_column, anchor), "total")
-    stage = next(s for s in tail.followed.stages if s.node.output == stage_node)
-    fn = stage.node["fn"]
+    operation = next(s for s in tail.followed.operations if s.node.output == reduced)
+    fn = operation.node["fn"]
     neutral = NEUTRAL[fn]
     first = body.let(
         "parts",
@@ -163,9 +163,9 @@ def finished(problem: Problem, stage_node: str, tiles: str, count: int, writes: 
     else:
         how = fn if fn in ("max", "min") else "sum"
         contributions = (body.let("joined", f"tl.{how}({first}, axis=1, keep_dims=True)"),)
-    tail.hold_stage(stage, tail.finished(stage, contributions))
-    for later in tail.followed.stages[tail.followed.stages.index(stage) + 1 :]:
-        tail.stage(later)
+    tail.hold_result(operation, tail.finished(operation, contributions))
+    for later in tail.followed.operations[tail.followed.operations.index(operation) + 1 :]:
+        tail.row_operation(later)
     tail.store(writes)
     kernel.add_pointers(reader.pointers)
     return Second(kernel, f"(triton.cdiv({rows}, {height}),)", "4")

@@ -1,9 +1,9 @@
 """What happens to a finished tile of a product: bias, pointwise work, norms and reductions, then the stores.
 
 The tile is in registers in fp32, so everything that needs only this tile is free of traffic. Values are read
-backwards from what is stored; only stages (norms, softmax, reductions) are computed on the way, in the order
-of the program, because they need many elements at once. Columns beyond the last one hold ``f(bias)``, not 0,
-and are replaced by the neutral element before anything is reduced.
+backwards from what is stored; only row operations (norms, softmax, reductions) are computed on the way, in
+the order of the program, because they need many elements at once. Columns beyond the last one hold
+``f(bias)``, not 0, and are replaced by the neutral element before anything is reduced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from egg.expert.emit.reader import Reader, address, pointer_stem
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index
 from egg.expert.parts import Unfit
-from egg.expert.patterns.product.follow import Followed, Stage, follow
+from egg.expert.patterns.product.follow import Followed, RowOperation, follow
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.sizes import ONE
@@ -60,7 +60,7 @@ class Tail:
         self.problem, self.kernel, self.reader, self.frame = problem, kernel, reader, frame
         self.body = reader.body
         self.followed: Followed = follow(problem, frame.anchor, frame.column)
-        self.groups = Groups.of(problem, self.followed.stages)
+        self.groups = Groups.of(problem, self.followed.operations)
         if self.groups is not None:
             kernel.meta |= self.groups.meta()
         self._hold(problem.result, total)
@@ -94,35 +94,35 @@ class Tail:
             ),
         )
 
-    # -- stages ------------------------------------------------------------------------------------
+    # -- row operations ----------------------------------------------------------------------------
 
-    def stages(self, until: Stage | None = None) -> None:
-        """Compute the stages in order, all or those before one."""
-        for stage in self.followed.stages:
-            if stage is until:
+    def row_operations(self, until: RowOperation | None = None) -> None:
+        """Compute the row operations in order, all or those before one."""
+        for operation in self.followed.operations:
+            if operation is until:
                 return
-            self.stage(stage)
+            self.row_operation(operation)
 
-    def stage(self, stage: Stage) -> None:
-        node = stage.node
+    def row_operation(self, operation: RowOperation) -> None:
+        node = operation.node
         result = self.problem.graph.result(node)
-        x = self.input_of(stage)
-        if stage.trivial and node.op == "reduce":
+        x = self.input_of(operation)
+        if operation.trivial and node.op == "reduce":
             text = x
         elif node.op == "reduce":
-            text = self._whole_reduction(stage, x)
+            text = self._whole_reduction(operation, x)
         elif node.op == "softmax":
-            text = self._softmax(stage, x)
+            text = self._softmax(operation, x)
         else:
-            text = self._norm(stage, x)
+            text = self._norm(operation, x)
         self._hold(result, text)
 
-    def hold_stage(self, stage: Stage, text: str) -> None:
-        """A stage was computed elsewhere; its result is in registers."""
-        self._hold(self.problem.graph.result(stage.node), text)
+    def hold_result(self, operation: RowOperation, text: str) -> None:
+        """A row operation was computed elsewhere; its result is in registers."""
+        self._hold(self.problem.graph.result(operation.node), text)
 
-    def input_of(self, stage: Stage) -> str:
-        name = str(stage.node.inputs[0])
+    def input_of(self, operation: RowOperation) -> str:
+        name = str(operation.node.inputs[0])
         return self.reader.read(name, self.followed.places[name])
 
     def _over(self, fn: str, text: str) -> str:
@@ -134,11 +134,11 @@ class Tail:
         )
         return f"tl.where({inside}, {x}, {neutral})" if inside else x
 
-    def partial(self, stage: Stage, x: str) -> tuple[str, ...]:
+    def partial(self, operation: RowOperation, x: str) -> tuple[str, ...]:
         """What one tile contributes to a reduction: one number per row, or two for logsumexp."""
-        fn = stage.node["fn"]
+        fn = operation.node["fn"]
         if fn == "norm":
-            x = f"tl.abs({x})" if stage.node.get("order", 2) == 1 else f"{x} * {x}"
+            x = f"tl.abs({x})" if operation.node.get("order", 2) == 1 else f"{x} * {x}"
         x = self.body.let("inside", self.masked(x, NEUTRAL[fn]))
         if fn in ("max", "min"):
             return (self.body.let("extreme", self._over(fn, x)),)
@@ -148,42 +148,42 @@ class Tail:
         finite = self.body.let("finite", f"tl.where({top} == -float('inf'), 0.0, {top})")
         return finite, self.body.let("summed", self._over("sum", f"tl.exp({x} - {finite})"))
 
-    def finished(self, stage: Stage, parts: tuple[str, ...]) -> str:
-        fn, size = stage.node["fn"], self.problem.columns.code()
+    def finished(self, operation: RowOperation, parts: tuple[str, ...]) -> str:
+        fn, size = operation.node["fn"], self.problem.columns.code()
         match fn:
             case "mean":
                 return self.body.let("mean", f"{parts[0]} / ({size})")
-            case "norm" if stage.node.get("order", 2) == 2:
+            case "norm" if operation.node.get("order", 2) == 2:
                 return self.body.let("length", f"tl.sqrt({parts[0]})")
             case "logsumexp":
                 return self.body.let("logsumexp", f"{parts[0]} + tl.log({parts[1]})")
         return parts[0]
 
-    def _whole_reduction(self, stage: Stage, x: str) -> str:
-        if stage.node["fn"] != "var":
-            return self.finished(stage, self.partial(stage, x))
-        size, correction = self.problem.columns.code(), stage.node.get("correction", 1)
+    def _whole_reduction(self, operation: RowOperation, x: str) -> str:
+        if operation.node["fn"] != "var":
+            return self.finished(operation, self.partial(operation, x))
+        size, correction = self.problem.columns.code(), operation.node.get("correction", 1)
         mean = self.body.let("mean", f"{self._over('sum', self.masked(x, '0.0'))} / ({size})")
         centred = self.body.let("centred", self.masked(f"{x} - {mean}", "0.0"))
         return self.body.let(
             "variance", f"{self._over('sum', f'{centred} * {centred}')} / ({size} - {correction})"
         )
 
-    def _softmax(self, stage: Stage, x: str) -> str:
+    def _softmax(self, operation: RowOperation, x: str) -> str:
         x = self.body.let("inside", self.masked(x, "-float('inf')"))
         shifted = self.body.let("shifted", f"{x} - {self._over('max', x)}")
-        if stage.node.get("log"):
+        if operation.node.get("log"):
             return self.body.let("logs", f"{shifted} - tl.log({self._over('sum', f'tl.exp({shifted})')})")
         powers = self.body.let("powers", f"tl.exp({shifted})")
         return self.body.let("shares", f"{powers} / {self._over('sum', powers)}")
 
     # -- norms -------------------------------------------------------------------------------------
 
-    def _norm(self, stage: Stage, x: str) -> str:
-        node, place = stage.node, self.followed.places[stage.node.output]
+    def _norm(self, operation: RowOperation, x: str) -> str:
+        node, place = operation.node, self.followed.places[operation.node.output]
         if node["kind"] == "batch":
             normal = self._running(node, x, place)
-        elif stage.groups is not None:
+        elif operation.groups is not None:
             normal = self._by_groups(node["eps"], x)
         else:
             normal = self._by_row(node, x)

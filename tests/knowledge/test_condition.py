@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from egg.analysis.features import FEATURES, Feature
 from egg.core.errors import UsageError
 from egg.knowledge import vocabulary
-from egg.knowledge.gate import DEPTH, LENGTH, TOKENS, Gate, GateError, Outcome, parse
+from egg.knowledge.condition import DEPTH, LENGTH, TOKENS, Condition, ConditionError, Outcome, parse
 from egg.knowledge.vocabulary import CODE, HARDWARE, POLICY, PROGRAM, VOCABULARY, WORDS, complete
 
 NUMBERS = sorted(name for name, f in VOCABULARY.items() if f.kind in ("number", "integer"))
@@ -28,16 +28,16 @@ def outcome(text: str, **values: float | int | bool | str) -> Outcome:
     return parse(text).evaluate(values)
 
 
-def refusal(text: str) -> GateError:
-    with pytest.raises(GateError) as caught:
+def refusal(text: str) -> ConditionError:
+    with pytest.raises(ConditionError) as caught:
         parse(text)
     return caught.value
 
 
-def attempt(text: str) -> Gate | GateError:
+def attempt(text: str) -> Condition | ConditionError:
     try:
         return parse(text)
-    except GateError as error:
+    except ConditionError as error:
         return error
 
 
@@ -292,7 +292,7 @@ def test_hostile_text_is_refused_at_once(text, tmp_path, monkeypatch):
 
 AUDITED = """
 import json, sys
-from egg.knowledge.gate import GateError, parse
+from egg.knowledge.condition import ConditionError, parse
 
 texts, seen = json.load(sys.stdin), []
 
@@ -300,7 +300,7 @@ def read_all():
     for text in texts:
         try:
             parse(text).evaluate({"rows": 4})
-        except GateError as error:
+        except ConditionError as error:
             str(error)
 
 read_all()  # so that what Python itself imports on the way is there
@@ -355,7 +355,7 @@ ANY_VALUES = st.dictionaries(st.sampled_from(["rows", "waves", "dtype", "limiter
 @example("rows > 1", {"rows": 10**400})
 def test_any_text_is_a_gate_or_a_refusal_with_a_position(text, values):
     gate = attempt(text)
-    if isinstance(gate, GateError):
+    if isinstance(gate, ConditionError):
         assert 0 <= gate.position <= len(text)
         assert gate.message
         return
@@ -426,7 +426,7 @@ def _by_python(text: str, values) -> bool | None:
 @given(text=_conditions(), values=SANE_VALUES)
 def test_sound_conditions_mean_what_python_means(text, values):
     gate = attempt(text)
-    if isinstance(gate, GateError):
+    if isinstance(gate, ConditionError):
         assert "nested" in gate.message or "parts" in gate.message
         return
     found, opposite = gate.evaluate(values), parse(f"not ({text})").evaluate(values)
@@ -447,7 +447,7 @@ def test_and_is_the_weaker_and_or_the_stronger(text, other, values):
     try:
         one, two = parse(text).evaluate(values), parse(other).evaluate(values)
         both, either = parse(f"({text}) and ({other})"), parse(f"({text}) or ({other})")
-    except GateError:
+    except ConditionError:
         return
     assert both.evaluate(values).strength == min(one.strength, two.strength)
     assert either.evaluate(values).strength == max(one.strength, two.strength)
@@ -480,7 +480,7 @@ def test_every_name_can_be_asked_for(name):
     text = {"truth": name, "word": f"{name} != 'x1'"}.get(feature.kind, f"{name} >= 0")
     gate = parse(text, words={})
     assert gate.names == {name}
-    assert isinstance(gate, Gate)
+    assert isinstance(gate, Condition)
     if name in WORDS:
         assert feature.kind == "word"
         assert feature.neutral in WORDS[name]
@@ -498,5 +498,5 @@ def test_completing_values():
 def test_another_vocabulary_can_be_given():
     own = MappingProxyType({"x": Feature("number", "", "a number", 1.0)})
     assert parse("x > 0.5", own).evaluate({}).holds
-    with pytest.raises(GateError, match="unknown name rows"):
+    with pytest.raises(ConditionError, match="unknown name rows"):
         parse("rows > 1", own)

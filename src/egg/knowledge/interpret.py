@@ -1,6 +1,6 @@
 """What a condition says of some values: a truth or none, how clearly, and which comparison decided.
 
-The nodes that come here were let through by :func:`egg.knowledge.gate.parse`; how truth, strength and
+The nodes that come here were let through by :func:`egg.knowledge.condition.parse`; how truth, strength and
 reason are meant is said there.
 """
 
@@ -51,11 +51,11 @@ class _Undefined(Exception):
     """A value that does not exist; says why."""
 
 
-class Judge:
+class Interpreter:
     def __init__(self, values: Mapping[str, Value], vocabulary: Mapping[str, Feature]) -> None:
         self._values, self._vocabulary = values, vocabulary
 
-    def judge(self, node: ast.expr, wanted: bool) -> Found:
+    def interpret(self, node: ast.expr, wanted: bool) -> Found:
         """Whether the node is as wanted: ``False`` asks for its opposite."""
         match node:
             case ast.Constant(value=bool(value)):
@@ -69,9 +69,9 @@ class Judge:
                     return Found(None, 0.0, str(why))
                 return _found(value is wanted, 1.0, name if value else f"not {name}")
             case ast.UnaryOp(operand=part):
-                return self.judge(part, not wanted)
+                return self.interpret(part, not wanted)
             case ast.BoolOp(op=op, values=parts):
-                found = [self.judge(part, wanted) for part in parts]
+                found = [self.interpret(part, wanted) for part in parts]
                 return _every(found) if isinstance(op, ast.And) is wanted else _some(found)
             case ast.Compare():
                 found = list(self._pairs(node, wanted))
@@ -92,14 +92,14 @@ class Judge:
     def _listed(self, left: ast.expr, options: Sequence[ast.expr], wanted: bool) -> Found:
         value, allowed = self._value(left), [self._value(option) for option in options]
         shown = ", ".join(_figure(option) for option in allowed)
-        reason = f"{told(left)} is {_figure(value)}" + ("" if value in allowed else f", none of {shown}")
+        reason = f"{spelled(left)} is {_figure(value)}" + ("" if value in allowed else f", none of {shown}")
         return _found((value in allowed) is wanted, 1.0, reason, 1)
 
     def _compared(self, left: ast.expr, mark: str, right: ast.expr) -> Found:
         one, other = self._value(left), self._value(right)
         holds = _COMPARED[mark](one, other)
         if isinstance(one, str) or isinstance(other, str):
-            reason = f"{told(left)} is {one}" + ("" if one == other else f", not {other}")
+            reason = f"{spelled(left)} is {one}" + ("" if one == other else f", not {other}")
             return _found(holds, 1.0, reason, 1)
         reason = f"{_side(left, one)} {mark if holds else _OPPOSITE[mark]} {_side(right, other)}"
         step = 1 if self._whole(left) and self._whole(right) else 0
@@ -131,10 +131,10 @@ class Judge:
             case ast.BinOp(op=op, left=left, right=right):
                 one, other = self._number(left), self._number(right)
                 if isinstance(op, ast.Div) and other == 0:
-                    raise _Undefined(f"{told(node)}: division by zero")
+                    raise _Undefined(f"{spelled(node)}: division by zero")
                 value = _COMPUTED[type(op)](one, other)
                 if not math.isfinite(value):
-                    raise _Undefined(f"{told(node)}: no finite number")
+                    raise _Undefined(f"{spelled(node)}: no finite number")
                 return value
         raise TypeError(f"not a value: {ast.dump(node)}")
 
@@ -212,14 +212,14 @@ def unsigned(node: ast.expr) -> ast.expr:
     return node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
 
 
-def told(node: ast.expr) -> str:
+def spelled(node: ast.expr) -> str:
     return ast.unparse(node)
 
 
 def _side(node: ast.expr, value: float) -> str:
     if isinstance(unsigned(node), ast.Constant):
         return _figure(value)
-    return f"{told(node)} {'' if isinstance(node, ast.Name) else '= '}{_figure(value)}"
+    return f"{spelled(node)} {'' if isinstance(node, ast.Name) else '= '}{_figure(value)}"
 
 
 def _figure(value: float | str) -> str:

@@ -13,7 +13,7 @@ MOST_CHANNELS = 256
 """Output channels that one tile holds."""
 
 
-def staged(body: Body, node: Node, x: str, count: str) -> str:
+def over_channels(body: Body, node: Node, x: str, count: str) -> str:
     """Lines for a reduction or softmax over the channels of a tile, which lie along its first axis."""
     if node.op == "reduce" and node["fn"] not in ("max", "logsumexp"):
         fn = node["fn"]

@@ -28,7 +28,7 @@ from itertools import pairwise
 from egg.analysis.features import Feature
 from egg.core.bottleneck import Value
 from egg.core.errors import UsageError
-from egg.knowledge.verdict import MARKS, TRUTHS, Judge, told, unsigned
+from egg.knowledge.interpret import MARKS, TRUTHS, Interpreter, spelled, unsigned
 from egg.knowledge.vocabulary import VOCABULARY, WORDS
 
 LENGTH, TOKENS, DEPTH, DIGITS = 1000, 250, 24, 24
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
 )
 
 
-class GateError(UsageError):
+class ConditionError(UsageError):
     """A condition that cannot be read or means nothing; ``position`` counts its characters from 0."""
 
     def __init__(self, message: str, position: int, hint: str = "") -> None:
@@ -60,7 +60,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Gate:
+class Condition:
     """A condition that was read and found meaningful; :func:`parse` makes it."""
 
     text: str
@@ -71,7 +71,7 @@ class Gate:
 
     def evaluate(self, values: Mapping[str, Value]) -> Outcome:
         """A name without a value takes its neutral one."""
-        found = Judge(values, self._vocabulary).judge(self._tree, True)
+        found = Interpreter(values, self._vocabulary).interpret(self._tree, True)
         return Outcome(found.truth is True, found.strength, found.reason)
 
 
@@ -79,31 +79,31 @@ def parse(
     text: str,
     vocabulary: Mapping[str, Feature] = VOCABULARY,
     words: Mapping[str, Sequence[str]] = WORDS,
-) -> Gate:
+) -> Condition:
     """Read a condition over ``vocabulary``; ``words`` lists what a word can be, where that is known.
 
-    Raises :class:`GateError` at the first thing that has no meaning.
+    Raises :class:`ConditionError` at the first thing that has no meaning.
     """
     start = _scan(text)
     try:
         tree = ast.parse(text[start:], mode="eval").body
     except SyntaxError as error:
         position = min(len(text), start + error.offset - 1) if error.offset else len(text)
-        raise GateError(
+        raise ConditionError(
             "this is no condition", position, "an example: rows > 1024 and not uses_dot"
         ) from None
     except (ValueError, RecursionError, MemoryError):
-        raise GateError("too deeply nested", start) from None
+        raise ConditionError("too deeply nested", start) from None
     checker = _Checker(start, vocabulary, words)
     if checker.kind(tree, 0) != "truth":
-        raise checker.fault(tree, f"{told(tree)} is no truth by itself", "compare it with something")
-    return Gate(text, frozenset(checker.names), tree, vocabulary)
+        raise checker.fault(tree, f"{spelled(tree)} is no truth by itself", "compare it with something")
+    return Condition(text, frozenset(checker.names), tree, vocabulary)
 
 
 def _scan(text: str) -> int:
     """Where the condition starts, after making sure that it has only tokens that a condition can have."""
     if len(text) > LENGTH:
-        raise GateError(f"longer than {LENGTH} characters", LENGTH)
+        raise ConditionError(f"longer than {LENGTH} characters", LENGTH)
     at = count = depth = 0
     end, before = len(text.rstrip(" ")), None
     while at < end:
@@ -111,20 +111,20 @@ def _scan(text: str) -> int:
         if token is None:
             at += len(text[at:]) - len(text[at:].lstrip(" "))
             shown = "a quote without a word of letters, digits and _.+- in it" if text[at] in "'\"" else None
-            raise GateError(f"{shown or ascii(text[at])} has no place in a condition", at)
+            raise ConditionError(f"{shown or ascii(text[at])} has no place in a condition", at)
         what, place = token.lastgroup, token.start(token.lastgroup or 0)
         if what != "mark" and before not in (None, "mark") and place == at:
-            raise GateError("two things run into each other", place, "put a space between them")
+            raise ConditionError("two things run into each other", place, "put a space between them")
         if what == before == "word":
-            raise GateError("two words with nothing between them", place)
+            raise ConditionError("two words with nothing between them", place)
         if what == "number" and (token.end() - place > DIGITS or not math.isfinite(float(token[what]))):
-            raise GateError("a number too large or too long", place)
+            raise ConditionError("a number too large or too long", place)
         count, before, at = count + 1, what, token.end()
         depth += {"(": 1, ")": -1}.get(token.group(what or 0), 0)
         if count > TOKENS or depth > DEPTH:
-            raise GateError(f"more than {TOKENS} parts or {DEPTH} parentheses deep", place)
+            raise ConditionError(f"more than {TOKENS} parts or {DEPTH} parentheses deep", place)
     if not count:
-        raise GateError("an empty condition", 0, "'true' holds always")
+        raise ConditionError("an empty condition", 0, "'true' holds always")
     return len(text) - len(text.lstrip(" "))
 
 
@@ -137,8 +137,8 @@ class _Checker:
         self._start, self._vocabulary, self._words = start, vocabulary, words
         self.names: set[str] = set()
 
-    def fault(self, node: ast.expr, message: str, hint: str = "") -> GateError:
-        return GateError(message, self._start + node.col_offset, hint)
+    def fault(self, node: ast.expr, message: str, hint: str = "") -> ConditionError:
+        return ConditionError(message, self._start + node.col_offset, hint)
 
     def kind(self, node: ast.expr, depth: int) -> str:
         if depth > DEPTH:
@@ -191,7 +191,7 @@ class _Checker:
         for part in parts:
             found = self.kind(part, depth + 1)
             if found != wanted:
-                raise self.fault(part, f"{told(part)} is a {found}, where a {wanted} is needed")
+                raise self.fault(part, f"{spelled(part)} is a {found}, where a {wanted} is needed")
 
     def _compared(self, node: ast.Compare, depth: int) -> None:
         sides = [node.left, *node.comparators]
@@ -214,7 +214,7 @@ class _Checker:
     def _alike(self, left: ast.expr, right: ast.expr, mark: str, depth: int) -> None:
         one, other = self.kind(left, depth + 1), self.kind(right, depth + 1)
         if one != other:
-            raise self.fault(left, f"a {one} ({told(left)}) compared with a {other} ({told(right)})")
+            raise self.fault(left, f"a {one} ({spelled(left)}) compared with a {other} ({spelled(right)})")
         if one == "truth":
             raise self.fault(left, "truths are not compared", "say has_tma or not has_tma")
         if one == "word":
@@ -223,4 +223,6 @@ class _Checker:
             for name, word in ((left, right), (right, left)):
                 known = self._words.get(name.id) if isinstance(name, ast.Name) else None
                 if known and isinstance(word, ast.Constant) and word.value not in known:
-                    raise self.fault(word, f"{told(name)} is never {word.value}", f"it is {', '.join(known)}")
+                    raise self.fault(
+                        word, f"{spelled(name)} is never {word.value}", f"it is {', '.join(known)}"
+                    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from egg.expert.emit.language import Argument, Language, docstring
+from egg.expert.emit.language import LINE, Argument, Language, docstring
 from egg.expert.emit.names import divisors, read_by
 from egg.expert.emit.reader import Body
 from egg.expert.emit.triton.language import TRITON
@@ -55,6 +55,9 @@ class Kernel:
     """The sizes that the lines may read, in the order of the arguments; else all of the graph, sorted."""
     wraps: bool = True
     """Whether the docstring may take several lines."""
+    width: int = LINE
+    """Characters of the definition's head. Beyond that every argument has a line, also if sizes lose their
+    annotations later."""
     language: Language = TRITON
 
     def __post_init__(self) -> None:
@@ -92,7 +95,7 @@ class Kernel:
 
     def definition(self) -> str:
         doc = docstring(self.doc) if self.wraps else [f'    """{self.doc}"""']
-        return self.language.definition(self.name, self.arguments(), doc, self.body.lines)
+        return self.language.definition(self.name, self.arguments(), doc, self.body.lines, self.width)
 
     def launch(self, grid: str, options: Mapping[str, str]) -> list[str]:
         return self.language.launch(self.name, grid, self.arguments(), options)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 LINE = 104
 """Characters of a line of the host in the file, less the indentation it gets there."""
-HEAD = 110
-"""Characters of a definition's first line, which has none; sizes may yet lose their annotations."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,14 @@ class Language(Protocol):
         ...
 
     def definition(
-        self, name: str, arguments: Sequence[Argument], doc: Sequence[str], lines: Sequence[str]
+        self,
+        name: str,
+        arguments: Sequence[Argument],
+        doc: Sequence[str],
+        lines: Sequence[str],
+        width: int = LINE,
     ) -> str:
-        """The whole definition of a kernel; ``doc`` and ``lines`` are indented."""
+        """The whole definition of a kernel; ``doc`` and ``lines`` are indented, ``width`` is of its head."""
         ...
 
     def launch(
@@ -58,6 +61,20 @@ class Language(Protocol):
     def where(self, condition: str, yes: str, no: str) -> str: ...
 
     def converted(self, value: str, dtype: str) -> str: ...
+
+    def reads(self, dtype: str) -> bool:
+        """Whether kernels can read tensors of that dtype."""
+        ...
+
+    def expression(
+        self, fn: str, texts: Sequence[str], scalars: Sequence[Any], dtypes: Sequence[str], result: str
+    ) -> str:
+        """A scalar function of operands, which may be numbers."""
+        ...
+
+    def literal(self, value: Any) -> str:
+        """A number, infinities and NaN included."""
+        ...
 
 
 def folded(items: Sequence[str], width: int = LINE - 10) -> list[str]:

@@ -15,8 +15,8 @@ from typing import Any
 
 from egg.core.source import Task
 from egg.expert.emit.keeping import with_method
+from egg.expert.emit.languages import LANGUAGES
 from egg.expert.emit.names import read_names
-from egg.expert.emit.triton.language import TRITON
 from egg.expert.emit.words import RESERVED
 from egg.expert.fusion.reach import largest_counts
 from egg.expert.fusion.sharing import renamed_part
@@ -40,7 +40,7 @@ FLOPS_PER_BYTE = 100
 """Operations of a product that take as long as a byte of memory traffic, roughly: to rank groups by."""
 MOST_TUNABLES = 8
 """More constants than that no sweep takes."""
-OWN = ("import torch", "from torch import nn", *TRITON.imports)
+OWN = ("import torch", "from torch import nn", *(line for own in LANGUAGES for line in own.imports))
 
 
 def write_file(

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from egg.expert.emit.language import HEAD, LINE, Argument, Language, folded
-
-TYPES: Mapping[str, str] = {
-    "float64": "tl.float64", "float32": "tl.float32", "float16": "tl.float16", "bfloat16": "tl.bfloat16",
-    "int64": "tl.int64", "int32": "tl.int32", "int16": "tl.int16", "int8": "tl.int8", "uint8": "tl.uint8",
-    "bool": "tl.int1",
-}  # fmt: skip
-"""Triton's names for PyTorch's dtypes, as they lie in memory."""
+from egg.expert.emit.language import LINE, Argument, Language, folded
+from egg.expert.emit.triton import scalar
+from egg.expert.emit.triton.types import TYPES
 
 
 class Triton:
@@ -25,11 +21,16 @@ class Triton:
     )
 
     def definition(
-        self, name: str, arguments: Sequence[Argument], doc: Sequence[str], lines: Sequence[str]
+        self,
+        name: str,
+        arguments: Sequence[Argument],
+        doc: Sequence[str],
+        lines: Sequence[str],
+        width: int = LINE,
     ) -> str:
         listed = [f"{one.name}: tl.constexpr" if one.known else one.name for one in arguments]
         head = f"def {name}({', '.join(listed)}):"
-        if len(head) > HEAD:
+        if len(head) > width:
             head = f"def {name}(\n" + "".join(f"    {line},\n" for line in folded(listed)) + "):"
         varying = ", ".join(f'"{one.name}"' for one in arguments if one.varies)
         decorator = f"@triton.jit(do_not_specialize=[{varying}])" if varying else "@triton.jit"
@@ -58,6 +59,17 @@ class Triton:
 
     def converted(self, value: str, dtype: str) -> str:
         return f"{value}.to({TYPES[dtype]})"
+
+    def reads(self, dtype: str) -> bool:
+        return dtype in TYPES
+
+    def expression(
+        self, fn: str, texts: Sequence[str], scalars: Sequence[Any], dtypes: Sequence[str], result: str
+    ) -> str:
+        return scalar.expression(fn, texts, scalars, dtypes, result)
+
+    def literal(self, value: Any) -> str:
+        return scalar.literal(value)
 
 
 TRITON: Language = Triton()

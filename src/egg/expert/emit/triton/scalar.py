@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from egg.expert.emit.triton.language import TYPES
 from egg.expert.emit.triton.scalar_rules import (
     CHEAP,
     FLOATING,
@@ -27,6 +26,7 @@ from egg.expert.emit.triton.scalar_rules import (
     literal,
     number_text,
 )
+from egg.expert.emit.triton.types import TYPES
 from egg.expert.parts import Unfit
 
 __all__ = [

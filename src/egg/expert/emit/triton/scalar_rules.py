@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from egg.expert.emit.triton.language import TYPES
+from egg.expert.emit.triton.types import TYPES
 from egg.expert.parts import Unfit
 
 FLOATING = ("float32", "float16", "bfloat16", "float64")

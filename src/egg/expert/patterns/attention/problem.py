@@ -7,7 +7,6 @@ from functools import cached_property
 
 from egg.expert.emit.kernel import Kernel, is_large, size_names
 from egg.expert.emit.reader import Reader, address, beyond_view, pointer_stem, through_view
-from egg.expert.emit.triton.language import TRITON
 from egg.expert.emit.words import ATTENTION
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.index import Expr, Index, Negative, loop_index, unflat
@@ -249,7 +248,7 @@ def store_result(problem: Problem, kernel: Kernel, result: str) -> None:
         kernel.results[pointer] = name
         at = address(value, places[name])
         mask = " & ".join(masks.values())
-        kernel.body.line(TRITON.store(f"{pointer} + {at}", text, mask))
+        kernel.body.line(kernel.language.store(f"{pointer} + {at}", text, mask))
     kernel.add_pointers(reader.pointers)
 
 

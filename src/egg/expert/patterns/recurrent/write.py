@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from egg.expert.emit.code import Code
 from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.emit.kernel import Knobs
-from egg.expert.emit.triton.language import TRITON
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import REACH, Group, Launch, Part, Target, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.recurrent.triton.kernel import (
@@ -33,7 +32,7 @@ from egg.expert.patterns.recurrent.triton.kernel import (
     PROJECT,
     SIZES,
     Walk,
-    project_arguments,
+    project_launch,
 )
 from egg.expert.sizes import Size
 
@@ -317,8 +316,7 @@ class _Layer:
         b = self._contiguous(weights.b_ih) if weights.b_ih else w
         grid = f"(triton.cdiv({rows}, {tiles[0]}), triton.cdiv({columns}, {tiles[1]}))"
         given = (source, w, b, gates, rows, columns.code(), depth.code(), str(bool(weights.b_ih)), *tiles)
-        line = TRITON.launch(PROJECT.name, grid, project_arguments(given), {"num_warps": warps})
-        self.code.launched(Launch(PROJECT.name), line)
+        self.code.launched(Launch(PROJECT.name), project_launch(grid, given, warps))
 
     def _walk(self, walk: Walk, layer: int, chains: int, made: str = "") -> None:
         """One launch, or one for each step."""
@@ -348,7 +346,7 @@ class _Layer:
                 head = f"for {step} in range(0, {waves}, {stride}):"
                 given["first"], given["last"] = step, f"{step} + {stride}"
                 options["launch_cooperative_grid"] = f"{stride} > 1"
-        lines = TRITON.launch(walk.name, grid, walk.arguments(given), options)
+        lines = walk.launch(grid, given, options)
         launch = Launch(walk.name, self.waves if self.mode == "steps" else 1)
         self.code.launched(launch, [head, *(f"    {line}" for line in lines)] if head else lines)
 

@@ -21,7 +21,7 @@ from egg.expert.emit.code import Code
 from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
-from egg.expert.emit.triton.language import TYPES
+from egg.expert.emit.triton.types import TYPES
 from egg.expert.index import as_expr, loop_index, unflat
 from egg.expert.parts import REACH, Use, spelled
 from egg.expert.patterns.convolution.form import Axis, Form

@@ -26,7 +26,7 @@ class State:
         work, domain = self.work, self.work.domain
         self.kernel = Kernel(
             self.name, "", work.graph, body=LoopBody(), meta=dict.fromkeys(CONSTANTS, ""),
-            fixed=work.size_names, order=work.sizes, wraps=False,
+            fixed=work.size_names, order=work.sizes, wraps=False, width=110,
         )  # fmt: skip
         self.body.taken |= {*domain.names, *HELPERS, *CONSTANTS, "lane"}
         self.masks: dict[str, str] = {}

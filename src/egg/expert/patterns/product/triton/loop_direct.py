@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from egg.expert.emit.reader import Reader, address
-from egg.expert.emit.triton.language import TYPES
+from egg.expert.emit.triton.types import TYPES
 from egg.expert.graph import Value
 from egg.expert.parts import spelled
 from egg.expert.patterns.product.described import HELPER, TEXT, Described, describe

@@ -111,12 +111,13 @@ def wait_for(counter_ptr, count):
 )
 
 
-def project_arguments(given: Sequence[str]) -> list[Argument]:
-    """Of ``project_input``, with what the host passes."""
+def project_launch(grid: str, given: Sequence[str], warps: str) -> list[str]:
+    """Of ``project_input``, with what the host passes for its arguments in order."""
     names = ("x_ptr", "w_ptr", "b_ptr", "gates_ptr", "rows", "columns", "depth")
     known = ("HAS_BIAS", "BLOCK_M", "BLOCK_N", "BLOCK_K")
     plain = [Argument(name, text) for name, text in zip(names, given[:7], strict=True)]
-    return [*plain, *(Argument(n, t, True, True) for n, t in zip(known, given[7:], strict=True))]
+    named = [Argument(name, text, True, True) for name, text in zip(known, given[7:], strict=True)]
+    return TRITON.launch(PROJECT.name, grid, [*plain, *named], {"num_warps": warps})
 
 
 @dataclass(frozen=True)
@@ -172,10 +173,13 @@ class Walk:
             *(f"        {line}" for line in (*self._sums(), *self._cell(), *self._publish())),
             *(f"    {line}" for line in self._end()),
         ]
-        return TRITON.definition(self.name, self.arguments({}), self._doc(), lines)
+        return TRITON.definition(self.name, self._arguments({}), self._doc(), lines)
 
-    def arguments(self, given: Mapping[str, str]) -> list[Argument]:
-        """With what the host passes for each; none for the definition."""
+    def launch(self, grid: str, given: Mapping[str, str], options: Mapping[str, str]) -> list[str]:
+        """With what the host passes, by the names of pointers, steps, sizes and constants."""
+        return TRITON.launch(self.name, grid, self._arguments(given), options)
+
+    def _arguments(self, given: Mapping[str, str]) -> list[Argument]:
         return [
             *(Argument(f"{name}_ptr", given.get(name, "")) for name in self.operands),
             *(Argument(name, given.get(name, ""), varies=True) for name in ("first", "last")),

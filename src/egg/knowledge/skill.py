@@ -150,7 +150,7 @@ class SkillFile:
     signatures: tuple[str, ...] = ()
     """Refusals that it mends: whole reasons (``build.compile``) or gates (``correctness``)."""
     assets: tuple[Path, ...] = ()
-    """Runnable patterns."""
+    """Runnable examples."""
     overrides: tuple[Path, ...] = ()
     """Files of the same name that it takes the place of, oldest first."""
 

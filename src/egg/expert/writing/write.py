@@ -26,8 +26,9 @@ from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
 from egg.expert.writing.dead import without_dead
 from egg.expert.writing.domain import domain_of
+from egg.expert.writing.fixed_arguments import fixed_arguments
 from egg.expert.writing.forward import forward_lines
-from egg.expert.writing.guard import Guard, fixed_arguments
+from egg.expert.writing.guard import Guard
 from egg.expert.writing.guard_text import Names
 from egg.expert.writing.heading import Parts, module_docstring, wrapped
 from egg.expert.writing.imports import sorted_imports

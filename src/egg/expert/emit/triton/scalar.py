@@ -17,15 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from egg.expert.emit.triton.scalar_rules import (
-    CHEAP,
-    FLOATING,
-    RULES,
-    Call,
-    is_literal,
-    literal,
-    number_text,
-)
+from egg.expert.emit.triton.scalar_call import FLOATING, Call, is_literal, literal, number_text
+from egg.expert.emit.triton.scalar_rules import CHEAP, RULES
 from egg.expert.emit.triton.types import TYPES
 from egg.expert.parts import Unfit
 

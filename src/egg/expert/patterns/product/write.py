@@ -31,6 +31,7 @@ from egg.expert.patterns.product.described import wanted
 from egg.expert.patterns.product.follow import SPREAD, Followed, RowOperation, follow
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.prose import Prose
 from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
 from egg.expert.patterns.product.triton.join import (
     LONGEST_ROW,
@@ -67,6 +68,7 @@ class _Writer:
         self.writes = group.writes(graph)
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"
         self.followed = self._followed()
+        self.prose = Prose(self.problem, self.followed)
         self.groups = Groups.of(self.problem, self.followed.operations)
         self.code = Code(call=[] if self.groups is None else self.groups.call())
         self.handed: dict[str, Function] = {}
@@ -96,7 +98,7 @@ class _Writer:
         fresh = (self.graph.value(name) for name in self.group.allocates(self.graph))
         outputs = [allocation(value, self.device) for value in fresh]
         lines = (*outputs, *self.code.call)
-        summary = self._summary(way)
+        summary = self.prose.summary(way)
         host = self.problem.host.function(lines, f"The {summary}.", self.handed)
         counts = (*self._counts(), *self.counts)
         return self.code.behind(host).part(self.knobs.constants(), summary, sizes=host.sizes, counts=counts)
@@ -157,7 +159,9 @@ class _Writer:
         split = tiles.split > 1
         whole = self.followed.needs_rows and spread is None and not split
         constants = self._tile_constants(way, whole)
-        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, PRODUCT, meta=constants)
+        kernel = Kernel(
+            f"{self.group.name}_kernel", self.prose.kernel(way), self.graph, PRODUCT, meta=constants
+        )
         kernel.fixed = frozenset(s.name for size in (problem.depth, problem.columns) for s in size.factors)
         groups = None if split else self.groups
         plain = not whole and self.groups is None and spread is None
@@ -333,7 +337,7 @@ class _Writer:
         if "SPLIT_K" in self.target.settings:
             tiles = replace(tiles, split=int(self.target.settings["SPLIT_K"]))
         split = tiles.split > 1 or bool(operations)
-        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, PRODUCT)
+        kernel = Kernel(f"{self.group.name}_kernel", self.prose.kernel(way), self.graph, PRODUCT)
         kernel.fixed = frozenset(s.name for s in problem.depth.factors)
         body = Stream(problem, kernel, split)
         rows = self.knobs.constant("ROWS", tiles.m, _around(tiles.m, 1, 128))
@@ -384,37 +388,6 @@ class _Writer:
     def _add_second(self, second: Second | None) -> None:
         if second is not None:
             self.code.launch(second.kernel, second.grid, {"num_warps": second.warps})
-
-    # -- words -------------------------------------------------------------------------------------
-
-    def _doc(self, way: Way) -> str:
-        how = {
-            "packed": "from packed operands: three fp16 products per block give fp32 accuracy"
-            if way.grade == "fp32"
-            else "from packed fp16 operands",
-            "direct": "from the operands as they lie"
-            + (", split into fp16 halves in registers: fp32 accuracy" if way.grade == "fp32" else ""),
-            "vector": "in one read of the larger operand",
-        }[way.mode]
-        tail = self._tail_words()
-        return f"The product {how}{f', then {tail} on the tile in registers' if tail else ''}."
-
-    def _tail_words(self) -> str:
-        after = [
-            n
-            for n in self.group.nodes
-            if n.op != "view" and any(o in self.followed.places for o in n.outputs)
-        ]
-        found = [
-            n.label or str(n.get("fn") or n.get("kind") or n.op) for n in after if n is not self.problem.node
-        ]
-        found = ["bias", *found] if self.problem.bias is not None else found
-        return ", ".join(dict.fromkeys(found))
-
-    def _summary(self, way: Way) -> str:
-        tail = self._tail_words()
-        sizes = f"{self.problem.rows.value}x{self.problem.columns.value}x{self.problem.depth.value}"
-        return f"product {sizes} at {way.grade} grade ({way.mode}){f' with {tail}' if tail else ''}"
 
 
 def _around(value: int, least: int, most: int) -> tuple[int, ...]:

@@ -26,14 +26,8 @@ from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.emit.kernel import Knobs
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.parts import REACH, Group, Launch, Part, Target, Unfit, Use, spelled, within_reach
-from egg.expert.patterns.recurrent.triton.kernel import (
-    CONSTANTS,
-    GATES,
-    PROJECT,
-    SIZES,
-    Walk,
-    project_launch,
-)
+from egg.expert.patterns.recurrent.triton.functions import PROJECT
+from egg.expert.patterns.recurrent.triton.kernel import CONSTANTS, GATES, SIZES, Walk, project_launch
 from egg.expert.sizes import Size
 
 MODES = ("alone", "steps", "cooperative")

@@ -14,7 +14,8 @@ from egg.expert.emit.reader import Reader
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
 from egg.expert.parts import Part, Target, Unfit
 from egg.expert.patterns.convolution.form import Form
-from egg.expert.patterns.convolution.triton.frame import Tail, finished, new_kernel
+from egg.expert.patterns.convolution.triton.frame import new_kernel
+from egg.expert.patterns.convolution.triton.tail import Tail, finished
 from egg.expert.sizes import ONE
 
 MOST_TAPS = 49

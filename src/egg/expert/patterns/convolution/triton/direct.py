@@ -23,18 +23,10 @@ from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import direct_tile
 from egg.expert.patterns.convolution.triton import scaling
-from egg.expert.patterns.convolution.triton.frame import (
-    Tail,
-    close_tile,
-    finish,
-    finished,
-    grid,
-    new_kernel,
-    open_tile,
-    tile_masks,
-)
+from egg.expert.patterns.convolution.triton.frame import close_tile, grid, new_kernel, open_tile
 from egg.expert.patterns.convolution.triton.gather import Gatherer, runs
 from egg.expert.patterns.convolution.triton.phases import define_phase
+from egg.expert.patterns.convolution.triton.tail import Tail, finish, finished, tile_masks
 from egg.expert.sizes import ONE, Size, as_size
 
 SUMMARY = "the convolution gathered straight from memory, with what follows it in its epilogue"

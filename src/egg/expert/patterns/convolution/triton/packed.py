@@ -16,17 +16,10 @@ from egg.expert.parts import Part, Target, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import packed_tile
-from egg.expert.patterns.convolution.triton.frame import (
-    Tail,
-    close_tile,
-    finish,
-    finished,
-    grid,
-    new_kernel,
-    open_tile,
-)
+from egg.expert.patterns.convolution.triton.frame import close_tile, grid, new_kernel, open_tile
 from egg.expert.patterns.convolution.triton.pack import Packing
 from egg.expert.patterns.convolution.triton.phases import define_phase
+from egg.expert.patterns.convolution.triton.tail import Tail, finish, finished
 from egg.expert.sizes import ONE, Size
 
 DOC = (

@@ -25,7 +25,8 @@ from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import RowsTile, in_rows, rows_tile
 from egg.expert.patterns.convolution.triton import scaling
-from egg.expert.patterns.convolution.triton.frame import Tail, finished, new_kernel, tile_masks
+from egg.expert.patterns.convolution.triton.frame import new_kernel
+from egg.expert.patterns.convolution.triton.tail import Tail, finished, tile_masks
 from egg.expert.sizes import ONE
 
 SUMMARY = "one tap: weights times positions as they lie in memory, with what follows in the epilogue"

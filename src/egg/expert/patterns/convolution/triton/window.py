@@ -28,20 +28,17 @@ from egg.expert.patterns.convolution.tiles import power
 from egg.expert.patterns.convolution.triton import scaling
 from egg.expert.patterns.convolution.triton.direct import scaled_products
 from egg.expert.patterns.convolution.triton.frame import (
-    Tail,
     count_positions,
     counted,
-    finish,
-    finished,
     grid,
     new_kernel,
     open_joined,
     open_positions,
     place,
-    tile_masks,
 )
 from egg.expert.patterns.convolution.triton.gather import Gatherer, runs
 from egg.expert.patterns.convolution.triton.phases import define_steps, join_phases, leave_out
+from egg.expert.patterns.convolution.triton.tail import Tail, finish, finished, tile_masks
 from egg.expert.sizes import ONE, Size
 
 SUMMARY = "few input channels: all inputs of a position in one tile, with what follows in the epilogue"

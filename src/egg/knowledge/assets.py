@@ -25,7 +25,7 @@ def asset_problems(asset: Path) -> list[Problem]:
 
 @lru_cache(maxsize=256)
 def _faults(source: str) -> tuple[tuple[int, str], ...]:
-    """Lines and what is wrong there. A run reads its skills again and again; their text stays the same."""
+    """Lines and what is wrong there. A run reads its skills often; their text stays the same."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

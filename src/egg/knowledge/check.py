@@ -1,4 +1,4 @@
-"""Is a skill sound? Everything that can be said without running it, each fault with file and line.
+"""Is a skill sound? Everything that can be checked without running it, each fault with file and line.
 
 :func:`examine` makes the skill and finds the faults in one pass, so that what is loaded and what is
 checked can never disagree: a skill without faults exists, one with faults does not.

@@ -1,4 +1,4 @@
-"""Conditions of skills: read once, refused where they mean nothing, and safe whoever wrote them.
+"""Conditions of skills: read once, refused where they mean nothing, and safe to read from any author.
 
 A condition is a Python expression over the names of a vocabulary: ``and``, ``or``, ``not``,
 comparisons (also chained), ``+ - * /``, numbers, words in quotes, ``in ("a", "b")``. Python's own

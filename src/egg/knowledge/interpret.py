@@ -1,7 +1,7 @@
 """What a condition says of some values: a truth or none, how clearly, and which comparison decided.
 
 The nodes that come here were let through by :func:`egg.knowledge.condition.parse`; how truth, strength and
-reason are meant is said there.
+reason are meant is explained there.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ SIGNATURES = (*(gate.value for gate in Gate), "limits", "kernel", "candidate")
 
 
 class SkillStage(StrEnum):
-    """Where a skill is of use: the stages that write kernels, and the mending of one that failed."""
+    """Where a skill is of use: the stages that write kernels, and the repair of one that failed."""
 
     SEED = Stage.SEED.value
     STRUCTURE = Stage.STRUCTURE.value
@@ -148,7 +148,7 @@ class SkillFile:
     origin: str
     """``built-in``, or the folder it came from."""
     signatures: tuple[str, ...] = ()
-    """Refusals that it mends: whole reasons (``build.compile``) or gates (``correctness``)."""
+    """Refusals that it is for: whole reasons (``build.compile``) or gates (``correctness``)."""
     assets: tuple[Path, ...] = ()
     """Runnable examples."""
     overrides: tuple[Path, ...] = ()

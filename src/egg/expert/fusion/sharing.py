@@ -181,7 +181,7 @@ class _Writing:
         return found
 
     def _numbered(self, stem: str) -> str:
-        """Two classes that do the same are told apart by a number."""
+        """Two classes that do the same differ by a number in their names."""
         name, number = stem, 1
         while name in self._taken:
             number += 1

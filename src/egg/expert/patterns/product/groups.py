@@ -3,7 +3,7 @@
 A tile is cut into groups by a reshape, and a reshape wants powers of two. Where groups are that wide, columns
 lie in the tile as they are. Where they are not (or might not be, at another size of the program), each group
 gets as many *slots* as the next power of two, and a tile holds whole groups, the slots that are left over
-being nobody's columns.
+belonging to no column.
 """
 
 from __future__ import annotations

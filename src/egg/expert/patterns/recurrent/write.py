@@ -13,7 +13,7 @@ it costs. Three ways to walk, named by the setting ``mode``:
     The same kernel with all steps in one launch: programs count themselves when they have published their
     units, and wait until all have. That takes a device that runs all of them at the same time: ``forward``
     asks it for its multiprocessors, and where they are too few (or in the interpreter, which runs one program
-    after another) each step is a launch again, and the counters are there before anybody looks.
+    after another) each step is a launch again, and the counters are there before any program reads them.
     The first choice where ``alone`` is too large and all programs fit; a third faster than replayed launches.
 """
 

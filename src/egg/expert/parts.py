@@ -113,6 +113,8 @@ class Part:
     constants: tuple[Constant, ...] = ()
     helpers: Mapping[str, str] = field(default_factory=dict)
     """Host functions the call needs, by name."""
+    functions: tuple[str, ...] = ()
+    """Those of them that were written for this group; the others serve many."""
     sizes: tuple[str, ...] = ()
     """Named sizes that the call mentions; ``forward`` defines them at its top."""
     summary: str = ""

@@ -22,6 +22,8 @@ class Code:
     call: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
     """Functions of the host."""
+    functions: list[str] = field(default_factory=list)
+    """Those of them that are this group's own."""
 
     def define(self, functions: Iterable[DeviceFunction]) -> None:
         """Functions that kernels call."""
@@ -55,6 +57,7 @@ class Code:
             call=tuple(self.call),
             constants=tuple(constants),
             helpers=self.helpers,
+            functions=tuple(self.functions),
             sizes=tuple(sizes),
             summary=summary,
             launches=tuple(self.launches),
@@ -64,5 +67,5 @@ class Code:
 
     def behind(self, host: Function) -> Code:
         """The same with one line for ``forward``: the call of a function that has all of the others."""
-        helpers = {**self.helpers, host.name: host.text}
-        return Code(self.kernels, self.launches, self.uses, [host.call], helpers)
+        helpers, functions = {**self.helpers, host.name: host.text}, [*self.functions, host.name]
+        return Code(self.kernels, self.launches, self.uses, [host.call], helpers, functions)

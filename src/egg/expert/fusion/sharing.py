@@ -254,7 +254,8 @@ class _Writing:
         if host.name in part.kernels or not group.writes(graph):
             return part
         made = host.function(part.call, f"{part.summary.rstrip('.')}.", {})
-        return replace(part, call=(made.call,), helpers={made.name: made.text}, sizes=made.sizes)
+        own = {"helpers": {made.name: made.text}, "functions": (made.name,)}
+        return replace(part, call=(made.call,), sizes=made.sizes, **own)
 
     def _called(
         self, part: Part, first: int, place: int, names: Mapping[int, Names], starts: _Starts
@@ -329,6 +330,7 @@ def renamed_part(part: Part, names: dict[str, str]) -> Part:
         part,
         kernels=each(part.kernels),
         helpers=each(part.helpers),
+        functions=tuple(names.get(name, name) for name in part.functions),
         call=tuple(call),
         launches=tuple(launches),
     )

@@ -95,6 +95,7 @@ class Cut:
             call=(*front.call, *call, *rear.call),
             constants=(*front.constants, *constants),
             helpers={**front.helpers, **rear.helpers},
+            functions=(*front.functions, *rear.functions),
             sizes=tuple(dict.fromkeys((*front.sizes, *named_here, *rear.sizes))),
             summary=f"{front.summary}; its tiles leave the statistics of the norm behind, too",
             launches=(*front.launches, Launch(f"{self.group.name}_join"), *rear.launches),

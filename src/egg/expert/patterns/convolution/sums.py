@@ -94,6 +94,7 @@ class _Cut:
             call=(*front.call, f"{size} = {self._name}.shape[1]", *rear.call),
             constants=(*front.constants, *constants),
             helpers={**front.helpers, **rear.helpers},
+            functions=(*front.functions, *rear.functions),
             sizes=tuple(dict.fromkeys(name for name in (*front.sizes, *rear.sizes) if name != size)),
             summary=f"{front.summary}; what a tile adds to the sum over space is all that is written of it",
             launches=(*front.launches, *rear.launches),

@@ -316,6 +316,7 @@ class _Writer:
         host, names = self.problem.host, (packed.packed, packed.scales)
         function = host.keeping(side, lines, packed.kernel.doc, names)
         self.code.helpers[function.name] = function.text
+        self.code.functions.append(function.name)
         handed = host.local(f"packed_{side}")
         self.handed[handed] = function
         self.code.call.append(f"{', '.join(names)} = {handed}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from egg.expert.graph import Graph
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Target
 from egg.expert.patterns.loops.write import write
 from egg.hardware.gpus import resolve
 from tests.expert import harness
@@ -39,7 +39,7 @@ def built(build: Build) -> Graph:
 
 def written(build: Build, name: str = "group", **settings: Any) -> tuple[Graph, Part]:
     graph = built(build)
-    return graph, write(graph, Group(name, graph.nodes, "loops"), Terms(H200, settings))
+    return graph, write(graph, Group(name, graph.nodes, "loops"), Target(H200, settings))
 
 
 def check(build: Build, *, sizes: int = 2, digits: float = 3e-6, shift: float = 0.0, **settings: Any) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Target
 from egg.expert.patterns.convolution.write import write
 from egg.expert.sizes import ONE, Size, named
 from egg.hardware.gpus import resolve
@@ -265,11 +265,11 @@ class Case:
             )
         return found
 
-    def terms(self) -> Terms:
-        return Terms(resolve("h200"), dict(self.settings))
+    def target(self) -> Target:
+        return Target(resolve("h200"), dict(self.settings))
 
     def part(self) -> Part:
-        return write(*self.graph(), self.terms())
+        return write(*self.graph(), self.target())
 
     # -- as a kernel file ------------------------------------------------------------------------------
 

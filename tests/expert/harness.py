@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from egg.expert.emit.triton.language import TRITON
 from egg.expert.graph import Graph
 from egg.expert.parts import Part
 
@@ -31,15 +32,7 @@ class Failed(AssertionError):
 
 def source(graph: Graph, parts: Sequence[Part]) -> str:
     """A module with the parts' kernels and a ``forward``; not the file the team writes, but near to it."""
-    imports = dict.fromkeys(line for part in parts for line in part.imports)
-    lines = [
-        "import torch",
-        "import torch.nn as nn",
-        "import triton",
-        "import triton.language as tl",
-        *imports,
-        "",
-    ]
+    lines = ["import torch", "import torch.nn as nn", *TRITON.imports, ""]
     lines += [f"{c.name} = {c.value!r}" for part in parts for c in part.constants]
     texts: dict[str, str] = {}
     for part in parts:

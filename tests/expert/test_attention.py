@@ -21,7 +21,7 @@ from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Structure
 from egg.expert.fusion.structure import structured
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Terms, Unfit
+from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.patterns import PATTERNS
 from egg.expert.patterns.attention import write as attention
 from egg.expert.patterns.attention.pattern import Attention
@@ -231,10 +231,10 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
 
 def written(task: Task, settings: dict[str, Any]) -> Structure:
     class Settled(Attention):
-        def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
-            return attention.write(graph, group, Terms(terms.gpu, settings))
+        def write(self, graph: Graph, group: Group, target: Target) -> Part:
+            return attention.write(graph, group, Target(target.gpu, settings))
 
-    structure = structured(simple(task), Terms(H200), PATTERNS.with_(Settled()))
+    structure = structured(simple(task), Target(H200), PATTERNS.with_(Settled()))
     assert {g.pattern for g in structure.groups if any(n.op == "attention" for n in g.nodes)} == {"attention"}
     return structure
 
@@ -289,10 +289,10 @@ def test_unfit_says_why() -> None:
     graph = simple(TWO)
     with pytest.raises(Unfit, match="no grade"):
         attention.write(
-            graph, Group("attention", graph.nodes[:1], "attention"), Terms(H200, {"grade": "fp8"})
+            graph, Group("attention", graph.nodes[:1], "attention"), Target(H200, {"grade": "fp8"})
         )
     with pytest.raises(Unfit, match="exactly one"):
-        attention.write(graph, Group("attention", graph.nodes, "attention"), Terms(H200))
+        attention.write(graph, Group("attention", graph.nodes, "attention"), Target(H200))
 
 
 @pytest.mark.parametrize(("heads", "split"), [("1, 4", 4), ("32, 8", 0)], ids=["alone", "many"])

@@ -112,7 +112,7 @@ def test_a_step_with_several_results_is_refused() -> None:
     values = {**graph.values, "second": replace(graph.value(last.output), name="second")}
     changed = replace(graph, nodes=(*first, twice), values=values)
     with pytest.raises(Unfit, match="2 results"):
-        write(changed, replace(group, nodes=(*first, twice)), FORMS[1].terms())
+        write(changed, replace(group, nodes=(*first, twice)), FORMS[1].target())
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_a_size_named_like_an_index_is_refused() -> None:
     odd = replace(x, shape=(*x.shape[:-1], named_size("qw", x.shape[-1].values)))
     changed = replace(graph, values={**graph.values, "x": odd})
     with pytest.raises(Unfit, match="qw"):
-        write(changed, group, FORMS[0].terms())
+        write(changed, group, FORMS[0].target())
 
 
 def test_a_plane_of_one_position_is_no_stencil() -> None:

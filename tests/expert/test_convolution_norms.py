@@ -9,7 +9,7 @@ import torch
 
 from egg.expert.assemble import graph_of
 from egg.expert.fusion.structure import structured
-from egg.expert.parts import Group, Terms, Unfit
+from egg.expert.parts import Group, Target, Unfit
 from egg.expert.patterns.convolution import norms as convolution_norms
 from egg.expert.patterns.convolution.write import write
 from egg.hardware.gpus import resolve
@@ -40,7 +40,7 @@ def test_right(name: str) -> None:
     task = _task(name)
     graph = graph_of(task)
     settings = {"BLOCK_P": 32, "BLOCK_O": 16, "BLOCK_K": 16, "grade": "fp32", "mode": "direct"}
-    part = write(graph, Group("conv_norm", graph.nodes, "convolution"), Terms(resolve("h200"), settings))
+    part = write(graph, Group("conv_norm", graph.nodes, "convolution"), Target(resolve("h200"), settings))
     space: dict[str, Any] = {}
     exec(task.source, space)
     torch.manual_seed(0)
@@ -56,15 +56,15 @@ def test_right(name: str) -> None:
 
 
 def test_a_norm_waits_for_what_makes_less_of_it() -> None:
-    found = structured(graph_of(_task("over_channels")), Terms(resolve("h200")))
+    found = structured(graph_of(_task("over_channels")), Target(resolve("h200")))
     assert [group.pattern for group in found.groups] == ["convolution"]
 
 
 def test_alone_it_stays_apart() -> None:
     task = program("return self.norm(self.conv(x))", "torch.rand(B, 3, H, W)", LAYERS, KNOBS)
     graph = graph_of(task)
-    group, terms = Group("conv_norm", graph.nodes, "convolution"), Terms(resolve("h200"), {"BLOCK_P": 32})
+    group, target = Group("conv_norm", graph.nodes, "convolution"), Target(resolve("h200"), {"BLOCK_P": 32})
     with pytest.raises(Unfit, match="makes less"):
-        write(graph, group, terms)
-    found = structured(graph, Terms(resolve("h200")))
+        write(graph, group, target)
+    found = structured(graph, Target(resolve("h200")))
     assert [group.pattern for group in found.groups] == ["convolution", "loops"]

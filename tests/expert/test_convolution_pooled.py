@@ -75,7 +75,7 @@ def test_windows_that_are_no_columns_of_a_tile(how: dict[str, object]) -> None:
     changed = Node("pool", pool.inputs, pool.outputs, {**pool.attributes, **how})
     nodes = (*others, changed)
     with pytest.raises(Unfit):
-        write(graph.rebuilt(nodes), Group(group.name, nodes, group.pattern), CASES[0].terms())
+        write(graph.rebuilt(nodes), Group(group.name, nodes, group.pattern), CASES[0].target())
 
 
 def test_transposed_ones_with_a_stride_are_left_out() -> None:

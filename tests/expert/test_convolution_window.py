@@ -9,7 +9,7 @@ import pytest
 from egg.expert.parts import Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import reference_grade
-from egg.expert.patterns.convolution.window import gathered, windowed
+from egg.expert.patterns.convolution.triton.window import gathered, windowed
 from tests.expert.convolutions import Case, tf32_error, within
 
 SMALL = {"BLOCK_P": 32, "BLOCK_O": 16, "mode": "window"}

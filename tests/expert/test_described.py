@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from egg.core.policy import LibraryCalls
 from egg.evaluator import offline, static
-from egg.expert.parts import Part, Terms
+from egg.expert.parts import Part, Target
 from egg.expert.patterns.product import described
 from egg.expert.patterns.product import write as product
 from egg.expert.sizes import Size, named
@@ -29,7 +29,7 @@ FLOORS = {"float16": 3.9e-3, "bfloat16": 3.1e-2}
 
 
 def written(case: Case, gpu: str = "h200") -> Part:
-    return product.write(case.graph, case.group, Terms(resolve(gpu), case.settings))
+    return product.write(case.graph, case.group, Target(resolve(gpu), case.settings))
 
 
 def mnk() -> tuple[Size, Size, Size]:

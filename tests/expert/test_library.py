@@ -15,14 +15,14 @@ from egg.core.policy import LibraryCalls
 from egg.core.source import Task
 from egg.evaluator.static import findings
 from egg.expert.graph import Graph, Node, Operand, Origin, Value, contiguous_stride
-from egg.expert.parts import Group, Terms, Unfit
+from egg.expert.parts import Group, Target, Unfit
 from egg.expert.patterns import PATTERNS
 from egg.expert.reading.capture import capture_once
 from egg.expert.sizes import Size
 from egg.expert.writing.write import write_file
 from egg.hardware.gpus import resolve
 
-TERMS = Terms(resolve("H200"))
+TERMS = Target(resolve("H200"))
 
 PROGRAM = """
 import torch

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from egg.expert.parts import Group, Terms, Unfit
-from egg.expert.patterns.loops import strips as loops_strips
+from egg.expert.parts import Group, Target, Unfit
+from egg.expert.patterns.loops.triton import strips as loops_strips
 from egg.expert.patterns.loops.write import write
 from egg.expert.sizes import ONE, Size
 from tests.expert.checking import H200, MODES, built, check, everywhere, written
@@ -162,7 +162,7 @@ def test_results_of_different_sizes_are_different_groups() -> None:
 
     graph = built(program)
     with pytest.raises(Unfit, match="different sizes"):
-        write(graph, Group("two", graph.nodes, "loops"), Terms(H200))
+        write(graph, Group("two", graph.nodes, "loops"), Target(H200))
 
 
 def test_evaluated_batch_norm_is_a_scale_and_a_shift() -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from egg.expert.graph import Graph, Value
-from egg.expert.parts import Group, Terms, Unfit
+from egg.expert.parts import Group, Target, Unfit
 from egg.expert.patterns.loops.write import write
 from egg.expert.sizes import ONE, Size, as_size, product
 from tests.expert import harness
@@ -98,7 +98,7 @@ def test_random_programs(graph: Graph, mode: str, block_x: int, block_r: int) ->
     if block_x and mode:
         chosen["BLOCK_X"] = block_x
     try:
-        part = write(graph, Group("random", graph.nodes, "loops"), Terms(H200, chosen))
+        part = write(graph, Group("random", graph.nodes, "loops"), Target(H200, chosen))
     except Unfit:
         assume(False)
         return

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from egg.expert.graph import Node, Value, contiguous_stride
-from egg.expert.parts import Group, Terms, Unfit
+from egg.expert.parts import Group, Target, Unfit
 from egg.expert.patterns.loops.write import write
 from egg.expert.sizes import Size
 from tests.expert import harness
@@ -277,7 +277,7 @@ def test_other_rows_are_another_group() -> None:
 
     graph = built(program)
     with pytest.raises(Unfit, match="other positions"):
-        write(graph, Group("two", graph.nodes, "loops"), Terms(H200))
+        write(graph, Group("two", graph.nodes, "loops"), Target(H200))
 
 
 def test_few_long_rows_are_split_and_many_short_ones_share_programs() -> None:

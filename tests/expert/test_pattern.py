@@ -14,7 +14,7 @@ from egg.expert.emit.spelling import Speller
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import Anchor, Pattern, Patterns
 from egg.expert.patterns import OWN, PATTERNS
 from egg.expert.patterns.library.pattern import Library
@@ -48,8 +48,8 @@ class Gather(Pattern):
     name = "gather"
     anchors = (Anchor("gather", _operations, _library_seconds, _call),)
 
-    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
-        return write(graph, group, terms)
+    def write(self, graph: Graph, group: Group, target: Target) -> Part:
+        return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         seconds = stream_seconds(bytes_moved(graph, group), machine)
@@ -62,7 +62,7 @@ def table() -> Patterns:
 
 
 def written(patterns: Patterns, choices: Choices | None = None) -> Structure:
-    return structured(graph_of(LOOKUP), Terms(H200), patterns, choices)
+    return structured(graph_of(LOOKUP), Target(H200), patterns, choices)
 
 
 def test_fusion_grows_a_group_around_a_new_anchor() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from egg.core.policy import LibraryCalls
 from egg.evaluator import offline, static
-from egg.expert.parts import Part, Terms, Unfit
+from egg.expert.parts import Part, Target, Unfit
 from egg.expert.patterns.product import write as product
 from egg.expert.sizes import named
 from egg.hardware.gpus import resolve
@@ -31,7 +31,7 @@ FLOORS = {
 
 
 def written(case: Case) -> Part:
-    return product.write(case.graph, case.group, Terms(resolve("h200"), case.settings))
+    return product.write(case.graph, case.group, Target(resolve("h200"), case.settings))
 
 
 @pytest.mark.parametrize("name", CASES)

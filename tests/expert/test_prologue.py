@@ -15,7 +15,7 @@ from egg.expert.algebra.simplify import simplify
 from egg.expert.deciding.estimate import costs
 from egg.expert.fusion.structure import Structure, structured
 from egg.expert.graph import Graph
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Target
 from egg.expert.patterns import PATTERNS
 from egg.expert.patterns.product import write as product
 from egg.expert.patterns.product.pattern import Product
@@ -52,10 +52,10 @@ HALVES = program(
 
 def written(task: Task, settings: Mapping[str, Any] | None = None) -> Structure:
     class Settled(Product):
-        def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
-            return product.write(graph, group, Terms(terms.gpu, {**terms.settings, **(settings or {})}))
+        def write(self, graph: Graph, group: Group, target: Target) -> Part:
+            return product.write(graph, group, Target(target.gpu, {**target.settings, **(settings or {})}))
 
-    return structured(simplify(capture(task)), Terms(H200), PATTERNS.with_(Settled()))
+    return structured(simplify(capture(task)), Target(H200), PATTERNS.with_(Settled()))
 
 
 def operators(structure: Structure, pattern: str) -> list[list[str]]:

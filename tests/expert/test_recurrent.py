@@ -17,7 +17,7 @@ from egg.evaluator import offline
 from egg.evaluator.offline.compile import compiled_rows
 from egg.expert.assemble import graph_of
 from egg.expert.graph import Graph
-from egg.expert.parts import Group, Part, Terms, Unfit
+from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.patterns.recurrent import write as recurrent
 from egg.hardware.gpus import resolve
 from tests.expert import harness
@@ -49,7 +49,7 @@ def captured(cell: str, layers: int, options: str, knobs: str = OWN) -> Graph:
 
 
 def written(graph: Graph, **settings: Any) -> Part:
-    return recurrent.write(graph, Group("walk", graph.nodes, "recurrent"), Terms(resolve("h200"), settings))
+    return recurrent.write(graph, Group("walk", graph.nodes, "recurrent"), Target(resolve("h200"), settings))
 
 
 def worst(graph: Graph, part: Part, task: Any) -> float:

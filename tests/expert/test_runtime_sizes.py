@@ -9,7 +9,8 @@ import re
 import pytest
 import torch
 
-from egg.expert.fusion.runtime_sizes import is_free, is_leading, specialization_tells, with_caller_sizes
+from egg.expert.emit.triton.plain_sizes import with_caller_sizes
+from egg.expert.fusion.runtime_sizes import is_free, is_leading, specialization_tells
 from tests.expert import harness
 from tests.expert.elsewhere import RUN, normal, program, written
 

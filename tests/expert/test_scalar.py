@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from egg.expert.emit.scalar import LIBDEVICE, SUPPORTED, cheap, expression, imports_of, literal
+from egg.expert.emit.names import read_by
+from egg.expert.emit.triton.language import TRITON
+from egg.expert.emit.triton.scalar import SUPPORTED, cheap, expression, literal
 from egg.expert.parts import Unfit
 from egg.expert.sizes import named
+from egg.expert.writing.imports import sorted_imports
 from tests.expert import harness
 from tests.expert.programs import apply
 
@@ -119,7 +122,7 @@ def _kernel(
 
 def computed(asked: list[tuple[str, list[torch.Tensor], tuple[Any, ...], torch.dtype]]) -> list[torch.Tensor]:
     """Every function in a kernel of its own, all in one module."""
-    lines = ["import torch", "import triton", "import triton.language as tl", LIBDEVICE, ""]
+    lines = ["import torch", *TRITON.imports, ""]
     body, inputs = ["def forward(self, *given):", "    outs = []"], list[torch.Tensor]()
     for number, (fn, operands, scalars, dtype) in enumerate(asked):
         operands = [o.expand(operands[0].shape).contiguous() for o in operands]
@@ -232,8 +235,11 @@ def test_what_there_is_no_formula_for_is_said() -> None:
     assert {"add", "gelu_tanh", "where", "cast"} <= SUPPORTED
     assert cheap("relu")
     assert not cheap("gelu")
-    assert imports_of(expression("tanh", ["x"], (), ["float32"], "float32")) == (LIBDEVICE,)
-    assert imports_of("tl.exp(x)") == ()
+    tanh = expression("tanh", ["x"], (), ["float32"], "float32")
+    assert sorted_imports(TRITON.imports, {*read_by([tanh])}) == [
+        "from triton.language.extra import libdevice"
+    ]
+    assert sorted_imports(TRITON.imports, {"tl"}) == ["import triton.language as tl"]
 
 
 def test_literals_are_understood_by_triton() -> None:

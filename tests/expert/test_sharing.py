@@ -9,8 +9,8 @@ import torch
 
 from egg.core.source import Task
 from egg.expert.assemble import Written, graph_of, kernel_file
+from egg.expert.emit.triton.plain_sizes import with_runtime_sizes
 from egg.expert.fusion.chained_cat import chained
-from egg.expert.fusion.runtime_sizes import with_runtime_sizes
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.moves import Recipe
 from egg.expert.sizes import Size

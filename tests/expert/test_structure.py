@@ -14,7 +14,7 @@ from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
 from egg.expert.fusion.unit_order import UnitOrder
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.parts import Terms
+from egg.expert.parts import Target
 from egg.expert.sizes import ONE, Size
 from egg.expert.writing.write import write_file
 from egg.hardware.gpus import resolve
@@ -28,7 +28,7 @@ H200 = resolve("H200")
 
 
 def structure_of(graph: Graph, **choices: Any) -> Structure:
-    return structured(graph, Terms(H200), choices=Choices(**choices))
+    return structured(graph, Target(H200), choices=Choices(**choices))
 
 
 def file_of(graph: Graph, structure: Structure) -> str:

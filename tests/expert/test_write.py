@@ -18,7 +18,7 @@ from egg.evaluator.static import findings
 from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.moves import Recipe
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit
+from egg.expert.parts import Constant, Group, Part, Target, Unfit
 from egg.expert.patterns import PATTERNS
 from egg.expert.sizes import Size, named
 from egg.expert.writing import write
@@ -105,8 +105,8 @@ def example() -> tuple[Graph, list[tuple[Group, Part]]]:
         sizes=("batch_size", "outputs"),
         summary="GELU with its factor: one pass over memory instead of two.",
     )
-    terms = Terms(resolve("H200"))
-    return graph, [(first, PATTERNS.fallback.write(graph, first, terms)), (second, part)]
+    target = Target(resolve("H200"))
+    return graph, [(first, PATTERNS.fallback.write(graph, first, target)), (second, part)]
 
 
 def checked(text: str, folder: Path) -> None:
@@ -220,7 +220,7 @@ def test_the_file_computes_what_the_task_does() -> None:
     """Written with library calls alone, so that it runs anywhere."""
     graph, _ = example()
     group = Group("all", graph.nodes, "library")
-    part = PATTERNS.fallback.write(graph, group, Terms(resolve("H200")))
+    part = PATTERNS.fallback.write(graph, group, Target(resolve("H200")))
     text = write_file(TASK, graph, [(group, part)], ["Projection."])
     theirs: dict[str, Any] = {"__name__": "task"}
     ours: dict[str, Any] = {"__name__": "kernels"}

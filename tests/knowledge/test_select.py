@@ -19,7 +19,7 @@ from egg.knowledge.catalogue import Catalogue, load
 from egg.knowledge.select import IN_VAIN, MENDING, Cause, Selected, judged
 from egg.knowledge.skill import SkillStage
 from egg.knowledge.vocabulary import complete
-from egg.knowledge.why import answer_json, explain, numbers, told_context
+from egg.knowledge.why import answer_json, context_used, explain, numbers
 from egg.memory.standing import Standing
 from tests.knowledge.folders import write_skill
 
@@ -204,7 +204,7 @@ def test_why_covers_every_skill_of_a_stage_once(tmp_path: Path) -> None:
         ["both"],
     ]
     assert [len(answer.offered) for answer in answers] == [2, 1]
-    assert told_context(at, known) == {"columns": 0, "rows": 4096, "uses_dot": False}
+    assert context_used(at, known) == {"columns": 0, "rows": 4096, "uses_dot": False}
     data = answer_json(answers[0])
     assert data["stage"] == "structure"
     assert data["skills"][2] == {

@@ -2,7 +2,7 @@
 
 Every name is always there, so a gate never meets an unknown one. A number that is not known has
 the *neutral* value of its entry: what a kernel without that trouble has. So ignorance fires no
-gate that looks for trouble, and whoever needs to be sure adds one of the four ``knows_`` names:
+gate that looks for trouble, and a condition that needs to be sure adds one of the four ``knows_`` names:
 
 - ``knows_times``: a GPU ran it; ``milliseconds`` is measured, else predicted.
 - ``knows_counters``: hardware counters of the leading kernel; stalls, conflicts and cycles need them.

@@ -34,7 +34,7 @@ WARPS_TO_HIDE_LATENCY = 0.25
 def predicted_milliseconds(
     compiled: Compiled, gpu: Gpu, library_calls: int = 0, constants: Constants = FITTED
 ) -> float:
-    """One forward on ``gpu``: positive and finite, whatever the compiler said."""
+    """One forward on ``gpu``: positive and finite, whatever the compiler reports."""
     floor = compiled.predicted_floor_milliseconds
     if floor is None or not 0.0 <= floor <= LONGEST_MILLISECONDS:
         floor = WORK_UNKNOWN_MILLISECONDS

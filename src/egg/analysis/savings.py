@@ -5,7 +5,7 @@
 *Pointwise fused* is what a compiler of epilogues does. An operation that makes each element from
 the matching elements of its inputs (pointwise work, copies, dropout) rides on the group that made
 one of them: the group hands that value over in registers, reads whatever else the rider needs, and
-writes only what somebody outside it uses. A rider must come no larger than the value it rides on,
+writes only what is used outside of it. A rider must come no larger than the value it rides on,
 or the group would have to compute it again (a row's sum that is then subtracted from the row), and
 none of its other inputs may depend on the group, or the two would wait for each other. Groups of
 pointwise work alone that feed it are taken into its kernel, too, and so is a bias that a library adds
@@ -26,7 +26,7 @@ from egg.hardware.roofline import compute_peak, effective_precision, floor_secon
 
 LAUNCH_MILLISECONDS = FITTED.launch * 1e3
 RIDING = frozenset({Family.POINTWISE, Family.MOVEMENT, Family.RANDOM})
-"""Operations that may ride on whoever feeds them."""
+"""Operations that may join the group of their producer."""
 ONE_PASS = frozenset({Family.PRODUCT, Family.CONVOLUTION, Family.ATTENTION, Family.LOSS})
 """Operations whose further passes are pointwise work that a library does apart."""
 HALF = ("bf16", "fp16")
@@ -226,7 +226,7 @@ def _fits(op: Operation, source: Operation, value: int) -> bool:
 
 
 def _users(operations: Sequence[Operation]) -> dict[int, set[int | None]]:
-    """Who reads each value; ``None`` among them says that it must be in memory whoever reads it."""
+    """The readers of each value; ``None`` among them says that it must be in memory in any case."""
     used: dict[int, set[int | None]] = {}
     for index, op in enumerate(operations):
         for place, value in enumerate(op.reads):

@@ -31,7 +31,7 @@ from egg.knowledge.catalogue import Catalogue, load
 from egg.knowledge.context import context_of
 from egg.knowledge.select import TOKENS
 from egg.knowledge.skill import SkillStage
-from egg.knowledge.why import STAGES, Answer, answer_json, explain, told_context
+from egg.knowledge.why import STAGES, Answer, answer_json, context_used, explain
 from egg.memory.standing import Standings, from_record
 
 WHY_SCHEMA = "egg.skills-why/1"
@@ -184,7 +184,7 @@ def why(
         candidate=candidate.name if candidate is not None else None,
         gpu=report.gpu,
         answers=explain(catalogue, context, stages, tokens=tokens, lessons=lessons, failure=reason),
-        context=told_context(context, catalogue),
+        context=context_used(context, catalogue),
         unknown=report.unknown,
         failure=report.failure,
     )

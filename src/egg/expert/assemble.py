@@ -15,7 +15,7 @@ from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
 from egg.expert.graph import Graph
 from egg.expert.moves import Recipe
-from egg.expert.parts import Constant, Part, Terms, Unfit
+from egg.expert.parts import Constant, Part, Target, Unfit
 from egg.expert.reading.capture import capture
 from egg.expert.writing.replay import SETTINGS, reason
 from egg.expert.writing.write import write_file
@@ -63,7 +63,7 @@ def graph_of(task: Task) -> Graph:
 def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     """The file that ``recipe`` makes of the program."""
     choices = Choices(recipe.without, recipe.alone, recipe.settings, recipe.grades, recipe.left, recipe.apart)
-    structure = structured(graph, Terms(gpu), choices=choices)
+    structure = structured(graph, Target(gpu), choices=choices)
     if not structure.kernels:
         raise NothingToWrite(f"no pattern covers {', '.join(structure.left_to_pytorch)}")
     written = zip(structure.groups, structure.parts, strict=True)

@@ -7,13 +7,13 @@ too; they cost nothing where a reader folds them into its indexing.
 Kinds of node (``op``) and their ``attributes``:
 
 =============== ==============================================================================
-``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.emit.scalar`); ``scalars``: its constants, with
-                ``None`` where a tensor stands. Operands broadcast as in PyTorch
+``pointwise``   ``fn``: the scalar function (:mod:`egg.expert.emit.triton.scalar`); ``scalars``: its
+                constants, with ``None`` where a tensor stands. Operands broadcast as in PyTorch
 ``view``        ``how``: ``reshape | permute | slice | expand | flip``, with ``dims`` (permute, flip),
                 ``starts`` and ``steps`` (slice, one each per dimension; the shape of the result
                 says where it ends)
 ``cat``         ``dim``
-``joined``      ``dim``: a ``cat`` whose operands are stored in their parts of the result by whoever
+``joined``      ``dim``: a ``cat`` whose operands are stored in their parts of the result by what
                 makes them (they are ``lent``): it only makes the room, before any of them
 ``pad``         ``before`` per dimension (may be negative: a crop), ``value``; the result's shape says
                 the rest
@@ -105,7 +105,7 @@ class Value:
     path: str = ""
     """An argument's name (``x``), or a parameter's qualified name (``conv1.weight``)."""
     room: str = ""
-    """The larger tensor that it is a part of, whose strides it has: whoever makes it finds a tensor of its
+    """The larger tensor that it is a part of, whose strides it has: what makes it finds a tensor of its
     name and stores into that, instead of allocating one."""
 
     @property

@@ -52,7 +52,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Terms:
+class Target:
     """What a pattern writes for."""
 
     gpu: Gpu
@@ -113,8 +113,8 @@ class Part:
     constants: tuple[Constant, ...] = ()
     helpers: Mapping[str, str] = field(default_factory=dict)
     """Host functions the call needs, by name."""
-    imports: tuple[str, ...] = ()
-    """Beyond torch, triton, tl and nn: ``from triton.language.extra import libdevice``."""
+    functions: tuple[str, ...] = ()
+    """Those of them that were written for this group; the others serve many."""
     sizes: tuple[str, ...] = ()
     """Named sizes that the call mentions; ``forward`` defines them at its top."""
     summary: str = ""

@@ -23,7 +23,7 @@ from egg.expert.cost import Cost, Grades, Machine
 from egg.expert.emit.spelling import Speller
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Move, Recipe, Without
-from egg.expert.parts import Group, Part, Terms, Use
+from egg.expert.parts import Group, Part, Target, Use
 
 FREE = frozenset({"view", "constant"})
 """What costs nothing by itself: no group is made for it alone unless it is needed in memory."""
@@ -178,7 +178,7 @@ class Pattern(ABC):
     switches: tuple[Switch, ...] = ()
 
     @abstractmethod
-    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
+    def write(self, graph: Graph, group: Group, target: Target) -> Part:
         """The group as kernels and the lines that call them; :class:`~egg.expert.parts.Unfit` where it
         cannot be written so."""
 

@@ -120,7 +120,7 @@ def _peaks(per_clock: Mapping[str, float], clocks: float) -> dict[str, float]:
 
 
 def _bus_bandwidth(properties: object, kind: Architecture) -> float:
-    """Two transfers per memory clock over the whole bus; 0 where that is not told. AMD's clocks mean
+    """Two transfers per memory clock over the whole bus; 0 where that is not reported. AMD's clocks mean
     another number of transfers from one kind of memory to the next, so theirs are not used."""
     if kind.vendor != "nvidia":
         return 0.0

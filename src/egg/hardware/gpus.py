@@ -3,7 +3,7 @@
 The figures are data: ``gpus.toml`` beside this file, read when it is first asked for. An
 *architecture* says what every multiprocessor of its kind has; a GPU adds what its vendor
 publishes of the model. Peaks are *dense* (no structured sparsity) and at the vendor's boost
-clock, which a card can exceed by a few percent: whoever rejects on them leaves a margin.
+clock, which a card can exceed by a few percent: a check against them leaves a margin.
 
 Two questions are asked of a row, and they have different answers. "Can any program be this
 fast?" takes :attr:`Gpu.peaks`, the fastest unit whatever it is. "How long will this kernel

@@ -1,4 +1,4 @@
-"""Who knows which skills fit a step: the catalogue, asked with what the role is told."""
+"""Which skills fit a step: the catalogue, asked with what the role is given."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class KnowledgeAdvisor:
     tokens: int = TOKENS
     """Room for the texts of what is offered."""
     lessons: Mapping[Stage, Standings] = field(default_factory=dict)
-    """What memory said of each skill, by stage, when the run began."""
+    """What memory records of each skill, by stage, when the run began."""
     gpu: Gpu | None = None
     """The row of the table, where it is not the one that the run's facts name."""
 
     def advise(self, brief: Brief) -> tuple[Skill, ...]:
-        """The skills for a brief: for mending where a file of this step was refused, else for the stage."""
+        """The skills for a brief: for repairs where a file of this step was refused, else for the stage."""
         return tuple(offer(found) for found in self.verdicts(brief) if found.offered)
 
     def verdicts(self, brief: Brief) -> tuple[Selected, ...]:
@@ -61,7 +61,7 @@ class KnowledgeAdvisor:
 
 
 def open_refusal(brief: Brief) -> Refusal | None:
-    """The judge's refusal of the last file of this step; ``None`` where nothing waits to be mended."""
+    """The judge's refusal of the last file of this step; ``None`` where nothing waits for a repair."""
     chain = brief.trajectory.chain
     return chain[-1].refusal if chain else None
 

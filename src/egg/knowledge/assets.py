@@ -1,4 +1,4 @@
-"""Runnable patterns beside a skill: read to see that they are whole, never imported here."""
+"""Runnable examples beside a skill: read to see that they are whole, never imported here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from egg.knowledge.frontmatter import Problem, content
 
 CLASSES, FUNCTIONS = ("Model", "ModelNew"), ("get_inputs", "get_init_inputs")
-"""What a pattern defines: a program, its kernels, and inputs to try both on."""
+"""What an example defines: a program, its kernels, and inputs to try both on."""
 
 
 def asset_problems(asset: Path) -> list[Problem]:
-    """What keeps a pattern from being run: no Python, a part that is missing, an import of this package."""
+    """What keeps an example from being run: no Python, a part that is missing, an import of this package."""
     try:
         source = content(asset).decode("utf-8")
     except (OSError, ValueError) as error:
@@ -25,7 +25,7 @@ def asset_problems(asset: Path) -> list[Problem]:
 
 @lru_cache(maxsize=256)
 def _faults(source: str) -> tuple[tuple[int, str], ...]:
-    """Lines and what is wrong there. A run reads its skills again and again; their text stays the same."""
+    """Lines and what is wrong there. A run reads its skills often; their text stays the same."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -39,7 +39,7 @@ def _faults(source: str) -> tuple[tuple[int, str], ...]:
     return (
         *((1, f"class {name} is missing") for name in CLASSES if name not in classes),
         *((1, f"{name}() is missing") for name in FUNCTIONS if name not in functions),
-        *((line, "imports egg: a pattern must run without it") for line in _imports_of_egg(source, tree)),
+        *((line, "imports egg: an example must run without it") for line in _imports_of_egg(source, tree)),
     )
 
 

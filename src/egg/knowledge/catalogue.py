@@ -3,7 +3,7 @@
 A user's skill takes the place of an earlier one of the same name, and remembers whose place it took:
 so a team can correct what ships, and ``egg skills show`` still says that something was corrected. One
 skill that cannot be read stops the load, with every fault named: advice that is silently missing would
-be noticed by nobody.
+pass unnoticed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from egg.knowledge.skill import BUILT_IN, Catalogue, SkillError, SkillFile
 
 __all__ = ["Catalogue", "built_in_folder", "load"]
 
-FAULTS_TOLD = 8
+FAULTS_SHOWN = 8
 
 
 def built_in_folder() -> Path:
@@ -59,10 +59,10 @@ def _add(skills: dict[str, SkillFile], skill: SkillFile) -> None:
 
 
 def _refused(problems: Sequence[Problem]) -> SkillError:
-    told = [str(problem) for problem in problems[:FAULTS_TOLD]]
-    if len(problems) > FAULTS_TOLD:
-        told.append(f"and {len(problems) - FAULTS_TOLD} more")
+    lines = [str(problem) for problem in problems[:FAULTS_SHOWN]]
+    if len(problems) > FAULTS_SHOWN:
+        lines.append(f"and {len(problems) - FAULTS_SHOWN} more")
     noun = "fault" if len(problems) == 1 else "faults"
     return SkillError(
-        "\n".join((f"{len(problems)} {noun} in skills:", *told)), "`egg skills check` shows all"
+        "\n".join((f"{len(problems)} {noun} in skills:", *lines)), "`egg skills check` shows all"
     )

@@ -1,4 +1,4 @@
-"""Is a skill sound? Everything that can be said without running it, each fault with file and line.
+"""Is a skill sound? Everything that can be checked without running it, each fault with file and line.
 
 :func:`examine` makes the skill and finds the faults in one pass, so that what is loaded and what is
 checked can never disagree: a skill without faults exists, one with faults does not.
@@ -17,8 +17,8 @@ from typing import TypeVar
 from egg.core.facts import Family
 from egg.core.stage import Category
 from egg.knowledge.assets import asset_problems
+from egg.knowledge.condition import Condition, ConditionError, parse
 from egg.knowledge.frontmatter import Document, Entry, Problem, entries, read
-from egg.knowledge.gate import Gate, GateError, parse
 from egg.knowledge.skill import (
     CATEGORIES,
     SECTIONS,
@@ -220,14 +220,14 @@ class _Reader:
                 self._fault(part.line, f"hardware: {why}")
         return tuple(found)
 
-    def condition(self, key: str, *, needed: bool = False) -> Gate | None:
+    def condition(self, key: str, *, needed: bool = False) -> Condition | None:
         metadata = self._document.metadata
         entry = self._needed(metadata, key) if needed else metadata.get(key)
         if entry is None or not entry.text:
             return None
         try:
             return parse(entry.text)
-        except GateError as error:
+        except ConditionError as error:
             hint = f" ({error.hint})" if error.hint else ""
             self._fault(entry.line, f"{key}: {error.message}{hint}")
             return None

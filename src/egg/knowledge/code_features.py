@@ -1,7 +1,7 @@
 """What a kernel file does, as far as its text shows: which building blocks, which habits.
 
-The file is read as a syntax tree and never imported: it is somebody's code, and a look at it must
-neither run it nor need PyTorch. What cannot be told from the text counts as absent, so a feature
+The file is read as a syntax tree and never imported: it is foreign code, and a look at it must
+neither run it nor need PyTorch. What the text does not show counts as absent, so a feature
 here says "it is written there", not "it is so on the GPU"; for that there is the diagnosis.
 """
 
@@ -38,7 +38,7 @@ def _features(source: str) -> tuple[tuple[str, Value], ...]:
     view = read_source(source)
     try:
         found = _seen_in(view) if view is not None else {}
-    except RecursionError:  # an expression of a thousand parts: nobody wrote it by hand
+    except RecursionError:  # an expression of a thousand parts: not written by hand
         found = {}
     return (("has_base", True), *found.items())
 
@@ -113,12 +113,12 @@ def _input_precision(view: SourceView) -> str:
     for kernel, call in dots:
         given = keyword(call, "input_precision")
         if given is not None:
-            said = view.value_of(given, kernel)
-            return str(said) if said in WORDS["input_precision"] else "default"
+            value = view.value_of(given, kernel)
+            return str(value) if value in WORDS["input_precision"] else "default"
         allowed = keyword(call, "allow_tf32")
         if allowed is not None:
-            said = view.value_of(allowed, kernel)
-            return "default" if said is None else "tf32" if said else "ieee"
+            value = view.value_of(allowed, kernel)
+            return "default" if value is None else "tf32" if value else "ieee"
     return "default" if dots else "none"
 
 

@@ -84,18 +84,18 @@ def _memory_bound(facts: Facts) -> bool | None:
 
 def _of_the_gpu(facts: Facts, gpu: Gpu | None) -> dict[str, Value | None]:
     """The row of the table where there is one, else what the run's facts say of the GPU."""
-    told = facts.gpu
-    arch = gpu.arch if gpu is not None else told.arch
+    own = facts.gpu
+    arch = gpu.arch if gpu is not None else own.arch
     capability = compute_capability(arch)
     peaks = gpu.peaks if gpu is not None else {}
     return {
         "vendor": gpu.vendor if gpu is not None else "amd" if arch.startswith("gfx") else "nvidia",
         "arch": arch,
         "compute_capability": capability,
-        "sms": told.sms,
-        "shared_per_block": told.shared_per_block,
-        "l2_bytes": told.l2_bytes,
-        "bandwidth": told.bandwidth,
+        "sms": own.sms,
+        "shared_per_block": own.shared_per_block,
+        "l2_bytes": own.l2_bytes,
+        "bandwidth": own.bandwidth,
         "has_tma": capability >= TMA,
         "has_warp_groups": arch in WARP_GROUPS,
         "has_fp8": "fp8" in peaks,

@@ -2,7 +2,7 @@
 
 Both are read from where the number goes. Names are followed through the assignments of the
 function, which is enough for the ways people write this. Each name is settled once, however often it
-is set and read: the file is somebody else's, and looking at it must not take longer than reading it.
+is set and read: the file is foreign, and looking at it must not take longer than reading it.
 """
 
 from __future__ import annotations

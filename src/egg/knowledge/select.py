@@ -99,7 +99,7 @@ def judged(
 
     ``lessons`` are what memory says of each skill, ``steps`` what this run did in the stage so
     far, and ``base`` what it builds on. ``failure`` is the reason of the refusal that is to be
-    mended, as the judge names it (``correctness.error``): it chooses among the debugging skills.
+    repaired, as the judge names it (``correctness.error``): it chooses among the debugging skills.
     ``most`` is how many are offered at most; by default what the stage has room for.
     """
     remembered = lessons or {}

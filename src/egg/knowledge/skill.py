@@ -11,22 +11,22 @@ from pathlib import Path
 from types import MappingProxyType
 
 from egg.core.errors import UsageError
-from egg.core.evaluation import Gate as Judged
+from egg.core.evaluation import Gate
 from egg.core.facts import Family
 from egg.core.stage import Category, Stage
 from egg.hardware.gpus import VENDORS, Gpu
-from egg.knowledge.gate import Gate
+from egg.knowledge.condition import Condition
 
 SKILL_FILE = "SKILL.md"
 BUILT_IN = "built-in"
 """The origin of what ships with the package."""
 SECTIONS = ("When", "How", "Expected", "Risks")
-SIGNATURES = (*(gate.value for gate in Judged), "limits", "kernel", "candidate")
+SIGNATURES = (*(gate.value for gate in Gate), "limits", "kernel", "candidate")
 """What a refusal's reason can begin with."""
 
 
 class SkillStage(StrEnum):
-    """Where a skill is of use: the stages that write kernels, and the mending of one that failed."""
+    """Where a skill is of use: the stages that write kernels, and the repair of one that failed."""
 
     SEED = Stage.SEED.value
     STRUCTURE = Stage.STRUCTURE.value
@@ -135,8 +135,8 @@ class SkillFile:
     """Operators it is about; empty is any."""
     hardware: tuple[Hardware, ...]
     """GPUs it is for; empty is any."""
-    gate: Gate
-    veto: Gate | None
+    gate: Condition
+    veto: Condition | None
     """Where this holds the skill is not offered, whatever the gate says."""
     gain: Gain
     when: str
@@ -148,9 +148,9 @@ class SkillFile:
     origin: str
     """``built-in``, or the folder it came from."""
     signatures: tuple[str, ...] = ()
-    """Refusals that it mends: whole reasons (``build.compile``) or gates (``correctness``)."""
+    """Refusals that it is for: whole reasons (``build.compile``) or gates (``correctness``)."""
     assets: tuple[Path, ...] = ()
-    """Runnable patterns."""
+    """Runnable examples."""
     overrides: tuple[Path, ...] = ()
     """Files of the same name that it takes the place of, oldest first."""
 

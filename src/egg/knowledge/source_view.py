@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 MOST_CHARACTERS = 400_000
-"""A longer file is not looked at: nobody wrote it by hand."""
+"""A longer file is not looked at: it was not written by hand."""
 TABLE = "TUNABLES"
 
 _SPARED = frozenset({"__init__", "get_inputs", "get_init_inputs", "reset_parameters"})
@@ -28,7 +28,7 @@ _METHOD_NAMES = """
     triu var add_ mul_ sub_ div_
 """
 _METHODS = frozenset(_METHOD_NAMES.split())
-"""Methods by which a tensor is told from anything else that has methods."""
+"""Methods that tensors have, and other objects do not."""
 _PLUMBING = frozenset({"Identity", "Flatten", "Unflatten", "Parameter", "ParameterList", "ParameterDict"})
 _CONTAINERS = frozenset({"functional", "linalg", "fft", "special"})
 
@@ -154,9 +154,9 @@ class SourceView:
                 case _:
                     continue
             for name, value in pairs:
-                said = self.value_of(value)
-                if isinstance(said, int) and not isinstance(said, bool):
-                    yield name, said
+                known = self.value_of(value)
+                if isinstance(known, int) and not isinstance(known, bool):
+                    yield name, known
 
     def value_of(self, node: ast.expr, kernel: Function | None = None) -> object:
         """A literal, or what a name stands for in the file or at a launch of ``kernel``; else ``None``."""
@@ -167,8 +167,8 @@ class SourceView:
         if kernel is not None and node.id in kernel.parameters:
             for launch in self.launches:
                 given = self._arguments(launch).get(node.id)
-                if given is not None and (said := self.value_of(given)) is not None:
-                    return said
+                if given is not None and (known := self.value_of(given)) is not None:
+                    return known
             return self._default(kernel, node.id)
         return self.constants.get(node.id)
 

@@ -1,6 +1,6 @@
 """Every name a condition may use, in one place: what is known of program, kernel, code, GPU and terms.
 
-The kernel's names are those of :data:`egg.analysis.features.FEATURES`; the rest is said here.
+The kernel's names are those of :data:`egg.analysis.features.FEATURES`; the rest is defined here.
 A name means one thing, so no two groups share one: :func:`_joined` refuses a clash when this
 module is imported. A fact that is not known has its *neutral* value, which claims nothing: no
 operator is present, nothing is large, nothing can be saved. So a condition that looks for a
@@ -184,7 +184,7 @@ WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def complete(known: Mapping[str, Value | None]) -> Mapping[str, Value]:
     """Every name with a value of its kind: the known one, or the neutral one where it is missing or no
-    number. A name outside the vocabulary is a mistake of whoever gathered the values."""
+    number. A name outside the vocabulary is a mistake of the code that gathered the values."""
     unknown = known.keys() - VOCABULARY.keys()
     if unknown:
         raise ValueError(f"not in the vocabulary: {', '.join(sorted(unknown))}")

@@ -99,7 +99,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def told_context(context: Context, catalogue: Catalogue) -> dict[str, Value]:
+def context_used(context: Context, catalogue: Catalogue) -> dict[str, Value]:
     """The values that any condition of the catalogue looks at, by name: what the verdicts rest on."""
     names: set[str] = set()
     for skill in catalogue:

@@ -149,10 +149,10 @@ def _wall(
     if felt <= 0.0:
         return None
     gain = without(felt * (1.0 - view.busiest(relieves)))
-    told = any(e.value == use for e in seen)
+    known = any(e.value == use for e in seen)
     at = evidence(
         "use",
-        None if told else use,
+        None if known else use,
         "",
         f"This is the share of what good kernels reach; {AT:g} and above is a wall.",
     )

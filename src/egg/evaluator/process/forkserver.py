@@ -46,6 +46,12 @@ Work = Callable[[Channel, list[str]], None]
 """What a worker does with its channel to the judge; it gets the list of its confinements."""
 
 
+def begin(control: Channel, arguments: Sequence[str]) -> None:
+    """Start from arguments as texts: what the workers are for, the cache's folder, and limits as JSON."""
+    kind, cache, limits = arguments
+    main(control, kind, cache, sandbox.Limits(**json.loads(limits)))
+
+
 def main(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> None:
     """Fork workers until the oracle hangs up or dies; then remove the folder it can no longer remove."""
 

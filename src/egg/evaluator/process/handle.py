@@ -26,6 +26,7 @@ from egg.core.errors import MachineError
 from egg.core.evaluation import RefusalFacts
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.forkserver import KEPT_FOLDER
+from egg.evaluator.process.starting import Start, as_program
 from egg.evaluator.transport.protocol import Complaint, Request, Warm, reply_to
 from egg.evaluator.transport.strict import Malformed, plain, strictly
 from egg.evaluator.transport.wire import Channel, WireClosed, WireGarbled
@@ -220,7 +221,9 @@ class WorkerHandle:
 class ForkServer:
     """A forkserver and the workers it forks; keeps one spare worker ready."""
 
-    def __init__(self, kind: str, limits: sandbox.Limits, warm: Warm | None = None) -> None:
+    def __init__(
+        self, kind: str, limits: sandbox.Limits, warm: Warm | None = None, start: Start = AS_PROGRAM
+    ) -> None:
         self._limits = limits
         self._warm = warm
         self._spare: WorkerHandle | None = None
@@ -332,7 +335,7 @@ class ForkServer:
 def forkserver_for(kind: str, device: str, start: Start = AS_PROGRAM) -> ForkServer:
     """For candidates on ``device``: on a GPU, in the interpreter, or for the compiler alone."""
     fraction = MEMORY_FRACTION if kind == "cuda" else None
-    return ForkServer(kind, sandbox.limits_for(kind), Warm(device, kind != "compile", fraction))
+    return ForkServer(kind, sandbox.limits_for(kind), Warm(device, kind != "compile", fraction), start)
 
 
 def selectors_ready(fd: int) -> bool:

@@ -36,7 +36,7 @@ class Scores:
 def attention(graph: Graph, node: Node) -> Rewrite | None:
     """``softmax(q @ k^T * scale + mask) @ v`` as one node.
 
-    Everything in between must be read by nobody else, or it would be computed twice. A mask that is the
+    Nothing else may read what is in between, or it would be computed twice. A mask that is the
     causal triangle for certain becomes the flag; any other stays an operand. ``empty`` tells what a row has
     that sees nothing: ``nan`` as here, where PyTorch's own attention gives zeros. Of 16-bit operands the
     softmax may be taken in fp32, as it is in one kernel anyway.

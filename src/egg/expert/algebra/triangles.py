@@ -56,7 +56,7 @@ def is_causal(graph: Graph, mask: str, rows: Size, columns: Size) -> bool:
 
 
 def known(graph: Graph, name: str, index: Index) -> Known | None:
-    """What a value is at an index into it, in ``row`` and ``column``; ``None`` where nobody can say."""
+    """What a value is at an index into it, in ``row`` and ``column``; ``None`` where that is not known."""
     node = graph.producer(name)
     if node is None:
         return None

@@ -21,7 +21,7 @@ from egg.expert.deciding.estimate import by_the_library, costs, replaying, seen_
 from egg.expert.fusion.choices import Structure
 from egg.expert.graph import Node
 from egg.expert.moves import Alone, Set, Without
-from egg.expert.parts import Group, Part, Setting, Terms
+from egg.expert.parts import Group, Part, Setting, Target
 from egg.expert.pattern import BELIEVED, CROWDED, FREE, Alternative
 from egg.expert.patterns import PATTERNS
 from egg.expert.writing.replay import FEWEST, SETTINGS, reason
@@ -115,8 +115,8 @@ def sketched(
         own = {move.name: move.value for move in sets if move.group == group.name}
         if own:
             graded = {"grade": base.grades[group.pattern]} if group.pattern in base.grades else {}
-            terms = Terms(base.gpu, {**graded, **settings.get(group.name, {}), **own})
-            parts[at] = PATTERNS[group.pattern].write(structure.graph, group, terms)
+            target = Target(base.gpu, {**graded, **settings.get(group.name, {}), **own})
+            parts[at] = PATTERNS[group.pattern].write(structure.graph, group, target)
     return replace(base.file, structure=replace(structure, parts=tuple(parts)))
 
 

@@ -11,7 +11,7 @@ them in TF32, but not all.
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Callable, Collection, Iterator
 from itertools import zip_longest
 
@@ -127,10 +127,9 @@ def located(refusal: Refusal, written: Written) -> Group | None:
     """The group that the evidence points at: by a kernel's name, or by the launch at a line of it."""
     by_kernel: dict[str, Group] = {}
     for group, part in zip(written.structure.groups, written.structure.parts, strict=True):
-        for name in (*part.kernels, *part.helpers):
-            if name.startswith(group.name) or group.name in name:
-                by_kernel.setdefault(name, group)
-                by_kernel.setdefault(f"{name}_kernel", group)
+        for name in (*part.launched, *part.functions):
+            by_kernel.setdefault(name, group)
+            by_kernel.setdefault(f"{name}_kernel", group)
     seen = facts_of(refusal)
     if seen.function in by_kernel:
         return by_kernel[seen.function]
@@ -142,13 +141,21 @@ def located(refusal: Refusal, written: Written) -> Group | None:
 
 def _launched_before(source: str, line: int | None, known: Collection[str]) -> str | None:
     """The function of the file that is called or launched at a line, or last before it."""
-    for text in reversed(source.splitlines()[:line] if line is not None else ()):
-        launch = re.match(r"\s*(?:\w+ = )?(\w+)[\[(]", text)
-        if launch and launch[1] in known:
-            return launch[1]
-        if text.lstrip().startswith("def "):
-            return None
-    return None
+    if line is None:
+        return None
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    around = [node for node in functions if node.lineno <= line <= (node.end_lineno or node.lineno)]
+    calls = [node for node in ast.walk(around[-1]) if isinstance(node, ast.Call)] if around else []
+    found = {node.lineno: name for node in calls if (name := _called(node)) in known and node.lineno <= line}
+    return found[max(found)] if found else None
+
+
+def _called(call: ast.Call) -> str:
+    """The name of a function that is called, or of a kernel that is launched."""
+    match call.func:
+        case ast.Name(id=name) | ast.Subscript(value=ast.Name(id=name)):
+            return name
+    return ""
 
 
 def _group_alone(group: Group, recipe: Recipe, structure: Structure) -> Iterator[Repair]:

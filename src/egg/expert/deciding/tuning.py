@@ -157,7 +157,7 @@ def tunings(base: Base, stage: Stage, *, together: bool = False) -> Iterator[Tun
     """The steps worth taking in a stage, those of the heaviest group first.
 
     A step turns one constant, or ``together`` all that the limiter names and the warps with them; the mapping
-    stage then leaves the warps to the tiling stage, if that has a tile to turn: one heat does for both.
+    stage then leaves the warps to the tiling stage, if that has a tile to turn: one measurement serves both.
     """
     for share, group, part in heaviest(base):
         found = base.bottleneck(part)

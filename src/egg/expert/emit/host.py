@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from egg.expert.emit.keeping import KEEP
-from egg.expert.emit.kernel import docstring, size_names, words
+from egg.expert.emit.kernel import size_names
+from egg.expert.emit.language import docstring
+from egg.expert.emit.names import read_by
 from egg.expert.emit.reader import pointer_stem
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, spelled
@@ -96,7 +98,7 @@ class Host:
         tensors = self._tensors()
         own = {spelled(self.graph, value): local for value, local in tensors.items()}
         body = [_respelled(line, own) for line in lines]
-        used = words("\n".join(body))
+        used = read_by(body)
         given = {value: local for value, local in tensors.items() if local in used}
         needed = used & size_names(self.graph)
         shapes, known = self._shapes(needed, given)

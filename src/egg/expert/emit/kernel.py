@@ -1,26 +1,22 @@
-"""Putting a kernel of a product together: its definition, its launch, and the names both use.
+"""A kernel as a value: its name, its arguments and its lines, from which definition and launch are read.
 
-A kernel is known by its body; which sizes it takes follows from the words in it, so that signature and launch
-can never disagree. Sizes that divide an index or bound a loop are compile-time constants, the rest is plain.
+Which sizes a kernel takes follows from the names that its lines read, so that signature and launch can never
+disagree. Sizes that divide an index or bound a loop are compile-time constants, the rest is plain.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from egg.expert.emit.language import LINE, Argument, Language, docstring
+from egg.expert.emit.names import divisors, read_by
 from egg.expert.emit.reader import Body
-from egg.expert.emit.words import PRODUCT, RESERVED
+from egg.expert.emit.triton.language import TRITON
+from egg.expert.emit.words import RESERVED
 from egg.expert.graph import Graph, Value
 from egg.expert.parts import REACH, Constant, Setting, Unfit, spelled
 from egg.expert.sizes import Size
-
-LINE = 104
-"""Characters of a line in the file, less the indentation it gets there."""
-WORD = re.compile(r"[A-Za-z_]\w*")
-DIVISORS = re.compile(r"(?://|%)\s*(\([^()]*\)|\w+)")
-DTYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32"}
 
 
 def size_names(graph: Graph) -> frozenset[str]:
@@ -29,8 +25,12 @@ def size_names(graph: Graph) -> frozenset[str]:
     return frozenset(symbol.name for size in sizes for symbol in size.factors) | frozenset(graph.symbols)
 
 
-def words(text: str) -> frozenset[str]:
-    return frozenset(WORD.findall(text))
+@dataclass(frozen=True)
+class DeviceFunction:
+    """A function that kernels call."""
+
+    name: str
+    text: str
 
 
 @dataclass
@@ -40,86 +40,65 @@ class Kernel:
     name: str
     doc: str
     graph: Graph
+    own: frozenset[str] = frozenset()
+    """What the lines call their own variables: no size may be called so."""
     body: Body = field(default_factory=Body)
     operands: dict[str, str] = field(default_factory=dict)
     """Tensor arguments and what they are called with, in order."""
     results: dict[str, str] = field(default_factory=dict)
     """The same for tensors that are written."""
     meta: dict[str, str] = field(default_factory=dict)
-    """Compile-time constants of the kernel and what they are called with."""
+    """Compile-time constants that the lines may read, and what they are called with."""
     fixed: frozenset[str] = frozenset()
-    """Sizes that are to be compile-time constants whatever the body does with them."""
+    """Sizes that are to be compile-time constants whatever the lines do with them."""
+    order: Sequence[str] = ()
+    """The sizes that the lines may read, in the order of the arguments; else all of the graph, sorted."""
+    wraps: bool = True
+    """Whether the docstring may take several lines."""
+    width: int = LINE
+    """Characters of the definition's head. Beyond that every argument has a line, also if sizes lose their
+    annotations later."""
+    language: Language = TRITON
 
     def __post_init__(self) -> None:
-        sizes = size_names(self.graph)
-        if clash := sizes & (PRODUCT | RESERVED):
+        self.order = self.order or sorted(size_names(self.graph))
+        if clash := {*self.order} & (self.own | RESERVED):
             raise Unfit(f"sizes are called {sorted(clash)}, as the kernel's own variables are")
-        self.body.taken |= sizes | PRODUCT | RESERVED
+        self.body.taken |= {*self.order} | self.own | RESERVED
 
     def add_pointers(self, pointers: Mapping[str, str]) -> None:
         """Values that a reader loaded."""
         for value, pointer in pointers.items():
             self.operands.setdefault(pointer, spelled(self.graph, value))
 
-    def mentioned(self) -> frozenset[str]:
-        """The names in the body."""
-        return words("\n".join(self.body.lines))
+    def reads(self) -> frozenset[str]:
+        """The names in the lines."""
+        return read_by(self.body.lines)
 
     def sizes(self) -> tuple[str, ...]:
-        return tuple(sorted(self.mentioned() & size_names(self.graph)))
+        read = self.reads()
+        return tuple(name for name in self.order if name in read)
 
-    def used_meta(self) -> dict[str, str]:
-        """The constants that the body mentions."""
-        found = self.mentioned()
-        return {name: value for name, value in self.meta.items() if name in found}
+    def constants(self) -> tuple[str, ...]:
+        """Names of the compile-time constants that the lines read."""
+        read = self.reads()
+        return tuple(name for name in self.meta if name in read)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        """What definition and launch agree on."""
+        fixed = divisors(self.body.lines) | self.fixed
+        return (
+            *(Argument(name, given) for name, given in {**self.operands, **self.results}.items()),
+            *(Argument(name, name, known=name in fixed) for name in self.sizes()),
+            *(Argument(name, self.meta[name], known=True, by_name=True) for name in self.constants()),
+        )
 
     def definition(self) -> str:
-        text = "\n".join(self.body.lines)
-        divisors = {word for part in DIVISORS.findall(text) for word in words(part)}
-        fixed = divisors | self.fixed
-        sizes = [f"{name}: tl.constexpr" if name in fixed else name for name in self.sizes()]
-        arguments = [
-            *self.operands,
-            *self.results,
-            *sizes,
-            *(f"{name}: tl.constexpr" for name in self.used_meta()),
-        ]
-        head = f"def {self.name}({', '.join(arguments)}):"
-        if len(head) > LINE:
-            head = f"def {self.name}(\n" + "".join(f"    {line},\n" for line in folded(arguments)) + "):"
-        return "\n".join(("@triton.jit", head, *docstring(self.doc), *self.body.lines))
+        doc = docstring(self.doc) if self.wraps else [f'    """{self.doc}"""']
+        return self.language.definition(self.name, self.arguments(), doc, self.body.lines, self.width)
 
     def launch(self, grid: str, options: Mapping[str, str]) -> list[str]:
-        given = [*self.operands.values(), *self.results.values(), *self.sizes()]
-        named = [f"{name}={value}" for name, value in {**self.used_meta(), **options}.items()]
-        one = f"{self.name}[{grid}]({', '.join((*given, *named))})"
-        if len(one) <= LINE:
-            return [one]
-        return [f"{self.name}[{grid}](", *(f"    {line}," for line in folded([*given, *named])), ")"]
-
-
-def folded(items: list[str], width: int = LINE - 10) -> list[str]:
-    """Items joined by commas, in as few lines as they need."""
-    lines: list[str] = []
-    for item in items:
-        if lines and len(lines[-1]) + len(item) + 2 <= width:
-            lines[-1] += f", {item}"
-        else:
-            lines.append(item)
-    return lines
-
-
-def docstring(text: str) -> list[str]:
-    """The text between quotes, indented, in lines that fit."""
-    lines: list[str] = []
-    for word in text.split():
-        if lines and len(lines[-1]) + len(word) + 1 <= LINE - 8:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    if len(lines) == 1:
-        return [f'    """{lines[0]}"""']
-    return [f'    """{lines[0]}', *(f"    {line}" for line in lines[1:]), '    """']
+        return self.language.launch(self.name, grid, self.arguments(), options)
 
 
 @dataclass
@@ -161,9 +140,3 @@ def allocation(value: Value, device: str) -> str:
 def is_large(value: Value) -> bool:
     """Whether a 32-bit offset does not reach all of it."""
     return value.elements.value >= REACH
-
-
-def part_span(depth: Size) -> str:
-    """The line that says how much of the summed dimension a part has: whole blocks."""
-    blocks = f"({depth} + BLOCK_K - 1) // BLOCK_K"
-    return f"part_span: tl.constexpr = ({blocks} + SPLIT_K - 1) // SPLIT_K * BLOCK_K"

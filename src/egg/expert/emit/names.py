@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from textwrap import dedent
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -67,6 +68,26 @@ def attributes(node: ast.AST) -> set[str]:
 def read_names(node: ast.AST) -> set[str]:
     """Every name read anywhere in it."""
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def read_by(lines: Iterable[str]) -> frozenset[str]:
+    """Every name that lines of a function read or set; names behind a dot are none."""
+    return frozenset(n.id for n in ast.walk(_function_of(lines)) if isinstance(n, ast.Name))
+
+
+def divisors(lines: Iterable[str]) -> frozenset[str]:
+    """Names in what lines of a function divide by."""
+    found: set[str] = set()
+    for node in ast.walk(_function_of(lines)):
+        match node:
+            case ast.BinOp(op=ast.FloorDiv() | ast.Mod(), right=right):
+                found |= {n.id for n in ast.walk(right) if isinstance(n, ast.Name)}
+    return frozenset(found)
+
+
+def _function_of(lines: Iterable[str]) -> ast.Module:
+    """Lines of a function, indented or not."""
+    return ast.parse(dedent("\n".join(lines)))
 
 
 def words(line: str) -> set[str]:

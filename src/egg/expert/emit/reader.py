@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from egg.expert.emit.scalar import TRITON_TYPES, expression, literal
+from egg.expert.emit.language import Language
+from egg.expert.emit.triton.language import TRITON
 from egg.expert.emit.words import INSTEAD
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, flat, unflat
@@ -72,6 +73,7 @@ class Reader:
     """Further arguments of the load of a value: ``eviction_policy="evict_last"``."""
     other: str = "0"
     """What a load gives where its mask does not hold."""
+    language: Language = TRITON
     _known: dict[tuple[str, Index, tuple[str, ...]], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -107,12 +109,12 @@ class Reader:
         return self.pointers[value.name]
 
     def _load(self, value: Value, index: Index, guards: tuple[str, ...]) -> str:
-        if value.dtype not in TRITON_TYPES:
+        if not self.language.reads(value.dtype):
             raise Unfit(f"no kernel reads {value.dtype}")
         at, mask = self._reached(value, index, guards)
-        extra = f", mask={mask}, other={self.other}" if mask else ""
-        extra += f", {self.hints[value.name]}" if value.name in self.hints else ""
-        text = f"tl.load({self.pointer(value)}{'' if at == Expr() else f' + {at}'}{extra})"
+        pointer = self.pointer(value)
+        where = pointer if at == Expr() else f"{pointer} + {at}"
+        text = self.language.load(where, mask, self.other, self.hints.get(value.name, ""))
         return self._loaded(value, text)
 
     def _reached(self, value: Value, index: Index, guards: tuple[str, ...]) -> tuple[Expr, str]:
@@ -131,7 +133,7 @@ class Reader:
     def _loaded(self, value: Value, text: str) -> str:
         """What was loaded as the kernels compute with it, under a name."""
         if value.dtype in ("float16", "bfloat16"):
-            text += ".to(tl.float32)"
+            text = self.language.converted(text, "float32")
         elif value.dtype == "bool":
             text += " != 0"
         return self.body.let(pointer_stem(value), text)
@@ -153,7 +155,7 @@ class Reader:
         made = self.graph.result(node)
         largest = self._largest(made.name) if made.dtype == "int64" else None
         dtype = made.dtype if largest is None or largest >= NARROW else "int32"
-        text = expression(fn, texts, node.get("scalars", ()), dtypes, dtype)
+        text = self.language.expression(fn, texts, node.get("scalars", ()), dtypes, dtype)
         return self.body.let(node.label or node["fn"], text)
 
     def _largest(self, name: str) -> int | None:
@@ -179,7 +181,7 @@ class Reader:
     def _where(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         shape = self.graph.result(node).shape
         chosen, yes, no = (self._operand(str(name), shape, index, guards) for name in node.inputs)
-        return self.body.let(node.label or "chosen", f"tl.where({chosen}, {yes}, {no})")
+        return self.body.let(node.label or "chosen", self.language.where(chosen, yes, no))
 
     def _view(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         return self.read(str(node.inputs[0]), through_view(self.graph, node, index), guards)
@@ -205,7 +207,7 @@ class Reader:
             start = end
         text = pieces[-1][1]
         for guard, piece in reversed(pieces[:-1]):
-            text = f"tl.where({' & '.join(guard)}, {piece}, {text})"
+            text = self.language.where(" & ".join(guard), piece, text)
         return self.body.let(node.label or "joined", text) if len(pieces) > 1 else text
 
     def _sources(self, name: str) -> frozenset[str]:
@@ -226,8 +228,8 @@ class Reader:
         text = self.read(source.name, tuple(inside), (*guards, *guard))
         if not guard:
             return text
-        outside = literal(float(node["value"]))
-        return self.body.let(node.label or "padded", f"tl.where({' & '.join(guard)}, {text}, {outside})")
+        outside = self.language.literal(float(node["value"]))
+        return self.body.let(node.label or "padded", self.language.where(" & ".join(guard), text, outside))
 
     def _constant(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         if "range" in node.attributes:
@@ -235,15 +237,14 @@ class Reader:
             if isinstance(start, int) and isinstance(step, int):
                 return _braced(index[0] * step + start)
             return f"({index[0]} * {step} + {start})"
-        return literal(node["fill"])
+        return self.language.literal(node["fill"])
 
     def _triangle(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
         row, column = index[-2], index[-1]
         sign = ">=" if node["upper"] else "<="
         text = self.read(str(node.inputs[0]), index, guards)
-        return self.body.let(
-            "triangle", f"tl.where({column} - ({row}) {sign} {node['diagonal']}, {text}, 0.0)"
-        )
+        inside = f"{column} - ({row}) {sign} {node['diagonal']}"
+        return self.body.let("triangle", self.language.where(inside, text, "0.0"))
 
 
 _RULES = {

@@ -1,7 +1,7 @@
 """What a group of operators is for, in the words of the program's author.
 
 Capturing takes composites apart: a cross entropy becomes a logarithm of softmax, a gather, comparisons and
-casts, and a kernel named after these tells nobody what it computes. Well-known composites are found again by
+casts, and a kernel named after these does not say what it computes. Well-known composites are found again by
 the order of their operators, and one word stands for them in the names of kernels and functions. A name says
 nothing that matters to a kernel: where a rule is wrong about the purpose, only the name is.
 """

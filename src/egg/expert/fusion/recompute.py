@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from egg.expert.emit.scalar import cheap
+from egg.expert.emit.triton.scalar import cheap
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.pattern import Pattern
 from egg.expert.sizes import ONE

@@ -16,6 +16,7 @@ from typing import Any
 
 from egg.expert.emit.host import Host
 from egg.expert.emit.names import renamed_functions
+from egg.expert.emit.triton.plain_sizes import with_caller_sizes, with_runtime_sizes
 from egg.expert.fusion import shape_families
 from egg.expert.fusion.local import (
     Local,
@@ -29,14 +30,7 @@ from egg.expert.fusion.local import (
     word_of,
 )
 from egg.expert.fusion.purpose import group_name
-from egg.expert.fusion.runtime_sizes import (
-    MOST,
-    is_free,
-    is_leading,
-    specialization_tells,
-    with_caller_sizes,
-    with_runtime_sizes,
-)
+from egg.expert.fusion.runtime_sizes import MOST, is_free, is_leading, specialization_tells
 from egg.expert.graph import Graph, Node
 from egg.expert.parts import REACH, Group, Part, Unfit
 from egg.expert.pattern import Patterns
@@ -187,7 +181,7 @@ class _Writing:
         return found
 
     def _numbered(self, stem: str) -> str:
-        """Two classes that do the same are told apart by a number."""
+        """Two classes that do the same differ by a number in their names."""
         name, number = stem, 1
         while name in self._taken:
             number += 1
@@ -260,7 +254,8 @@ class _Writing:
         if host.name in part.kernels or not group.writes(graph):
             return part
         made = host.function(part.call, f"{part.summary.rstrip('.')}.", {})
-        return replace(part, call=(made.call,), helpers={made.name: made.text}, sizes=made.sizes)
+        own = {"helpers": {made.name: made.text}, "functions": (made.name,)}
+        return replace(part, call=(made.call,), sizes=made.sizes, **own)
 
     def _called(
         self, part: Part, first: int, place: int, names: Mapping[int, Names], starts: _Starts
@@ -320,7 +315,7 @@ def _sizes_of(lead: Names, own: Names, sizes: Mapping[str, str]) -> dict[str, st
 def _definitions(part: Part) -> Any:
     """What a part defines, for comparison; how it is called does not count."""
     texts = {name: _essence(name, text) for name, text in {**part.kernels, **part.helpers}.items()}
-    return tuple(sorted(texts.items())), part.constants, part.imports
+    return tuple(sorted(texts.items())), part.constants
 
 
 def renamed_part(part: Part, names: dict[str, str]) -> Part:
@@ -335,6 +330,7 @@ def renamed_part(part: Part, names: dict[str, str]) -> Part:
         part,
         kernels=each(part.kernels),
         helpers=each(part.helpers),
+        functions=tuple(names.get(name, name) for name in part.functions),
         call=tuple(call),
         launches=tuple(launches),
     )

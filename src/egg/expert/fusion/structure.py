@@ -24,7 +24,7 @@ from egg.expert.fusion.recompute import moves_nothing, recomputed, repeats
 from egg.expert.fusion.sharing import written
 from egg.expert.fusion.unit_order import UnitOrder
 from egg.expert.graph import Graph, Node, Origin
-from egg.expert.parts import Group, Part, Terms, Unfit
+from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.pattern import FREE, Pattern, Patterns
 from egg.expert.patterns import PATTERNS
 from egg.expert.sizes import ONE
@@ -47,11 +47,11 @@ MOST_PIECES = 16
 
 
 def structured(
-    graph: Graph, terms: Terms, patterns: Patterns = PATTERNS, choices: Choices | None = None
+    graph: Graph, target: Target, patterns: Patterns = PATTERNS, choices: Choices | None = None
 ) -> Structure:
     """Partition ``graph`` and write every group."""
     choices = choices or Choices()
-    plain = _Partition(widened(chained(_live(graph))), terms, patterns, choices)
+    plain = _Partition(widened(chained(_live(graph))), target, patterns, choices)
     plain.divide()
     plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()
@@ -84,13 +84,13 @@ class _Partition:
     def __init__(
         self,
         graph: Graph,
-        terms: Terms,
+        target: Target,
         patterns: Patterns,
         choices: Choices,
         answers: dict[Any, bool] | None = None,
     ) -> None:
         self._graph = graph
-        self._terms = terms
+        self._target = target
         self._patterns = patterns
         self._streamed = patterns.streaming.streams
         """What passes over memory: any of them may share a pass."""
@@ -125,7 +125,7 @@ class _Partition:
             graph, copies = recomputed(self._graph, self._home_of, refused)
             if not copies:
                 return None
-            other = _Partition(_live(graph), self._terms, self._patterns, self._choices, self._answers)
+            other = _Partition(_live(graph), self._target, self._patterns, self._choices, self._answers)
             other.divide()
             odd = {whose for name, whose in copies.items() if other._is_read_elsewhere(name)}
             if not odd:
@@ -148,10 +148,10 @@ class _Partition:
         kept = {name for pattern, name in self._choices.left | self._choices.apart if pattern == streaming}
         refused: set[str] = set()
         for _ in range(MOST_TRIES):
-            graph = placed(self._graph, self._home_of, self._terms.gpu, refused, kept)
+            graph = placed(self._graph, self._home_of, self._target.gpu, refused, kept)
             if graph is self._graph:
                 return None
-            other = _Partition(graph, self._terms, self._patterns, self._choices, self._answers)
+            other = _Partition(graph, self._target, self._patterns, self._choices, self._answers)
             other.divide()
             stored = makers(graph).items()
             odd = {name for name, node in stored if not other._home_of(node)[0].stores_by_strides}
@@ -396,8 +396,8 @@ class _Partition:
     def _written(self, graph: Graph, group: Group) -> Part:
         grade = self._choices.grades.get(group.pattern)
         graded = {} if grade is None else {"grade": grade}
-        settings = {**graded, **self._terms.settings, **self._choices.settings.get(group.name, {})}
-        return self._patterns[group.pattern].write(graph, group, Terms(self._terms.gpu, settings))
+        settings = {**graded, **self._target.settings, **self._choices.settings.get(group.name, {})}
+        return self._patterns[group.pattern].write(graph, group, Target(self._target.gpu, settings))
 
     def _only_read_by(self, node: Node, group: list[Node]) -> bool:
         inside = {id(member) for member in group}

@@ -1,6 +1,6 @@
 """The scalar functions of pointwise operators as PyTorch text: what the operator was before it was captured.
 
-The names are those of :mod:`egg.expert.emit.scalar`, which spells the same functions in Triton.
+The names are those of :mod:`egg.expert.emit.triton.scalar`, which spells the same functions in Triton.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ from egg.evaluator.task.dataless import calls_without_data
 from egg.evaluator.task.dimensions import RUNS, Axis, Place, Rehearsal, axes_of, fresh
 from egg.evaluator.task.program import Program
 from egg.expert.algebra.simplify import simplify
-from egg.expert.graph import Graph, Origin, Usage, Value
+from egg.expert.graph import Graph, Origin, Usage
 from egg.expert.reading.apart import alike, moved_axis
+from egg.expert.reading.axes import has_both_parities, is_batch, is_separate, still_fixed
 from egg.expert.reading.branches import bounds, callers, decides, limits_in, pinned, sizes_at
 from egg.expert.reading.formats import formats
 from egg.expert.reading.least import least_sizes, slices_within
@@ -27,7 +28,7 @@ from egg.expert.reading.points import Changes, Variant
 from egg.expert.reading.roles import input_names
 from egg.expert.reading.usage import arguments_of, entangled, ties_of, values_of, with_modes
 from egg.expert.reading.variants import LARGE, Variants
-from egg.expert.sizes import Size, Symbol
+from egg.expert.sizes import Symbol
 
 Row = tuple[Any, ...]
 Naming = Callable[[Variants, list[Variant], Mapping[Row, str]], Graph | None]
@@ -84,8 +85,8 @@ class _Widening:
             return
         found = axes_of(self.rehearsal)
         self.axes = found if self.rehearsal.left > 0 else None
-        known = [a for a in found if _separate(self.graph, a) and _both_parities(self.graph, a)]
-        wanted = [a for a in found if (a.size > 1 or _is_batch(a)) and a not in known]
+        known = [a for a in found if is_separate(self.graph, a) and has_both_parities(self.graph, a)]
+        wanted = [a for a in found if (a.size > 1 or is_batch(a)) and a not in known]
         if not wanted or self._with_axes(wanted):
             return
         joined = alike(wanted)
@@ -147,7 +148,7 @@ class _Widening:
         if graph is None or (simple and _kinds(simplify(graph)) != _kinds(simplify(self.graph))):
             return False
         if settle:
-            self.graph, self.points = replace(graph, fixed=_still_fixed(graph, self.graph.fixed)), points
+            self.graph, self.points = replace(graph, fixed=still_fixed(graph, self.graph.fixed)), points
         return True
 
     # -- arguments of the constructor ------------------------------------------------------------------
@@ -349,66 +350,3 @@ def _other(value: float, place: int) -> float:
     if 0.0 <= value <= 1.0:
         return value * share + 0.125 * (1.0 - share)
     return value * (2.0 - share) if value else share
-
-
-# -- names ---------------------------------------------------------------------------------------------
-
-
-def _is_batch(axis: Axis) -> bool:
-    """A dimension of 1 is a column or is repeated, and belongs to the structure, unless it is a batch."""
-    return all(place.dim == 0 for place in axis.places)
-
-
-def _separate(graph: Graph, axis: Axis) -> bool:
-    """Whether the graph knows an axis by sizes that nothing else has a part in."""
-    own = {symbol for place in axis.places for symbol in _symbols(graph, place)}
-    if not all(_symbols(graph, place) for place in axis.places):
-        return False
-    places = set(axis.places)
-    foreign = {
-        symbol
-        for at, name in enumerate(graph.arguments)
-        if name is not None
-        for dim, size in enumerate(graph.value(name).shape)
-        if Place((at,), dim) not in places
-        for symbol in size.factors
-    }
-    foreign |= {
-        symbol
-        for value in graph.values.values()
-        if value.origin in (Origin.PARAMETER, Origin.CONSTANT)
-        for size in value.shape
-        for symbol in size.factors
-    }
-    return own.isdisjoint(foreign)
-
-
-def _both_parities(graph: Graph, axis: Axis) -> bool:
-    """Whether an axis was captured at odd and at even sizes, where it has both: what rounds a size to an even
-    one (twice the result of a stride of two) passes for that size at even ones."""
-    values = {value % 2 for place in axis.places for value in _size(graph, place).values}
-    return len(values) == 2 or axis.step % 2 == 0
-
-
-def _symbols(graph: Graph, place: Place) -> tuple[Any, ...]:
-    return _size(graph, place).factors
-
-
-def _size(graph: Graph, place: Place) -> Size:
-    name = graph.arguments[int(place.path[0])]
-    assert name is not None
-    return graph.value(name).shape[place.dim]
-
-
-def _still_fixed(graph: Graph, fixed: Mapping[str, int]) -> dict[str, int]:
-    """Integers of the source that the graph takes for constants: those that some leaf shows as a number."""
-    shown = {size.number for v in _leaves(graph) for size in v.shape if not size.factors}
-    return {name: value for name, value in fixed.items() if value in shown or not _shown_at_all(graph, value)}
-
-
-def _shown_at_all(graph: Graph, value: int) -> bool:
-    return any(size.value == value for v in _leaves(graph) for size in v.shape)
-
-
-def _leaves(graph: Graph) -> Iterator[Value]:
-    return (v for v in graph.values.values() if v.origin is not Origin.NODE)

@@ -12,10 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from egg.expert.emit.names import read_names
-
-MODULES = frozenset({"tl", "triton", "libdevice"})
-ACTING = ("store", "atomic", "inline", "barrier", "print", "assert")
-"""In the names of functions of Triton that do something besides computing a value."""
+from egg.expert.emit.triton.effects import only_computes
 
 
 def without_dead(text: str) -> str:
@@ -63,13 +60,4 @@ def _target(statement: ast.stmt) -> str | None:
 
 
 def _is_pure(value: ast.expr) -> bool:
-    return all(_computes(node) for node in ast.walk(value) if isinstance(node, ast.Call))
-
-
-def _computes(call: ast.Call) -> bool:
-    match call.func:
-        case ast.Attribute(value=ast.Name(id=module), attr=name) if module in MODULES:
-            return not any(word in name for word in ACTING)
-        case ast.Attribute(attr="to"):
-            return True
-    return False
+    return all(only_computes(node) for node in ast.walk(value) if isinstance(node, ast.Call))

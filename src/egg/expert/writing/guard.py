@@ -31,7 +31,6 @@ from egg.expert.reading.held import reach as reached
 from egg.expert.reading.rows import attribute_text, dimension_text
 from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
-from egg.expert.writing.constructor import Constructor
 from egg.expert.writing.domain import follows_inputs, written_inputs
 from egg.expert.writing.guard_table import weight_tables
 from egg.expert.writing.guard_text import DEFINITIONS, FOLLOWING, FORGETTING, REACHING, REMEMBERED, Names
@@ -366,26 +365,6 @@ class Guard:
         texts = [text for text in DEFINITIONS if self.counts or text is not REACHING]
         texts += [text for form, text in FOLLOWING.items() if form in found]
         return [text.format(**vars(self.names)).split("\n") for text in texts]
-
-
-def fixed_arguments(built: Constructor, graph: Graph, names: Names) -> Constructor:
-    """The constructor with a check of every argument that the kernels are right for at one value alone."""
-    fixed = [argument for argument in graph.usage.arguments if not argument.free]
-    return (
-        built
-        if not fixed
-        else built.beginning(
-            [
-                line
-                for argument in fixed
-                for line in (
-                    f"if {differs(argument.name, argument.value)}:",
-                    f'    raise {names.outside}(f"{argument.name} is {{{argument.name}!r}}", '
-                    f"{literal_text(literal_text(argument.value))})",
-                )
-            ]
-        )
-    )
 
 
 def _laid(value: Value) -> str:

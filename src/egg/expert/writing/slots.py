@@ -1,7 +1,7 @@
 """What blocks of ``forward`` that look alike differ in: the slots of a block.
 
 A block is a few statements under one comment. Two blocks look alike if they are the same program up to their
-slots: what they read from ``self``, whole numbers, and names. Only plain statements can be told apart so:
+slots: what they read from ``self``, whole numbers, and names. Only plain statements can be compared so:
 assignments to local variables, and calls.
 """
 

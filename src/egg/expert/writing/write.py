@@ -15,6 +15,7 @@ from typing import Any
 
 from egg.core.source import Task
 from egg.expert.emit.keeping import with_method
+from egg.expert.emit.languages import LANGUAGES
 from egg.expert.emit.names import read_names
 from egg.expert.emit.words import RESERVED
 from egg.expert.fusion.reach import largest_counts
@@ -25,8 +26,9 @@ from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor, constructor
 from egg.expert.writing.dead import without_dead
 from egg.expert.writing.domain import domain_of
+from egg.expert.writing.fixed_arguments import fixed_arguments
 from egg.expert.writing.forward import forward_lines
-from egg.expert.writing.guard import Guard, fixed_arguments
+from egg.expert.writing.guard import Guard
 from egg.expert.writing.guard_text import Names
 from egg.expert.writing.heading import Parts, module_docstring, wrapped
 from egg.expert.writing.imports import sorted_imports
@@ -39,7 +41,7 @@ FLOPS_PER_BYTE = 100
 """Operations of a product that take as long as a byte of memory traffic, roughly: to rank groups by."""
 MOST_TUNABLES = 8
 """More constants than that no sweep takes."""
-OWN = ("import torch", "import triton", "import triton.language as tl", "from torch import nn")
+OWN = ("import torch", "from torch import nn", *(line for own in LANGUAGES for line in own.imports))
 
 
 def write_file(
@@ -76,7 +78,7 @@ def write_file(
     text = "\n\n\n".join("\n".join(lines).strip("\n") for lines in sections if lines)
     gap = "\n\n" if _starts_plain(text) else "\n\n\n"
     title = [*title, f"For {domain.words()}."]
-    return f"{module_docstring(parts, title)}\n\n{_imports(parts, built, text)}{gap}{text}\n"
+    return f"{module_docstring(parts, title)}\n\n{_imports(built, text)}{gap}{text}\n"
 
 
 def _starts_plain(body: str) -> bool:
@@ -106,9 +108,9 @@ def _with_own_names(graph: Graph, parts: Parts, built: Constructor) -> Parts:
 # -- head ---------------------------------------------------------------------------------------------
 
 
-def _imports(parts: Parts, built: Constructor, body: str) -> str:
-    """Those of PyTorch, Triton, the parts and the task that the file really uses."""
-    wanted = dict.fromkeys((*OWN, *built.imports, *(line for _, part in parts for line in part.imports)))
+def _imports(built: Constructor, body: str) -> str:
+    """Those of PyTorch, of the kernels' language and of the task that the file really uses."""
+    wanted = dict.fromkeys((*OWN, *built.imports))
     tree = ast.parse(body)
     return "\n".join(sorted_imports(wanted, read_names(tree) | _quoted_names(tree)))
 

@@ -15,7 +15,7 @@ from egg.expert.cost import (
     product_rate,
 )
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import Anchor, LibraryChoice, Pattern
 from egg.expert.patterns.attention.pytorch import attention_call
 from egg.expert.patterns.attention.write import write
@@ -42,8 +42,8 @@ class Attention(Pattern):
         ("flash-attention",),
     )
 
-    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
-        return write(graph, group, terms)
+    def write(self, graph: Graph, group: Group, target: Target) -> Part:
+        return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         anchor = next(node for node in group.nodes if node.op == "attention")

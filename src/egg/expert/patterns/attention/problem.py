@@ -248,7 +248,7 @@ def store_result(problem: Problem, kernel: Kernel, result: str) -> None:
         kernel.results[pointer] = name
         at = address(value, places[name])
         mask = " & ".join(masks.values())
-        kernel.body.line(f"tl.store({pointer} + {at}, {text}, mask={mask})")
+        kernel.body.line(kernel.language.store(f"{pointer} + {at}", text, mask))
     kernel.add_pointers(reader.pointers)
 
 

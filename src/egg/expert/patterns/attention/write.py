@@ -1,11 +1,11 @@
 """Attention with what stands around it: views of the operands, the mask, and where heads go back together.
 
-Heads up to 128 wide take one kernel (:mod:`~egg.expert.patterns.attention.flash`), wider ones two
-(:mod:`~egg.expert.patterns.attention.wide`). 16-bit operands are read as they lie. fp32 is packed into fp16
+Heads up to 128 wide take one kernel (:mod:`.triton.flash`), wider ones two
+(:mod:`.triton.wide`). 16-bit operands are read as they lie. fp32 is packed into fp16
 halves first, since every block of keys and values is read by all blocks of queries; where there are few of
 those, it is read as it lies, with three TF32 products. Few queries leave the tensor cores idle and the memory
 busy: then keys and values come in wide blocks with several on their way, and are shared out over programs
-where there are too few of them (:mod:`~egg.expert.patterns.attention.parts`).
+where there are too few of them (:mod:`.triton.parts`).
 
 Settings: ``grade`` (``fp32``, ``tf32``, ``tf32x3``, ``ieee``), ``mode`` (``flash`` or ``wide``), ``packing``,
 ``descriptors``, ``bounds`` (look for empty blocks of a mask), and the constants ``BLOCK_M``, ``BLOCK_N``,
@@ -15,18 +15,19 @@ Settings: ``grade`` (``fp32``, ``tf32``, ``tf32x3``, ``ieee``), ``mode`` (``flas
 
 from __future__ import annotations
 
-from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names, words
-from egg.expert.emit.scalar import imports_of
+from egg.expert.emit.code import Code
+from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names
+from egg.expert.emit.names import read_by
+from egg.expert.emit.words import PRODUCT
 from egg.expert.graph import Graph
-from egg.expert.parts import Group, Launch, Part, Terms, Unfit, Use, spelled
-from egg.expert.patterns.attention.flash import Flash, bounds_kernel
-from egg.expert.patterns.attention.operands import Way, pack
-from egg.expert.patterns.attention.parts import MOST_PARTS, names, rows_of, write_joining
+from egg.expert.parts import Group, Part, Target, Unfit, Use, spelled
 from egg.expert.patterns.attention.problem import Problem
-from egg.expert.patterns.attention.wide import Wide, write_scores, write_sums
+from egg.expert.patterns.attention.triton.flash import Flash, bounds_kernel
+from egg.expert.patterns.attention.triton.operands import Way, pack
+from egg.expert.patterns.attention.triton.parts import MOST_PARTS, names, rows_of, write_joining
+from egg.expert.patterns.attention.triton.wide import Wide, write_scores, write_sums
 from egg.expert.patterns.product.rules import by_warp_group
 
-DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
 WIDEST_HEAD = 128
 """That one kernel holds."""
 NARROW_HEAD = 64
@@ -42,22 +43,21 @@ LEAST_KEYS = 256
 """Of a part: below that, joining costs more than is won."""
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """The group as kernels and the lines that call them."""
-    return _Writer(graph, group, terms).part()
+    return _Writer(graph, group, target).part()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, group: Group, terms: Terms) -> None:
-        self.graph, self.group, self.terms = graph, group, terms
+    def __init__(self, graph: Graph, group: Group, target: Target) -> None:
+        self.graph, self.group, self.target = graph, group, target
         self.problem = Problem.of(graph, group)
-        self.knobs = Knobs(group.name, terms.settings)
+        self.knobs = Knobs(group.name, target.settings)
         self.way = self._way()
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"
-        self.kernels: dict[str, str] = {}
-        self.launches: list[Launch] = []
-        self.uses: set[Use] = set()
-        self.call: list[str] = []
+        self.code = Code()
+        self.split = ""
+        """The constant that says in how many parts the keys are worked on; none where one is enough."""
         self._checked()
 
     def _checked(self) -> None:
@@ -65,8 +65,8 @@ class _Writer:
             raise Unfit(f"{lost} are needed elsewhere, but stand before the attention")
 
     def _way(self) -> Way:
-        problem, settings = self.problem, self.terms.settings
-        hopper = by_warp_group(self.terms.gpu)
+        problem, settings = self.problem, self.target.settings
+        hopper = by_warp_group(self.target.gpu)
         if problem.q.dtype != "float32":
             return Way("half", False)
         wide = self._mode() == "wide"
@@ -84,7 +84,7 @@ class _Writer:
     def _mode(self) -> str:
         problem = self.problem
         wide = max(problem.depth.value, problem.width.value) > WIDEST_HEAD
-        return str(self.terms.settings.get("mode", "wide" if wide else "flash"))
+        return str(self.target.settings.get("mode", "wide" if wide else "flash"))
 
     def part(self) -> Part:
         if self._mode() == "wide":
@@ -92,20 +92,10 @@ class _Writer:
         else:
             self._flash()
         outputs = [allocation(self.graph.value(name), self.device) for name in self.group.writes(self.graph)]
-        call = (*outputs, *self.call)
-        text = "\n".join(self.kernels.values())
-        imports = (DESCRIPTORS,) if "TensorDescriptor" in "\n".join(call) else ()
-        return Part(
-            kernels=self.kernels,
-            launches=tuple(self.launches),
-            uses=frozenset(self.uses),
-            call=call,
-            constants=self.knobs.constants(),
-            counts=self.problem.counts,
-            imports=(*imports, *imports_of(text)),
-            sizes=tuple(sorted(words("\n".join(call)) & size_names(self.graph))),
-            summary=self._summary(),
-        )
+        self.code.call[:0] = outputs
+        sizes = sorted(read_by(self.code.call) & size_names(self.graph))
+        counts = self.problem.counts
+        return self.code.part(self.knobs.constants(), self._summary(), sizes=sizes, counts=counts)
 
     # -- one kernel --------------------------------------------------------------------------------
 
@@ -122,8 +112,8 @@ class _Writer:
         else:
             choices = (2, 3) if depth <= NARROW_HEAD or self._wide_half else ()
             stages = self.knobs.constant("NUM_STAGES", 3 if self._wide_half else 2, choices)
-        self.call.append(f"{name}_depth = max(16, triton.next_power_of_2({problem.depth}))")
-        self.call.append(f"{name}_width = max(16, triton.next_power_of_2({problem.width}))")
+        self.code.call.append(f"{name}_depth = max(16, triton.next_power_of_2({problem.depth}))")
+        self.code.call.append(f"{name}_width = max(16, triton.next_power_of_2({problem.width}))")
         meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
         meta |= {"BLOCK_D": f"{name}_depth", "BLOCK_V": f"{name}_width"}
         if way.packed:
@@ -131,7 +121,7 @@ class _Writer:
             self._pack("k", (block_n, meta["BLOCK_D"]), meta["BLOCK_D"], by_tile=True)
             self._pack("v", (block_n, meta["BLOCK_V"]), meta["BLOCK_V"], by_tile=True)
         bounds = self._bounds(block_m, block_n)
-        split = self._split(m)
+        self.split = split = self._split(m)
         if split:
             meta["SPLIT"] = split
             self._allocate_parts(split)
@@ -158,9 +148,9 @@ class _Writer:
         """The constant that says in how many parts the keys are worked on; none where one is enough."""
         problem = self.problem
         programs = problem.batch.value * -(-problem.queries.value // m)
-        parts = min(PROGRAMS_EACH * self.terms.gpu.sms // programs, problem.keys.value // LEAST_KEYS)
+        parts = min(PROGRAMS_EACH * self.target.gpu.sms // programs, problem.keys.value // LEAST_KEYS)
         parts = min(parts, MOST_PARTS)
-        parts = int(self.terms.settings.get("SPLIT", parts if self._few else 1))
+        parts = int(self.target.settings.get("SPLIT", parts if self._few else 1))
         if parts < 2:
             return ""
         return self.knobs.constant("SPLIT", parts, (max(2, parts // 2), parts), "parts of the keys")
@@ -169,7 +159,7 @@ class _Writer:
         rows, width = rows_of(self.problem), self.problem.width
         shapes = (f"({split}, {rows}, {width})", f"({split}, {rows})", f"({split}, {rows})")
         for made, shape in zip(names(self.problem), shapes, strict=True):
-            self.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
+            self.code.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
 
     def _join(self, meta: dict[str, str]) -> None:
         shares = f"triton.next_power_of_2({meta['SPLIT']})"
@@ -189,19 +179,21 @@ class _Writer:
             widest = 128 if depth <= 64 else 64
         n = min(widest, max(16, _power(problem.keys.value)))
         bytes_each = 4 if plain_fp32 else 2 * (len(way.halves) if way.packed else 1)
-        while m > 16 and (m + 4 * n) * depth * bytes_each > 0.9 * self.terms.gpu.shared_per_block:
+        while m > 16 and (m + 4 * n) * depth * bytes_each > 0.9 * self.target.gpu.shared_per_block:
             m, n = (m // 2, n) if m > n else (m, max(16, n // 2))
         return m, n
 
     def _bounds(self, block_m: str, block_n: str) -> str | None:
         problem, name = self.problem, self.group.name
-        if problem.end is not None or not problem.shared_mask or not self.terms.settings.get("bounds", True):
+        if problem.end is not None or not problem.shared_mask or not self.target.settings.get("bounds", True):
             return None
         kernel = bounds_kernel(problem, name)
         kernel.meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
         blocks = f"triton.cdiv({problem.queries}, {block_m})"
         found = f"{name}_bounds_of"
-        self.call.append(f"{found} = torch.empty(({blocks}, 3), device={self.device}, dtype=torch.int32)")
+        self.code.call.append(
+            f"{found} = torch.empty(({blocks}, 3), device={self.device}, dtype=torch.int32)"
+        )
         self._launch(kernel, f"({blocks},)", {"num_warps": "8"})
         return found
 
@@ -214,29 +206,29 @@ class _Writer:
         block_n = self.knobs.constant("BLOCK_N", 64 if few else 128, () if few else (64, 128))
         block_k = self.knobs.constant("BLOCK_K", 64 if way.grade in ("fp32", "tf32", "half") else 32)
         tiles = problem.batch.value * -(-problem.queries.value // 128) * -(-problem.width.value // 128)
-        idle = way.grade == "half" and tiles < self.terms.gpu.sms
+        idle = way.grade == "half" and tiles < self.target.gpu.sms
         block_w = self.knobs.constant("BLOCK_W", 64 if idle else 128, (64, 128))
         warps = self.knobs.constant("NUM_WARPS", 8)
         stages = self.knobs.constant("NUM_STAGES", 3, (2, 3))
         if way.packed:
             for side, size, block in (("qk", problem.depth, block_k), ("v", problem.width, block_w)):
-                self.call.append(f"{name}_{side}_padded = triton.cdiv({size}, {block}) * {block}")
+                self.code.call.append(f"{name}_{side}_padded = triton.cdiv({size}, {block}) * {block}")
             self._pack("q", (block_m, block_k), f"{name}_qk_padded")
             self._pack("k", (block_n, block_k), f"{name}_qk_padded")
             self._pack("v", (block_k, block_w), f"{name}_v_padded", by_tile=True, whole=block_n)
         between = Wide(name)
         rows = f"{problem.batch} * triton.cdiv({problem.queries}, {block_m}) * {block_m}"
         tiles = f"triton.cdiv({problem.keys}, {block_n})"
-        self.call.append(f"{name}_rows, {name}_tiles = {rows}, {tiles}")
+        self.code.call.append(f"{name}_rows, {name}_tiles = {rows}, {tiles}")
         dtype = "float16" if way.packed else problem.q.dtype
         for half in way.halves if way.packed else ("whole",):
             shape = f"({name}_rows, {name}_tiles * {block_n})"
-            self.call.append(
+            self.code.call.append(
                 f"{between.weights(half)} = torch.empty({shape}, device={self.device}, dtype=torch.{dtype})"
             )
         for made in (between.maxima, between.partial_sums):
             shape = f"({name}_tiles, {name}_rows)"
-            self.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
+            self.code.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
         options = {"num_warps": warps, "num_stages": stages}
         meta = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
         first = self._kernel(
@@ -261,24 +253,20 @@ class _Writer:
         packing = pack(
             self.problem, self.way, side, value, blocks, self.device, padded, whole or blocks[0], by_tile
         )
-        self.kernels[packing.kernel.name] = packing.kernel.definition()
-        self.launches.append(Launch(packing.kernel.name))
-        self.uses.add(Use.PACKING)
-        self.call += packing.call
+        self.code.uses.add(Use.PACKING)
+        self.code.add(packing.kernel, packing.call)
 
     def _kernel(self, name: str, doc: str, meta: dict[str, str]) -> Kernel:
         problem = self.problem
-        kernel = Kernel(name, doc, self.graph, meta=meta)
+        kernel = Kernel(name, doc, self.graph, PRODUCT, meta=meta)
         sizes = (problem.queries, problem.keys, problem.depth, problem.width)
         kernel.fixed = frozenset(s.name for size in sizes for s in size.factors)
         return kernel
 
     def _launch(self, kernel: Kernel, grid: str, options: dict[str, str]) -> None:
-        if "score_scale" in words("\n".join(kernel.body.lines)):
+        if "score_scale" in kernel.reads():
             kernel.operands["score_scale"] = self.problem.scale()
-        self.kernels[kernel.name] = kernel.definition()
-        self.launches.append(Launch(kernel.name))
-        self.call += kernel.launch(grid, options)
+        self.code.launch(kernel, grid, options)
 
     def _doc(self) -> str:
         problem = self.problem
@@ -293,7 +281,7 @@ class _Writer:
     def _summary(self) -> str:
         if self._mode() == "wide":
             return "attention of wide heads: scores with softmax statistics, then the product with the values"
-        if any(name.endswith("_join") for name in self.kernels):
+        if self.split:
             return "attention of few queries: parts of the keys side by side, then joined"
         return "attention in one kernel: scores never reach memory"
 

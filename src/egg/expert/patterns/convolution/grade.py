@@ -31,11 +31,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from egg.expert.parts import Terms, Unfit
+from egg.expert.parts import Target, Unfit
 from egg.expert.patterns.convolution.form import Form
 
 GRADES = ("tf32", "fp32", "ieee", "half")
-TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16"}
+HALF = ("float16", "bfloat16")
 FEW_CHANNELS = {1: 8, 2: 8, 3: 4}
 """Input channels per group up to which ordinary convolutions run in fp32, by dimensions."""
 MANY_TAPS = 64
@@ -52,42 +52,18 @@ def reference_grade(form: Form) -> str:
 
 
 @dataclass(frozen=True)
-class Function:
-    """A device function that kernels share."""
-
-    name: str
-    text: str
-
-
-SCALE = Function(
-    "scale_exponent",
-    '''@triton.jit
-def scale_exponent(largest):
-    """The exponent e of a magnitude, kept such that 2^(141 - e) and 2^(e - 141) are ordinary numbers."""
-    e = (largest.to(tl.int32, bitcast=True) >> 23) & 255
-    return tl.minimum(tl.maximum(e, 15), 254)''',
-)
-POWER = Function(
-    "power_of_two",
-    """@triton.jit
-def power_of_two(e):
-    return ((e + 127) << 23).to(tl.float32, bitcast=True)""",
-)
-
-
-@dataclass(frozen=True)
 class Grade:
     name: str
     dtype: str
     """Of the operands in memory."""
 
     @classmethod
-    def of(cls, form: Form, terms: Terms) -> Grade:
+    def of(cls, form: Form, target: Target) -> Grade:
         """As asked for, else as exact as PyTorch is."""
         dtype = form.x.dtype
-        if dtype in TYPES:
+        if dtype in HALF:
             return cls("half", dtype)
-        name = str(terms.settings.get("grade") or reference_grade(form))
+        name = str(target.settings.get("grade") or reference_grade(form))
         if name == "tf32x3":
             name = "fp32"
         if name not in GRADES or name == "half":
@@ -98,12 +74,3 @@ class Grade:
     def scales(self) -> bool:
         """Operands become fp16 numbers after scaling."""
         return self.name in ("tf32", "fp32")
-
-    def operand(self, text: str) -> str:
-        """What a product is given, where nothing is scaled."""
-        return f"{text}.to({TYPES[self.dtype]})" if self.name == "half" else text
-
-    @property
-    def precision(self) -> str:
-        """The further argument of ``tl.dot``, where nothing is scaled."""
-        return ', input_precision="ieee"' if self.name == "ieee" else ""

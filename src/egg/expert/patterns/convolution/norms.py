@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from egg.expert.emit.kernel import docstring, folded, tuple_text
+from egg.expert.emit.kernel import tuple_text
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.parts import Constant, Group, Launch, Part, Terms, Unfit, spelled
+from egg.expert.parts import Constant, Group, Launch, Part, Target, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream
 from egg.expert.patterns.convolution.sums import ROWS, TILE_MOMENTS, WASTED, Writer
+from egg.expert.patterns.convolution.triton.norm_join import Join
 from egg.expert.patterns.loops import write as loops
 from egg.expert.sizes import ONE, Size, as_size, named, product
 
@@ -32,7 +33,7 @@ WIDEST = 64
 """Channels with statistics in common, at most."""
 
 
-def write_norms(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part | None:
+def write_norms(graph: Graph, group: Group, target: Target, write: Writer) -> Part | None:
     """The group in three parts around its first norm; ``None`` where it has none."""
     conv = next((node for node in group.nodes if node.op == "conv"), None)
     behind = list(downstream(group.nodes, conv)) if conv is not None else []
@@ -44,7 +45,7 @@ def write_norms(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part
         raise Unfit(f"a {norm['kind']} norm after a convolution")
     if x.shape != graph.result(conv).shape or x.dtype != "float32":
         raise Unfit("a norm of something else than the convolution's positions, or of 16-bit numbers")
-    cut = Cut(graph, group, norm, x, int(terms.settings.get("BLOCK_P", ROWS)))
+    cut = Cut(graph, group, norm, x, int(target.settings.get("BLOCK_P", ROWS)))
     plane = cut.positions.value
     if x.bytes < LARGE or plane * cut.width.value <= RESIDENT:
         raise Unfit("what stays in the cache or in registers is as well read again")
@@ -52,7 +53,7 @@ def write_norms(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part
         raise Unfit("nothing that follows the norm makes less of it")
     if -(-plane // cut.rows) * cut.rows > WASTED * plane:
         raise Unfit(f"images of {plane} positions are too small for tiles of their own")
-    return cut.written(terms, write)
+    return cut.written(target, write)
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,10 @@ class Cut:
             raise Unfit("groups of too many channels, or of a number without a name")
         return shared
 
-    def written(self, terms: Terms, write: Writer) -> Part:
+    def written(self, target: Target, write: Writer) -> Part:
         early, late = self._sides()
-        front = write(*self._front(early), terms)
-        rear = loops.write(*self._rear(late), Terms(terms.gpu))
+        front = write(*self._front(early), target)
+        rear = loops.write(*self._rear(late), Target(target.gpu))
         join, call = self._join()
         shown = (*self.x.shape, self.width)
         named_here = (symbol.name for size in shown for symbol in size.factors if symbol.name.isidentifier())
@@ -94,7 +95,7 @@ class Cut:
             call=(*front.call, *call, *rear.call),
             constants=(*front.constants, *constants),
             helpers={**front.helpers, **rear.helpers},
-            imports=tuple(dict.fromkeys((*front.imports, *rear.imports))),
+            functions=(*front.functions, *rear.functions),
             sizes=tuple(dict.fromkeys((*front.sizes, *named_here, *rear.sizes))),
             summary=f"{front.summary}; its tiles leave the statistics of the norm behind, too",
             launches=(*front.launches, Launch(f"{self.group.name}_join"), *rear.launches),
@@ -177,66 +178,21 @@ class Cut:
         """The kernel that joins the tiles' statistics, and the lines that call it."""
         mean, scale, parts = (self._name(word) for word in ("mean", "scale", "parts"))
         weight = (*self.norm.inputs[1:3], None)[0]
-        tensors = {"parts_ptr": parts, "mean_ptr": mean, "scale_ptr": scale}
-        if weight is not None:
-            tensors["weight_ptr"] = spelled(self.graph, weight)
         channels, width = self.x.shape[1], self.width
-        constants = {
-            "channels": channels.code(),
-            "width": width.code(),
-            "BLOCK_P": f"{self.group.name.upper()}_BLOCK_P",
-            "BLOCK_T": "64",
-            "BLOCK_C": f"triton.next_power_of_2({width})",
-        }
-        arguments = (*tensors, "tiles", "positions", *(f"{name}: tl.constexpr" for name in constants))
-        name = f"{self.group.name}_join"
-        text = ["@triton.jit", f"def {name}({', '.join(arguments)}):", *docstring(_DOC)]
-        weighed = "" if weight is None else _WEIGHED
-        body = f"{_STATISTICS}{weighed}{_STORES}".format(eps=float(self.norm["eps"]))
-        text += [f"    {line}" for line in body.strip().split("\n")]
-        given = [*tensors.values(), f"{parts}.shape[1]", self.positions.code()]
-        given += [f"{word}={value}" for word, value in constants.items()]
-        shape, groups = tuple_text(self._statistic("mean").shape), channels.over(width)
+        launch = Join(
+            name=f"{self.group.name}_join",
+            tensors={"parts_ptr": parts, "mean_ptr": mean, "scale_ptr": scale},
+            weight=None if weight is None else spelled(self.graph, weight),
+            sizes={"tiles": f"{parts}.shape[1]", "positions": self.positions.code()},
+            channels=channels,
+            width=width,
+            positions_each=f"{self.group.name.upper()}_BLOCK_P",
+            eps=float(self.norm["eps"]),
+        )
+        shape = tuple_text(self._statistic("mean").shape)
         call = [
             f"{mean} = torch.empty({shape}, device={parts}.device, dtype=torch.float32)",
             f"{scale} = torch.empty_like({mean})",
-            f"{name}[({self.x.shape[0]} * {groups},)](",
-            *(f"    {line}," for line in folded([*given, "num_warps=4"])),
-            ")",
+            *launch.launch(f"({self.x.shape[0]} * {channels.over(width)},)"),
         ]
-        return "\n".join(text), call
-
-
-_DOC = (
-    "The statistics of all tiles of a row as one: the common mean first, then every deviation from it. "
-    "Leaves what is to be subtracted from a channel, and what it is multiplied with then."
-)
-_STATISTICS = """
-pid = tl.program_id(0)
-image = (pid // (channels // width)).to(tl.int64)
-c = pid % (channels // width) * width + tl.arange(0, BLOCK_C)[None, :]
-kept = tl.arange(0, BLOCK_C)[None, :] < width
-parts_ptr += image * tiles * (2 * channels)
-sums = tl.zeros((BLOCK_T, BLOCK_C), tl.float32)
-for first in range(0, tiles, BLOCK_T):
-    t = first + tl.arange(0, BLOCK_T)[:, None]
-    count = tl.minimum(tl.maximum(positions - t * BLOCK_P, 0), BLOCK_P).to(tl.float32)
-    part = tl.load(parts_ptr + t * (2 * channels) + c, mask=(t < tiles) & kept, other=0.0)
-    sums += part * count
-mean = tl.sum(tl.sum(sums, axis=0)) / (positions * 1.0 * width)
-squares = tl.zeros((BLOCK_T, BLOCK_C), tl.float32)
-for first in range(0, tiles, BLOCK_T):
-    t = first + tl.arange(0, BLOCK_T)[:, None]
-    inside = (t < tiles) & kept
-    count = tl.minimum(tl.maximum(positions - t * BLOCK_P, 0), BLOCK_P).to(tl.float32)
-    part = tl.load(parts_ptr + t * (2 * channels) + c, mask=inside, other=0.0)
-    own = tl.load(parts_ptr + t * (2 * channels) + channels + c, mask=inside, other=0.0)
-    squares += tl.where(inside, own + (part - mean) * (part - mean) * count, 0.0)
-variance = tl.sum(tl.sum(squares, axis=0)) / (positions * 1.0 * width)
-scale = tl.rsqrt(variance + {eps!r}) + tl.zeros((1, BLOCK_C), tl.float32)
-"""
-_WEIGHED = """scale = scale * tl.load(weight_ptr + c, mask=kept, other=0.0)
-"""
-_STORES = """tl.store(mean_ptr + image * channels + c, mean + tl.zeros((1, BLOCK_C), tl.float32), mask=kept)
-tl.store(scale_ptr + image * channels + c, scale, mask=kept)
-"""
+        return launch.definition(), call

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Set
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import Anchor, Finer, LibraryChoice, Pattern, Refused, Repair, Symptom
 from egg.expert.patterns.convolution.cost import library_seconds, operations, own_seconds
 from egg.expert.patterns.convolution.pytorch import convolution_call
@@ -40,8 +40,8 @@ class Convolution(Pattern):
         ("convolution-tail-fusion",),
     )
 
-    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
-        return write(graph, group, terms)
+    def write(self, graph: Graph, group: Group, target: Target) -> Part:
+        return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         count, moved = len(part.launches), bytes_moved(graph, group)

@@ -13,18 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from egg.expert.emit.reader import Body
 from egg.expert.graph import Graph, Node
-from egg.expert.index import Expr, Index, flat, loop_index, unflat
+from egg.expert.index import Expr, Index, loop_index, unflat
 from egg.expert.parts import Unfit
-from egg.expert.patterns.loops.reader import window_of
-from egg.expert.patterns.loops.statistics import HELPERS
+from egg.expert.patterns.loops.window import window_of
 from egg.expert.sizes import ONE, Size, product
 
 MOST = 64
 """Positions of one window that a tile holds whatever its size: no tile is smaller."""
-LARGER = "larger"
-"""The function that joins two numbers of a window."""
 
 
 def downstream(group: Sequence[Node], first: Node) -> Iterator[Node]:
@@ -97,40 +93,10 @@ class Windows:
         space = loop_index(f"s{level}", product(self.shapes[level]))
         return loop_index(f"n{level}", self.batch), channel, *unflat(space, self.shapes[level])
 
-    def define(self, body: Body, level: int) -> None:
-        """Lines for the variables of a level; ``pid`` is the number of the tile."""
-        held = f"BLOCK_P // {self.positions(level)}"
-        body.line(f"v{level} = pid * ({held}) + tl.arange(0, {held})[None, :]")
-        body.line(f"inside{level} = v{level} < {self.counted(level)}")
-        image, at = self.places(level, f"v{level}")
-        if self.batch != ONE:
-            own = f"image + tl.zeros_like(v{level})" if self.imaged else f"{image}.to(tl.int64)"
-            body.line(f"n{level} = {own}")
-        body.line(f"s{level} = {flat(at, self.shapes[level])}")
-
     def masks(self) -> dict[str, str]:
         return {
             f"{word}{level}": f"inside{level}" for level in range(1, len(self.shapes)) for word in ("n", "s")
         }
-
-    def pooled(self, body: Body, level: int, x: str, rows: str) -> str:
-        """The results of the pool that makes a level, from what lies before it."""
-        pool, size = self.pools[level - 1], prod(self.kernels[level - 1])
-        before, after = (self._columns(at) for at in (level - 1, level))
-        spread = f"tl.broadcast_to({x}, ({rows}, {before}))"
-        together = body.let("windows", f"tl.reshape({spread}, ({rows}, {after}, {size}))")
-        stem = pool.label or f"{pool['fn']}_pool"
-        if pool["fn"] == "max":
-            return body.let(stem, f"tl.reduce({together}, 2, {LARGER})")
-        return body.let(stem, f"tl.sum({together}, axis=2) * {1 / size!r}")
-
-    def _columns(self, level: int) -> str:
-        positions = self.positions(level)
-        return "BLOCK_P" if positions == 1 else f"BLOCK_P // {positions}"
-
-    def helpers(self) -> dict[str, str]:
-        """Functions that kernels call."""
-        return {LARGER: HELPERS[LARGER].strip()} if any(pool["fn"] == "max" for pool in self.pools) else {}
 
 
 def _kernel(graph: Graph, pool: Node, rank: int) -> tuple[int, ...]:

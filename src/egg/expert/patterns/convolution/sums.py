@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from egg.expert.emit.kernel import size_names
-from egg.expert.emit.reader import Body
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
-from egg.expert.parts import Constant, Group, Part, Terms, Unfit
+from egg.expert.parts import Constant, Group, Part, Target, Unfit
 from egg.expert.patterns.convolution.pooled import Windows, downstream
 from egg.expert.patterns.loops import write as loops
 from egg.expert.sizes import ONE, Size, named, product
 
-Writer = Callable[[Graph, Group, Terms], Part]
+Writer = Callable[[Graph, Group, Target], Part]
 
 TILE_SUMS = "tile_sums"
 TILE_MOMENTS = "tile_moments"
@@ -32,7 +31,7 @@ WASTED = 1.25
 """How many times the positions of an image its tiles may have."""
 
 
-def write_sums(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part | None:
+def write_sums(graph: Graph, group: Group, target: Target, write: Writer) -> Part | None:
     """The group in two parts around its first reduction over space; ``None`` where it has none."""
     conv = next((node for node in group.nodes if node.op == "conv"), None)
     if conv is None:
@@ -46,10 +45,10 @@ def write_sums(graph: Graph, group: Group, terms: Terms, write: Writer) -> Part 
     before = behind[: behind.index(found)]
     windows = Windows.of(graph, (conv, *before), conv, False)
     count = product(source.shape[2:]) * (windows.positions(len(windows.pools)) if windows else 1)
-    rows = int(terms.settings.get("BLOCK_P", ROWS))
+    rows = int(target.settings.get("BLOCK_P", ROWS))
     if -(-count.value // rows) * rows > WASTED * count.value:
         raise Unfit(f"images of {count.value} positions are too small for tiles of their own")
-    return _Cut(graph, group, found, count, rows).written(terms, write)
+    return _Cut(graph, group, found, count, rows).written(target, write)
 
 
 def _reduces_space(graph: Graph, node: Node, rank: int) -> bool:
@@ -85,9 +84,9 @@ class _Cut:
         self._count = count
         self._tiles = tuple(-(-value // rows) for value in count.values)
 
-    def written(self, terms: Terms, write: Writer) -> Part:
-        front = write(*self._front(), terms)
-        rear = loops.write(*self._rear(), Terms(terms.gpu, {"mode": "looped"}))
+    def written(self, target: Target, write: Writer) -> Part:
+        front = write(*self._front(), target)
+        rear = loops.write(*self._rear(), Target(target.gpu, {"mode": "looped"}))
         size = self._size_name()
         constants = (Constant(c.name, c.value, (), c.why) for c in rear.constants)
         return Part(
@@ -95,7 +94,7 @@ class _Cut:
             call=(*front.call, f"{size} = {self._name}.shape[1]", *rear.call),
             constants=(*front.constants, *constants),
             helpers={**front.helpers, **rear.helpers},
-            imports=tuple(dict.fromkeys((*front.imports, *rear.imports))),
+            functions=(*front.functions, *rear.functions),
             sizes=tuple(dict.fromkeys(name for name in (*front.sizes, *rear.sizes) if name != size)),
             summary=f"{front.summary}; what a tile adds to the sum over space is all that is written of it",
             launches=(*front.launches, *rear.launches),
@@ -161,27 +160,3 @@ class _Cut:
         values = {name: value for name, value in values.items() if name in made | read}
         whole = Graph(values, nodes, arguments, results, "tuple", graph.symbols)
         return whole, Group(f"{self._group.name}_finish", nodes, "loops")
-
-
-def tile_left(body: Body, node: Node, x: str, inside: str, counted: str) -> str:
-    """What a tile leaves, one column per channel; of two numbers the second belongs to the first's name."""
-    total = f"tl.sum(tl.where({inside}, {x}, 0.0), axis=1, keep_dims=True)"
-    if node.op == TILE_SUMS:
-        over: Size = node["over"]
-        return body.let("tile_sum", total if over == ONE else f"{total} / ({over})")
-    count = body.let("count", f"tl.minimum({counted} - pid * BLOCK_P, BLOCK_P).to(tl.float32)")
-    mean = body.let("tile_mean", f"{total} / {count}")
-    apart = body.let("apart", f"tl.where({inside}, {x} - {mean}, 0.0)")
-    squares = body.let("tile_squares", f"tl.sum({apart} * {apart}, axis=1, keep_dims=True)")
-    return f"{mean} {squares}"
-
-
-def tile_stores(node: Node, value: Value, pointer: str, text: str) -> list[str]:
-    """Lines that store it: by images, tiles, numbers and channels."""
-    numbers = text.split() if node.op == TILE_MOMENTS else [text]
-    width = f"{len(numbers)} * {value.shape[-1]}" if len(numbers) > 1 else value.shape[-1].code()
-    starts = ["", f" + {value.shape[-1]}"]
-    return [
-        f"tl.store({pointer} + (image * tiles + pid) * ({width}){start} + c, {number}, mask=kept)"
-        for start, number in zip(starts, numbers, strict=False)
-    ]

@@ -4,15 +4,15 @@ epilogue.
 Five ways to write one, each with a file of its own:
 
 - ``packed``: operands brought into the order and the numbers that tensor cores want, then the inner loop of
-  a good matrix product (:mod:`~egg.expert.patterns.convolution.packed`). What nearly every large
+  a good matrix product (:mod:`.triton.packed`). What nearly every large
   convolution takes.
-- ``direct``: operands gathered where they lie (:mod:`~egg.expert.patterns.convolution.direct`): one tap, or
+- ``direct``: operands gathered where they lie (:mod:`.triton.direct`): one tap, or
   so little work that packing would take longer than the convolution.
 - ``pointwise``: one tap of up to 128 channels and many positions: weights times positions as they lie
-  (:mod:`~egg.expert.patterns.convolution.pointwise`).
+  (:mod:`.triton.pointwise`).
 - ``window``: few input channels, so that all inputs of a position fit one tile
-  (:mod:`~egg.expert.patterns.convolution.window`).
-- ``depthwise``: one input channel per output channel (:mod:`~egg.expert.patterns.convolution.depthwise`).
+  (:mod:`.triton.window`).
+- ``depthwise``: one input channel per output channel (:mod:`.triton.depthwise`).
 
 Settings: ``mode`` is one of these, ``grade`` how exactly fp32 operands are multiplied
 (:mod:`~egg.expert.patterns.convolution.grade`); further the constants by name.
@@ -23,64 +23,64 @@ from __future__ import annotations
 from dataclasses import replace
 
 from egg.expert.graph import Graph
-from egg.expert.parts import Group, Part, Terms, Unfit
-from egg.expert.patterns.convolution.depthwise import write_depthwise
-from egg.expert.patterns.convolution.direct import write_direct
+from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.norms import write_norms
-from egg.expert.patterns.convolution.packed import write_packed
-from egg.expert.patterns.convolution.pointwise import write_pointwise
 from egg.expert.patterns.convolution.sums import write_sums
 from egg.expert.patterns.convolution.tiles import exactness_is_free, packing_pays, rows_pay
-from egg.expert.patterns.convolution.window import windowed, write_window
+from egg.expert.patterns.convolution.triton.depthwise import write_depthwise
+from egg.expert.patterns.convolution.triton.direct import write_direct
+from egg.expert.patterns.convolution.triton.packed import write_packed
+from egg.expert.patterns.convolution.triton.pointwise import write_pointwise
+from egg.expert.patterns.convolution.triton.window import windowed, write_window
 from egg.expert.sizes import ONE
 
 FEW_OUTPUTS = 4
 """Output channels per group up to which one input channel each is a stencil rather than a product."""
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """One convolution and what follows it as kernels."""
     for cut in (write_norms, write_sums):
-        if part := cut(graph, group, terms, _write):
+        if part := cut(graph, group, target, _write):
             return part
-    return _write(graph, group, terms)
+    return _write(graph, group, target)
 
 
-def _write(graph: Graph, group: Group, terms: Terms) -> Part:
+def _write(graph: Graph, group: Group, target: Target) -> Part:
     form = Form.of(graph, group)
-    grade = _grade(form, terms)
-    match str(terms.settings.get("mode") or _mode(form, grade, terms)):
+    grade = _grade(form, target)
+    match str(target.settings.get("mode") or _mode(form, grade, target)):
         case "packed":
-            return write_packed(form, grade, terms)
+            return write_packed(form, grade, target)
         case "direct":
-            return write_direct(form, grade, terms)
+            return write_direct(form, grade, target)
         case "pointwise":
-            return write_pointwise(form, grade, terms)
+            return write_pointwise(form, grade, target)
         case "window":
-            return write_window(form, grade, terms)
+            return write_window(form, grade, target)
         case "depthwise":
-            return write_depthwise(form, terms)
+            return write_depthwise(form, target)
         case other:
             raise Unfit(f"no way to write a convolution is called {other}")
 
 
-def _grade(form: Form, terms: Terms) -> Grade:
+def _grade(form: Form, target: Target) -> Grade:
     """As PyTorch would, or finer where that costs nothing."""
-    grade = Grade.of(form, terms)
-    if grade.name == "tf32" and "grade" not in terms.settings:
-        free = "mode" not in terms.settings and (windowed(form) or exactness_is_free(form, terms.gpu))
+    grade = Grade.of(form, target)
+    if grade.name == "tf32" and "grade" not in target.settings:
+        free = "mode" not in target.settings and (windowed(form) or exactness_is_free(form, target.gpu))
         return replace(grade, name="fp32") if free else grade
     return grade
 
 
-def _mode(form: Form, grade: Grade, terms: Terms) -> str:
+def _mode(form: Form, grade: Grade, target: Target) -> str:
     stencil = form.inputs == ONE and form.groups != ONE and form.outputs.value <= FEW_OUTPUTS
     if stencil and not form.phased and form.plane != ONE:
         return "depthwise"
     if windowed(form) and grade.name != "ieee":
         return "window"
-    if rows_pay(form, grade, terms.gpu):
+    if rows_pay(form, grade, target.gpu):
         return "pointwise"
-    return "packed" if packing_pays(form, grade, terms.gpu) else "direct"
+    return "packed" if packing_pays(form, grade, target.gpu) else "direct"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from egg.expert.cost import HOST_CALL, Cost, Grades, Machine, call_bytes, stream_seconds
 from egg.expert.graph import Graph, Node
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import FREE, Pattern
 from egg.expert.patterns.library.write import write
 
@@ -23,7 +23,7 @@ class Library(Pattern):
         }
         self._calls = {op: anchor.call for op, (_, anchor) in self._anchors.items()}
 
-    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
+    def write(self, graph: Graph, group: Group, target: Target) -> Part:
         return write(graph, group, self._calls)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:

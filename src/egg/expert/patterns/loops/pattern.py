@@ -9,7 +9,7 @@ from egg.core.stage import Category
 from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved, passes
 from egg.expert.graph import Graph
 from egg.expert.moves import Set
-from egg.expert.parts import Group, Part, Terms
+from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import (
     BELIEVED,
     CROWDED,
@@ -31,8 +31,8 @@ class Loops(Pattern):
     computes_operands = True
     shares_sizes = True
 
-    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
-        return write(graph, group, terms)
+    def write(self, graph: Graph, group: Group, target: Target) -> Part:
+        return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         count = len(part.launches)

@@ -14,8 +14,8 @@ from egg.expert.graph import Graph, Value
 from egg.expert.index import Expr, loop_index
 from egg.expert.parts import Group, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split
-from egg.expert.patterns.loops.kernel import Kernel
-from egg.expert.patterns.loops.reader import LoopBody, LoopReader
+from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
+from egg.expert.patterns.loops.triton.writer import Writer
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, product
 
@@ -77,7 +77,7 @@ def _domain(main: Value, dims: list[int], cut: int) -> Domain:
 
 def _loads(graph: Graph, group: Group, domain: Domain) -> Loads:
     work = Work(graph, group, domain, Anchored())
-    kernel = Kernel(work, Plan("pointwise", 1, 1024, 4), "trial", "blocks")
+    kernel = Writer(work, Plan("pointwise", 1, 1024, 4), "trial", "blocks")
     for name in work.writes:
         kernel.store(name)
     lent = [(graph.value(name), at) for name, at in work.writes.items() if graph.value(name).lent]

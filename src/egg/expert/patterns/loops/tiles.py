@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from egg.expert.graph import BYTES
-from egg.expert.parts import Constant, Terms
+from egg.expert.parts import Constant, Target
 from egg.expert.patterns.loops.statistics import FOLDED
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, Size
@@ -51,13 +51,13 @@ def _below(number: int) -> int:
     return 1 << (max(number, 1).bit_length() - 1)
 
 
-def plan_of(work: Work, terms: Terms) -> Plan:
+def plan_of(work: Work, target: Target) -> Plan:
     """The rule's plan, with what the settings say in its place."""
-    plan = _ruled(work, terms)
-    settings = terms.settings
+    plan = _ruled(work, target)
+    settings = target.settings
     mode = str(settings.get("mode", plan.mode))
     if work.anchors.splits and mode in ("resident", "looped", "split") and mode != plan.mode:
-        plan = _in_mode(work, terms, mode)
+        plan = _in_mode(work, target, mode)
     if work.domain.kept_size != ONE and work.domain.kept_size.value > 1:
         plan = replace(plan, block_x=int(settings.get("BLOCK_X", plan.block_x)))
     if plan.mode != "resident":
@@ -87,22 +87,22 @@ def _divides(size: Size, block: int) -> bool:
     return size.number % block == 0
 
 
-def _ruled(work: Work, terms: Terms) -> Plan:
+def _ruled(work: Work, target: Target) -> Plan:
     if not work.anchors.splits:
-        return _pointwise(work, terms)
-    domain, least = work.domain, WAVES * terms.gpu.sms
+        return _pointwise(work, target)
+    domain, least = work.domain, WAVES * target.gpu.sms
     rows = domain.outer_size.value * domain.kept_size.value
     length = domain.reduced_size.value
     scans = any(node.op == "scan" for node in work.group.nodes)
-    plan = _in_mode(work, terms, "resident")
+    plan = _in_mode(work, target, "resident")
     if plan.block_x * plan.block_r > (_held(work) if not scans else SCANNED) or (
         _single_pass(work) and length > 4096
     ):
-        plan = _in_mode(work, terms, "looped")
+        plan = _in_mode(work, target, "looped")
     programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
     enough = length >= LEAST_SPLIT or (length >= 256 and rows * length >= 2**20)
     if programs < least and enough and not scans:
-        return _in_mode(work, terms, "split")
+        return _in_mode(work, target, "split")
     return plan
 
 
@@ -119,11 +119,11 @@ def _single_pass(work: Work) -> bool:
     return work.depth == 1 and not any(work.is_full(name) and work.level(name) for name in work.writes)
 
 
-def _in_mode(work: Work, terms: Terms, mode: str) -> Plan:
+def _in_mode(work: Work, target: Target, mode: str) -> Plan:
     domain = work.domain
     inner = domain.names[1] == "col"
     kept, length = domain.kept_size.value, domain.reduced_size.value
-    wanted = PER_SM * terms.gpu.sms
+    wanted = PER_SM * target.gpu.sms
     if mode == "resident":
         block_r = power_of_two(length)
         if inner and block_r <= FEW:
@@ -252,7 +252,7 @@ def _warps(elements: int) -> int:
     return min(max(_below(elements // 512), 1), 16 if elements > 8192 else 8)
 
 
-def _pointwise(work: Work, terms: Terms) -> Plan:
+def _pointwise(work: Work, target: Target) -> Plan:
     """Two 16-byte accesses per thread and operand."""
     domain = work.domain
     names = {*work.group.reads(work.graph), *work.writes}
@@ -263,12 +263,12 @@ def _pointwise(work: Work, terms: Terms) -> Plan:
         >= domain.outer_size.value * domain.kept_size.value * domain.reduced_size.value
     ]
     width = min((BYTES.get(work.graph.value(n).dtype, 4) for n in large), default=4)
-    target = 4096 // max(min(width, 4), 1)
+    elements = 4096 // max(min(width, 4), 1)
     length, kept = domain.reduced_size.value, domain.kept_size.value
     if domain.outer_size != ONE or domain.names[1] == "col":  # a transposing tile
         return Plan("pointwise", 32, 32, 4)
-    block_r = min(power_of_two(length), target)
-    block_x = 1 if kept == 1 else min(power_of_two(kept), max(1, target // block_r))
+    block_r = min(power_of_two(length), elements)
+    block_x = 1 if kept == 1 else min(power_of_two(kept), max(1, elements // block_r))
     return Plan("pointwise", block_x, block_r, min(max(_below(block_x * block_r // 256), 1), 8))
 
 

@@ -122,6 +122,13 @@ class Work:
                 found |= {symbol.name for symbol in size.factors}
         return frozenset(name for name in found if name.isidentifier())
 
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Named sizes in the order of the program's."""
+        symbols = self.graph.symbols
+        own = (name for name in symbols if name in self.size_names)
+        return (*own, *sorted(self.size_names - set(symbols)))
+
     @cached_property
     def far(self) -> bool:
         return any(count.value >= REACH for count in self.counts)

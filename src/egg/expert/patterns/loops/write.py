@@ -9,19 +9,20 @@ over, ``loops_statistics`` for what is gathered, ``loops_tiles`` for the choice 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from egg.expert.emit.scalar import cheap, imports_of
+from egg.expert.emit.code import Code
+from egg.expert.emit.names import read_by
+from egg.expert.emit.triton.scalar import cheap
 from egg.expert.graph import Graph, Node, Origin
-from egg.expert.parts import Constant, Group, Launch, Part, Terms, Unfit, spelled, within_reach
+from egg.expert.parts import Group, Part, Target, Unfit, spelled, within_reach
 from egg.expert.patterns.loops.domain import anchored, domain_of
-from egg.expert.patterns.loops.kernel import Kernel, part_name, row_name
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
-from egg.expert.patterns.loops.reader import overlap, window_of
-from egg.expert.patterns.loops.strips import strips_of
 from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
+from egg.expert.patterns.loops.triton.strips import strips_of
+from egg.expert.patterns.loops.triton.writer import Writer, part_name, row_name
+from egg.expert.patterns.loops.window import overlap, window_of
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, Size
 
@@ -34,19 +35,19 @@ MOST_PIECES = 16
 """Tensors that a group joins, at most."""
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """The group as one kernel, or as two or more where rows are shared."""
     graph, group = _plain(graph, group)
     _check(graph, group)
     if only_views(graph, group):
         raise Unfit("a view of what is in memory costs nothing outside of kernels")
     anchors = anchored(graph, group.nodes)
-    if not anchors.splits and (strips := strips_of(graph, group, terms)):
+    if not anchors.splits and (strips := strips_of(graph, group, target)):
         work, plan, kernel = strips
         return _part(work, plan, [kernel])
     domain = domain_of(anchors.first) if anchors.splits else pointwise_domain(graph, group)
     work = Work(graph, group, domain, anchors)
-    plan = plan_of(work, terms)
+    plan = plan_of(work, target)
     if plan.mode == "split":
         kernels = _split(work, plan)
     elif plan.mode == "pointwise":
@@ -122,17 +123,17 @@ def _before(producers: dict[str, Node], name: str) -> Iterable[Node]:
 # -- kernels --------------------------------------------------------------------------------------
 
 
-def _pointwise(work: Work, plan: Plan) -> Kernel:
-    kernel = Kernel(work, plan, f"{work.group.name}_kernel", "blocks")
+def _pointwise(work: Work, plan: Plan) -> Writer:
+    kernel = Writer(work, plan, f"{work.group.name}_kernel", "blocks")
     for name in work.writes:
         kernel.store(name)
     return kernel
 
 
-def _in_one(work: Work, plan: Plan) -> Kernel:
+def _in_one(work: Work, plan: Plan) -> Writer:
     """Gather level by level, then store; what can be stored during a gathering pass is."""
     resident = plan.mode == "resident"
-    kernel = Kernel(work, plan, f"{work.group.name}_kernel", "whole" if resident else "looped")
+    kernel = Writer(work, plan, f"{work.group.name}_kernel", "whole" if resident else "looped")
     full = [name for name in work.writes if work.is_full(name)]
     for level in range(1, work.depth + 1):
         if resident:
@@ -153,18 +154,18 @@ def _in_one(work: Work, plan: Plan) -> Kernel:
     return kernel
 
 
-def _split(work: Work, plan: Plan) -> list[Kernel]:
+def _split(work: Work, plan: Plan) -> list[Writer]:
     """A kernel of partial states per level, then one that finishes.
 
     Where a lot is left to apply the states to, joining them is a launch of its own: then applying is plain
     pointwise work with a block per program, which runs at a copy's speed; programs that walk over their
     share of a row wait for each block before they ask for the next.
     """
-    kernels: list[Kernel] = []
+    kernels: list[Writer] = []
     stem = work.group.name
     for level in range(1, work.depth + 1):
         name = f"{stem}_parts_kernel" if work.depth == 1 else f"{stem}_parts_{level}_kernel"
-        kernel = Kernel(work, plan, name, "stretch")
+        kernel = Writer(work, plan, name, "stretch")
         needed = _needed(work, [str(s.node.inputs[0]) for s in work.gathered(level)])
         kernel.fetch(s for s in work.statistics.values() if s.name in needed)
         kernel.looped(work.gathered(level))
@@ -173,17 +174,17 @@ def _split(work: Work, plan: Plan) -> list[Kernel]:
     full = [name for name in work.writes if work.is_full(name)]
     rows = [name for name in work.writes if name not in full]
     if plan.apart and full:
-        join = Kernel(work, plan, f"{stem}_join_kernel", "none")
+        join = Writer(work, plan, f"{stem}_join_kernel", "none")
         join.fetch(work.statistics.values())
         join.leave(work.statistics.values())
         for name in rows:
             join.store(name)
-        apply = Kernel(work, plan, f"{stem}_apply_kernel", "apply")
+        apply = Writer(work, plan, f"{stem}_apply_kernel", "apply")
         apply.recall(work.statistics.values())
         for name in full:
             apply.store(name)
         return [*kernels, join, apply]
-    last = Kernel(work, plan, f"{stem}_finish_kernel", "stretch" if full else "none")
+    last = Writer(work, plan, f"{stem}_finish_kernel", "stretch" if full else "none")
     last.fetch(work.statistics.values())
     if full:  # each program joins the states once and applies them to its share of the row
         last.looped([], full)
@@ -212,10 +213,10 @@ def _needed(work: Work, names: list[str]) -> set[str]:
 # -- the part -------------------------------------------------------------------------------------
 
 
-def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
-    used = {name for kernel in kernels if kernel.form not in ("none", "apply") for name in kernel.constants()}
-    used |= {"APPLY_R" for kernel in kernels if kernel.form == "apply"}
-    used |= {"FINISH_X" for kernel in kernels if kernel.form == "none" and "BLOCK_X" in kernel.constants()}
+def _part(work: Work, plan: Plan, writers: list[Writer]) -> Part:
+    used = {name for writer in writers if writer.form not in ("none", "apply") for name in writer.constants()}
+    used |= {"APPLY_R" for writer in writers if writer.form == "apply"}
+    used |= {"FINISH_X" for writer in writers if writer.form == "none" and "BLOCK_X" in writer.constants()}
     constants = constants_of(work, plan, used)
     prefix = work.group.name.upper()
     names = {c: f"{prefix}_{c}" for c in ("BLOCK_X", "BLOCK_R", "SPLITS")}
@@ -228,40 +229,22 @@ def _part(work: Work, plan: Plan, kernels: list[Kernel]) -> Part:
         shares = f"{work.group.name}_splits"
         call.append(f"{shares} = min({names['SPLITS']}, triton.next_power_of_2({blocks}))")
         names["SPLITS"] = shares
-    call += _allocations(work, kernels, names)
-    texts: dict[str, str] = {}
-    for kernel in kernels:
-        texts.update(kernel.helpers())
-    for kernel in kernels:
-        texts[kernel.name] = kernel.text(_docstring(work, plan, kernel))
-        joining = {**names, "BLOCK_X": f"{prefix}_FINISH_X"} if kernel.form == "none" else names
-        joining = {**names, "BLOCK_R": f"{prefix}_APPLY_R"} if kernel.form == "apply" else joining
-        call += _launch(work, kernel, joining, constants)
-    code = "\n".join(texts.values())
-    words = "\n".join(call)
-    sizes = tuple(name for name in _ordered(work) if _mentions(words, name))
+    call += _allocations(work, writers, names)
+    code = Code(call=call)
+    for writer in writers:
+        code.define(writer.helpers())
+    for writer in writers:
+        joining = {**names, "BLOCK_X": f"{prefix}_FINISH_X"} if writer.form == "none" else names
+        joining = {**names, "BLOCK_R": f"{prefix}_APPLY_R"} if writer.form == "apply" else joining
+        kernel = writer.finished(_docstring(work, plan, writer), joining)
+        code.launch(kernel, f"({writer.grid(joining)},)", {"num_warps": f"{prefix}_NUM_WARPS"})
+    read = read_by(code.call)
+    sizes = [name for name in work.sizes if name in read]
     counts = () if work.far else within_reach(work.counts)
-    return Part(
-        texts,
-        tuple(call),
-        constants,
-        imports=imports_of(code),
-        sizes=sizes,
-        summary=_summary(work, plan),
-        launches=tuple(Launch(kernel.name) for kernel in kernels),
-        counts=counts,
-    )
+    return code.part(constants, _summary(work, plan), sizes=sizes, counts=counts)
 
 
-def _ordered(work: Work) -> list[str]:
-    return [*work.graph.symbols, *sorted(work.size_names - set(work.graph.symbols))]
-
-
-def _mentions(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.]){name}\b", text) is not None
-
-
-def _allocations(work: Work, kernels: list[Kernel], names: dict[str, str]) -> list[str]:
+def _allocations(work: Work, writers: list[Writer], names: dict[str, str]) -> list[str]:
     device = _device(work)
     call: list[str] = []
     for name in work.group.allocates(work.graph):
@@ -275,7 +258,7 @@ def _allocations(work: Work, kernels: list[Kernel], names: dict[str, str]) -> li
                 f"{name} = torch.empty_strided({shape}, {stride}, device={device}, dtype=torch.{value.dtype})"
             )
     parts: dict[str, str] = {}
-    for statistic in work.statistics.values() if any(k.parts for k in kernels) else ():
+    for statistic in work.statistics.values() if any(writer.parts for writer in writers) else ():
         for part, dtype in zip(statistic.parts, statistic.types, strict=True):
             parts[part_name(statistic, part)] = dtype
     rows = (work.domain.outer_size * work.domain.kept_size).code()
@@ -284,7 +267,7 @@ def _allocations(work: Work, kernels: list[Kernel], names: dict[str, str]) -> li
         shape = f"{names['SPLITS']}, {rows}"
     for tensor, dtype in parts.items():
         call.append(f"{tensor} = torch.empty(({shape}), device={device}, dtype=torch.{dtype})")
-    for statistic in work.statistics.values() if any(k.form == "apply" for k in kernels) else ():
+    for statistic in work.statistics.values() if any(writer.form == "apply" for writer in writers) else ():
         for part, dtype in zip(statistic.parts, statistic.types, strict=True):
             if part in statistic.row_parts:
                 made = f"torch.empty(({rows},), device={device}, dtype=torch.{dtype})"
@@ -306,20 +289,7 @@ def _device(work: Work) -> str:
     return f"{spelled(work.graph, names[0])}.device"
 
 
-def _launch(work: Work, kernel: Kernel, names: dict[str, str], constants: tuple[Constant, ...]) -> list[str]:
-    given = kernel.given({name: spelled(work.graph, name) for name in kernel.reader.pointers})
-    given += list(kernel.sizes())
-    given += [f"{name}={names[name]}" for name in kernel.constants()]
-    given.append(f"num_warps={work.group.name.upper()}_NUM_WARPS")
-    line = f"{kernel.name}[({kernel.grid(names)},)]({', '.join(given)})"
-    if len(line) <= 100:
-        return [line]
-    inner = f"    {', '.join(given)},"
-    head = f"{kernel.name}[({kernel.grid(names)},)]("
-    return [head, *([inner] if len(inner) <= 100 else [f"    {text}," for text in given]), ")"]
-
-
-def _docstring(work: Work, plan: Plan, kernel: Kernel) -> str:
+def _docstring(work: Work, plan: Plan, kernel: Writer) -> str:
     return f"{_what(work)}: {_why(work, plan, kernel)}."
 
 
@@ -340,7 +310,7 @@ def _word(node: Node) -> str:
     return text if not label or label == text.replace("_", " ") else f"{node.label} ({text})"
 
 
-def _why(work: Work, plan: Plan, kernel: Kernel) -> str:
+def _why(work: Work, plan: Plan, kernel: Writer) -> str:
     if kernel.form == "stretch" and kernel.outs:
         return "joins the states that programs gathered of a row, and applies them"
     if kernel.form == "strip" and work.domain.kept_size == ONE:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from egg.expert.emit.reader import address
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, loop_index
-from egg.expert.parts import Terms
+from egg.expert.parts import Target
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import LAUNCH, Way, by_warp_group
 from egg.expert.sizes import ONE, Size
@@ -68,7 +68,7 @@ class Described:
         return f"{side}_tiles.load([{', '.join(places)}])"
 
 
-def wanted(problem: Problem, terms: Terms, way: Way) -> bool:
+def wanted(problem: Problem, target: Target, way: Way) -> bool:
     """Whether operands that can be described are: by setting, else where the product is long enough."""
     if way.mode != "direct" or way.grade != "half" or max(way.tiles.m, way.tiles.n) > LARGEST_BLOCK:
         return False
@@ -82,7 +82,7 @@ def wanted(problem: Problem, terms: Terms, way: Way) -> bool:
     )
     if any(problem.triangle(operand.name, index) is not None for operand, index in sides):
         return False  # what lies beyond a cut in the middle of a block must be read as zero
-    return bool(terms.settings.get("descriptors", by_warp_group(terms.gpu) and way.seconds >= WORTH))
+    return bool(target.settings.get("descriptors", by_warp_group(target.gpu) and way.seconds >= WORTH))
 
 
 def describe(problem: Problem, operand: Value, index: Index, names: tuple[str, str, str]) -> Described | None:

@@ -2,7 +2,7 @@
 
 The tile of a product holds ``rows x columns`` of the result. Pointwise operators, casts, residuals and views
 that keep every element stay in place: each later value has an index in terms of row and column. Reductions,
-norms and softmax over the columns are *stages*: they need whole rows, or whole groups of columns.
+norms and softmax over the columns are *row operations*: they need whole rows, or whole groups of columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPREAD = frozenset({"sum", "mean", "max", "min", "logsumexp", "norm"})
 
 
 @dataclass(frozen=True)
-class Stage:
+class RowOperation:
     """A node that needs all of a row, or a group of its columns."""
 
     node: Node
@@ -36,15 +36,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Followed:
-    """Where every value behind the product lies, and the stages in order."""
+    """Where every value behind the product lies, and the operations in order."""
 
     places: Mapping[str, Index]
-    stages: tuple[Stage, ...]
+    operations: tuple[RowOperation, ...]
     column: Expr
 
     @property
     def needs_rows(self) -> bool:
-        return any(stage.groups is None and not stage.trivial for stage in self.stages)
+        return any(operation.groups is None and not operation.trivial for operation in self.operations)
 
     def row_shaped(self, name: str) -> bool:
         """Whether a value is the same along the columns."""
@@ -55,7 +55,7 @@ class Followed:
 def follow(problem: Problem, anchor: Index, column: Expr) -> Followed:
     """Walk from the product, whose result has the index ``anchor``, through all that follows in the group."""
     graph, places = problem.graph, {problem.result.name: anchor}
-    stages: list[Stage] = []
+    operations: list[RowOperation] = []
     for node in problem.group.nodes:
         inside = [name for name in node.inputs if name in places]
         if not inside or node is problem.node:
@@ -67,22 +67,22 @@ def follow(problem: Problem, anchor: Index, column: Expr) -> Followed:
             case "view":
                 places[node.output] = beyond_view(graph, node, places[first])
             case "reduce":
-                stage = _reduction(problem, node, places[first], column)
-                stages.append(stage)
+                operation = _reduction(problem, node, places[first], column)
+                operations.append(operation)
                 places[node.output] = _reduced(node, places[first])
             case "softmax":
                 at = places[first]
                 if not _covers(problem, first, (node["dim"] % len(at),), at, column):
                     raise Unfit("a softmax across rows of the product")
-                stages.append(Stage(node))
+                operations.append(RowOperation(node))
                 places[node.output] = at
             case "norm":
                 _only_x(node, places)
-                stages.append(_norm(problem, node, places[first], column))
+                operations.append(_norm(problem, node, places[first], column))
                 places[node.output] = places[first]
             case op:
                 raise Unfit(f"{op} behind a product")
-    return Followed(places, tuple(stages), column)
+    return Followed(places, tuple(operations), column)
 
 
 def _in_place(problem: Problem, node: Node, places: Mapping[str, Index]) -> Index:
@@ -112,7 +112,7 @@ def _dims(node: Node, rank: int) -> tuple[int, ...]:
     return tuple(range(rank)) if not dims else tuple(dim % rank for dim in dims)
 
 
-def _reduction(problem: Problem, node: Node, at: Index, column: Expr) -> Stage:
+def _reduction(problem: Problem, node: Node, at: Index, column: Expr) -> RowOperation:
     name, dims = str(node.inputs[0]), _dims(node, len(at))
     if node["fn"] not in REDUCTIONS:
         raise Unfit(f"{node['fn']} behind a product")
@@ -120,10 +120,10 @@ def _reduction(problem: Problem, node: Node, at: Index, column: Expr) -> Stage:
         raise Unfit("a norm of that order behind a product")
     shape = problem.graph.value(name).shape
     if all(shape[dim] == ONE for dim in dims) and node["fn"] in ("sum", "mean", "max", "min", "logsumexp"):
-        return Stage(node, trivial=True)
+        return RowOperation(node, trivial=True)
     if not _covers(problem, name, dims, at, column):
         raise Unfit("a reduction across rows of the product")
-    return Stage(node)
+    return RowOperation(node)
 
 
 def _reduced(node: Node, at: Index) -> Index:
@@ -138,22 +138,22 @@ def _only_x(node: Node, places: Mapping[str, Index]) -> None:
         raise Unfit("a norm whose weights come from the product")
 
 
-def _norm(problem: Problem, node: Node, at: Index, column: Expr) -> Stage:
+def _norm(problem: Problem, node: Node, at: Index, column: Expr) -> RowOperation:
     name, kind = str(node.inputs[0]), node["kind"]
     if kind in ("layer", "rms"):
         if not _covers(problem, name, _dims(node, len(at)), at, column):
             raise Unfit(f"a {kind} norm across rows of the product")
-        return Stage(node)
+        return RowOperation(node)
     shape = problem.graph.value(name).shape
     if kind == "batch":
         if node.get("training"):
             raise Unfit("batch statistics are over the rows of the product")
-        return Stage(node, trivial=True)
+        return RowOperation(node, trivial=True)
     if len(at) < 2 or flat(at[1:], shape[1:]) != column or column.symbols() & at[0].symbols():
         raise Unfit(f"a {kind} norm whose groups are not runs of columns")
     groups = as_size(node["groups"]) if kind == "group" else shape[1]
     if groups == ONE:
-        return Stage(node)
+        return RowOperation(node)
     if any(n % g for n, g in aligned(problem.columns.values, groups.values)):
         raise Unfit("groups of columns that do not come out even")
-    return Stage(node, groups)
+    return RowOperation(node, groups)

@@ -3,7 +3,7 @@
 A tile is cut into groups by a reshape, and a reshape wants powers of two. Where groups are that wide, columns
 lie in the tile as they are. Where they are not (or might not be, at another size of the program), each group
 gets as many *slots* as the next power of two, and a tile holds whole groups, the slots that are left over
-being nobody's columns.
+belonging to no column.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from egg.expert.parts import Unfit
-from egg.expert.patterns.product.follow import Stage
+from egg.expert.patterns.product.follow import RowOperation
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import power_of_two
 from egg.expert.sizes import Size, aligned
@@ -26,8 +26,8 @@ class Groups:
     count: Size
 
     @classmethod
-    def of(cls, problem: Problem, stages: Iterable[Stage]) -> Groups | None:
-        counts = {stage.groups for stage in stages if stage.groups is not None}
+    def of(cls, problem: Problem, operations: Iterable[RowOperation]) -> Groups | None:
+        counts = {operation.groups for operation in operations if operation.groups is not None}
         if len(counts) > 1:
             raise Unfit("two norms with groups of different width behind a product")
         return cls(problem, counts.pop()) if counts else None

@@ -20,7 +20,7 @@ from egg.expert.cost import (
 )
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Set
-from egg.expert.parts import Group, Part, Terms, Use
+from egg.expert.parts import Group, Part, Target, Use
 from egg.expert.pattern import Alternative, Anchor, Finer, LibraryChoice, Pattern, Switch
 from egg.expert.patterns.product.operands import without_half_done
 from egg.expert.patterns.product.problem import Problem
@@ -66,8 +66,8 @@ class Product(Pattern):
         ),
     )
 
-    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
-        return write(graph, group, terms)
+    def write(self, graph: Graph, group: Group, target: Target) -> Part:
+        return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         anchor = next(node for node in group.nodes if node.op == "matmul")

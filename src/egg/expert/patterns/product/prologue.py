@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from egg.expert.graph import HALF, Node, Value
-from egg.expert.parts import Terms, Unfit
+from egg.expert.parts import Target, Unfit
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import LAUNCH, Tiles, Wants, Way, choose
 from egg.hardware.gpus import Gpu, reference
@@ -39,19 +39,19 @@ MOVED = {"cat": 6, "pad": 3, "triangle": 3, "where": 1}
 """The same for operators that choose or move."""
 
 
-def check(problem: Problem, terms: Terms) -> None:
+def check(problem: Problem, target: Target) -> None:
     """Refuse a group whose prologue should be a pass of its own. The setting ``fold`` decides otherwise."""
-    fold = terms.settings.get("fold")
+    fold = target.settings.get("fold")
     if fold or not (computed := _computed(problem)):
         return
-    folded, ready = _ways(problem, terms.gpu)
+    folded, ready = _ways(problem, target.gpu)
     if folded.mode == "vector":
         return
     apart = ready.seconds
     for operand in computed:
         moved = sum(source.bytes for source in problem.behind(operand)[1]) + operand.bytes
-        apart += LAUNCH + moved / (STREAMED * terms.gpu.bandwidth)
-    if fold is False or ready.seconds + slowed_seconds(problem, terms.gpu) > MARGIN * apart:
+        apart += LAUNCH + moved / (STREAMED * target.gpu.bandwidth)
+    if fold is False or ready.seconds + slowed_seconds(problem, target.gpu) > MARGIN * apart:
         raise Unfit("every tile would compute its operands anew: passes of their own are cheaper")
 
 
@@ -75,7 +75,7 @@ def _computed(problem: Problem) -> list[Value]:
 
 def _ways(problem: Problem, gpu: Gpu) -> tuple[Way, Way]:
     """With its prologue and without, whatever is set."""
-    return choose(problem, Terms(gpu), Wants()), choose(problem, Terms(gpu), Wants(ready=True))
+    return choose(problem, Target(gpu), Wants()), choose(problem, Target(gpu), Wants(ready=True))
 
 
 def _computing_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from egg.expert.graph import Value
-from egg.expert.parts import Setting, Terms, Unfit
+from egg.expert.parts import Setting, Target, Unfit
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.sizes import ONE
 from egg.hardware.gpus import Gpu, reference
@@ -100,30 +100,30 @@ class Wants:
     """Price the product as if nothing stood before it."""
 
 
-def kept(problem: Problem, terms: Terms, operand: Value) -> Value | None:
+def kept(problem: Problem, target: Target, operand: Value) -> Value | None:
     """The weight behind an operand whose packed form is kept between calls; ``None`` where none is."""
-    fits = 4 * operand.elements.value <= terms.gpu.memory_bytes / MOST_KEPT
-    return problem.held(operand) if fits and terms.settings.get("keep", True) else None
+    fits = 4 * operand.elements.value <= target.gpu.memory_bytes / MOST_KEPT
+    return problem.held(operand) if fits and target.settings.get("keep", True) else None
 
 
-def grade_of(problem: Problem, terms: Terms) -> str:
+def grade_of(problem: Problem, target: Target) -> str:
     """The accuracy that is asked for: by setting, else that of the operands."""
-    asked = terms.settings.get("grade")
+    asked = target.settings.get("grade")
     if problem.left.dtype in ("float16", "bfloat16"):
         return "half"
     return "fp32" if asked in (None, "half") else str(asked)
 
 
-def choose(problem: Problem, terms: Terms, wants: Wants) -> Way:
+def choose(problem: Problem, target: Target, wants: Wants) -> Way:
     """The cheapest way at the asked grade, with what the settings fix."""
-    grade, settings = grade_of(problem, terms), terms.settings
+    grade, settings = grade_of(problem, target), target.settings
     narrow = min(problem.rows.value, problem.columns.value)
     mode = settings.get("mode")
     if mode == "vector" or (mode is None and narrow <= NARROW):
-        return Way("vector", grade, stream(problem, terms.gpu, False))
+        return Way("vector", grade, stream(problem, target.gpu, False))
     if ONE in (problem.rows, problem.columns):
         raise Unfit("a product with a vector, by tiles")
-    ways = list(_ways(problem, terms, grade, wants))
+    ways = list(_ways(problem, target, grade, wants))
     packing = settings.get("packing")
     if packing is not None:
         ways = [way for way in ways if (way.mode == "packed") == bool(packing)]
@@ -146,13 +146,13 @@ def _as_set(tiles: Tiles, settings: Mapping[str, Setting]) -> Tiles:
     return replace(tiles, **{field: int(settings[name]) for field, name in names.items() if name in settings})
 
 
-def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[Way]:
-    gpu = terms.gpu
+def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterable[Way]:
+    gpu = target.gpu
     packed = PACKED.get(grade, ()) if gpu.vendor == "nvidia" or grade == "fp32" else ()
     if not by_warp_group(gpu):  # operands pass through registers, so fewer of them at a time
         packed = tuple((m, n, 32, warps, stages) for m, n, _, warps, stages in packed)
     halves = 2 if grade == "fp32" else 1
-    fresh = [operand for operand in (problem.left, problem.right) if kept(problem, terms, operand) is None]
+    fresh = [operand for operand in (problem.left, problem.right) if kept(problem, target, operand) is None]
     for tiles in _fitting(packed, problem, wants, halves, gpu.shared_per_block // (2 * halves)):
         if problem.depth.value <= tiles.k:  # nothing to run ahead of: room for two programs on a
             tiles = replace(tiles, stages=1)  # multiprocessor, of which one loads while the other stores
@@ -161,7 +161,7 @@ def _ways(problem: Problem, terms: Terms, grade: str, wants: Wants) -> Iterable[
         if tiles.split > 1 or problem.batch != ONE or not wants.may_walk:
             continue
         two = replace(tiles, stages=2)
-        if terms.settings.get("walk") and two.room(2 * halves) <= gpu.shared_per_block - 1024:
+        if target.settings.get("walk") and two.room(2 * halves) <= gpu.shared_per_block - 1024:
             seconds = _seconds(problem, gpu, grade, two, fresh, overlapped=True)
             yield Way("packed", grade, two, seconds, walks=True)
     direct = {"fp32": ("tf32x3" if gpu.vendor == "nvidia" else "ieee")}.get(grade, grade)
@@ -188,12 +188,12 @@ def _computed_seconds(problem: Problem, tiles: Tiles) -> float:
     return COMPUTED_ELEMENT * elements / (32 * tiles.warps)
 
 
-def apart(way: Way, terms: Terms) -> bool:
+def apart(way: Way, target: Target) -> bool:
     """Whether the small products of packed halves get a sum of their own: by setting, else where tensor cores
     work by themselves. On an H200 a product of 4096 cubed takes 0.62 ms then, and 0.69 ms without."""
     if way.mode != "packed" or way.grade != "fp32" or way.walks or way.tiles.stages == 1:
         return False
-    return bool(terms.settings.get("apart", by_warp_group(terms.gpu)))
+    return bool(target.settings.get("apart", by_warp_group(target.gpu)))
 
 
 def by_warp_group(gpu: Gpu) -> bool:

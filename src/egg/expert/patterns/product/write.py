@@ -17,19 +17,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.emit.host import Function
 from egg.expert.emit.kernel import Kernel, Knobs, allocation
 from egg.expert.emit.reader import Reader
-from egg.expert.emit.scalar import imports_of
-from egg.expert.graph import Graph
+from egg.expert.emit.words import PRODUCT
+from egg.expert.graph import Graph, Value
 from egg.expert.index import loop_index
-from egg.expert.parts import REACH, Group, Launch, Part, Terms, Unfit, Use, spelled, within_reach
+from egg.expert.parts import REACH, Group, Part, Target, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
-from egg.expert.patterns.product.follow import SPREAD, Followed, Stage, follow
+from egg.expert.patterns.product.follow import SPREAD, Followed, RowOperation, follow
 from egg.expert.patterns.product.groups import Groups
-from egg.expert.patterns.product.join import (
+from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.prose import Prose
+from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
+from egg.expert.patterns.product.triton.join import (
     LONGEST_ROW,
     Second,
     all_rows,
@@ -40,41 +44,33 @@ from egg.expert.patterns.product.join import (
     store_part,
     store_partial,
 )
-from egg.expert.patterns.product.loop import Main
-from egg.expert.patterns.product.loop_direct import DirectOperands
-from egg.expert.patterns.product.loop_packed import PackedOperands
-from egg.expert.patterns.product.pack import Packed, pack, padded_name
-from egg.expert.patterns.product.place import Place
-from egg.expert.patterns.product.problem import Problem
-from egg.expert.patterns.product.rules import Wants, Way, apart, by_warp_group, choose, kept, stream
-from egg.expert.patterns.product.tail import Frame, Tail
-from egg.expert.patterns.product.vector import Stream
+from egg.expert.patterns.product.triton.loop import Main
+from egg.expert.patterns.product.triton.loop_direct import DirectOperands
+from egg.expert.patterns.product.triton.loop_packed import PackedOperands
+from egg.expert.patterns.product.triton.pack import Packed, pack, padded_name
+from egg.expert.patterns.product.triton.place import Place
+from egg.expert.patterns.product.triton.tail import Frame, Tail
+from egg.expert.patterns.product.triton.vector import Stream
 from egg.expert.sizes import ONE
 
-DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
 
-
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """The group as kernels and the lines that call them."""
-    return _Writer(graph, group, terms).part()
+    return _Writer(graph, group, target).part()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, group: Group, terms: Terms) -> None:
-        self.graph, self.group, self.terms = graph, group, terms
+    def __init__(self, graph: Graph, group: Group, target: Target) -> None:
+        self.graph, self.group, self.target = graph, group, target
         self.problem = Problem.of(graph, group)
-        prologue.check(self.problem, terms)
-        self.knobs = Knobs(group.name, terms.settings)
+        prologue.check(self.problem, target)
+        self.knobs = Knobs(group.name, target.settings)
         self.writes = group.writes(graph)
         self.device = f"{spelled(graph, group.reads(graph)[0])}.device"
         self.followed = self._followed()
-        self.groups = Groups.of(self.problem, self.followed.stages)
-        self.kernels: dict[str, str] = {}
-        self.launches: list[Launch] = []
-        self.uses: set[Use] = set()
-        self.helpers: dict[str, str] = {}
-        self.call: list[str] = [] if self.groups is None else self.groups.call()
-        self.imports: tuple[str, ...] = ()
+        self.prose = Prose(self.problem, self.followed)
+        self.groups = Groups.of(self.problem, self.followed.operations)
+        self.code = Code(call=[] if self.groups is None else self.groups.call())
         self.handed: dict[str, Function] = {}
         """Packed weights, which are made apart and kept."""
         self.counts: list[str] = []
@@ -101,21 +97,11 @@ class _Writer:
             self._tiles(way, spread)
         fresh = (self.graph.value(name) for name in self.group.allocates(self.graph))
         outputs = [allocation(value, self.device) for value in fresh]
-        lines = (*outputs, *self.call)
-        host = self.problem.host.function(lines, f"The {self._summary(way)}.", self.handed)
-        imports = (*self.imports, *imports_of("\n".join(self.kernels.values())))
-        return Part(
-            kernels=self.kernels,
-            launches=tuple(self.launches),
-            uses=frozenset(self.uses),
-            call=(host.call,),
-            constants=self.knobs.constants(),
-            helpers={**self.helpers, host.name: host.text},
-            imports=imports,
-            sizes=host.sizes,
-            summary=self._summary(way),
-            counts=(*self._counts(), *self.counts),
-        )
+        lines = (*outputs, *self.code.call)
+        summary = self.prose.summary(way)
+        host = self.problem.host.function(lines, f"The {summary}.", self.handed)
+        counts = (*self._counts(), *self.counts)
+        return self.code.behind(host).part(self.knobs.constants(), summary, sizes=host.sizes, counts=counts)
 
     def _counts(self) -> tuple[str, ...]:
         """What offsets of 32 bits must reach: tensors, and the result, of which parts may be stored."""
@@ -125,42 +111,42 @@ class _Writer:
 
     # -- decisions ---------------------------------------------------------------------------------
 
-    def _way(self) -> tuple[Way, Stage | None]:
+    def _way(self) -> tuple[Way, RowOperation | None]:
         """The cheapest way, and the reduction whose rows are put together by a second kernel, if any."""
         problem, followed = self.problem, self.followed
         least = self.groups.slots if self.groups is not None else 1
-        short = not followed.stages  # nothing but the store behind a tile
-        plain = choose(problem, self.terms, Wants(least_columns=least, may_walk=short))
+        short = not followed.operations  # nothing but the store behind a tile
+        plain = choose(problem, self.target, Wants(least_columns=least, may_walk=short))
         if not followed.needs_rows or plain.mode == "vector":
             return plain, None
         if plain.tiles.split > 1 and problem.columns.value <= LONGEST_ROW:
             return plain, None
-        found: list[tuple[Way, Stage | None]] = []
-        if not self.terms.settings.get("spread"):
+        found: list[tuple[Way, RowOperation | None]] = []
+        if not self.target.settings.get("spread"):
             with suppress(Unfit):
-                found.append((choose(problem, self.terms, Wants(True, least, may_split=False)), None))
-        if (stage := self._spread()) is not None:
-            found.append((choose(problem, self.terms, Wants(False, least, may_split=False)), stage))
+                found.append((choose(problem, self.target, Wants(True, least, may_split=False)), None))
+        if (operation := self._spread()) is not None:
+            found.append((choose(problem, self.target, Wants(False, least, may_split=False)), operation))
         if not found:
             raise Unfit("the tail of the product needs whole rows, which are longer than a tile")
         return min(found, key=lambda pair: pair[0].seconds + (0 if pair[1] is None else 4e-6))
 
-    def _spread(self) -> Stage | None:
+    def _spread(self) -> RowOperation | None:
         """The one reduction that may run across tiles: behind it there is one number per row."""
-        stages = [stage for stage in self.followed.stages if stage.groups is None and not stage.trivial]
-        if len(stages) != 1 or stages[0].node.op != "reduce" or stages[0].node["fn"] not in SPREAD:
+        found = [one for one in self.followed.operations if one.groups is None and not one.trivial]
+        if len(found) != 1 or found[0].node.op != "reduce" or found[0].node["fn"] not in SPREAD:
             return None
-        late = self._behind(stages[0])
-        later = self.followed.stages[self.followed.stages.index(stages[0]) + 1 :]
-        if self.groups is not None and any(stage.groups is not None for stage in later):
+        late = self._behind(found[0])
+        later = self.followed.operations[self.followed.operations.index(found[0]) + 1 :]
+        if self.groups is not None and any(operation.groups is not None for operation in later):
             return None
         if any(name in late and not self.followed.row_shaped(name) for name in self.followed.places):
             return None
-        return stages[0]
+        return found[0]
 
-    def _behind(self, stage: Stage) -> frozenset[str]:
-        """Values that a stage's result goes into."""
-        found = {stage.node.output}
+    def _behind(self, operation: RowOperation) -> frozenset[str]:
+        """Values that a row operation's result goes into."""
+        found = {operation.node.output}
         for node in self.group.nodes:
             if any(name in found for name in node.inputs):
                 found |= set(node.outputs)
@@ -168,12 +154,14 @@ class _Writer:
 
     # -- tiles -------------------------------------------------------------------------------------
 
-    def _tiles(self, way: Way, spread: Stage | None) -> None:
+    def _tiles(self, way: Way, spread: RowOperation | None) -> None:
         problem, tiles = self.problem, way.tiles
         split = tiles.split > 1
         whole = self.followed.needs_rows and spread is None and not split
         constants = self._tile_constants(way, whole)
-        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph, meta=constants)
+        kernel = Kernel(
+            f"{self.group.name}_kernel", self.prose.kernel(way), self.graph, PRODUCT, meta=constants
+        )
         kernel.fixed = frozenset(s.name for size in (problem.depth, problem.columns) for s in size.factors)
         groups = None if split else self.groups
         plain = not whole and self.groups is None and spread is None
@@ -183,7 +171,7 @@ class _Writer:
             light = not whole and self.groups is None
             operands = self._packed(way, constants, place, light)
         else:
-            operands = DirectOperands(place, way.grade, wanted(problem, self.terms, way))
+            operands = DirectOperands(place, way.grade, wanted(problem, self.target, way))
         main = Main(place, operands, split, way.walks)
         main.begin()
         main.loop()
@@ -195,7 +183,7 @@ class _Writer:
         grid = grid if problem.batch == ONE else f"{problem.batch} * {grid}"
         second: Second | None = None
         count = problem.host.local("tiles")
-        self.call.append(f"{count} = {grid}")
+        self.code.call.append(f"{count} = {grid}")
         if split:
             store_part(problem, kernel, frame, masks, place.batch)
             second = self._join(constants["SPLIT_K"])
@@ -205,11 +193,10 @@ class _Writer:
             grid = f"(min({count}, {self._programs(way)}),)" if way.walks else f"({count},)"
         kernel.add_pointers(reader.pointers)
         if isinstance(operands, DirectOperands):
-            self.helpers |= operands.helpers
-        if any("TensorDescriptor" in text for text in (*self.helpers.values(), *kernel.operands.values())):
-            self.imports = (DESCRIPTORS,)
-            self.uses.add(Use.DESCRIPTORS)
-        self._launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
+            self.code.helpers |= operands.helpers
+        if operands.described:
+            self.code.uses.add(Use.DESCRIPTORS)
+        self.code.launch(kernel, grid, {"num_warps": self._warps, "num_stages": self._stages})
         self._add_second(second)
 
     def _tail(
@@ -218,32 +205,32 @@ class _Writer:
         reader: Reader,
         frame: Frame,
         batch: str,
-        spread: Stage | None,
+        spread: RowOperation | None,
         constants: dict[str, str],
     ) -> Second | None:
         """All that follows, on the tile in registers; or up to a reduction that a second kernel finishes."""
         tail = Tail(self.problem, kernel, reader, frame, "total")
         if spread is None:
-            tail.stages()
+            tail.row_operations()
             tail.store(self.writes)
             return None
         late = self._behind(spread)
-        stage = next(s for s in tail.followed.stages if s.node is spread.node)
-        tail.stages(until=stage)
+        operation = next(s for s in tail.followed.operations if s.node is spread.node)
+        tail.row_operations(until=operation)
         tail.store(tuple(name for name in self.writes if name not in late))
-        count = store_partial(self.problem, kernel, tail, stage, batch)
+        count = store_partial(self.problem, kernel, tail, operation, batch)
         across = f"triton.cdiv({self._places}, {constants['BLOCK_N']})"
-        self.call.append(
+        self.code.call.append(
             f"{partials_name(self.problem)} = torch.empty(({count}, {across}, {all_rows(self.problem)}), "
             f"device={self.device}, dtype=torch.float32)"
         )
         names = tuple(name for name in self.writes if name in late)
-        return finished(self.problem, stage.node.output, across, count, names)
+        return finished(self.problem, operation.node.output, across, count, names)
 
     def _tile_constants(self, way: Way, whole: bool) -> dict[str, str]:
         tiles, knobs = way.tiles, self.knobs
         packed = way.mode == "packed"
-        limit = self.terms.gpu.shared_per_block
+        limit = self.target.gpu.shared_per_block
         per_k = (4 if way.grade == "fp32" else 2) if packed else (2 if way.grade == "half" else 4)
         deepest = tiles.k * per_k * tiles.stages
 
@@ -259,7 +246,7 @@ class _Writer:
         made = {"BLOCK_M": knobs.constant("BLOCK_M", tiles.m, ms if len(ms) > 1 else ())}
         if whole:
             name = self.problem.host.local("block_n")
-            self.call.append(f"{name} = max(16, triton.next_power_of_2({self._places}))  # whole rows")
+            self.code.call.append(f"{name} = max(16, triton.next_power_of_2({self._places}))  # whole rows")
             made["BLOCK_N"] = name
         else:
             made["BLOCK_N"] = knobs.constant("BLOCK_N", tiles.n, ns if len(ns) > 1 else ())
@@ -280,8 +267,8 @@ class _Writer:
     def _programs(self, way: Way) -> str:
         """How many programs walk over the tiles."""
         room = way.tiles.room(2 if way.grade == "tf32" else 4)
-        fit = max(1, self.terms.gpu.shared_per_block // room)
-        self.helpers[MULTIPROCESSORS] = TEXT
+        fit = max(1, self.target.gpu.shared_per_block // room)
+        self.code.helpers[MULTIPROCESSORS] = TEXT
         each = self.knobs.constant("PROGRAMS", fit, why="that run at once on a multiprocessor")
         return f"{each} * {multiprocessors(self.device)}"
 
@@ -290,7 +277,7 @@ class _Writer:
         if self.groups is None:
             return block
         name = self.problem.host.local("block_n")
-        self.call.append(f"{name} = max({block}, {self.groups.widest})  # whole groups of columns")
+        self.code.call.append(f"{name} = max({block}, {self.groups.widest})  # whole groups of columns")
         return name
 
     def _packed(self, way: Way, constants: dict[str, str], place: Place, light: bool) -> PackedOperands:
@@ -299,44 +286,45 @@ class _Writer:
         blocks = f"triton.cdiv({self.problem.depth}, {constants['BLOCK_K']}) * {constants['BLOCK_K']}"
         padded = f"{padded_name(self.problem)} = {blocks}  # whole blocks"
         fixed = {name: constants[name] for name in ("BLOCK_K", "SPLIT_K") if name in constants}
-        made: list[Packed] = []
+        made: list[tuple[Value | None, Packed]] = []
         for side, operand in (("left", self.problem.left), ("right", self.problem.right)):
-            weight = kept(self.problem, self.terms, operand)
+            weight = kept(self.problem, self.target, operand)
             device = self.device if weight is None else f"{spelled(self.graph, weight.name)}.device"
             packed = pack(self.problem, side, low, fixed, device)
-            self.kernels[packed.kernel.name] = packed.kernel.definition()
-            self.launches.append(Launch(packed.kernel.name, kept=weight is not None))
-            self.uses.add(Use.PACKING)
+            self.code.uses.add(Use.PACKING)
             self.counts += packed.reach.counts
             if weight is not None:
+                self.code.add(packed.kernel, kept=True)
                 self._keep(side, packed, (padded, *packed.call))
-                self.uses.add(Use.KEPT_WEIGHTS)
+                self.code.uses.add(Use.KEPT_WEIGHTS)
             else:
-                self.call += packed.call if padded in self.call else (padded, *packed.call)
-            made.append(packed)
+                fresh = all(weight is not None for weight, _ in made)
+                self.code.add(packed.kernel, (padded, *packed.call) if fresh else packed.call)
+            made.append((weight, packed))
         return PackedOperands(
             place,
-            made[0],
-            made[1],
+            made[0][1],
+            made[1][1],
             halves=low,
             descriptors=self._descriptors(way),
             split=way.tiles.split > 1,
-            apart=light and apart(way, self.terms),
+            apart=light and apart(way, self.target),
         )
 
     def _keep(self, side: str, packed: Packed, lines: Sequence[str]) -> None:
         """A weight is packed by a function of its own, whose result outlives the call."""
         host, names = self.problem.host, (packed.packed, packed.scales)
         function = host.keeping(side, lines, packed.kernel.doc, names)
-        self.helpers[function.name] = function.text
+        self.code.helpers[function.name] = function.text
+        self.code.functions.append(function.name)
         handed = host.local(f"packed_{side}")
         self.handed[handed] = function
-        self.call.append(f"{', '.join(names)} = {handed}")
+        self.code.call.append(f"{', '.join(names)} = {handed}")
 
     def _descriptors(self, way: Way) -> bool:
         """The copy engine of sm_90 and later moves whole tiles of packed operands."""
-        able = by_warp_group(self.terms.gpu)
-        asked = bool(self.terms.settings.get("descriptors", able))
+        able = by_warp_group(self.target.gpu)
+        asked = bool(self.target.settings.get("descriptors", able))
         beside = self.groups is None or self.groups.even
         return way.mode == "packed" and way.tiles.k % 8 == 0 and asked and beside
 
@@ -344,13 +332,13 @@ class _Writer:
 
     def _vector(self, way: Way) -> None:
         problem = self.problem
-        stages = [stage for stage in self.followed.stages if not stage.trivial]
-        probe = Stream(problem, Kernel("probe", "", self.graph), False)
-        tiles = stream(problem, self.terms.gpu, probe.along)
-        if "SPLIT_K" in self.terms.settings:
-            tiles = replace(tiles, split=int(self.terms.settings["SPLIT_K"]))
-        split = tiles.split > 1 or bool(stages)
-        kernel = Kernel(f"{self.group.name}_kernel", self._doc(way), self.graph)
+        operations = [operation for operation in self.followed.operations if not operation.trivial]
+        probe = Stream(problem, Kernel("probe", "", self.graph, PRODUCT), False)
+        tiles = stream(problem, self.target.gpu, probe.along)
+        if "SPLIT_K" in self.target.settings:
+            tiles = replace(tiles, split=int(self.target.settings["SPLIT_K"]))
+        split = tiles.split > 1 or bool(operations)
+        kernel = Kernel(f"{self.group.name}_kernel", self.prose.kernel(way), self.graph, PRODUCT)
         kernel.fixed = frozenset(s.name for s in problem.depth.factors)
         body = Stream(problem, kernel, split)
         rows = self.knobs.constant("ROWS", tiles.m, _around(tiles.m, 1, 128))
@@ -375,70 +363,32 @@ class _Writer:
             axes = [grid, kernel.meta["SPLIT_K"]]
         else:
             tail = Tail(problem, kernel, reader, frame, "total")
-            tail.stages()
+            tail.row_operations()
             tail.store(self.writes)
             axes = [grid]
         if body.blocks:
             axes = [grid, kernel.meta.get("SPLIT_K", "1"), body.blocks]
         grid = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
         kernel.add_pointers(reader.pointers)
-        self._launch(kernel, grid, {"num_warps": self.knobs.constant("NUM_WARPS", tiles.warps)})
+        self.code.launch(kernel, grid, {"num_warps": self.knobs.constant("NUM_WARPS", tiles.warps)})
         self._add_second(second)
 
     # -- putting together --------------------------------------------------------------------------
 
     def _join(self, split: str) -> Second:
         problem = self.problem
-        whole = any(not stage.trivial for stage in self.followed.stages)
+        whole = any(not operation.trivial for operation in self.followed.operations)
         if whole and problem.columns.value > LONGEST_ROW:
             raise Unfit("the tail of the product needs whole rows, which are too long for one program")
-        self.call.append(
+        self.code.call.append(
             f"{parts_name(problem)} = torch.empty(({split}, {all_rows(problem)}, {problem.columns}), "
             f"device={self.device}, dtype=torch.float32)"
         )
         return joined(problem, split, self.writes, whole, self.groups if whole else None)
 
-    def _launch(self, kernel: Kernel, grid: str, options: dict[str, str]) -> None:
-        self.kernels[kernel.name] = kernel.definition()
-        self.launches.append(Launch(kernel.name))
-        self.call += kernel.launch(grid, options)
-
     def _add_second(self, second: Second | None) -> None:
         if second is not None:
-            self.kernels[second.kernel.name] = second.kernel.definition()
-            self.launches.append(Launch(second.kernel.name))
-            self.call += second.call
-
-    # -- words -------------------------------------------------------------------------------------
-
-    def _doc(self, way: Way) -> str:
-        how = {
-            "packed": "from packed operands: three fp16 products per block give fp32 accuracy"
-            if way.grade == "fp32"
-            else "from packed fp16 operands",
-            "direct": "from the operands as they lie"
-            + (", split into fp16 halves in registers: fp32 accuracy" if way.grade == "fp32" else ""),
-            "vector": "in one read of the larger operand",
-        }[way.mode]
-        tail = self._tail_words()
-        return f"The product {how}{f', then {tail} on the tile in registers' if tail else ''}."
-
-    def _tail_words(self) -> str:
-        after = [
-            n
-            for n in self.group.nodes
-            if n.op != "view" and any(o in self.followed.places for o in n.outputs)
-        ]
-        found = [
-            n.label or str(n.get("fn") or n.get("kind") or n.op) for n in after if n is not self.problem.node
-        ]
-        found = ["bias", *found] if self.problem.bias is not None else found
-        return ", ".join(dict.fromkeys(found))
-
-    def _summary(self, way: Way) -> str:
-        tail = self._tail_words()
-        sizes = f"{self.problem.rows.value}x{self.problem.columns.value}x{self.problem.depth.value}"
-        return f"product {sizes} at {way.grade} grade ({way.mode}){f' with {tail}' if tail else ''}"
+            self.code.launch(second.kernel, second.grid, {"num_warps": second.warps})
 
 
 def _around(value: int, least: int, most: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from egg.core.stage import Category
 from egg.expert.cost import HOST_LAUNCH, Cost, Grades, Machine
 from egg.expert.graph import Graph, Node
 from egg.expert.moves import Set
-from egg.expert.parts import Group, Part, Terms, Use
+from egg.expert.parts import Group, Part, Target, Use
 from egg.expert.pattern import Alternative, Anchor, LibraryChoice, Pattern, Refused, Repair, Symptom
 from egg.expert.patterns.recurrent.pytorch import recurrent_call
 from egg.expert.patterns.recurrent.write import write
@@ -45,8 +45,8 @@ class Recurrent(Pattern):
         ("persistent-recurrence",),
     )
 
-    def write(self, graph: Graph, group: Group, terms: Terms) -> Part:
-        return write(graph, group, terms)
+    def write(self, graph: Graph, group: Group, target: Target) -> Part:
+        return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         """Steps one after another; each is a launch unless all are in one, or one program has them to

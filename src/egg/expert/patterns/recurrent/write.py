@@ -13,7 +13,7 @@ it costs. Three ways to walk, named by the setting ``mode``:
     The same kernel with all steps in one launch: programs count themselves when they have published their
     units, and wait until all have. That takes a device that runs all of them at the same time: ``forward``
     asks it for its multiprocessors, and where they are too few (or in the interpreter, which runs one program
-    after another) each step is a launch again, and the counters are there before anybody looks.
+    after another) each step is a launch again, and the counters are there before any program reads them.
     The first choice where ``alone`` is too large and all programs fit; a third faster than replayed launches.
 """
 
@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from egg.expert.emit.code import Code
 from egg.expert.emit.device import MULTIPROCESSORS, TEXT, multiprocessors
 from egg.expert.emit.kernel import Knobs
 from egg.expert.graph import Graph, Node, Origin, Value
-from egg.expert.parts import REACH, Group, Launch, Part, Terms, Unfit, Use, spelled, within_reach
-from egg.expert.patterns.recurrent.kernel import GATES, PROJECT, Walk
+from egg.expert.parts import REACH, Group, Launch, Part, Target, Unfit, Use, spelled, within_reach
+from egg.expert.patterns.recurrent.triton.functions import PROJECT
+from egg.expert.patterns.recurrent.triton.kernel import CONSTANTS, GATES, SIZES, Walk, project_launch
 from egg.expert.sizes import Size
 
 MODES = ("alone", "steps", "cooperative")
@@ -38,11 +40,11 @@ NARROWEST = 16
 """Units and rows of the smallest product."""
 
 
-def write(graph: Graph, group: Group, terms: Terms) -> Part:
+def write(graph: Graph, group: Group, target: Target) -> Part:
     """One recurrent node as a few kernels; :class:`Unfit` where its weights do not fit on chip."""
     if len(group.nodes) != 1 or group.nodes[0].op != "recurrent":
         raise Unfit("a recurrent layer takes nothing along")
-    return _Layer.of(graph, group, terms).part()
+    return _Layer.of(graph, group, target).part()
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,18 @@ class _Layer:
     graph: Graph
     group: Group
     node: Node
-    terms: Terms
+    target: Target
     weights: tuple[_Weights, ...]
     """By layer, and within it by direction."""
     knobs: Knobs
-    lines: list[str] = field(default_factory=list)
-    launches: list[Launch] = field(default_factory=list)
+    code: Code = field(default_factory=Code)
 
     def __post_init__(self) -> None:
         self.device = f"{spelled(self.graph, self.x.name)}.device"
         self.first = self._held(str(self.node.inputs[1]), "first")
 
     @classmethod
-    def of(cls, graph: Graph, group: Group, terms: Terms) -> _Layer:
+    def of(cls, graph: Graph, group: Group, target: Target) -> _Layer:
         (node,) = group.nodes
         states = 2 if node["cell"] == "lstm" else 1
         flat = [str(name) for name in node.inputs[1 + states :]]
@@ -84,7 +85,7 @@ class _Layer:
         if None in node.inputs or any(v is not None and v.dtype != "float32" for v in graph.operands(node)):
             raise Unfit("a recurrent layer in other than fp32")
         weights = tuple(_Weights(*flat[at : at + each]) for at in range(0, len(flat), each))
-        return cls(graph, group, node, terms, weights, Knobs(group.name, terms.settings))
+        return cls(graph, group, node, target, weights, Knobs(group.name, target.settings))
 
     # -- what it is ------------------------------------------------------------------------------------
 
@@ -127,12 +128,12 @@ class _Layer:
 
     @property
     def mode(self) -> str:
-        chosen = self.terms.settings.get("mode")
+        chosen = self.target.settings.get("mode")
         if chosen is None:
             if self.on_chip(self.depth, False):
                 return "alone"
             side_by_side = self.layers > 1 and self.directions == 1 and self.on_chip(self.units, True)
-            programs, gpu = self._programs(self._shared_rows, side_by_side), self.terms.gpu
+            programs, gpu = self._programs(self._shared_rows, side_by_side), self.target.gpu
             return "cooperative" if gpu.vendor == "nvidia" and programs <= gpu.sms else "steps"
         if chosen not in MODES:
             raise Unfit(f"no mode {chosen} of a recurrent layer")
@@ -148,19 +149,19 @@ class _Layer:
 
     @property
     def units(self) -> int:
-        return int(self.terms.settings.get("UNITS", NARROWEST))
+        return int(self.target.settings.get("UNITS", NARROWEST))
 
     @property
     def rows(self) -> int:
         if self.mode == "alone":
-            return int(self.terms.settings.get("ROWS", NARROWEST))
+            return int(self.target.settings.get("ROWS", NARROWEST))
         return self._shared_rows
 
     @property
     def _shared_rows(self) -> int:
         """Where hidden units are divided among programs."""
         chosen = max(NARROWEST, min(64, _power_above(self.batch.value)))
-        return int(self.terms.settings.get("ROWS", chosen))
+        return int(self.target.settings.get("ROWS", chosen))
 
     @property
     def stacked(self) -> bool:
@@ -168,12 +169,12 @@ class _Layer:
         if self.layers == 1 or self.directions == 2 or self.mode == "alone":
             return False
         return self.on_chip(self.units, True) and (
-            self.mode == "steps" or self.programs(True) <= self.terms.gpu.sms
+            self.mode == "steps" or self.programs(True) <= self.target.gpu.sms
         )
 
     @property
     def exact(self) -> bool:
-        grade = str(self.terms.settings.get("grade", "fp32"))
+        grade = str(self.target.settings.get("grade", "fp32"))
         if grade not in ("fp32", "tf32x3", "tf32"):
             raise Unfit(f"no recurrent layer at grade {grade}")
         return grade != "tf32"
@@ -209,19 +210,14 @@ class _Layer:
         if self.stacked:
             self._project(self._held(self.x.name, "x"), 0, self.x.shape[2])
             self._walk(walk, 0, self.layers * self.directions)
-            self.lines.append(f"{self.node.outputs[0]} = {self._local('y')}[{self.layers - 1}]")
+            self.code.call.append(f"{self.node.outputs[0]} = {self._local('y')}[{self.layers - 1}]")
         else:
             self._layer_by_layer(walk)
-        return Part(
-            {PROJECT.name: PROJECT.text, **walk.functions(), walk.name: walk.text()},
-            tuple(self.lines),
-            self.knobs.constants(),
-            {MULTIPROCESSORS: TEXT} if self.mode == "cooperative" else {},
-            summary=self._summary(),
-            launches=tuple(self.launches),
-            uses=_USES.get(self.mode, frozenset()),
-            counts=within_reach(self.counts),
-        )
+        self.code.define((PROJECT, *walk.functions()))
+        if self.mode == "cooperative":
+            self.code.helpers[MULTIPROCESSORS] = TEXT
+        self.code.uses |= _USES.get(self.mode, frozenset())
+        return self.code.part(self.knobs.constants(), self._summary(), counts=within_reach(self.counts))
 
     def _summary(self) -> str:
         how = {
@@ -249,13 +245,13 @@ class _Layer:
         text = self._contiguous(name)
         if text == spelled(self.graph, name):
             return text
-        self.lines.append(f"{self._local(local)} = {text}")
+        self.code.call.append(f"{self._local(local)} = {text}")
         return self._local(local)
 
     def _begin(self) -> None:
         """States, and room for what walks write."""
         kind = f"device={self.device}, dtype=torch.float32"
-        add, count = self.lines.append, self.gates
+        add, count = self.code.call.append, self.gates
         if self.node["cell"] == "lstm":
             initial = spelled(self.graph, str(self.node.inputs[2]))
             add(f"{self.node.outputs[2]} = {initial}.clone(memory_format=torch.contiguous_format)")
@@ -298,7 +294,7 @@ class _Layer:
             last = layer == self.layers - 1
             made = self.node.outputs[0] if last else self._local(f"y_{layer}")
             shape = f"({space}, {self.hidden * self.directions})"
-            self.lines.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
+            self.code.call.append(f"{made} = torch.empty({shape}, device={self.device}, dtype=torch.float32)")
             for way in range(self.directions):
                 self._project(source, layer * self.directions + way, depth)
             self._walk(walk, layer, self.directions, made)
@@ -313,46 +309,42 @@ class _Layer:
         w = self._contiguous(weights.w_ih)
         b = self._contiguous(weights.b_ih) if weights.b_ih else w
         grid = f"(triton.cdiv({rows}, {tiles[0]}), triton.cdiv({columns}, {tiles[1]}))"
-        sizes = f"{rows}, {columns}, {depth}, HAS_BIAS={bool(weights.b_ih)}"
-        blocks = ", ".join(f"BLOCK_{name}={tile}" for name, tile in zip("MNK", tiles, strict=True))
-        self.launches.append(Launch(PROJECT.name))
-        self.lines.append(
-            f"{PROJECT.name}[{grid}]({source}, {w}, {b}, {gates}, {sizes}, {blocks}, num_warps={warps})"
-        )
+        given = (source, w, b, gates, rows, columns.code(), depth.code(), str(bool(weights.b_ih)), *tiles)
+        self.code.launched(Launch(PROJECT.name), project_launch(grid, given, warps))
 
     def _walk(self, walk: Walk, layer: int, chains: int, made: str = "") -> None:
         """One launch, or one for each step."""
         first = layer * self.directions
         given = self._operands(walk, first, chains, made)
-        at = f"{self.steps}, {self.batch}, {self.hidden}, " + (
-            f"1, {self.steps}" if self.node["batch_first"] else f"{self.batch}, 1"
-        )
+        along = ("1", self.steps.code()) if self.node["batch_first"] else (self.batch.code(), "1")
+        sizes = (self.steps.code(), self.batch.code(), self.hidden.code(), *along)
+        given |= dict(zip(SIZES, sizes, strict=True))
         parts = (
             "1"
             if self.mode == "alone"
             else self.knobs.constant("PARTS", PARTS, (), "of the summed dimension")
         )
         warps = self.knobs.constant("NUM_WARPS", PARTS if self.mode != "alone" else 4, (4, 8, 16))
-        options = (
-            f"ROWS={self._rows()}, UNITS={self._units()}, DEPTH={self._depth()}, PARTS={parts}, "
-            f"EXACT={self.exact}, num_warps={warps}, num_stages=1"
-        )
+        constants = (self._rows(), self._units(), self._depth(), parts, str(self.exact))
+        given |= dict(zip(CONSTANTS, constants, strict=True))
+        options = {"num_warps": warps, "num_stages": "1"}
         step, waves, stride = self._local("step"), self._local("waves"), self._local("stride")
         grid = f"({self._local('programs')},)"
-        add = self.lines.append
-        self.launches.append(Launch(walk.name, self.waves if self.mode == "steps" else 1))
         match self.mode:
             case "alone":
-                add(f"{walk.name}[{grid}]({given}, 0, {waves}, {at}, {options})")
+                head, given["first"], given["last"] = "", "0", waves
             case "steps":
-                add(f"for {step} in range({waves}):")
-                add(f"    {walk.name}[{grid}]({given}, {step}, {step} + 1, {at}, {options})")
+                head = f"for {step} in range({waves}):"
+                given["first"], given["last"] = step, f"{step} + 1"
             case _:
-                add(f"for {step} in range(0, {waves}, {stride}):")
-                options += f", launch_cooperative_grid={stride} > 1"
-                add(f"    {walk.name}[{grid}]({given}, {step}, {step} + {stride}, {at}, {options})")
+                head = f"for {step} in range(0, {waves}, {stride}):"
+                given["first"], given["last"] = step, f"{step} + {stride}"
+                options["launch_cooperative_grid"] = f"{stride} > 1"
+        lines = walk.launch(grid, given, options)
+        launch = Launch(walk.name, self.waves if self.mode == "steps" else 1)
+        self.code.launched(launch, [head, *(f"    {line}" for line in lines)] if head else lines)
 
-    def _operands(self, walk: Walk, first: int, chains: int, made: str) -> str:
+    def _operands(self, walk: Walk, first: int, chains: int, made: str) -> dict[str, str]:
         """What the walk's pointers are: weights of several chains stacked, states of these chains."""
         everything = first == 0 and chains == len(self.weights)
         part = "" if everything else f"[{first}:{first + chains}]"
@@ -375,16 +367,16 @@ class _Layer:
         if walk.together:
             found["published"] = self._local("published")
             shape = f"({self._local('programs')}, {self.steps})"
-            self.lines.append(
+            self.code.call.append(
                 f"{found['published']} = torch.zeros({shape}, device={self.device}, dtype=torch.int32)"
             )
-        return ", ".join(found[name] for name in walk.operands)
+        return found
 
     def _together(self, what: str, names: list[str]) -> str:
         if len(names) == 1:
             return self._contiguous(names[0])
         local = self._local(what)
-        self.lines.append(f"{local} = torch.stack([{', '.join(spelled(self.graph, n) for n in names)}])")
+        self.code.call.append(f"{local} = torch.stack([{', '.join(spelled(self.graph, n) for n in names)}])")
         return local
 
 

@@ -94,7 +94,7 @@ def _einsum(b: Builder, call: Call) -> Lowered | None:
 
 
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """Letters of each operand and of the result; an ellipsis becomes capital letters nobody else has."""
+    """Letters of each operand and of the result; an ellipsis becomes capital letters of its own."""
     text = equation.replace(" ", "")
     left, arrow, result = text.partition("->")
     terms = left.split(",")

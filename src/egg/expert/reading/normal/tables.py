@@ -158,7 +158,7 @@ def _masked_fill(b: Builder, call: Call) -> Lowered:
 
 
 def _filled(number: float | None) -> Rule:
-    """A constant tensor. Memory without contents counts as zeros: nobody may look before writing."""
+    """A constant tensor. Memory without contents counts as zeros: it is written before it is read."""
 
     def rule(b: Builder, call: Call) -> Lowered:
         given = number if number is not None else call.get("fill_value", call.get("value", call.get("s")))

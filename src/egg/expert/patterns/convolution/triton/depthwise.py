@@ -1,0 +1,211 @@
+"""One input channel per output channel: no product for tensor cores, just a stencil at the speed of memory.
+
+In two dimensions and with neighbouring rows, a program walks down a strip of one plane: each row of the
+input is loaded once (as many shifted vectors as the kernel is wide, all but one of them from L1) and feeds
+every output row it belongs to through rolling sums, with the weights in registers. Otherwise a program takes
+a stretch of one plane and gathers tap by tap.
+"""
+
+from __future__ import annotations
+
+from egg.expert.emit.code import Code
+from egg.expert.emit.kernel import Kernel, Knobs
+from egg.expert.emit.reader import Reader
+from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
+from egg.expert.parts import Part, Target, Unfit
+from egg.expert.patterns.convolution.form import Form
+from egg.expert.patterns.convolution.triton.frame import new_kernel
+from egg.expert.patterns.convolution.triton.tail import Tail, finished
+from egg.expert.sizes import ONE
+
+MOST_TAPS = 49
+"""Weights that one program keeps in registers."""
+
+SUMMARY = "one input channel per output channel: a stencil, with what follows it in registers"
+
+
+def write_depthwise(form: Form, target: Target) -> Part:
+    if form.inputs != ONE or form.phased:
+        raise Unfit("not one input channel per output channel")
+    if form.plane == ONE:
+        raise Unfit("planes of one position: there is no stretch of them")
+    knobs = Knobs(form.group.name, target.settings)
+    kernel = new_kernel(form, f"{form.group.name}_kernel", "")
+    if _in_strips(form):
+        tail, programs = _strips(form, kernel, knobs)
+    else:
+        tail, programs = _stretches(form, kernel, knobs)
+    code = Code(call=tail.allocations())
+    warps = knobs.constant("NUM_WARPS", _warps(kernel, knobs), (1, 2, 4))
+    code.launch(kernel, programs, {"num_warps": warps})
+    return finished(form, code, knobs, SUMMARY)
+
+
+def _in_strips(form: Form) -> bool:
+    """Whether rows of a plane feed each other's sums; a strip of one column has no lanes to run along it."""
+    if len(form.axes) != 2 or form.axes[1].out == ONE:
+        return False
+    return form.axes[0].reach == form.axes[0].step == 1 and form.taps <= MOST_TAPS
+
+
+def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
+    """Down the rows of a plane, with rolling sums."""
+    kernel.doc = "Walks down a strip of one plane; every input row feeds all output rows it belongs to."
+    rows, columns = form.axes
+    body, line = kernel.body, kernel.body.line
+    line("pid = tl.program_id(0)")
+    line(f"qw = pid % tl.cdiv({columns.out}, BLOCK_W) * BLOCK_W + tl.arange(0, BLOCK_W)")
+    line(f"pid = pid // tl.cdiv({columns.out}, BLOCK_W)")
+    line(f"first = pid % tl.cdiv({rows.out}, ROWS) * ROWS")
+    _plane(form, kernel, f"pid // tl.cdiv({rows.out}, ROWS)")
+    pointers: dict[str, str] = {}
+    reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)
+    weights = {
+        (kh, kw): reader.read(form.weight.name, _weight_index(form, (as_expr(kh), as_expr(kw))))
+        for kh in range(rows.kernel)
+        for kw in range(columns.kernel)
+    }
+    last = rows.kernel - 1
+    for at in range(last):
+        line(f"sum_{at} = tl.zeros((BLOCK_W,), tl.float32)")
+    line(f"for step in range(ROWS + {last}):" if last else "for step in range(ROWS):")
+    body.indent += 1
+    line(f"in_h = first + step - {rows.padding}" if rows.padding else "in_h = first + step")
+    reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)
+    seen = [_row_at(form, kernel, reader, kw) for kw in range(columns.kernel)]
+    for at in range(last, -1, -1):
+        products = " + ".join(f"{seen[kw]} * {weights[at, kw]}" for kw in range(columns.kernel))
+        name = "acc" if at == last else f"sum_{at}"
+        line(f"{name} = {f'sum_{at - 1} + ' if at else ''}{products}")
+    line(f"qh = first + step - {last}" if last else "qh = first + step")
+    line(f"inside = (qw < {columns.out}) & (qh >= first) & (qh < {rows.out})")
+    index = (
+        loop_index("n", form.batch),
+        _channel(form),
+        loop_index("qh", rows.out),
+        loop_index("qw", columns.out),
+    )
+    tail = _finish_stencil(form, kernel, pointers, index)
+    body.indent -= 1
+    width = min(256, max(32, 1 << (columns.out.value - 1).bit_length()))
+    blocks = {
+        "BLOCK_W": knobs.constant("BLOCK_W", width, (64, 128, 256), "columns of a strip"),
+        "ROWS": knobs.constant(
+            "ROWS", 32 if rows.out.value >= 64 else 16, (16, 32, 64), "output rows of a strip"
+        ),
+    }
+    kernel.meta = blocks
+    strips = f"triton.cdiv({columns.out}, {blocks['BLOCK_W']}) * triton.cdiv({rows.out}, {blocks['ROWS']})"
+    return tail, f"({strips} * {_planes(form)},)"
+
+
+def _row_at(form: Form, kernel: Kernel, reader: Reader, kw: int) -> str:
+    """The input row, shifted for one tap."""
+    rows, columns = form.axes
+    iw = loop_index("qw", columns.out) * columns.step + columns.origin(0) + kw * columns.reach
+    in_h = loop_index("in_h", rows.size)
+    guards = ["(in_h >= 0)"] if rows.padding > 0 else []
+    guards += [f"(in_h < {rows.size})"]
+    guards += [f"({iw} >= 0)"] if iw.may_be_negative() else []
+    guards += [f"({iw} < {columns.size})"]
+    x = reader.read(form.x.name, (loop_index("n", form.batch), _input_channel(form), in_h, iw), tuple(guards))
+    return kernel.body.let("x", f"tl.where({' & '.join(guards)}, {x}, 0.0)") if form.computed(form.x) else x
+
+
+def _stretches(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
+    """A stretch of a plane's positions, tap by tap."""
+    kernel.doc = "A stretch of one plane, tap by tap; neighbouring taps find most of their inputs in L1."
+    body, line = kernel.body, kernel.body.line
+    line("pid = tl.program_id(0)")
+    line(f"s = pid % tl.cdiv({form.plane}, BLOCK) * BLOCK + tl.arange(0, BLOCK)")
+    line(f"inside = s < {form.plane}")
+    _plane(form, kernel, f"pid // tl.cdiv({form.plane}, BLOCK)")
+    pointers: dict[str, str] = {}
+    line("acc = tl.zeros((BLOCK,), tl.float32)")
+    taps = _tap_loops(form, kernel)
+    outputs = unflat(loop_index("s", form.plane), tuple(axis.out for axis in form.axes))
+    at = tuple(
+        out * axis.step + axis.origin(0) + tap * axis.reach
+        for axis, out, tap in zip(form.axes, outputs, taps, strict=True)
+    )
+    reader = Reader(form.graph, form.group.nodes, body, {"s": "inside"}, pointers=pointers)
+    borders = form.outside(at)
+    x = reader.read(form.x.name, (loop_index("n", form.batch), _input_channel(form), *at), borders)
+    if borders and form.computed(form.x):
+        x = body.let("x", f"tl.where({' & '.join(borders)}, {x}, 0.0)")
+    w = reader.read(form.weight.name, _weight_index(form, taps))
+    line(f"acc += {x} * {w}")
+    body.indent -= sum(axis.kernel > 1 for axis in form.axes)
+    tail = _finish_stencil(form, kernel, pointers, (loop_index("n", form.batch), _channel(form), *outputs))
+    block = min(1024, max(32, 1 << (form.plane.value - 1).bit_length()))
+    kernel.meta = {"BLOCK": knobs.constant("BLOCK", block, (256, 512, 1024), "positions of a stretch")}
+    return tail, f"(triton.cdiv({form.plane}, {kernel.meta['BLOCK']}) * {_planes(form)},)"
+
+
+def _tap_loops(form: Form, kernel: Kernel) -> Index:
+    """Loops over the taps, one per axis; unrolled where they are few.
+
+    Not one loop whose counter is divided: Triton 3.6 reads beyond the tensor where such quotients stand in
+    masks.
+    """
+    taps: list[Expr] = []
+    spelled = "tl.static_range" if form.taps <= MOST_TAPS else "range"
+    for axis in form.axes:
+        if axis.kernel == 1:
+            taps.append(Expr())
+            continue
+        kernel.body.line(f"for j{axis.letter} in {spelled}({axis.kernel}):")
+        kernel.body.indent += 1
+        taps.append(loop_index(f"j{axis.letter}", axis.kernel))
+    return tuple(taps)
+
+
+def _plane(form: Form, kernel: Kernel, rest: str) -> None:
+    """Which image and which channel a program works on."""
+    channels = form.groups * form.outputs
+    text = f"({channels})" if " " in channels.code() else channels.code()
+    kernel.body.line(f"plane = {rest}")
+    if form.batch == ONE:
+        kernel.body.line("c = plane")
+        return
+    kernel.body.line(f"c = plane % {text}")
+    kernel.body.line(f"n = (plane // {text}).to(tl.int64)")
+
+
+def _planes(form: Form) -> str:
+    return (form.batch * form.groups * form.outputs).code()
+
+
+def _channel(form: Form) -> Expr:
+    return loop_index("c", form.groups * form.outputs)
+
+
+def _input_channel(form: Form) -> Expr:
+    return _channel(form) // form.outputs
+
+
+def _weight_index(form: Form, taps: Index) -> Index:
+    if form.transposed:
+        return (_channel(form) // form.outputs, _channel(form) % form.outputs, *taps)
+    return (_channel(form), Expr(), *taps)
+
+
+def _finish_stencil(form: Form, kernel: Kernel, pointers: dict[str, str], index: Index) -> Tail:
+    tail = Tail.of(form, index)
+    if tail.operations:
+        raise Unfit("a program has one channel, so nothing over channels follows in it")
+    masks: dict[str, str] = dict.fromkeys(("s", "qd", "qh", "qw"), "inside")
+    reader = Reader(form.graph, form.group.nodes, kernel.body, masks, pointers=pointers)
+    sums = "acc"
+    if form.bias is not None:
+        bias = reader.read(form.bias.name, (_channel(form),))
+        sums = kernel.body.let("sums", f"acc + {bias}")
+    tail.bind(reader, sums)
+    tail.store(kernel, reader, "inside")
+    return tail
+
+
+def _warps(kernel: Kernel, knobs: Knobs) -> int:
+    """Two to four elements for each thread."""
+    wide = max(int(knobs.made[name].value) for key, name in kernel.meta.items() if key != "ROWS")
+    return max(1, min(8, wide // 64 if "ROWS" in kernel.meta else wide // 128))

@@ -1,0 +1,1 @@
+"""Kernels of passes over memory in Triton."""

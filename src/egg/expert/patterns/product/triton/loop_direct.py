@@ -1,0 +1,168 @@
+"""The loop of a product over operands that are read where they lie, through whatever stands before it.
+
+For fp32 accuracy each tile is split into fp16 halves in registers, with scales of its own that are undone
+block by block. 16-bit operands that need nothing done to them may come by the copy engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from egg.expert.emit.reader import Reader, address
+from egg.expert.emit.triton.types import TYPES
+from egg.expert.graph import Value
+from egg.expert.parts import spelled
+from egg.expert.patterns.product.described import HELPER, TEXT, Described, describe
+from egg.expert.patterns.product.triton.numbers import HALVES, ROUNDED
+from egg.expert.patterns.product.triton.place import Place
+from egg.expert.sizes import Size
+
+PRECISIONS = ("tf32x3", "ieee", "tf32")
+"""Grades that Triton's product takes by name."""
+
+
+@dataclass
+class DirectOperands:
+    """Both operands, as they lie."""
+
+    place: Place
+    grade: str
+    engine: bool = False
+    """The copy engine brings those that can be described to it."""
+    helpers: dict[str, str] = field(default_factory=dict)
+    """Functions beside the kernel, of kernels and of the host."""
+
+    def __post_init__(self) -> None:
+        problem = self.place.problem
+        self._left_turned = self._runs_along(problem.left, self.place.left_row)
+        self._right_turned = not self._runs_along(problem.right, self.place.right_column)
+        self._masks: dict[str, str] = {}
+        self._described: dict[str, Described] = {}
+
+    @property
+    def described(self) -> bool:
+        """Whether the copy engine brings an operand."""
+        return bool(self._described)
+
+    def _runs_along(self, operand: Value, symbol: str) -> bool:
+        return self.place.problem.contiguous_along(operand.name, self.place.operand_index(operand), symbol)
+
+    # -- rows and columns --------------------------------------------------------------------------
+
+    def rows(self) -> None:
+        """Lines that say where the tiles of both operands lie.
+
+        Rows and columns beyond the last are the last once more: nothing to mask, and nothing is stored. Not
+        so along what is contiguous in memory: there a clamped index would hide that neighbours are
+        neighbours, and loads would be one element wide.
+        """
+        place, problem = self.place, self.place.problem
+        self._described = self._describe() if self.engine else {}
+        self._lines("left", place.left_row, "tile_m", "BLOCK_M", problem.rows, self._left_turned)
+        self._lines("right", place.right_column, "tile_n", "BLOCK_N", problem.columns, not self._right_turned)
+
+    def _lines(self, side: str, name: str, tile: str, block: str, size: Size, along: bool) -> None:
+        """``along``: its rows, or columns, are what is contiguous."""
+        place, line = self.place, self.place.kernel.body.line
+        if side in self._described:
+            line(f"{side}_at = {place.coordinate(self._described[side].first, f'{tile} * {block}')}")
+            return
+        at = "[None, :]" if along else "[:, None]"
+        whole = f"{tile} * {block} + tl.arange(0, {block})"
+        if along:
+            self._masks[name] = f"({name} < {size})"
+        if side == "right" and place.scattered:
+            for text in place.column_lines(name, place.right_slot, at):
+                line(text)
+            if not along:
+                line(f"{name} = tl.minimum({name}, {size} - 1)")
+        elif along:
+            line(f"{name} = ({whole}){place.cast}{at}")
+        else:
+            line(f"{name} = tl.minimum({whole}, {size} - 1){place.cast}{at}")
+
+    def _describe(self) -> dict[str, Described]:
+        """The operands that the copy engine brings."""
+        place, problem, found = self.place, self.place.problem, dict[str, Described]()
+        for side, operand, name, k in (
+            ("left", problem.left, place.left_row, place.left_k),
+            ("right", problem.right, place.right_column, place.right_k),
+        ):
+            if side == "right" and place.scattered:
+                continue
+            made = describe(problem, operand, place.operand_index(operand), (place.batch, name, k))
+            if made is not None:
+                found[side] = made
+                spelling = spelled(problem.graph, made.value.name)
+                place.kernel.operands[f"{side}_tiles"] = made.given(spelling, side, place.kernel.meta)
+        if found:
+            self.helpers[HELPER] = TEXT
+        return found
+
+    # -- one step ----------------------------------------------------------------------------------
+
+    def block(self, end: str) -> None:
+        """Lines of one step along the summed dimension, which ends at ``end``."""
+        place, problem, body = self.place, self.place.problem, self.place.kernel.body
+        for side, name, last in (
+            ("left", place.left_k, not self._left_turned),
+            ("right", place.right_k, self._right_turned),
+        ):
+            if side not in self._described:
+                body.line(f"{name} = k_start + tl.arange(0, BLOCK_K){'[None, :]' if last else '[:, None]'}")
+        masks = {name: f"({name} < {end})" for name in (place.left_k, place.right_k)} | self._masks
+        reader = Reader(problem.graph, problem.group.nodes, body, masks)
+        left = self._tile(reader, problem.left, "left", (place.left_k, place.left_row))
+        right = self._tile(reader, problem.right, "right", (place.right_k, place.right_column))
+        place.kernel.add_pointers(reader.pointers)
+        if self.grade == "fp32":
+            self._split()
+            return
+        left = f"{left}.T" if self._left_turned else left
+        right = f"{right}.T" if self._right_turned else right
+        if place.turned:
+            left, right = _transposed(right), _transposed(left)
+        precision = f', input_precision="{self.grade}"' if self.grade in PRECISIONS else ""
+        body.line(f"total = tl.dot({left}, {right}, total{precision})")
+
+    def _split(self) -> None:
+        """Three fp16 products of the tiles in registers; the scales of this block are undone at once."""
+        self.helpers["fp16_halves"] = HALVES
+        line = self.place.kernel.body.line
+        turned = {"left": self._left_turned, "right": self._right_turned}
+        for side, inner in (("left", 1), ("right", 0)):
+            axis = 1 - inner if turned[side] else inner
+            line(f"{side}_high, {side}_low, {side}_scale = fp16_halves({side}_tile, {axis})")
+        left, right = (f"{side}_{{}}{'.T' if turned[side] else ''}" for side in ("left", "right"))
+        line(f"part_sum = tl.dot({left.format('low')}, {right.format('high')})")
+        line(f"part_sum = tl.dot({left.format('high')}, {right.format('low')}, part_sum)")
+        line(f"part_sum = tl.dot({left.format('high')}, {right.format('high')}, part_sum)")
+        line(f"total += part_sum * {left.format('scale')} * {right.format('scale')}")
+
+    def _tile(self, reader: Reader, operand: Value, side: str, symbols: tuple[str, str]) -> str:
+        """A tile of an operand in the type the tensor cores take it in; zero beyond the summed dimension."""
+        problem, body, name = self.place.problem, self.place.kernel.body, f"{side}_tile"
+        if side in self._described:
+            body.line(f"{name} = {self._described[side].load(side)}")
+            return name
+        index = self.place.operand_index(operand)
+        stored = problem.stored(operand.name, index)
+        inside = " & ".join(reader.masks[s] for s in symbols if s in reader.masks)
+        if stored is not None:
+            value, at = stored
+            body.line(
+                f"{name} = tl.load({reader.pointer(value)} + {address(value, at)}, mask={inside}, other=0.0)"
+            )
+        else:
+            text = reader.read(operand.name, index)
+            body.line(f"{name} = tl.where({inside}, {text}, 0.0)")
+            if self.grade == "half":
+                body.line(f"{name} = {name}.to({TYPES[operand.dtype]})")
+        if self.grade == "tf32":
+            self.helpers["round_tf32"] = ROUNDED
+            body.line(f"{name} = round_tf32({name})")
+        return name
+
+
+def _transposed(text: str) -> str:
+    return text.removesuffix(".T") if text.endswith(".T") else f"{text}.T"

@@ -182,7 +182,7 @@ def _seconds(state: RunState, events: Sequence[Event]) -> dict[str, float]:
         if isinstance(event, Proposed):
             proposed.setdefault(event.candidate, event.step)
     judged = [e.evaluation for e in events if isinstance(e, Evaluated)]
-    tuning = sum(e.seconds for e in judged if e.rivals or proposed[e.candidate_hash] in tuning_steps)
+    tuning = sum(e.seconds for e in judged if e.contenders or proposed[e.candidate_hash] in tuning_steps)
     return {
         "writing": round(sum(e.seconds for e in events if isinstance(e, Answered)), 2),
         "judging": round(sum(e.seconds for e in judged) - tuning, 2),

@@ -15,7 +15,7 @@ from record import blank
 from rows import MACHINE, Row
 from running import Terms, run_task
 
-from egg.api.benching.line import Line
+from egg.api.benching.channel import Line
 from egg.api.benching.workers import results_of
 from egg.core.source import Task
 from egg.engine.judges import LocalJudge

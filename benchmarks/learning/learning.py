@@ -36,9 +36,9 @@ from egg.memory.store import LessonStore
 
 STAGES = (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY)
 TERMS = {
-    "quick": replace(BUDGETS["quick"], repairs=1, heats=False),
-    "standard": replace(BUDGETS["standard"], repairs=1, heats=False),
-    "deep": replace(BUDGETS["deep"], repairs=1, heats=False),
+    "quick": replace(BUDGETS["quick"], repairs=1, side_by_side=False),
+    "standard": replace(BUDGETS["standard"], repairs=1, side_by_side=False),
+    "deep": replace(BUDGETS["deep"], repairs=1, side_by_side=False),
 }
 """As users have them; only a refused file, which nobody can mend here, is not mended so often, and every
 file is judged, since the kept verdicts are on files one by one."""

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from egg.api.profiling import Terms
+from egg.api.profiling import ProfileOptions
 from egg.api.skills import why
 from egg.core.source import Candidate, Task
 from egg.knowledge.catalogue import load
@@ -59,15 +59,15 @@ def review(
     suite: Path, kernels: Path | None, wanted: tuple[tuple[int, int], ...], stages: tuple[SkillStage, ...]
 ) -> Iterator[str]:
     catalogue = load(())
-    terms = Terms(device="cpu", target="H200", counters=False)
+    options = ProfileOptions(device="cpu", target="H200", counters=False)
     yield "| task | stage | the best, with score and deciding comparison |"
     yield "| --- | --- | --- |"
     for task in tasks(suite, wanted):
         candidate = kernel_of(task, kernels)
-        reports = [why(task, None, catalogue, terms, stages=stages)]
+        reports = [why(task, None, catalogue, options, stages=stages)]
         if candidate is not None:
             later = tuple(stage for stage in stages if stage is not SkillStage.SEED)
-            reports.append(why(task, candidate, catalogue, terms, stages=later))
+            reports.append(why(task, candidate, catalogue, options, stages=later))
         for report in reports:
             name = f"{task.level}/{task.problem_id} {task.name}"
             name += f" with {report.candidate}" if report.candidate else ""

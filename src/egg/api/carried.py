@@ -178,7 +178,7 @@ def _unsupported(job: Job, evaluation: Evaluation) -> str:
 def _impossible(evaluation: Evaluation, facts: Facts) -> str:
     """Whether a time in it is shorter than anything takes, or than the run's own floor of memory traffic."""
     verdict = evaluation.verdict
-    times: list[Interval] = [rival.milliseconds for rival in evaluation.rivals if rival.milliseconds]
+    times: list[Interval] = [found.milliseconds for found in evaluation.contenders if found.milliseconds]
     if isinstance(verdict, Accepted) and isinstance(verdict.performance, Measured):
         times.append(verdict.performance.milliseconds)
     if not times:

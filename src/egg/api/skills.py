@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from egg.api.lessons import recall
-from egg.api.profiling import Failure, Terms, report_on
+from egg.api.profiling import Failure, ProfileOptions, report_on
 from egg.core.bottleneck import Value
 from egg.core.errors import UsageError
 from egg.core.events import RunStarted
@@ -153,7 +153,7 @@ def why(
     task: Task,
     candidate: Candidate | None,
     catalogue: Catalogue,
-    terms: Terms,
+    options: ProfileOptions,
     *,
     library_calls: LibraryCalls = LibraryCalls.ALLOW,
     stages: Sequence[SkillStage] = STAGES,
@@ -166,7 +166,7 @@ def why(
     ``failure`` is the refusal to mend, for the debugging skills; a kernel that cannot be run says its own.
     ``store`` holds the lessons that sway the ranks; without one only the skills and the facts decide.
     """
-    report = report_on(task, candidate, terms)
+    report = report_on(task, candidate, options)
     reason = failure or (report.failure.reason if report.failure is not None else "")
     if reason and SkillStage.DEBUGGING not in stages:
         stages = (*stages, SkillStage.DEBUGGING)
@@ -177,7 +177,7 @@ def why(
         report.diagnosis,
         candidate.source if candidate is not None else None,
         report.row,
-        Policy(terms.precision, library_calls),
+        Policy(options.precision, library_calls),
     )
     return WhyReport(
         task=task.name,

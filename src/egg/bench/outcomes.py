@@ -124,7 +124,7 @@ def _last_word(state: RunState) -> Evaluation | None:
     """Of the best kernel, or else the last refusal."""
     if state.best_kernel is not None:
         return state.best_kernel.evaluation
-    refused = [e for e in state.evaluations.values() if isinstance(e.verdict, Rejected) and not e.rivals]
+    refused = [e for e in state.evaluations.values() if isinstance(e.verdict, Rejected) and not e.contenders]
     return refused[-1] if refused else None
 
 

@@ -22,7 +22,12 @@ from egg.core.space import Sweep
 from egg.core.stage import Stage
 from egg.core.step import Contract, Handoff, Origin, Step
 
-SCHEMA = "egg.run/1"
+SCHEMA = "egg.run/2"
+READABLE = ("egg.run/1", SCHEMA)
+"""Version 1 had other names for side-by-side timing: ``heats``, ``rivals``, jobs called ``heat-HASH``.
+A point of a sweep had its outcome under ``told``."""
+SIDE_BY_SIDE = "side-by-side-"
+"""How the name of a job begins that times files side by side."""
 
 
 @dataclass(frozen=True)

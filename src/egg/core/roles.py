@@ -56,8 +56,8 @@ class Brief:
     """Why the answer just given was sent back; empty the first time."""
     diagnosis: Diagnosed | None = None
     """What holds the base back; ``None`` where too little is known of it."""
-    heats: bool = False
-    """Whether points of a sweep are cheap where they can be measured: they are timed side by side."""
+    side_by_side: bool = False
+    """Whether points of a sweep are timed side by side, and so are cheap where a GPU measures."""
 
 
 @dataclass(frozen=True)

@@ -187,9 +187,9 @@ class Journal:
 
 
 def _check_complete(job: Job, evaluation: Evaluation) -> None:
-    """An answer to a heat names its rivals: else it would be taken for a verdict on the base."""
-    asked = [rival.hash for rival in job.question.rivals]
-    if asked != [rival.candidate_hash for rival in evaluation.rivals]:
+    """A side-by-side timing names its contenders: without them it would pass for a verdict on the base."""
+    asked = [file.hash for file in job.question.rivals]
+    if asked != [found.candidate_hash for found in evaluation.contenders]:
         raise UsageError(
             f"the answer to {job.id} says nothing of the files to be timed beside it",
             "the judge is of an older version of egg: update it there; nothing was recorded",

@@ -218,8 +218,8 @@ def winner(points: Sequence[SweepPoint], current: str, tolerance: float) -> str:
     fast points the first wins; where no point has a time, the current one does.
     """
     timed = [(p.milliseconds, p) for p in points if p.milliseconds is not None]
-    if any(point.told == "measured" for _, point in timed):
-        timed = [(ms, point) for ms, point in timed if point.told == "measured"]
+    if any(point.outcome == "measured" for _, point in timed):
+        timed = [(ms, point) for ms, point in timed if point.outcome == "measured"]
     if not timed:
         return current
     fastest_ms, fastest = min(timed, key=lambda pair: pair[0])

@@ -16,6 +16,7 @@ import triton
 from egg.core.errors import EggError, MachineError, TaskError
 from egg.core.evaluation import (
     Accepted,
+    Contender,
     Correctness,
     Evaluation,
     Gate,
@@ -24,7 +25,6 @@ from egg.core.evaluation import (
     Provenance,
     Refusal,
     Rejected,
-    Rival,
 )
 from egg.evaluator import memory, static
 from egg.evaluator.exam import Exam, Refused
@@ -151,7 +151,7 @@ class Judge:
             gates=tuple(records),
             warnings=self._warnings(exam, question),
             seconds=self._now() - started,
-            rivals=_ranked(question, exam, verdict),
+            contenders=_ranked(question, exam, verdict),
         )
 
     def _through_gates(self, exam: Exam, question: Question, records: list[GateRecord]) -> Refusal | None:
@@ -274,17 +274,17 @@ def _with_sizes(refusal: Refusal, exam: Exam) -> Refusal:
     return replace(refusal, evidence=f"{refusal.evidence} (run at {exam.sizes()})")
 
 
-def _ranked(question: Question, exam: Exam | None, verdict: Accepted | Rejected) -> tuple[Rival, ...]:
+def _ranked(question: Question, exam: Exam | None, verdict: Accepted | Rejected) -> tuple[Contender, ...]:
     """Where the candidate itself was refused nobody has a time."""
     if exam is not None and exam.heat.ranked:
         return exam.heat.ranked
     why = verdict.refusal.reason if isinstance(verdict, Rejected) else ""
-    return tuple(Rival(file.hash, None, None, why or "it was not timed") for file in question.rivals)
+    return tuple(Contender(file.hash, None, None, why or "it was not timed") for file in question.rivals)
 
 
 def _lacks_memory(evaluation: Evaluation) -> bool:
     """Whether the candidate, a baseline or the fp64 run found no memory; whoever lies is judged twice."""
-    said = [*evaluation.warnings, *(rival.reason for rival in evaluation.rivals)]
+    said = [*evaluation.warnings, *(rival.reason for rival in evaluation.contenders)]
     if isinstance(evaluation.verdict, Rejected):
         refusal = evaluation.verdict.refusal
         if refusal.reason == "limits.memory":

@@ -20,7 +20,7 @@ from egg.api.benching.bench import run_bench
 from egg.api.benching.news import Began, Ended, Lost, Moved, News, Opened
 from egg.core.policy import Level
 from tests.api.benching.pools import ScriptedPool
-from tests.api.benching.tasks import BROKEN, ROOT, relu, suite, terms
+from tests.api.benching.tasks import BROKEN, ROOT, options, relu, suite
 
 
 def told(news: News) -> str:
@@ -42,7 +42,7 @@ def main() -> None:
     tasks = [relu(number) for number in range(1, count + 1)]
     result = run_bench(
         suite(*([BROKEN] if judge == "cpu" else []), *tasks),
-        terms(Level.QUICK),
+        options(Level.QUICK),
         folder,
         workers=1 if judge == "cpu" else 2,
         environ={},

@@ -16,7 +16,7 @@ from egg.api.apart import ApartTeam
 from egg.api.benching import one
 from egg.api.benching.folder import kernel_file, place_of, run_folder
 from egg.api.benching.one import row_given_up, run_task
-from egg.api.benching.terms import Terms
+from egg.api.benching.options import BenchOptions
 from egg.bench.rows import NoKernel, Passed, Refused, Row, Unable
 from egg.core.errors import MachineError, UsageError
 from egg.core.evaluation import Gate, Refusal, Rejected
@@ -26,10 +26,10 @@ from egg.engine.lock import run_lock
 from egg.engine.log import LOG
 from egg.engine.scripted import Act, ScriptedJudge
 from egg.evaluator.pool import Job
-from tests.api.benching.tasks import BROKEN, SEVERAL, relu, terms
+from tests.api.benching.tasks import BROKEN, SEVERAL, options, relu
 
 REFUSED = Refusal(Gate.CORRECTNESS, "correctness.values", "wrong from the first element on", "look at it")
-GPU = terms(device="cuda:0")
+GPU = options(device="cuda:0")
 
 
 class Noting(ScriptedJudge):
@@ -53,7 +53,7 @@ class Faster(Noting):
         self._act = lambda candidate: Act(times.setdefault(candidate.hash, 0.3 * 0.97 ** len(times)))
 
 
-def run(task: Task, judge: Any, folder: Path, under: Terms = GPU) -> Row:
+def run(task: Task, judge: Any, folder: Path, under: BenchOptions = GPU) -> Row:
     return run_task(task, under, folder, judge, {})
 
 
@@ -81,7 +81,7 @@ def test_at_quick_a_winner_that_was_chosen_is_judged_once_more_and_a_higher_leve
     tmp_path: Path,
 ) -> None:
     judge = Faster()
-    quick = replace(GPU, settings=terms(device="cuda:0", budget="quick").settings, level=Level.QUICK)
+    quick = replace(GPU, settings=options(device="cuda:0", budget="quick").settings, level=Level.QUICK)
     row = run(SEVERAL, judge, tmp_path, quick)
     assert set(judge.levels) == {Level.QUICK}
     assert row.spent.evaluations == len(judge.levels) > 3
@@ -169,7 +169,7 @@ def test_a_team_with_a_fault_is_a_row_and_what_was_accepted_before_stands(
     with monkeypatch.context() as patch:
         patch.setattr(ApartTeam, "design", fault)
         judge = Noting()
-        under = replace(GPU, settings=terms(device="cuda:0", budget="quick").settings)
+        under = replace(GPU, settings=options(device="cuda:0", budget="quick").settings)
         row = run(SEVERAL, judge, tmp_path, under)
     assert isinstance(row.verdict, Passed)
     assert judge.levels[-1] is Level.FULL, "judged with the care that the bench asked for"
@@ -211,7 +211,7 @@ def test_a_run_of_other_terms_or_with_a_damaged_log_is_left_alone(tmp_path: Path
     other = replace(GPU, settings=replace(GPU.settings, seed=7))
     row = run(relu(1), Noting(), tmp_path, other)
     assert isinstance(row.verdict, Unable)
-    assert "other terms" in row.verdict.reason
+    assert "other options" in row.verdict.reason
     log = run_folder(tmp_path, relu(1)) / LOG
     text = "{}\n" + log.read_text()
     log.write_text(text)

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from egg.api.benching.cost import Meter
-from egg.api.benching.crew import JudgeMaker, LocalJudges, rows_of
 from egg.api.benching.devices import alike
 from egg.api.benching.folder import ROWS
 from egg.api.benching.manifest import Manifest, enter, read_manifest, suite_of
 from egg.api.benching.news import Ended, News, Opened
+from egg.api.benching.options import BenchOptions, settled
 from egg.api.benching.remote import RemoteJudges
-from egg.api.benching.terms import Terms, settled
+from egg.api.benching.running import JudgeMaker, LocalJudges, rows_of
 from egg.api.teams import check_priced
 from egg.bench.listing import key_of
 from egg.bench.rows import Row, RowsFile, complete, latest, read_rows
@@ -60,7 +60,7 @@ class BenchResult:
 
 def run_bench(
     suite: Suite,
-    terms: Terms,
+    options: BenchOptions,
     folder: Path,
     *,
     workers: int,
@@ -77,22 +77,22 @@ def run_bench(
     ``retry`` also takes up tasks whose row says that they were cut short. Once the bench has cost
     ``max_cost`` US dollars, no other task is begun, and those in flight go on to their end. ``on_news`` is
     called from this thread. Ctrl-C, SIGTERM and SIGHUP end the bench early: the result says ``interrupted``,
-    and the same call goes on. Raises ``UsageError`` for terms that can work for no task, for another suite or
-    other terms than the folder's, and where another process is at it; ``MachineError`` where no worker can go
-    on.
+    and the same call goes on. Raises ``UsageError`` for options that can work for no task, for another
+    suite or other options than the folder's, and where another process writes it; ``MachineError`` where no
+    worker can go on.
     """
     if workers < 1:
         raise UsageError(f"a bench cannot run with {workers} workers", "give at least one")
     pooled, gpu = pool is not None, pool.gpu() if pool is not None else None
-    terms = settled(terms, environ, pooled=pooled, gpu=gpu)
-    if max_cost is not None and terms.settings.model is not None:
-        check_priced(terms.settings.model, environ)
-    makers = _makers(terms.settings.device, workers, pooled=pooled)
+    options = settled(options, environ, pooled=pooled, gpu=gpu)
+    if max_cost is not None and options.settings.model is not None:
+        check_priced(options.settings.model, environ)
+    makers = _makers(options.settings.device, workers, pooled=pooled)
     folder = _made(folder)
     with run_lock(folder, "bench"):
-        manifest = enter(folder, suite, terms)
+        manifest = enter(folder, suite, options)
         with RowsFile(folder / ROWS) as rows:
-            pending = rows.pending(suite.tasks, terms.policy, retry=retry)
+            pending = rows.pending(suite.tasks, options.policy, retry=retry)
             waiting = {key_of(task) for task in pending}
             known = tuple(row for row in rows.rows if row.key not in waiting)
             meter = Meter(rows.rows, max_cost)
@@ -106,7 +106,7 @@ def run_bench(
                 coming = rows_of(
                     _longest_first(pending),
                     makers,
-                    terms,
+                    options,
                     folder,
                     environ,
                     pool=pool,

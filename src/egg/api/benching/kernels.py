@@ -2,7 +2,7 @@
 
 Nothing is sought here. A task without a kernel has a row that says so, since missing counts as wrong; kernels
 of tasks that were not chosen are named. What is judged already, the same kernel for the same task under the
-same terms, is not judged again, so that the same call goes on where it was.
+same options, is not judged again, so that the same call goes on where it was.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def _check_policy(rows: list[Row], policy: Policy, folder: Path) -> None:
     was = other.policy
     told = f"level {was.level}, precision {was.precision}, library calls {was.library_calls}"
     raise UsageError(
-        f"the rows in {folder} were judged under other terms: {told}",
-        "judge under the same terms, or give --out another folder",
+        f"the rows in {folder} were judged under other options: {told}",
+        "judge under the same options, or give --out another folder",
     )
 
 

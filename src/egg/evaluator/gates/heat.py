@@ -13,7 +13,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from egg.core.evaluation import Rival
+from egg.core.evaluation import Contender
 from egg.core.source import Candidate
 from egg.evaluator import static
 from egg.evaluator.exam import Exam, Refused
@@ -73,9 +73,9 @@ def run(exam: Exam) -> dict[str, Any]:
     times = rounds(turns, ROUNDS)
     own = times["A"]
     heat.ranked = tuple(
-        Rival(file.hash, None, None, why[:500])
+        Contender(file.hash, None, None, why[:500])
         if why
-        else Rival(file.hash, interval(times[str(at)]), speedup(times[str(at)], own))
+        else Contender(file.hash, interval(times[str(at)]), speedup(times[str(at)], own))
         for at, (file, why) in enumerate(zip(heat.files, heat.unfit, strict=True))
     )
     return {

@@ -47,6 +47,8 @@ BASELINE_FILES: Mapping[str, str] = {
 }
 NOT_TIMED = -1.0
 _KERNEL = re.compile(r"level_(\d{1,9})_problem_(\d{1,9})_sample_(\d{1,9})_kernel\.py")
+_OWN_KERNEL = re.compile(r"(\d{1,9})_(\d{1,9})\.py")
+"""Level and problem, as the folder ``kernels`` of a bench names its files."""
 
 Json = dict[str, Any]
 
@@ -276,11 +278,12 @@ def _write_text(path: Path, text: str) -> Path:
 def read_kernels(run: Path) -> list[Sample]:
     """The kernels of a run folder, by level, problem and sample; other files are passed over.
 
+    The folder may also be ``kernels`` of a bench, whose files are sample 0.
+
     A file that is no program is a kernel all the same: the judge says what is wrong with it.
     """
     try:
-        found = [(match, path) for path in run.iterdir() if (match := _KERNEL.fullmatch(path.name))]
-        samples = [_sample(match, path) for match, path in found]
+        samples = [sample for path in run.iterdir() if (sample := _sample(path)) is not None]
     except OSError as reason:
         raise UsageError(
             f"cannot read {run}: {reason.strerror}", "name a folder of KernelBench's runs"
@@ -299,8 +302,11 @@ def read_kernels(run: Path) -> list[Sample]:
     return sorted(samples, key=_place)
 
 
-def _sample(match: re.Match[str], path: Path) -> Sample:
-    level, problem, sample = map(int, match.groups())
+def _sample(path: Path) -> Sample | None:
+    match = _KERNEL.fullmatch(path.name) or _OWN_KERNEL.fullmatch(path.name)
+    if match is None:
+        return None
+    level, problem, sample = map(int, (*match.groups(), 0)[:3])
     return Sample(level, problem, sample, Candidate(path.read_text("utf-8", errors="replace"), path.stem))
 
 

@@ -12,14 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from egg import __version__
-from egg.analysis.diagnose import diagnose
 from egg.analysis.evaluated import profile_of
+from egg.bench.diagnosis import diagnosed
 from egg.bench.families import WorkFamily, family_of
+from egg.bench.figures import LargestResources
 from egg.bench.listing import key_of
 from egg.bench.rows import Basis, NoKernel, Opponent, Passed, Refused, Row, Spent, Timing, row_without
+from egg.bench.structure import outcomes_of, refusals_of, structure_of
 from egg.core.evaluation import Accepted, Evaluation, Gate, Machine, Measured, Rejected
 from egg.core.policy import Level, Policy
-from egg.core.profile import Profile
 from egg.core.settings import Settings
 from egg.core.source import Task
 from egg.engine.state import RunState
@@ -87,7 +88,8 @@ def row_of_run(
     task, settings = state.started.task, state.started.settings
     counts = final or _last_word(state)
     judged = list(state.evaluations.values())
-    if final is not None and final not in judged:
+    own_final = final is not None and final not in judged
+    if final is not None and own_final:
         judged.append(final)
     ledger = state.ledger
     spent = replace(
@@ -97,19 +99,24 @@ def row_of_run(
         money=ledger.cost,
         unpriced_calls=ledger.unpriced_calls,
         wall_seconds=ledger.seconds if wall_seconds is None else wall_seconds,
+        final_seconds=round(final.seconds, 3) if final is not None and own_final else 0.0,
     )
     known: dict[str, Any] = {
         "family": family_of(state.started.facts),
         "spent": spent,
-        "settings": told_settings(settings),
+        "settings": settings_of_row(settings),
         "run": run,
         "notes": notes,
     }
     if counts is not None:
         source = state.sources.get(counts.candidate_hash)
-        return row_of_evaluation(task, counts, gpu=state.gpu, source=source, **known)
-    policy = Policy(settings.precision, settings.library_calls, Level.FULL)
-    return row_without(task, NoKernel(_why_none(state)), policy, **known)
+        row = row_of_evaluation(task, counts, gpu=state.gpu, source=source, **known)
+        if isinstance(row.verdict, Passed):
+            row = replace(row, verdict=replace(row.verdict, structure=structure_of(state, counts)))
+    else:
+        policy = Policy(settings.precision, settings.library_calls, Level.FULL)
+        row = row_without(task, NoKernel(_why_none(state)), policy, **known)
+    return replace(row, refusals=refusals_of(state, final), steps=outcomes_of(state))
 
 
 def flags_of(source: str) -> tuple[str, ...]:
@@ -148,6 +155,7 @@ def _verdict(evaluation: Evaluation, gpu: Gpu | None) -> Passed | Refused:
     floor = performance.floor_milliseconds if measured else performance.predicted_floor_milliseconds
     named = find(performance.gpu if measured else performance.target) or gpu
     profile = profile_of(evaluation, named) if named is not None else None
+    limiter, diagnosis = diagnosed(evaluation, profile, named, floor)
     return Passed(
         kernel=kernel,
         own_share=provenance.own_share,
@@ -159,14 +167,12 @@ def _verdict(evaluation: Evaluation, gpu: Gpu | None) -> Passed | Refused:
         timing=_timing(performance, _rounds(evaluation)) if measured else None,
         floor_milliseconds=floor,
         predicted_milliseconds=profile.predicted_milliseconds if profile is not None else None,
-        limiter=_limiter(profile, named, floor),
+        limiter=limiter,
+        diagnosis=diagnosis,
+        resources=LargestResources.of(performance.kernels),
+        checks=verdict.correctness.checks,
+        gates=tuple(dict.fromkeys(record.gate for record in evaluation.gates if record.passed)),
     )
-
-
-def _limiter(profile: Profile | None, gpu: Gpu | None, floor_milliseconds: float | None) -> str:
-    if profile is None or gpu is None:
-        return ""
-    return diagnose(profile, gpu, floor_milliseconds=floor_milliseconds).whole.limiter.value
 
 
 def _timing(measured: Measured, rounds: Mapping[str, tuple[float, ...]]) -> Timing:
@@ -228,7 +234,7 @@ def _versions(machine: Machine) -> dict[str, str]:
     return {name: version for name, version in told.items() if version}
 
 
-def told_settings(settings: Settings) -> dict[str, str]:
+def settings_of_row(settings: Settings) -> dict[str, str]:
     """How a kernel was sought, as a row says it."""
     told = {"team": settings.team, "budget": settings.budget.name, "seed": str(settings.seed)}
     return told | ({"model": settings.model.name} if settings.model is not None else {})

@@ -72,6 +72,9 @@ def test_an_accepted_kernel_has_its_row_its_run_and_its_file(tmp_path: Path) -> 
     assert content_hash((tmp_path / "kernels" / "1_1.py").read_text()) == row.kernel
     assert row.settings == {"team": "expert", "budget": "sketch", "seed": "0"}
     assert row.spent.evaluations == 2
+    assert row.verdict.structure is not None
+    assert row.verdict.structure.kinds == ("Relu in one kernel",)
+    assert row.verdict.diagnosis.startswith(f"{row.verdict.limiter}")
     again = run(relu(1), judge, tmp_path)
     assert len(judge.levels) == 2, "what was judged is not judged again"
     assert without_times(again) == without_times(row)
@@ -93,6 +96,8 @@ def test_at_quick_a_winner_that_was_chosen_is_judged_once_more_and_a_higher_leve
     assert judge.levels[asked:] == [Level.FULL, Level.AUDIT]
     assert audit.policy.level is Level.AUDIT
     assert audit.kernel == row.kernel
+    assert row.spent.final_seconds > 0
+    assert [step.stage for step in row.steps]
 
 
 def test_a_winner_that_the_audit_refuses_leaves_no_kernel(tmp_path: Path) -> None:

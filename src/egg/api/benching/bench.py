@@ -8,9 +8,11 @@ bench; its workers write their own runs, and no two of them the same.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -69,17 +71,18 @@ def run_bench(
     retry: bool = False,
     task_seconds: float | None = None,
     max_cost: float | None = None,
+    begin_seconds: float | None = None,
     on_news: Callable[[News], None] = lambda news: None,
 ) -> BenchResult:
     """Begin the bench in ``folder``, or go on with it, until every task has its row.
 
     ``pool`` judges where one is given, and is left open; otherwise the devices that the settings name do.
     ``retry`` also takes up tasks whose row says that they were cut short. Once the bench has cost
-    ``max_cost`` US dollars, no other task is begun, and those in flight go on to their end. ``on_news`` is
-    called from this thread. Ctrl-C, SIGTERM and SIGHUP end the bench early: the result says ``interrupted``,
-    and the same call goes on. Raises ``UsageError`` for options that can work for no task, for another
-    suite or other options than the folder's, and where another process writes it; ``MachineError`` where no
-    worker can go on.
+    ``max_cost`` US dollars, or has run for ``begin_seconds``, no other task is begun, and those in flight go
+    on to their end. ``on_news`` is called from this thread. Ctrl-C, SIGTERM and SIGHUP end the bench early:
+    the result says ``interrupted``, and the same call goes on. Raises ``UsageError`` for options that can
+    work for no task, for another suite or other options than the folder's, and where another process writes
+    it; ``MachineError`` where no worker can go on.
     """
     if workers < 1:
         raise UsageError(f"a bench cannot run with {workers} workers", "give at least one")
@@ -96,6 +99,7 @@ def run_bench(
             waiting = {key_of(task) for task in pending}
             known = tuple(row for row in rows.rows if row.key not in waiting)
             meter = Meter(rows.rows, max_cost)
+            until = time.monotonic() + (math.inf if begin_seconds is None else begin_seconds)
 
             def hear(news: News) -> None:
                 meter.hear(news)
@@ -111,7 +115,7 @@ def run_bench(
                     environ,
                     pool=pool,
                     task_seconds=task_seconds,
-                    may_begin=meter.leaves_room,
+                    may_begin=lambda: meter.leaves_room() and time.monotonic() < until,
                     on_news=hear,
                 )
                 with closing(coming):

@@ -20,7 +20,7 @@ from egg.api.benching.options import BenchOptions
 from egg.api.optimizing import begin, carry_on
 from egg.api.runs import state_of
 from egg.api.watching import Watcher
-from egg.bench.outcomes import row_of_run, told_settings
+from egg.bench.outcomes import row_of_run, settings_of_row
 from egg.bench.rows import TROUBLE, NoKernel, Row, Unable, row_without
 from egg.core.codec import to_json
 from egg.core.errors import EggError, MachineError, TaskError, UsageError
@@ -198,7 +198,7 @@ def _row_of(
 ) -> Row:
     if state is None:
         assert trouble is not None
-        settings = told_settings(options.settings)
+        settings = settings_of_row(options.settings)
         row = row_without(task, NoKernel(""), options.policy, settings=settings, run=run)
     else:
         row = row_of_run(state, final=final, run=run)

@@ -34,6 +34,20 @@ def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
                 raise UsageError(f"{path} line {number} is not UTF-8", "remove that line") from None
 
 
+def text_lines(path: Path, hint: str) -> list[tuple[int, str]]:
+    """The lines of a file of JSON lines that are not blank, with their numbers; for files that others wrote.
+
+    A line ends at a newline only, since text in JSON may hold other line ends; the last one may lack it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {path}", hint) from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise UsageError(f"cannot read {path}: {reason}", hint) from None
+    return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
 class LineFile:
     """The one writer of such a file. ``opening`` is how each of its lines begins."""
 

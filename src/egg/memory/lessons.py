@@ -23,6 +23,7 @@ from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, UsageError
 from egg.core.evaluation import Accepted, Evaluation, Measured
 from egg.core.events import Evaluated, Event, RunStarted, StepClosed
+from egg.core.lines import text_lines
 from egg.core.stage import Category, Stage
 from egg.core.step import Decision, Step
 from egg.hardware.gpus import find
@@ -245,12 +246,9 @@ def write_lines(lessons: Sequence[Lesson]) -> str:
 def read_lines(path: Path) -> tuple[Lesson, ...]:
     """The lessons in a file that :func:`write_lines` wrote; all of them, or an error with the line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise LessonsError(f"no such file: {path}", "check the path") from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise LessonsError(f"cannot read {path}: {reason}", _EXPORTED) from None
-    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        rows = text_lines(path, _EXPORTED)
+    except UsageError as reason:
+        raise LessonsError(reason.message, reason.hint) from None
     if not rows:
         raise LessonsError(f"{path} is empty", _EXPORTED)
     head = _row(path, *rows[0])

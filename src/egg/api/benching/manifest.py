@@ -22,6 +22,7 @@ from egg.api.benching.options import BenchOptions, differences
 from egg.bench.suites import Suite
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
+from egg.core.lines import text_lines
 from egg.core.source import Task, content_hash
 from egg.engine.lock import LOCK
 
@@ -106,8 +107,8 @@ def suite_of(folder: Path) -> Suite:
     manifest = read_manifest(folder)
     path = folder / TASKS
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-        tasks = tuple(Task.from_json_line(line) for line in lines if line)
+        lines = text_lines(path, f"restore {path}")
+        tasks = tuple(Task.from_json_line(line) for _, line in lines)
         suite = Suite(manifest.suite, tasks, manifest.source)
     except (OSError, ValueError, EggError) as reason:
         raise UsageError(

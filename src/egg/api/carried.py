@@ -22,7 +22,7 @@ from egg.hardware.gpus import find
 
 @dataclass(frozen=True)
 class Results:
-    """A results file: verdicts by job, and what was said of the jobs that got none."""
+    """A results file: verdicts by job, and the errors of the jobs that got none."""
 
     verdicts: Mapping[str, Evaluation]
     failures: Mapping[str, str]

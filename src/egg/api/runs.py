@@ -92,7 +92,7 @@ def look(folder: Path) -> Progress:
 
 
 def replay(folder: Path, watcher: Watcher | None = None) -> Progress:
-    """Decide everything again from what the log says the world answered and what it offered; nobody is asked.
+    """Decide everything again from the answers and offers in the log; no question is asked.
 
     Raises :class:`Diverged` at the first decision that comes out differently.
     """

@@ -67,14 +67,14 @@ def kept_row(data: Mapping[str, Any]) -> Row:
 
 
 def _verdict(data: Mapping[str, Any]) -> Verdict:
-    said: str = data["verdict"]
-    if said.startswith(REFUSED):
-        last = (data.get("refused") or [said])[-1]
-        return Refused(data["kernel"] or "", Gate(said.removeprefix(REFUSED)), last.rpartition(": ")[2])
-    if said.startswith(MACHINE):
-        return Unable(said.removeprefix(MACHINE))
-    if said != Passed.kind:
-        return NoKernel(said)
+    words: str = data["verdict"]
+    if words.startswith(REFUSED):
+        last = (data.get("refused") or [words])[-1]
+        return Refused(data["kernel"] or "", Gate(words.removeprefix(REFUSED)), last.rpartition(": ")[2])
+    if words.startswith(MACHINE):
+        return Unable(words.removeprefix(MACHINE))
+    if words != Passed.kind:
+        return NoKernel(words)
     return Passed(
         kernel=data["kernel"],
         own_share=data["own_share"],

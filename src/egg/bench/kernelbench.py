@@ -69,7 +69,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Written:
-    """What was written, and what could not be said in that layout."""
+    """What was written, and what that layout cannot hold."""
 
     runs: tuple[Path, ...]
     """A folder per level."""
@@ -108,7 +108,7 @@ def write(
 
     ``folder`` may be a KernelBench checkout; nothing that is there is written over. ``kernels`` are sources
     by their hash, and must hold every kernel that was accepted. ``basis`` chooses the baselines' precision:
-    PyTorch's defaults, as KernelBench has them, unless told otherwise.
+    PyTorch's defaults, as KernelBench has them, by default.
     """
     counted = list(latest(rows).values())
     numbered = [row for row in counted if row.level is not None and row.problem is not None]
@@ -175,7 +175,7 @@ def _source(row: Row, kernels: Mapping[str, str]) -> str | None:
     return None
 
 
-def _hardware(rows: Sequence[Row], told: str | None) -> str:
+def _hardware(rows: Sequence[Row], name: str | None) -> str:
     """A folder's name for the GPU; two kinds of GPU cannot share a file of times."""
     gpus = sorted({row.timing.gpu for row in rows if row.timing is not None})
     if len(gpus) > 1:
@@ -183,7 +183,7 @@ def _hardware(rows: Sequence[Row], told: str | None) -> str:
             f"this bench was timed on {' and '.join(gpus)}",
             "KernelBench's baselines are of one GPU: split it",
         )
-    name = told or (gpus[0] if gpus else "no GPU")
+    name = name or (gpus[0] if gpus else "no GPU")
     return re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._") or "GPU"
 
 
@@ -215,16 +215,16 @@ def _result(row: Row) -> Json:
 
 def _metadata(row: Row) -> Json:
     verdict = row.verdict
-    told: Json = {"egg_verdict": verdict.kind, "egg_precision": row.policy.precision.value}
+    metadata: Json = {"egg_verdict": verdict.kind, "egg_precision": row.policy.precision.value}
     match verdict:
         case Refused(gate=gate, reason=reason):
-            told |= {"egg_gate": gate.value, "egg_reason": reason}
+            metadata |= {"egg_gate": gate.value, "egg_reason": reason}
         case Passed(timing=timing, kernelbench=within):
-            told |= {"hardware": timing.gpu} if timing is not None else {}
-            told |= {} if within else {"egg_reason": "outside KernelBench's own tolerance"}
+            metadata |= {"hardware": timing.gpu} if timing is not None else {}
+            metadata |= {} if within else {"egg_reason": "outside KernelBench's own tolerance"}
         case _:
-            told |= {"egg_reason": verdict.reason}
-    return told
+            metadata |= {"egg_reason": verdict.reason}
+    return metadata
 
 
 def _baseline(levels: Mapping[int, Sequence[Row]], opponent: str, basis: Basis) -> Json:
@@ -255,8 +255,8 @@ def _baseline_entry(row: Row, opponent: Opponent | None) -> Json | None:
 def _statistics(found: Interval, rounds: Sequence[float], gpu: str) -> Json:
     """Over the rounds' medians; where rounds were not kept, the median is all there is."""
     times = rounds or (found.median,)
-    told = {"mean": fmean(times), "std": pstdev(times), "min": min(times), "max": max(times)}
-    return {**told, "num_trials": len(times), "hardware": gpu, "device": "cuda"}
+    statistics = {"mean": fmean(times), "std": pstdev(times), "min": min(times), "max": max(times)}
+    return {**statistics, "num_trials": len(times), "hardware": gpu, "device": "cuda"}
 
 
 def _write_json(path: Path, data: Json) -> Path:

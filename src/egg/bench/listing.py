@@ -87,7 +87,7 @@ def _in_file(path: Path) -> list[Listed]:
 
 
 def _in_folder(path: Path) -> list[Listed]:
-    """Task files or JSONL files; where both lie together nobody can tell which of them is the suite."""
+    """Task files or JSONL files; where both lie together it is not clear which of them is the suite."""
     programs, exports = _visible(path, ".py"), _visible(path, ".jsonl")
     if programs and exports:
         raise UsageError(

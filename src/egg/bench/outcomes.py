@@ -1,4 +1,4 @@
-"""Rows made from what the judge said, and from what is known of a run.
+"""Rows made from evaluations, and from the state of a run.
 
 The evaluation that counts is the last look at the kernel that the run would return. A run also has a row
 where it would rather return the reference: an accepted kernel that is not faster is correct all the same,
@@ -136,11 +136,11 @@ def _last_word(state: RunState) -> Evaluation | None:
 
 
 def _why_none(state: RunState) -> str:
-    said = [attempt.objection for step in state.steps for attempt in step.attempts if attempt.objection]
-    said += [step.reason for step in state.steps[-1:]]
+    reasons = [attempt.objection for step in state.steps for attempt in step.attempts if attempt.objection]
+    reasons += [step.reason for step in state.steps[-1:]]
     if state.closed is not None:
-        said.append(state.closed.reason)
-    return next((text[:EVIDENCE] for text in said if text), "the run ended before a kernel was written")
+        reasons.append(state.closed.reason)
+    return next((text[:EVIDENCE] for text in reasons if text), "the run ended before a kernel was written")
 
 
 def _verdict(evaluation: Evaluation, gpu: Gpu | None) -> Passed | Refused:
@@ -206,7 +206,7 @@ def _rounds(evaluation: Evaluation) -> dict[str, tuple[float, ...]]:
 
 
 def _degenerate(evaluation: Evaluation) -> bool | None:
-    """Said by the task's audit, which full care makes; silence means sound only where there was an exam."""
+    """By the task's audit, which ``full`` makes; without a warning a task is sound only where it was audited."""
     if any(warning.startswith(DEGENERATE) for warning in evaluation.warnings):
         return True
     unaudited = any(warning.startswith(UNAUDITED) for warning in evaluation.warnings)
@@ -217,13 +217,13 @@ def _degenerate(evaluation: Evaluation) -> bool | None:
 
 
 def _judging(judged: list[Evaluation]) -> Spent:
-    """A GPU is taken for as long as an evaluation on it lasts: nobody else may use it meanwhile."""
+    """A GPU is taken for as long as an evaluation on it lasts: no other process may use it meanwhile."""
     on_gpu = sum(e.seconds for e in judged if e.machine.device == "cuda")
     return Spent(evaluations=len(judged), gpu_seconds=on_gpu, wall_seconds=sum(e.seconds for e in judged))
 
 
 def _versions(machine: Machine) -> dict[str, str]:
-    told = {
+    versions = {
         "egg": __version__,
         "python": machine.python,
         "torch": machine.torch,
@@ -231,10 +231,10 @@ def _versions(machine: Machine) -> dict[str, str]:
         "gpu": machine.gpu,
         "driver": machine.driver,
     }
-    return {name: version for name, version in told.items() if version}
+    return {name: version for name, version in versions.items() if version}
 
 
 def settings_of_row(settings: Settings) -> dict[str, str]:
     """How a kernel was sought, as a row says it."""
-    told = {"team": settings.team, "budget": settings.budget.name, "seed": str(settings.seed)}
-    return told | ({"model": settings.model.name} if settings.model is not None else {})
+    found = {"team": settings.team, "budget": settings.budget.name, "seed": str(settings.seed)}
+    return found | ({"model": settings.model.name} if settings.model is not None else {})

@@ -2,7 +2,7 @@
 
 A row holds figures and short reasons, never source text or logs: the run's folder has those. Its verdict
 decides what else there is: only an accepted kernel can have times, and it has them only where a GPU
-measured them. A machine that could not do its job is told apart from a kernel that failed: both count as
+measured them. A machine that could not do its job is not the same as a kernel that failed: both count as
 wrong in a score, but the first is worth another try.
 
 Speedups come against several opponents, at two precisions. *Matched* opponents ran under the bench's own
@@ -364,7 +364,7 @@ class RowsFile:
     """A file of rows that is being added to, and knows what is still to be done."""
 
     def __init__(self, path: Path) -> None:
-        read_rows(path)  # before anything is cut off: whoever names the wrong file keeps it as it was
+        read_rows(path)  # before anything is cut off: a wrong file stays as it is
         self._lines = LineFile(path, f'{{"schema":"{SCHEMA}"')
         try:
             self._rows = latest(read_rows(path))

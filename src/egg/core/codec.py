@@ -1,6 +1,6 @@
 """Frozen dataclasses to JSON and back, by their type annotations.
 
-Unions of dataclasses are told apart by the class variable ``kind``, which every member of
+Unions of dataclasses are distinguished by the class variable ``kind``, which every member of
 a union carries. Floats that JSON cannot hold (nan, inf) travel as strings.
 
 A class whose fields were renamed lists the earlier names in its class variable ``formerly`` (earlier name to

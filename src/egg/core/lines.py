@@ -3,7 +3,7 @@
 One rule keeps it readable at any moment: *a line counts once its newline is there*. A line is written with
 one ``write`` and flushed to the disk, so what a killed writer leaves is whole lines and at most one torn
 one at the end. Readers pass over that; the next writer cuts it off, after making sure that it is the
-beginning of one of ours: whoever names the wrong file keeps it as it was. Damage anywhere else was not done
+beginning of a line of this file: a wrong file stays as it is. Damage anywhere else was not done
 by us, and is an error.
 """
 
@@ -108,7 +108,7 @@ class LineFile:
             raise UsageError(f"cannot write {self.path}: {reason.strerror}", "choose another place") from None
 
     def _take(self) -> None:
-        """Be the only writer: the lock is the kernel's, and dies with whoever holds it."""
+        """Be the only writer: the lock is the kernel's, and ends with the process that holds it."""
         assert self._handle is not None
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

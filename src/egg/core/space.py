@@ -5,7 +5,7 @@ A kernel file declares them with a module-level table whose keys are module-leve
     BLOCK, NUM_WARPS = 1024, 4
     TUNABLES = {"BLOCK": (512, 1024, 2048), "NUM_WARPS": (4, 8)}
 
-so that a search may try other points without anybody writing code.
+so that a search may try other points without new code.
 """
 
 from __future__ import annotations

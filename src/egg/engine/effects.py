@@ -87,7 +87,7 @@ class Effects:
             self.close(row, reason)
 
     def brief(self, row: StageRow, chain: Sequence[Attempt] = (), objection: str = "") -> Brief:
-        """All that a role is told, with the skills that fit."""
+        """What a role is given, with the skills that fit."""
         state = self.state
         brief = Brief(
             task=state.started.task,

@@ -90,7 +90,7 @@ class LogWriter:
     def append(self, event: Event) -> Entry:
         """Make an event part of the run. When this returns, it is on the disk.
 
-        The entry returned is the one a reader will see, secrets taken out: whoever goes on from
+        The entry returned is the one a reader will see, secrets taken out: a caller that goes on from
         it does the same now as after a resume.
         """
         with self._turn:

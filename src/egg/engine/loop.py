@@ -40,7 +40,7 @@ def optimize(effects: Effects) -> RunState:
 
 
 def take_step(effects: Effects, row: StageRow) -> None:
-    """One change: plan it, write it, mend what fails, sweep what is left open; keep it beyond the noise."""
+    """One change: plan it, write it, repair what fails, sweep what is left open; keep it beyond the noise."""
     step = StepInProgress(effects, row)
     try:
         if step.plan():

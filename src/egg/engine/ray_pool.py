@@ -166,7 +166,7 @@ class RayPool:
             self._answered.append((message["ticket"], _answer(job, message["line"])))
 
     def _refused(self, error: EggError) -> None:
-        """At the start it is for the user to mend; later the cluster may come back."""
+        """At the start the user has to correct it; later the cluster may come back."""
         if self._kind is None or isinstance(error, MachineError):
             raise error
         self._lost(error.message)
@@ -227,7 +227,7 @@ class _Bridge:
                 stdout=output,
                 stderr=output,
                 cwd=self._folder,
-                start_new_session=True,  # Ctrl-C is for whoever uses the pool
+                start_new_session=True,  # Ctrl-C is for the process that uses the pool
                 env=os.environ | {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "PYTHONPATH": _paths()},
             )
         theirs.close()
@@ -239,7 +239,7 @@ class _Bridge:
                 self._channel.send({"ticket": ticket, "job": job.id, "line": job.to_line()})
 
     def messages(self, timeout: float) -> list[dict[str, Any]]:
-        """Everything said by now, waiting for the first up to ``timeout``."""
+        """The messages that arrived by now, waiting for the first up to ``timeout``."""
         found: list[dict[str, Any]] = []
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ)
@@ -303,7 +303,7 @@ def _check(address: str, device: str) -> None:
 
 
 def _reach(address: str) -> None:
-    """Somebody listens there. Ray itself would wait for minutes."""
+    """A connection can be opened there. Ray itself would wait for minutes."""
     if address == "auto":
         return
     found = _ADDRESS.fullmatch(address)
@@ -312,4 +312,4 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host, port), REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise UsageError(f"nobody answers at {address!r}: {error}", FORMS) from None
+        raise UsageError(f"nothing answers at {address!r}: {error}", FORMS) from None

@@ -170,7 +170,7 @@ def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
 
 def check_comparable(state: RunState, evaluation: Evaluation) -> None:
     """Refuse a time that no other of this run can be compared with, before it is part of the log."""
-    known = next((told for kernel in state.kernels.values() if (told := _timed_by(kernel.evaluation))), "")
+    known = next((way for kernel in state.kernels.values() if (way := _timed_by(kernel.evaluation))), "")
     now = _timed_by(evaluation)
     if known and now and known != now:
         raise UsageError(

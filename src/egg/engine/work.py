@@ -1,4 +1,4 @@
-"""One step in progress: a change is planned, written, judged, mended, swept, and kept or given up."""
+"""One step in progress: a change is planned, written, judged, repaired, swept, and kept or given up."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class StepInProgress:
             self._submit(answer, Origin.OPTIMIZE)
 
     def repair(self) -> None:
-        """Find the cause of the last failure and have the file mended."""
+        """Find the cause of the last failure and have the file repaired."""
         assert self._file is not None
         last = self._attempts[-1]
         failure = Failure(self._file, last.refusal, last.objection, tuple(self._attempts[:-1]), self._plan)
@@ -167,8 +167,8 @@ class StepInProgress:
             self._file = wrong.candidate
         else:
             self._gain = Gain(found.ratio, beyond_noise=False, measured=True)
-            said = f"{found.ratio:.3f}x the base, timed beside it: no gain beyond the noise"
-            self._ending = (Decision.NOT_BETTER, said)
+            reason = f"{found.ratio:.3f}x the base, timed beside it: no gain beyond the noise"
+            self._ending = (Decision.NOT_BETTER, reason)
         refusal, objection = (wrong.refusal, wrong.objection) if wrong is not None else (None, "")
         self._attempts.append(Attempt(self._file.hash, origin, diagnosis, refusal, objection))
 
@@ -233,16 +233,16 @@ class StepInProgress:
         if base is None:
             return self._step(Decision.PROMOTED, "the first kernel that was accepted", name)
         found = gain(kernel.score, base.score)
-        said = f"{found.ratio:.3f}x the base, {'measured' if found.measured else 'predicted'}"
+        ratio = f"{found.ratio:.3f}x the base, {'measured' if found.measured else 'predicted'}"
         if (twin := self._twin(kernel)) is not None:
             reason = f"it compiles to the same code as {twin}"
             return self._step(Decision.NOT_BETTER, reason, name, found)
         if found.beyond_noise:
-            return self._step(Decision.PROMOTED, f"{said}, beyond the noise", name, found)
+            return self._step(Decision.PROMOTED, f"{ratio}, beyond the noise", name, found)
         within = (
             "within the noise" if abs(found.ratio - 1) <= kernel.score.noise else "no gain beyond the noise"
         )
-        return self._step(Decision.NOT_BETTER, f"{said}: {within}", name, found)
+        return self._step(Decision.NOT_BETTER, f"{ratio}: {within}", name, found)
 
     def _twin(self, kernel: Kernel) -> str | None:
         """An earlier accepted kernel with the same machine code and launches, where that is known."""

@@ -145,8 +145,8 @@ def lessons_of(entries: Iterable[tuple[str, Event]]) -> Iterator[Lesson]:
                 if (time := _milliseconds(evaluation, started)) is not None:
                     times[evaluation.candidate_hash] = time
             case StepClosed(step=step) if started is not None:
-                if (told := _verdict(step, started)) is not None:
-                    yield _lesson(started, signature, step, told, times, on_gpu, at)
+                if (judged := _verdict(step, started)) is not None:
+                    yield _lesson(started, signature, step, judged, times, on_gpu, at)
             case _:
                 pass
 
@@ -169,7 +169,7 @@ def _lesson(
     started: RunStarted,
     signature: TaskSignature,
     step: Step,
-    told: tuple[Verdict, str],
+    judged: tuple[Verdict, str],
     times: dict[str, float],
     on_gpu: bool,
     at: str,
@@ -189,8 +189,8 @@ def _lesson(
         after=_positive(times.get(step.candidate or "")),
         gain=_positive(gain.ratio) if gain is not None else None,
         measured=gain.measured if gain is not None else on_gpu,
-        verdict=told[0],
-        failure=told[1],
+        verdict=judged[0],
+        failure=judged[1],
         version=started.version,
         when=at,
     )

@@ -134,13 +134,13 @@ def load_bench(folder: Path) -> BenchResult:
 
 
 def default_workers(device: str) -> int:
-    """How many tasks to have in flight where nobody says: enough to keep every judge busy."""
+    """How many tasks to have in flight where the caller names no number: enough to keep every judge busy."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(PER_GPU * len(alike(device)), cores // CORES_EACH))
 
 
 def _as_it_stands(folder: Path, manifest: Manifest, suite: Suite) -> BenchResult:
-    """From the disk: Ctrl-C may come when a row has been written, and before anybody knows."""
+    """From the disk: Ctrl-C may come when a row has been written, and before this process has noted it."""
     found = read_rows(folder / ROWS)
     there = latest(found)
     missing = tuple(key for key in suite.by_key if key not in there)
@@ -148,7 +148,7 @@ def _as_it_stands(folder: Path, manifest: Manifest, suite: Suite) -> BenchResult
 
 
 def _made(folder: Path) -> Path:
-    """As an absolute path, since workers are told it."""
+    """As an absolute path, which workers are given."""
     folder = folder.expanduser().resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _makers(device: str, workers: int, *, pooled: bool) -> list[JudgeMaker]:
 
 @contextmanager
 def _ends_by_signal() -> Iterator[threading.Event]:
-    """Set where Ctrl-C ended what is inside, or SIGTERM or SIGHUP, unless somebody else sees to those."""
+    """Set where Ctrl-C ended what is inside, or SIGTERM or SIGHUP, unless the caller handles those."""
     interrupted = threading.Event()
     ours: list[signal.Signals] = []
     if threading.current_thread() is threading.main_thread():

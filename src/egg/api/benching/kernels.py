@@ -91,7 +91,7 @@ def judge_kernels(
 
 
 def _keep_tasks(path: Path, suite: Suite) -> None:
-    """With the rows, so that whoever scores them knows what is missing."""
+    """With the rows, so that a score counts what is missing."""
     text = "".join(map(task_line, suite.tasks))
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise UsageError(
@@ -107,9 +107,9 @@ def _check_policy(rows: list[Row], policy: Policy, folder: Path) -> None:
     if other is None:
         return
     was = other.policy
-    told = f"level {was.level}, precision {was.precision}, library calls {was.library_calls}"
+    policy_text = f"level {was.level}, precision {was.precision}, library calls {was.library_calls}"
     raise UsageError(
-        f"the rows in {folder} were judged under other options: {told}",
+        f"the rows in {folder} were judged under other options: {policy_text}",
         "judge under the same options, or give --out another folder",
     )
 

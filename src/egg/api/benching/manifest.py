@@ -1,4 +1,4 @@
-"""What a bench says of itself: its tasks and its options, written once, when it begins.
+"""The manifest of a bench: its tasks and its options, written once, when it begins.
 
 The folder needs nothing from outside. ``bench.json`` tells which tasks under which options, ``tasks.jsonl``
 holds the tasks themselves, so that a bench can be scored and exported when the suite has moved on; rows, runs
@@ -134,13 +134,13 @@ def task_line(task: Task) -> str:
 
 def _versions() -> dict[str, str]:
     """As installed: nothing is imported to ask it."""
-    told = {"egg": __version__, "python": platform.python_version()}
+    versions = {"egg": __version__, "python": platform.python_version()}
     for package in ("torch", "triton"):
         try:
-            told[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return told
+    return versions
 
 
 # -- the same bench? -----------------------------------------------------------------------------------
@@ -160,13 +160,13 @@ def _check_same(folder: Path, manifest: Manifest, suite: Suite, options: BenchOp
 
 def _tasks_differ(before: Mapping[str, str], suite: Suite) -> str:
     now = {key: task.hash for key, task in suite.by_key.items()}
-    told = {
+    differing = {
         "new": [key for key in now if key not in before],
         "missing": [key for key in before if key not in now],
         "changed": [key for key in now if key in before and now[key] != before[key]],
     }
-    said = [f"{len(keys)} {word}: {_some(keys)}" for word, keys in told.items() if keys]
-    return ", ".join(said) or "in another order"
+    parts = [f"{len(keys)} {word}: {_some(keys)}" for word, keys in differing.items() if keys]
+    return ", ".join(parts) or "in another order"
 
 
 def _some(keys: list[str]) -> str:

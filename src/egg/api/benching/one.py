@@ -49,12 +49,12 @@ class Trouble:
 
     reason: str
     machine: bool
-    """Whether the machine, or somebody else than task, kernel and team, is to blame."""
+    """Whether the machine, and none of task, kernel and team, is to blame."""
     trace: str = ""
 
     @classmethod
     def of(cls, error: Exception, folder: Path) -> Trouble:
-        """A fault without a class of its own is this program's: its trace tells what to mend."""
+        """A fault without a class of its own is this program's: its trace says where."""
         match error:
             case TaskError():
                 return cls(error.message, machine=False)
@@ -137,7 +137,7 @@ def _search_judge(level: Level, judge: Judge, watcher: Watcher) -> SearchJudge:
 
 
 def _unlocked(act: Callable[[], object]) -> None:
-    """Do it as soon as nobody else is at the run."""
+    """Do it as soon as no other process holds the run."""
     patience = time.monotonic() + LOCKED_SECONDS
     while True:
         try:

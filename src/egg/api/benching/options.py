@@ -15,7 +15,7 @@ from egg.core.settings import Settings
 from egg.hardware.gpus import find
 
 ALONE = tuple(team for team in TEAMS if team != "step")
-"""Teams that need nobody outside."""
+"""Teams that need no answers from outside."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def settled(
     """The options as a bench records them; whatever could work for no task is a ``UsageError`` now.
 
     ``pooled`` says that kernels are judged elsewhere: on a ``gpu`` of that name, or on CPUs. Then what is
-    written for is what is there, unless the settings name a target. Teams that wait for somebody outside,
+    written for is what is there, unless the settings name a target. Teams that wait for answers from outside,
     and judges that are offline, cannot be benched.
     """
     settings = options.settings
@@ -80,14 +80,14 @@ def _for_pool(settings: Settings, gpu: str | None) -> Settings:
 
 def differences(before: BenchOptions, now: BenchOptions) -> list[str]:
     """Which options differ, each as ``precision: tf32 before, fp32 now``."""
-    old, new = _told(before), _told(now)
+    old, new = _named(before), _named(now)
     changed = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
     if "budget name" in changed:  # which says all the rest
         changed = [name for name in changed if name == "budget name" or not name.startswith("budget ")]
     return [f"{name}: {old.get(name, 'none')} before, {new.get(name, 'none')} now" for name in changed]
 
 
-def _told(options: BenchOptions) -> dict[str, Any]:
+def _named(options: BenchOptions) -> dict[str, Any]:
     """Every term by its plain name; what is ``None`` is left out."""
     return {"level": options.level.value, **dict(_leaves("", to_json(options.settings)))}
 

@@ -1,7 +1,7 @@
 """Kernels that are judged elsewhere: through the worker's channel to the parent, from there to a pool.
 
 A worker knows nothing of the pool. Its judge sends jobs up and waits for the answers; the parent gives each
-a ticket, hands it to the pool and sends the answer down to whoever asked. So a run takes the same way
+a ticket, hands it to the pool and sends the answer down to the worker that asked. So a run takes the same way
 wherever its kernels are judged, and a pool is used by one process and one thread.
 """
 
@@ -59,7 +59,7 @@ class RemoteJudge:
 # -- in the parent ---------------------------------------------------------------------------------------
 
 Reply = Callable[[Replied], None]
-"""Sends an answer down to whoever asked."""
+"""Sends an answer down to the worker that asked."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Relay:
     A pool should lose nothing; one that does must not hang a bench. It begins jobs in the order in which they
     came, so the oldest open one is being judged, however long the queue: where that has no answer for
     ``patience`` seconds (:data:`LOST_SECONDS`) since it became the oldest, it is lost. It is submitted once
-    more, and then answered with a ``MachineError``. Answers to tickets that nobody waits for are dropped.
+    more, and then answered with a ``MachineError``. Answers to tickets that no worker waits for are dropped.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Relay:
             self._submit(_Open(asker, reply, asked.batch, place, job))
 
     def forget(self, asker: int) -> None:
-        """Nobody waits for this worker's answers any more."""
+        """Drop this worker's open jobs: it waits for no answer any more."""
         self._open = {ticket: found for ticket, found in self._open.items() if found.asker != asker}
 
     def pass_on(self, timeout: float) -> None:

@@ -53,7 +53,7 @@ class RunTasks:
     folder: Path
     environ: Mapping[str, str]
     compile_threads: int
-    """By which the judge's opponents are compiled: unless told, it takes every core, in every worker."""
+    """By which the judge's opponents are compiled: left alone, it takes every core, in every worker."""
 
     @contextmanager
     def ready(self, channel: WorkerChannel) -> Iterator[Callable[[Task], Row]]:

@@ -90,7 +90,7 @@ class Worker:
     task: Task | None = None
     started: float = 0.0
     ready: bool = False
-    """Whether it has said so."""
+    """Whether its message ``Ready`` has arrived."""
     process: SpawnProcess = field(init=False)
     channel: Connection = field(init=False)
 
@@ -211,7 +211,7 @@ class _Workers(Generic[R]):
         self._vacant = deque(runners[: len(tasks)])
 
     def hand_out(self) -> bool:
-        """Give every idle worker the next task, if there is one; whether anybody is at work."""
+        """Give every idle worker the next task, if there is one; whether any worker has a task."""
         for worker in [idle for idle in self.workers if idle.task is None and not idle.process.is_alive()]:
             self._dismiss(worker)
         while self._vacant and self._may_begin() and len(self._idle) < len(self._waiting):

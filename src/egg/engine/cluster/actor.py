@@ -42,7 +42,7 @@ class OracleActor:
         self._pool: Pool | None = None
 
     def describe(self, fingerprint: str) -> dict[str, Any]:
-        """What is here; raises where it cannot judge for whoever has the package of that fingerprint."""
+        """GPU and versions; raises where the package is not the one with that fingerprint."""
         if package_fingerprint() != fingerprint:
             place = Path(egg.__file__).parent
             raise RuntimeError(f"it imports another egg ({egg.__version__}), from {place}")

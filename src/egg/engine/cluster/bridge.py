@@ -64,9 +64,9 @@ def _connect(address: str) -> Any:
     try:
         ray.init(address=address, runtime_env=sent, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-        said = " ".join(str(error).split())
+        cause = " ".join(str(error).split())
         raise UsageError(
-            f"cannot join the Ray cluster at {address!r}: {said[:400]}",
+            f"cannot join the Ray cluster at {address!r}: {cause[:400]}",
             "on a machine of the cluster use auto or HOST:PORT of its head, elsewhere ray://HOST:10001; "
             "Python and Ray must be of the same versions here and there",
         ) from error

@@ -6,11 +6,11 @@ dies. Slots come and go with their nodes: the cluster is looked over every few s
 
 A job that was under way when its judge was lost is tried again, on another node if there is
 one. It is given up when it took its judge's process with it twice while the node lived on
-(then it is likely to blame), or when it was lost so often that nobody should wait any longer.
+(then it is likely to blame), or when it was lost so often that waiting longer is pointless.
 
 All judges of a pool are of one kind (GPU, PyTorch, Triton), or a table would mix what cannot
-be compared: the kind that most of the first judges have. The others are left out, and that is
-told.
+be compared: the kind that most of the first judges have. The others are left out, with a
+note.
 
 Everything here runs in one thread. What Ray reports comes as calls through ``later``.
 """
@@ -205,7 +205,7 @@ class Cluster:
             slot.failures = 0
             slot.become(Status.IDLE)
             self._alive = slot.since
-        elif isinstance(error, self._ray.exceptions.RayTaskError):  # it said itself why it cannot judge
+        elif isinstance(error, self._ray.exceptions.RayTaskError):  # the message says why it cannot judge
             self._close(slot, _cause(error))
         else:
             slot.failures += 1
@@ -300,7 +300,7 @@ class Cluster:
         self._report_judges()
 
     def _send(self, work: Work, slot: Slot) -> None:
-        """To a judge that is asked first whether it lives: one that died in idleness blames nobody."""
+        """To a judge that is pinged first: where it died idle, the job is not to blame."""
         slot.work = work
         slot.become(Status.BUSY)
         self._when_done(slot.actor.ping.remote(), slot, self._present)

@@ -51,7 +51,7 @@ def kernel_of(task: Task, kernels: Path | None) -> Candidate | None:
     return Candidate.from_file(files[-1]) if files else None
 
 
-def told(found: Selected) -> str:
+def words_of(found: Selected) -> str:
     return f"{found.skill.name} {found.score:.2f} ({found.reason})"
 
 
@@ -72,7 +72,7 @@ def review(
             name = f"{task.level}/{task.problem_id} {task.name}"
             name += f" with {report.candidate}" if report.candidate else ""
             for answer in report.answers:
-                best = "; ".join(told(one) for one in answer.offered[:BEST]) or "none"
+                best = "; ".join(words_of(one) for one in answer.offered[:BEST]) or "none"
                 yield f"| {name} | {answer.stage} | {best} |"
 
 

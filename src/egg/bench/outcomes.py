@@ -206,7 +206,7 @@ def _rounds(evaluation: Evaluation) -> dict[str, tuple[float, ...]]:
 
 
 def _degenerate(evaluation: Evaluation) -> bool | None:
-    """By the task's audit, which ``full`` makes; without a warning a task is sound only where it was audited."""
+    """By the task's audit, which ``full`` makes; without a warning it is sound only where it was audited."""
     if any(warning.startswith(DEGENERATE) for warning in evaluation.warnings):
         return True
     unaudited = any(warning.startswith(UNAUDITED) for warning in evaluation.warnings)

@@ -62,8 +62,8 @@ class StepInProgress:
         if isinstance(answer, Plan):
             self._plan = answer
             if objection:
-                again = repeats(answer, self._effects.state.steps, self._base) is not None
-                self._ending = (Decision.REPEATED if again else Decision.SENT_BACK, objection)
+                repeated = repeats(answer, self._effects.state.steps, self._base) is not None
+                self._ending = (Decision.REPEATED if repeated else Decision.SENT_BACK, objection)
         else:
             decision = Decision.PASSED if isinstance(answer, Pass) else Decision.UNUSABLE
             self._ending = (decision, answer.reason)

@@ -31,7 +31,7 @@ def told(news: News) -> str:
             return f"began {key} {'again' if resumed else 'anew'}"
         case Moved(key=key, doing=doing):
             return f"moved {key} {doing}"
-        case Lost(key=key, again=again):
+        case Lost(key=key, retried=again):
             return f"lost {key} {again}"
         case Ended(row=row):
             return f"ended {row.key} {row.verdict.kind}"

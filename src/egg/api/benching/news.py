@@ -57,7 +57,7 @@ class Lost:
 
     key: str
     reason: str
-    again: bool
+    retried: bool
     """Whether the task is tried once more; otherwise its row follows."""
 
 

@@ -277,9 +277,9 @@ class _Workers(Generic[R]):
             return
         key = key_of(task)
         self._lost[key] += 1
-        again = self._lost[key] < ATTEMPTS
-        self._on_news(Lost(key, reason, again))
-        if again:
+        retried = self._lost[key] < ATTEMPTS
+        self._on_news(Lost(key, reason, retried))
+        if retried:
             self._waiting.appendleft(task)
         else:
             yield self._given_up(task, f"{reason}, {ATTEMPTS} times")
@@ -293,7 +293,7 @@ class _Workers(Generic[R]):
         assert task is not None
         self._dismiss(worker)
         reason = f"took more than {self._task_seconds:g} s"
-        self._on_news(Lost(key_of(task), reason, again=False))
+        self._on_news(Lost(key_of(task), reason, retried=False))
         yield self._given_up(task, reason)
 
     def _dismiss(self, worker: Worker) -> None:

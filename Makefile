@@ -42,7 +42,8 @@ format: $(STAMP)  ## mend what ruff can mend
 test: check  ## check, then every test that needs no GPU
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu'
 
-nightly: check  ## everything, also what passed before and has not changed since
+nightly: check  ## everything, also what passed before and has not changed since; renews the ledgers
+	rm -f tests/expert/data/interpreted.txt tests/expert/data/compiled.txt tests/evaluator/data/judged.txt
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --everything
 
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time

@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -65,16 +65,14 @@ def play_a_run(run: Path) -> None:
     show("replay", str(run))
 
 
-def judge_what_must_be_refused() -> None:
-    """Both at once: without a GPU an evaluation keeps only one core busy."""
-    with ThreadPoolExecutor() as pool:
-        for case, judged in [(case, pool.submit(judge, case)) for case in REFUSED]:
-            prompt(*case.command)
-            evaluation = judged.result()
-            console().print(evaluation_view(evaluation))
-            verdict = evaluation.verdict
-            if not isinstance(verdict, Rejected) or not verdict.refusal.reason.startswith(case.reasons):
-                raise Surprise(f"{case.task}/{case.kernel} was not refused where it should be")
+def show_refusals(judged: list[Future[Evaluation]]) -> None:
+    """The verdicts on ``REFUSED``, in that order."""
+    for case, evaluation in zip(REFUSED, judged, strict=True):
+        prompt(*case.command)
+        console().print(evaluation_view(evaluation.result()))
+        verdict = evaluation.result().verdict
+        if not isinstance(verdict, Rejected) or not verdict.refusal.reason.startswith(case.reasons):
+            raise Surprise(f"{case.task}/{case.kernel} was not refused where it should be")
 
 
 def judge(case: Refused) -> Evaluation:
@@ -93,13 +91,13 @@ def check_end(result: dict[str, Any]) -> None:
 
 
 def follow(*arguments: str) -> None:
-    """Run a command that takes a run on, and pass on line by line what it tells on its way."""
+    """Run a command that takes a run on, and print its progress line by line."""
     prompt(*arguments)
     line = command(arguments)
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        for told in process.stderr:
-            say(told)
+        for line in process.stderr:
+            print_wrapped(line)
     check_exit(arguments, process.returncode, (0, 1))
 
 
@@ -116,10 +114,10 @@ def output(*arguments: str) -> str:
     return done.stdout
 
 
-def check_exit(arguments: tuple[str, ...], code: int, fine: tuple[int, ...], told: str = "") -> None:
+def check_exit(arguments: tuple[str, ...], code: int, fine: tuple[int, ...], stderr: str = "") -> None:
     """1 is a verdict (refused, or the reference is returned): not a failure of the command."""
     if code not in fine:
-        raise Surprise(f"egg {arguments[0]} ended with exit code {code} {told}".rstrip())
+        raise Surprise(f"egg {arguments[0]} ended with exit code {code} {stderr}".rstrip())
 
 
 def command(arguments: tuple[str, ...]) -> list[str]:
@@ -130,7 +128,7 @@ def prompt(*arguments: str) -> None:
     print(f"\n$ egg {shlex.join(arguments)}", flush=True)
 
 
-def say(*lines: str) -> None:
+def print_wrapped(*lines: str) -> None:
     for line in lines:
         print(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="  "), flush=True)
 
@@ -150,12 +148,14 @@ def scene(title: str) -> None:
 
 
 def main() -> int:
+    pool = ThreadPoolExecutor()
+    judged = [pool.submit(judge, case) for case in REFUSED]  # a run without a GPU keeps one core busy
     try:
         scene("1. A run from end to end: the built-in team, no model, no key, no network")
         run = Path(mkdtemp(prefix="egg-demo-")) / "run"
         play_a_run(run)
         scene("2. The judge: a cheat and an inaccurate kernel are refused, each by its gate")
-        judge_what_must_be_refused()
+        show_refusals(judged)
         scene("3. What it looks like on a GPU: a run kept from an H200, decided again from its log")
         show("replay", shown(KEPT_RUN))
     except Surprise as surprise:
@@ -163,6 +163,8 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        pool.shutdown(cancel_futures=True)
     print("\nAs it should be: a run with an accepted kernel, two kernels refused, two logs reproduced.")
     print(f"The run and its kernel are kept: {run}")
     return 0

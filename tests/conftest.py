@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import typer.testing
@@ -13,13 +14,16 @@ from hypothesis import settings
 from egg.core.evaluation import Evaluation, Gate
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
-from egg.evaluator.care import CARE, Care
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
+from egg.evaluator.trial.levels import LEVELS, LevelSettings
+from tests import ledgers
 from tests.leftovers import Sandbox, sandboxed
 
-BRIEF = replace(CARE[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
-"""The care most tests ask for: quick, with limits that end a hung candidate soon."""
+BRIEF = replace(LEVELS[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
+"""The settings most tests ask for: quick, with limits that end a hung candidate soon."""
+
+LEFT_OUT = pytest.StashKey[int]()
 
 JudgeFunction = Callable[..., Evaluation]
 
@@ -31,6 +35,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--everything", action="store_true", help="run what passed before and has not changed, and record it"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for checks in ledgers.ALL:
+        checks.everything = config.getoption("everything")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands its count to the process that prints the summary."""
+    left_out = sum(checks.left_out for checks in ledgers.ALL)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = left_out  # pyright: ignore[reportAttributeAccessIssue]
+    else:
+        session.config.stash[LEFT_OUT] = session.config.stash.get(LEFT_OUT, 0) + left_out
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[LEFT_OUT] = node.config.stash.get(LEFT_OUT, 0) + left_out
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    left_out = config.stash.get(LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.write_line(
+            f"{left_out} checks of unchanged files that passed before were left out; --everything makes them"
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -77,7 +109,7 @@ def judged(oracle: Oracle) -> JudgeFunction:
         policy: Policy | None = None,
         *,
         skip: tuple[Gate, ...] = (),
-        care: Care = BRIEF,
+        settings: LevelSettings = BRIEF,
         target: str | None = None,
     ) -> Evaluation:
         question = Question(
@@ -86,7 +118,7 @@ def judged(oracle: Oracle) -> JudgeFunction:
             policy or Policy(level=Level.QUICK),
             target,
             skip,
-            care,
+            settings,
         )
         return oracle.judge(question)
 

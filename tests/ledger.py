@@ -1,8 +1,10 @@
 """What passed before and has not changed since is not run again, where running it is dear.
 
-A ledger is a JSON file beside the tests: the name of an asset, and a hash of its text, of the code that tries
-it and of the versions of torch and triton under which it passed. ``pytest --everything`` runs what is in it
-too, and writes what passed into it; ``make nightly`` does so.
+A ledger is a file beside the tests. :class:`Ledger` keeps names of assets, each with a hash of its text, of
+the code that tries it and of the versions of torch and triton under which it passed. :class:`Checks` keeps
+hashes alone, for checks that a test makes while it runs: the kernel file that was generated, the test that
+checks it, and the code that runs it. The file is generated each time; only running it again is left out.
+``pytest --everything`` runs all of it, and writes what passed into the ledgers; ``make nightly`` does so.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
+from collections.abc import Callable, Iterable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -40,3 +45,55 @@ def key_of(*texts: str) -> str:
     for text in (*texts, *(version(name).partition("+")[0] for name in LIBRARIES)):
         found.update(text.encode() + b"\0")
     return found.hexdigest()[:16]
+
+
+class Checks:
+    """Checks that passed, as hashes: one a line, in a file that is only appended to.
+
+    ``machinery`` are the files that run a check: where one of them changes, every check is made again.
+    """
+
+    def __init__(self, path: Path, machinery: Iterable[Path]) -> None:
+        self._path, self._machinery = path, tuple(machinery)
+        self._known: frozenset[str] | None = None
+        self._text_of_machinery = ""
+        self.left_out = 0
+        self.everything = False
+
+    def once(self, check: Callable[[], object], *content: object) -> None:
+        """Make ``check``, unless the running test made it before with the same ``content`` and it passed."""
+        key = key_of(self._machinery_text(), _running_test(), *map(repr, content))
+        if not self.everything and key in self._passed():
+            self.left_out += 1
+            return
+        check()
+        if self.everything:
+            self._record(key)
+
+    def _passed(self) -> frozenset[str]:
+        if self._known is None:
+            self._known = frozenset(self._path.read_text().split() if self._path.exists() else ())
+        return self._known
+
+    def _machinery_text(self) -> str:
+        if not self._text_of_machinery:
+            self._text_of_machinery = key_of(*(path.read_text() for path in sorted(self._machinery)))
+        return self._text_of_machinery
+
+    def _record(self, key: str) -> None:
+        if key not in self._passed():
+            with self._path.open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.write(f"{key}\n")
+            self._known = self._passed() | {key}
+
+
+def _running_test() -> str:
+    """The name of the test that runs, and the text of its file."""
+    name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+    return f"{name}\n{_text(name.partition('::')[0])}"
+
+
+@cache
+def _text(path: str) -> str:
+    return Path(path).read_text()

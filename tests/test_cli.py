@@ -20,9 +20,9 @@ from egg.core.errors import MachineError, TaskError
 from egg.core.evaluation import Evaluation
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator import batch as batch_files
-from egg.evaluator.pool import Answer, Job
-from egg.evaluator.question import Question
+from egg.evaluator.judge import batch as batch_files
+from egg.evaluator.judge.pool import Answer, Job
+from egg.evaluator.judge.question import Question
 from tests import samples
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -25,7 +25,7 @@ from egg.core.stage import Category
 from egg.engine.budgets import BUDGETS
 from egg.engine.lock import run_lock
 from egg.engine.scripted import ScriptedJudge
-from egg.evaluator.pool import Answer, Job, read_jobs
+from egg.evaluator.judge.pool import Answer, Job, read_jobs
 from tests.engine import scripts
 from tests.engine.logs import sample_events, write_log
 from tests.engine.scripts import FACTS, FULL, TASK, act, go_on, kernel
@@ -369,8 +369,12 @@ def test_results_need_a_run_and_a_file(begun):
         (("--team", "pair"), "unknown team", "expert, llm, hybrid, step"),
         (("--team", "llm"), "the llm team needs a model", "--model"),
         (("--team", "hybrid"), "the hybrid team needs a model", "--model"),
-        (("--team", "expert", "--model", "gpt-4o"), "the expert team asks no model", "hybrid"),
-        ((*STEP, "--model", "gpt-4o"), "asks no model, so --model", "--team llm"),
+        (
+            ("--team", "expert", "--model", "gpt-4o"),
+            "--model has no effect: the expert team does not call a model",
+            "hybrid",
+        ),
+        ((*STEP, "--model", "gpt-4o"), "--model has no effect", "--team llm"),
         ((*STEP, "--max-cost", "-1"), "--max-cost is -1", "larger than zero"),
         ((*STEP, "--max-cost", "nan"), "--max-cost is nan", "larger than zero"),
         ((*STEP, "--max-minutes", "inf"), "--max-minutes is inf", "larger than zero"),

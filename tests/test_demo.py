@@ -101,7 +101,7 @@ def test_a_log_that_is_not_reproduced_is_told(
     """The exit code of the whole demo follows: nothing of it passes in silence."""
     monkeypatch.setattr(demo, "mkdtemp", lambda prefix: str(tmp_path))
     monkeypatch.setattr(demo, "play_a_run", lambda run: None)
-    monkeypatch.setattr(demo, "judge_what_must_be_refused", lambda: None)
+    monkeypatch.setattr(demo, "REFUSED", ())
     assert demo.main() == 0
     monkeypatch.setattr(demo, "KEPT_RUN", DEMO.parent / "no such run")
     assert demo.main() == 1
@@ -113,16 +113,17 @@ def test_the_run_whose_path_is_printed_is_still_there(
 ) -> None:
     monkeypatch.setattr(demo, "mkdtemp", lambda prefix: str(tmp_path))
     monkeypatch.setattr(demo, "play_a_run", lambda run: run.mkdir())
-    monkeypatch.setattr(demo, "judge_what_must_be_refused", lambda: None)
+    monkeypatch.setattr(demo, "REFUSED", ())
     assert demo.main() == 0
     kept = capsys.readouterr().out.rstrip().rpartition("kept: ")[2]
     assert Path(kept).is_dir()
 
 
-def test_a_kernel_that_is_not_refused_is_told(demo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "output", lambda *arguments: json.dumps(rejected().to_json()))
-    with pytest.raises(demo.Surprise, match="cheat_stale_cache"):
-        demo.judge_what_must_be_refused()  # refused, but for its accuracy
-    monkeypatch.setattr(demo, "output", lambda *arguments: json.dumps(compiled().to_json()))
-    with pytest.raises(demo.Surprise, match="cheat_stale_cache"):
-        demo.judge_what_must_be_refused()
+def test_a_kernel_that_is_not_refused_ends_the_demo(demo, monkeypatch, capsys, tmp_path: Path) -> None:
+    monkeypatch.setattr(demo, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(demo, "play_a_run", lambda run: None)
+    for evaluation in (rejected(), compiled()):  # refused, but for its accuracy; accepted
+        printed = json.dumps(evaluation.to_json())
+        monkeypatch.setattr(demo, "output", lambda *arguments, printed=printed: printed)
+        assert demo.main() == 1
+        assert "row_softmax/cheat_stale_cache was not refused" in capsys.readouterr().err

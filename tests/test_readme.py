@@ -6,9 +6,13 @@ person: what is tried is that every command exists, takes these options and ends
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
+import shutil
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,11 +36,15 @@ PARSED_ONLY = ("view", "profile", "bench ~/KernelBench", "reply", "optimize task
 """These serve until they are stopped, take long, need a checkout or a person, or ask an endpoint."""
 
 
-def commands(text: str) -> list[str]:
-    """Every ``egg`` command in a fenced block of shell, without its comment."""
+def shell(text: str) -> list[str]:
+    """Every command in a fenced block of shell, without its comment."""
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     joined = "\n".join(blocks).replace("\\\n", " ")
-    return [line.partition("#")[0].strip() for line in joined.splitlines() if line.startswith("egg ")]
+    return [found for line in joined.splitlines() if (found := line.partition("#")[0].strip())]
+
+
+def commands(text: str) -> list[str]:
+    return [line for line in shell(text) if line.startswith("egg ")]
 
 
 @cache
@@ -106,6 +114,32 @@ def test_the_output_that_is_shown_is_that_of_the_kept_run() -> None:
     assert {" ".join(line.split()) for line in shown[1].splitlines() if line.strip()} <= printed
 
 
+def test_the_deploy_tutorial_runs_as_it_is_written(place: Path) -> None:
+    """Commands with a scripted judge; Python, in the interpreter, with the file of the built-in team."""
+    first = (ROOT / "docs" / "tutorials" / "first-module.md").read_text(encoding="utf-8")
+    deploy = (ROOT / "docs" / "tutorials" / "deploy.md").read_text(encoding="utf-8")
+    module = re.search(r"^```python\n(# gate\.py\n.*?)^```", first, re.DOTALL | re.MULTILINE)
+    assert module is not None
+    (place / "gate.py").write_text(module[1])
+    for line in shell(deploy):
+        words = shlex.split(line)
+        if words[0] == "cp":
+            shutil.copy(words[1], words[2])
+            continue
+        done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+    blocks = re.findall(r"^```python\n(.*?)^```", deploy, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 5
+    script = "\n".join(blocks).replace('device = "cuda"', 'device = "cpu"')
+    (place / "deployed.py").write_text(
+        script.replace("torch.compile(", 'torch.compile(backend="eager", model=')
+    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    run = subprocess.run([sys.executable, "deployed.py"], capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("use the original module") == 3
+
+
 def test_it_is_short() -> None:
     assert len(README.splitlines()) <= 135
 
@@ -129,3 +163,15 @@ def test_links_lead_somewhere(page: Path) -> None:
             heads = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
             slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
             assert anchor in slugs, f"{page.name}: {target}"
+
+
+def test_the_files_to_touch_for_an_extension_exist() -> None:
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    named = re.findall(
+        r"`((?:src|tests|docs|benchmarks)/[\w./-]+|pyproject\.toml|constraints\.txt)`(?! \(new\))", text
+    )
+    assert len(named) > 15
+    for path in named:
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"`([\w./-]+)/[\w.-]*NAME[\w./-]*` \(new\)", text):
+        assert (ROOT / path).is_dir(), path

@@ -22,7 +22,7 @@ from egg.core.stage import Stage
 from egg.core.step import Decision, Origin
 from egg.engine.log import LOG, read_log
 from egg.engine.state import RunState
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 
 FOLDER = Path(__file__).parent.parent / "examples" / "trajectories"
 RUNS = sorted(path.parent for path in FOLDER.glob("*/events.jsonl"))

@@ -1,10 +1,10 @@
 """What a side answers to a call, and in what two answers differ.
 
-Right is what the judge's own rule calls right (:mod:`egg.evaluator.compare`). What misses that rule and still
-agrees with the reference as closely as KernelBench asks, or as TF32 products do, or nearly as the rule asks,
-is ``inexact``: another rounding, no wrong answer. (A file for a GPU takes TF32 where PyTorch may there, at
-every shape; PyTorch does so at some shapes only, and a CPU has none.) So is every number where the reference
-itself is far from the exact result.
+Right is what the judge's own rule calls right (:mod:`egg.evaluator.compare.compare`). What misses that rule
+and still agrees with the reference as closely as KernelBench asks, or as TF32 products do, or nearly as the
+rule asks, is ``inexact``: another rounding, no wrong answer. (A file for a GPU takes TF32 where PyTorch may
+there, at every shape; PyTorch does so at some shapes only, and a CPU has none.) So is every number where the
+reference itself is far from the exact result.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from benchmarks.domain.calls import Call
 from benchmarks.domain.outcomes import Outcome, brief, is_memory
 from egg.core.domain import Format, Output
 from egg.core.policy import Precision
-from egg.evaluator.compare import LeafError, compare
-from egg.evaluator.task.program import double_scope, map_tensors, outputs_of, to_double
+from egg.evaluator.compare.compare import LeafError, compare
+from egg.evaluator.task.precision import double_scope
+from egg.evaluator.task.program import map_tensors, outputs_of, to_double
 
 FORWARD_SEED = 1234
 NEAR = 4.0

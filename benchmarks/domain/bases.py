@@ -22,9 +22,9 @@ from egg.core.domain import Domain, same
 from egg.core.errors import EggError
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator.judge.backends import smallest
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, rescale
-from egg.evaluator.venues import smallest
 
 INTERPRETED = ((1e6, 4_000), (5e6, 12_000))
 """FLOPs and elements of a call under the interpreter, smallest first; then what the judge takes there."""

@@ -96,8 +96,9 @@ def _compare(task: Task, source: str, device_name: str, report: Any) -> None:
     import torch
 
     from egg.core.policy import Precision
-    from egg.evaluator.reference import BUILD_SEED, FORWARD_SEED, Reference
+    from egg.evaluator.reference.reference import Reference
     from egg.evaluator.task.program import Program, outputs_of
+    from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
     from egg.evaluator.worker.importing import import_candidate
 
     device = torch.device(device_name)
@@ -123,8 +124,8 @@ def _compare(task: Task, source: str, device_name: str, report: Any) -> None:
 def _judged(case: Any, found: list[tuple[str, Any]], yardstick: str) -> Json:
     """The worst over the outputs."""
     from egg.core.policy import Precision
-    from egg.evaluator.compare import Worst, compare
-    from egg.evaluator.exam import tensor_of
+    from egg.evaluator.compare.compare import Worst, compare
+    from egg.evaluator.trial.checks import tensor_of
 
     worst, own_max = Worst(), 0.0
     for (_, own), (_, eager), (_, exact) in zip(found, case.outputs, case.golden, strict=True):

@@ -26,9 +26,10 @@ from benchmarks.domain.calls import Call
 from benchmarks.domain.outcomes import Outcome
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
-from egg.evaluator.modes import LightMode
-from egg.evaluator.task.program import double_scope, outputs_of, to_double
-from egg.evaluator.yardstick import Draws, Recorded, Rounded, Yardstick, perturb, scope, unit_of
+from egg.evaluator.reference.yardstick import Draws, Recorded, Rounded, Yardstick, perturb, scope, unit_of
+from egg.evaluator.task.precision import double_scope
+from egg.evaluator.task.program import outputs_of, to_double
+from egg.evaluator.tensors.modes import LightMode
 
 CHAOTIC = 0.02
 """Of its rms: so far a result moves with the rounding of its inputs where nothing can be concluded."""

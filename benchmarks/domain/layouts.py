@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.probes import Given, legal
+from egg.evaluator.reference.probes import Given, legal
 from egg.evaluator.task.dimensions import Axis
 
 

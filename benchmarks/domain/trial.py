@@ -17,7 +17,7 @@ from benchmarks.domain.doubts import Doubt
 from benchmarks.domain.outcomes import Outcome, Report, Tried, brief, ended, failed, unreported
 from egg.core.domain import Domain
 from egg.core.policy import Precision
-from egg.evaluator.task.program import precision_scope
+from egg.evaluator.task.precision import precision_scope
 
 BUILD_SEED = 42
 

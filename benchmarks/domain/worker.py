@@ -24,7 +24,7 @@ class Sweeper:
     def answer(self, request: Json) -> Json:
         from benchmarks.domain import work
         from egg.core.source import Task
-        from egg.evaluator.kernelbench_rules import static_findings
+        from egg.evaluator.static.kernelbench_rules import static_findings
 
         task = Task(request["name"], request["source"], request.get("level"), request.get("problem"))
         started = time.monotonic()

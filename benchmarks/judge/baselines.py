@@ -32,11 +32,11 @@ from table import Table
 from egg.core.errors import EggError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.machine import choose_device
-from egg.evaluator.opponents import DEFAULT, Opponent, Opponents
-from egg.evaluator.reference import BUILD_SEED
+from egg.evaluator.process.machine import choose_device
 from egg.evaluator.task.program import Program, map_tensors
 from egg.evaluator.task.rescale import CannotRescale, rescale
+from egg.evaluator.task.seeds import BUILD_SEED
+from egg.evaluator.timing.opponents import DEFAULT, Opponent, Opponents
 
 COLUMNS = {
     "eager": f"eager {DEFAULT}",

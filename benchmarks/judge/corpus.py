@@ -26,10 +26,10 @@ from egg.core.errors import EggError
 from egg.core.evaluation import Accepted, Evaluation, Gate, Rejected
 from egg.core.policy import Level
 from egg.core.source import Candidate, Task
-from egg.evaluator.care import CARE, Care
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.pool import devices
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.pool import devices
+from egg.evaluator.judge.question import Question
+from egg.evaluator.trial.levels import LEVELS, LevelSettings
 
 CORPUS = Path(__file__).resolve().parents[2] / "tests" / "corpus" / "corpus.py"
 HEADINGS = ("case", "must be", "was", "reason", "ok", "s")
@@ -43,14 +43,14 @@ def main() -> int:
     cases = part(
         by_task([c for c in reader().load_corpus() if wanted(c, device, options.only)]), options.part
     )
-    care = short_care(BUILD_SECONDS, CALL_SECONDS)
+    settings = short_settings(BUILD_SECONDS, CALL_SECONDS)
     table, rows = Table(HEADINGS, WIDTHS), []
     table.begin()
     started = time.monotonic()
     oracle = Oracle(device)
     try:
         for case in cases:
-            row = judged(oracle, case, care)
+            row = judged(oracle, case, settings)
             rows.append(row)
             table.add(
                 row["name"], row["expected"], row["got"], row["reason"], mark(row), f"{row['seconds']:.1f}"
@@ -91,8 +91,8 @@ def reader() -> ModuleType:
     return module
 
 
-def short_care(build_seconds: float, call_seconds: float) -> Care:
-    return dataclasses.replace(CARE[Level.QUICK], build_seconds=build_seconds, call_seconds=call_seconds)
+def short_settings(build_seconds: float, call_seconds: float) -> LevelSettings:
+    return dataclasses.replace(LEVELS[Level.QUICK], build_seconds=build_seconds, call_seconds=call_seconds)
 
 
 def wanted(case: Any, device: str, only: list[str] | None) -> bool:
@@ -114,25 +114,25 @@ def part(cases: list[Any], which: str) -> list[Any]:
     return cases[first:last]
 
 
-def question(case: Any, care: Care | None, *, static: bool) -> Question:
+def question(case: Any, settings: LevelSettings | None, *, static: bool) -> Question:
     return Question(
         Task.from_file(case.task_path),
         Candidate(case.path.read_text(encoding="utf-8"), case.name),
         case.policy,
         skip=() if static else (Gate.STATIC,),
-        care=care,
+        settings=settings,
     )
 
 
-def judged(oracle: Oracle, case: Any, care: Care) -> dict[str, Any]:
+def judged(oracle: Oracle, case: Any, settings: LevelSettings) -> dict[str, Any]:
     """One case as a row of facts: what was expected, what came, whether that is right."""
     started = time.monotonic()
     gates = [gate.value for gate in case.gates]
     row: dict[str, Any] = {"name": case.name, "expected": ", ".join(gates) or "accepted"}
     try:
         if Gate.SANITIZER in case.gates:
-            care = dataclasses.replace(care, sanitize=True)
-        evaluation = oracle.judge(question(case, care, static=case.static))
+            settings = dataclasses.replace(settings, sanitize=True)
+        evaluation = oracle.judge(question(case, settings, static=case.static))
     except EggError as error:
         row |= {"got": "ERROR", "reason": type(error).__name__, "evidence": str(error), "ok": False}
     else:

@@ -19,7 +19,7 @@ from table import Table, number, spread
 
 from egg.core.evaluation import Accepted, Evaluation, Interval, Measured, Rejected
 from egg.core.policy import Level
-from egg.evaluator.pool import Answer, Job, devices, run_jobs
+from egg.evaluator.judge.pool import Answer, Job, devices, run_jobs
 
 HEADINGS = (
     "case", "verdict", "ms", "x eager", "x compile", "x reduce-overhead", "noise %", "own %", "error", "s",

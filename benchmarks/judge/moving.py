@@ -17,8 +17,8 @@ from pathlib import Path
 from egg.core.evaluation import Accepted, Measured
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
 
 CORPUS = Path(__file__).resolve().parents[2] / "tests" / "corpus"
 CASES = (

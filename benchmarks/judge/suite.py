@@ -11,7 +11,7 @@ from pathlib import Path
 
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator.question import Question
+from egg.evaluator.judge.question import Question
 
 CASES = Path(__file__).resolve().parent / "cases"
 PREFIX = "# policy:"

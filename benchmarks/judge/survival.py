@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpus import outcome, question, reader, short_care
+from corpus import outcome, question, reader, short_settings
 
 from egg.core.errors import EggError
-from egg.evaluator.care import Care
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.pool import devices
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.pool import devices
 from egg.evaluator.process.sandbox import FIRST_UID
+from egg.evaluator.trial.levels import LevelSettings
 
 PROCESS_EXPLOITS = (
     "infinite_loop_host",
@@ -71,8 +71,8 @@ def main() -> int:
     with own_temporary_folder() as folder:
         gpu_before = gpu_memory() if device.startswith("cuda") else {}
         strangers = {p.pid for p in processes()}
-        care = short_care(BUILD_SECONDS, options.call_seconds)
-        result = siege(device, options.count, care, options.seconds, options.only)
+        settings = short_settings(BUILD_SECONDS, options.call_seconds)
+        result = siege(device, options.count, settings, options.seconds, options.only)
         result |= left_behind(folder, strangers, gpu_before)
     result["survived"] = verdict(result)
     print(f"\n{summary(result)}")
@@ -117,7 +117,11 @@ def own_temporary_folder() -> Iterator[Path]:
 
 
 def siege(
-    device: str, count: int, care: Care, seconds: float = float("inf"), only: list[str] | None = None
+    device: str,
+    count: int,
+    settings: LevelSettings,
+    seconds: float = float("inf"),
+    only: list[str] | None = None,
 ) -> dict[str, Any]:
     """Up to ``count`` attacks on one oracle, then an honest question under the usual limits."""
     cases = {case.name: case for case in reader().load_corpus()}
@@ -135,7 +139,7 @@ def siege(
             if rows and time.monotonic() - started > seconds:
                 print(f"stopped: --seconds {seconds:.0f} is used up", flush=True)
                 break
-            row = attack(oracle, case, care)
+            row = attack(oracle, case, settings)
             rows.append(row)
             reasons[row["reason"] or row["got"]] += 1
             passed = time.monotonic() - started
@@ -164,11 +168,11 @@ def is_attack(name: str) -> bool:
     return folder == "hostile" or stem in PROCESS_EXPLOITS
 
 
-def attack(oracle: Oracle, case: Any, care: Care | None) -> dict[str, Any]:
+def attack(oracle: Oracle, case: Any, settings: LevelSettings | None) -> dict[str, Any]:
     started = time.monotonic()
     honest = case.expected == "accepted"
     try:
-        found = outcome(oracle.judge(question(case, care, static=honest)))
+        found = outcome(oracle.judge(question(case, settings, static=honest)))
     except EggError as error:
         found = {"got": "ERROR", "reason": type(error).__name__, "evidence": str(error)}
     return {"name": case.name, **found, "seconds": time.monotonic() - started}
@@ -201,7 +205,7 @@ def memory_left(left: dict[str, Any]) -> bool:
 def ours(folder: Path, strangers: set[int]) -> list[Process]:
     """New processes that are the judge's or a candidate's, and not those of another judge on this machine.
 
-    The oracle is our child and has our temporary folder in its environment; zygotes name it in their
+    The oracle is our child and has our temporary folder in its environment; forkservers name it in their
     command line, and everything forked from them keeps that. A candidate that replaced its program is known
     by its user.
     """

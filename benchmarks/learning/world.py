@@ -39,7 +39,7 @@ from egg.core.resources import Access, InstructionMix, KernelResources, KernelWo
 from egg.core.roles import Brief, Failure
 from egg.core.source import Candidate, Task
 from egg.core.stage import Metric
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 from egg.knowledge.skill import Catalogue
 
 HERE = Path(__file__).resolve().parent

@@ -16,9 +16,9 @@ from egg.core.facts import ProgramFacts
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate
 from egg.engine.scripted import Act, ScriptedJudge
-from egg.evaluator.pool import Answer, Job
-from egg.evaluator.question import Question
-from egg.evaluator.signing import key_from
+from egg.evaluator.judge.pool import Answer, Job
+from egg.evaluator.judge.question import Question
+from egg.evaluator.judge.signing import key_from
 from tests.engine.scripts import FACTS, TASK, kernel
 
 JOB = Job("run/1", Question(TASK, Candidate(kernel("1 ms")), Policy(level=Level.FULL), "H200"))

@@ -12,7 +12,7 @@ import torch
 from egg.bench.suites import load
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.reference import Reference
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.audit import audit
 from egg.evaluator.task.distributions import DISTRIBUTIONS
 from egg.evaluator.task.knobs import SIZE, find_knobs, rewritten

@@ -95,7 +95,7 @@ def test_a_run_has_the_static_check_of_its_kernel():
 
 
 def test_opponents_at_default_precision_are_told_apart():
-    from egg.evaluator.opponents import DEFAULT
+    from egg.evaluator.timing.opponents import DEFAULT
 
     assert outcomes.DEFAULT_PRECISION == DEFAULT
     base = samples.measured(2.0)

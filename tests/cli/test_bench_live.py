@@ -11,8 +11,8 @@ from rich.console import Console
 
 from egg.api.benching.news import Began, Ended, Lost, Moved, Opened
 from egg.bench.rows import NoKernel, Row, Spent, Unable
-from egg.cli.bench_board import Board, told_row, told_time
-from egg.cli.bench_live import STOPPING, BenchLines, BenchView, stops_told
+from egg.cli.bench_board import Board, row_text, time_left
+from egg.cli.bench_live import STOPPING, BenchLines, BenchView, stop_shown
 from egg.core.stage import Stage
 from tests.bench.made import failed, passed, task
 from tests.report.made import HOSTILE
@@ -132,11 +132,11 @@ def test_a_lost_task_is_left_to_do_again(board):
     ],
 )
 def test_every_end_has_its_words(ended, said):
-    assert told_row(ended) == said
+    assert row_text(ended) == said
 
 
 def test_time_is_told_as_roughly_as_it_is_known():
-    told = [told_time(s) for s in (None, 0.2, 75, 100, 3600, 9000)]
+    told = [time_left(s) for s in (None, 0.2, 75, 100, 3600, 9000)]
     assert told == [
         "time left not known yet",
         "about 1 s left",
@@ -229,7 +229,7 @@ def test_whoever_stops_a_bench_sees_at_once_that_it_was_understood(board, number
     view(opened(2))
     before = signal.getsignal(number)
     for shown in (lines, view):
-        with pytest.raises(KeyboardInterrupt), stops_told(shown) as came:
+        with pytest.raises(KeyboardInterrupt), stop_shown(shown) as came:
             signal.raise_signal(number)
         assert came == [number]
         assert signal.getsignal(number) is before
@@ -245,6 +245,6 @@ def test_a_signal_in_the_middle_of_a_line_stops_all_the_same(board):
             raise RuntimeError("reentrant call")
 
     lines = BenchLines(Console(file=Busy(), width=80), board)
-    with pytest.raises(KeyboardInterrupt), stops_told(lines) as came:
+    with pytest.raises(KeyboardInterrupt), stop_shown(lines) as came:
         signal.raise_signal(signal.SIGINT)
     assert came == [signal.SIGINT]

@@ -35,7 +35,7 @@ def get_init_inputs():
     return []
 """
 QUICKLY = ("--device", "cpu", "--level", "quick")
-TERMS = (*QUICKLY, "--budget", "sketch", "--workers", "1", "--no-skills")
+JUDGED = (*QUICKLY, "--budget", "sketch", "--workers", "1", "--no-skills")
 MINUTES = 4
 """Until a command is given up: the machine may be busy."""
 
@@ -71,7 +71,7 @@ def judge_comes(group: int, seconds: float = 60.0) -> bool:
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it ended meanwhile
                 words = (place / "cmdline").read_bytes()
-                if b"egg.evaluator.oracle" in words and os.getpgid(int(place.name)) == group:
+                if b"egg.evaluator.judge.oracle" in words and os.getpgid(int(place.name)) == group:
                     return True
         time.sleep(0.1)
     return False
@@ -118,7 +118,7 @@ def test_a_bench_is_interrupted_gone_on_with_exported_and_judged_again(
     bench, rows = tmp_path / "bench", tmp_path / "bench" / "rows.jsonl"
 
     # Ctrl-C while the second task is judged.
-    process = started(tmp_path, "suite", *TERMS, "--out", "bench")
+    process = started(tmp_path, "suite", *JUDGED, "--out", "bench")
     told = until_told(process, "[1/2]")
     at_work = judge_comes(process.pid)
     os.killpg(process.pid, signal.SIGINT)
@@ -129,7 +129,7 @@ def test_a_bench_is_interrupted_gone_on_with_exported_and_judged_again(
     assert out == ""
     assert "stopping" in err
     assert "interrupted, 1 of 2 tasks have a row" in err
-    assert f"go on with: egg bench suite {' '.join(TERMS)} --out bench" in err
+    assert f"go on with: egg bench suite {' '.join(JUDGED)} --out bench" in err
     assert "[1/2] 1/1 1_broken: no kernel: " in err
     assert gone(process.pid)
     (first,) = lines(rows)
@@ -141,15 +141,15 @@ def test_a_bench_is_interrupted_gone_on_with_exported_and_judged_again(
     assert scores["verdicts"] == {"no kernel": 2}
 
     # Other options, or other tasks, are another bench.
-    other = egg("suite", *TERMS, "--precision", "tf32", "--out", "bench")
+    other = egg("suite", *JUDGED, "--precision", "tf32", "--out", "bench")
     assert other.exit_code == 2
     assert "precision: match before, tf32 now" in other.stderr
-    other = egg("suite", *TERMS, "--ids", "1", "--out", "bench")
+    other = egg("suite", *JUDGED, "--ids", "1", "--out", "bench")
     assert other.exit_code == 2
     assert "the tasks" in other.stderr
 
     # The same command goes on.
-    gone_on = egg("suite", *TERMS, "--out", "bench")
+    gone_on = egg("suite", *JUDGED, "--out", "bench")
     assert gone_on.exit_code == 0, gone_on.output
     assert "1 task to do, 1 done before" in gone_on.stderr
     assert "1/2 2_relu goes on where it was" in gone_on.stderr
@@ -161,7 +161,7 @@ def test_a_bench_is_interrupted_gone_on_with_exported_and_judged_again(
     assert [path.name for path in (bench / "kernels").iterdir()] == ["1_2.py"]
 
     # There is nothing left to do, and that is said at once.
-    done = egg("suite", *TERMS, "--out", "bench", "--json")
+    done = egg("suite", *JUDGED, "--out", "bench", "--json")
     assert done.exit_code == 0
     result = json.loads(done.stdout)
     assert (result["schema"], result["tasks"], result["missing"]) == ("egg.bench-result/1", 2, [])

@@ -30,7 +30,7 @@ def shown(view: RenderableType, width: int = 120) -> str:
     return screen.file.getvalue()
 
 
-def told(rows: Sequence[Row], *, whole: bool = False) -> str:
+def scores(rows: Sequence[Row], *, whole: bool = False) -> str:
     return shown(bench_view(bench_report("tried", rows), whole=whole))
 
 
@@ -52,7 +52,7 @@ def four() -> list[Row]:
 
 
 def test_the_scores_are_those_that_one_reckons_by_hand():
-    text = told(four())
+    text = scores(four())
     assert "50% CORRECT" in text
     assert "2 of 4 tasks" in text
     counts = [line.split() for line in text.splitlines() if line.startswith("eager")]
@@ -65,21 +65,21 @@ def test_the_scores_are_those_that_one_reckons_by_hand():
 
 
 def test_cost_is_told_per_correct_kernel_and_failed_tasks_have_their_share_in_it():
-    text = told(four())
+    text = scores(four())
     assert "GPU time 1 min 30 s (45 s per correct kernel)" in text
     assert "tokens 3,000 (1,500 per correct kernel)" in " ".join(text.split())
     assert "money $1.50 ($0.75 per correct kernel)" in " ".join(text.split())
 
 
 def test_a_bench_that_asked_no_model_does_not_speak_of_money():
-    text = told([passed(task(1), {"eager": 2.0}, spent=Spent(gpu_seconds=3.0, wall_seconds=4.0))])
+    text = scores([passed(task(1), {"eager": 2.0}, spent=Spent(gpu_seconds=3.0, wall_seconds=4.0))])
     assert "money" not in text
     assert "tokens" not in text
 
 
 def test_levels_families_and_degenerate_tasks_stand_apart():
     rows = [*four(), passed(task(5, 2), {"eager": 100.0}, degenerate=True)]
-    text = told(rows)
+    text = scores(rows)
     assert cells(text, "1")[:2] == ["2", "100% 34–100%"]
     assert cells(text, "2")[:2] == ["3", "33% 6–79%"]
     assert cells(text, "product")[0] == "1"
@@ -89,31 +89,31 @@ def test_levels_families_and_degenerate_tasks_stand_apart():
 
 
 def test_whole_scores_have_every_table_for_every_group():
-    brief, whole = told(four()), told(four(), whole=True)
+    brief, whole = scores(four()), scores(four(), whole=True)
     assert brief.count("faster than p times") == 1
     assert whole.count("faster than p times") == 1 + 1 + 2  # level 1 and both families have times
     assert whole.count("no correct kernel") == 1  # level 2
 
 
 def test_a_small_bench_is_told_task_by_task_and_a_large_one_on_demand():
-    text = told(four())
+    text = scores(four())
     text = text[text.index("outcome") : text.index("slower than")]
     assert cells(text, "1/2 2_op") == ["slower", "8.00×", "0.50×", "1 ms", "passes", "–", "product"]
     assert cells(text, "2/3 3_op")[:2] == ["refused", "–"]
     many = many_rows(40)
-    assert "outcome" not in told(many)
-    assert "outcome" in told(many, whole=True)
+    assert "outcome" not in scores(many)
+    assert "outcome" in scores(many, whole=True)
 
 
 def test_default_precision_is_a_row_of_its_own_where_it_differs():
     rows = [passed(task(1), {"eager": 2.0}, default={"eager": 1.5}, policy=TF32)]
-    text = told(rows)
+    text = scores(rows)
     assert len(re.findall(r"^eager, default precision", text, re.MULTILINE)) == 2
     assert "1.50×" in text
 
 
 def test_without_a_gpu_there_are_no_speeds_and_the_view_says_why():
-    text = told([passed(task(1), None), passed(task(2, 2), None)])
+    text = scores([passed(task(1), None), passed(task(2, 2), None)])
     assert "100% CORRECT" in text
     assert "no GPU timed these kernels" in text
     assert "×" not in text
@@ -124,7 +124,7 @@ def test_losses_come_with_what_holds_them_back_and_are_cut_where_there_are_many(
     rows = [passed(task(n), {"eager": 2.0, "compile": 1 / (n + 1)}) for n in range(1, 15)]
     assert isinstance(rows[13].verdict, Passed)
     rows[13] = replace(rows[13], verdict=replace(rows[13].verdict, limiter="launch"))
-    text = told(rows)
+    text = scores(rows)
     losses = text[text.index("slower than the best baseline: 14") :]
     assert losses.index("1/14 14_op") < losses.index("1/13 13_op"), "the worst first"
     assert f"and {14 - LOSSES_SHOWN} more" in losses
@@ -134,7 +134,7 @@ def test_losses_come_with_what_holds_them_back_and_are_cut_where_there_are_many(
 def test_failures_are_told_by_why_with_their_evidence():
     rows = [failed(task(n), refused(task(n))) for n in range(1, 9)]
     rows += [failed(task(20), Unable("the GPU fell off the bus")), failed(task(21), NoKernel("it gave up"))]
-    text = told(rows)
+    text = scores(rows)
     assert "refused at correctness: 8" in text
     assert "correctness.error: it was seen" in text
     assert f"and {8 - FAILURES_SHOWN} more" in text
@@ -144,7 +144,7 @@ def test_failures_are_told_by_why_with_their_evidence():
 
 def test_hostile_words_cannot_drive_the_terminal():
     row = failed(task(1), NoKernel(HOSTILE))
-    text = told([replace(row, name=HOSTILE), passed(task(2), {"eager": 2.0})])
+    text = scores([replace(row, name=HOSTILE), passed(task(2), {"eager": 2.0})])
     assert "\x1b" not in text
     assert "\u202e" not in text
 
@@ -209,4 +209,4 @@ def test_the_verdict_follows_the_interval(tmp_path):
 
     assert verdict("up", 1.0, 2.0) == "B is faster"
     assert verdict("down", 2.0, 1.0) == "A is faster"
-    assert verdict("same", 2.0, 2.0) == "no difference can be told"
+    assert verdict("same", 2.0, 2.0) == "no significant difference"

@@ -12,7 +12,7 @@ context = ir.context()
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
 """
 KEPT = f"""
-from egg.evaluator.process.keeper import keep
+from egg.evaluator.process.subreaper import keep
 keep(lambda folder, uid: exec({LEAK!r}, {{}}), lambda: None, own_user=False)
 """
 

@@ -21,8 +21,8 @@ import pytest
 from typer.testing import CliRunner
 
 from egg.cli.app import app
+from egg.cli.view_index import Kind, PlaceIndex
 from egg.cli.view_server import ViewServer
-from egg.cli.view_shelf import Kind, Shelf
 from tests.report.browser import PHONE, chromium
 from tests.report.made import SOFTMAX, first, hostile_run, many_rows
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[ViewServer]:
-    with ViewServer(Shelf(folder), 0) as server:
+    with ViewServer(PlaceIndex(folder), 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
@@ -178,7 +178,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(folder: Path) -> Non
 
 
 def test_a_folder_that_is_a_run_itself_is_shown(folder: Path) -> None:
-    assert [(place.kind, place.name) for place in Shelf(folder / "done").places()] == [(Kind.RUN, ".")]
+    assert [(place.kind, place.name) for place in PlaceIndex(folder / "done").places()] == [(Kind.RUN, ".")]
     with serving(folder / "done") as server:
         assert "/run?at=." in ask(server, "/")[1]
         assert ask(server, "/run?at=.")[0].status == 200

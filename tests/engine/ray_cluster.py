@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from egg.evaluator.process.zygote import descendants
+from egg.evaluator.process.forkserver import descendants
 
 ROOT = Path(__file__).parents[2]
 MEMORY = 80_000_000

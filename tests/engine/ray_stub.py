@@ -10,7 +10,7 @@ from typing import Any
 
 from egg.core.codec import to_json
 from egg.engine.cluster.actor import Kind
-from egg.evaluator.pool import Answer
+from egg.evaluator.judge.pool import Answer
 from tests.samples import rejected
 
 KIND = Kind(None, "2.13.0", "3.9.0")

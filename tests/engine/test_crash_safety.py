@@ -17,7 +17,7 @@ from egg.api.runs import replay, state_of
 from egg.engine.log import LOG, read_log
 from egg.engine.scripted import ScriptedJudge, ScriptedTeam
 from egg.engine.state import RunState
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 from tests.engine.scripts import FULL, act, begin, go_on
 
 KILLS = 50

@@ -21,9 +21,9 @@ from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
 from egg.engine import ray_pool
 from egg.engine.ray_pool import RayPool
-from egg.evaluator.pool import Answer, Job
-from egg.evaluator.process.zygote import descendants
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Answer, Job
+from egg.evaluator.judge.question import Question
+from egg.evaluator.process.forkserver import descendants
 from tests.engine.ray_cluster import LocalCluster, local_cluster
 from tests.samples import WIDE
 

@@ -155,7 +155,7 @@ def test_an_answer_that_names_no_contenders_is_refused(tmp_path: Path) -> None:
 
     class Older(ScriptedJudge):
         def _evaluation(self, job):
-            return super()._evaluation(replace(job, question=replace(job.question, rivals=())))
+            return super()._evaluation(replace(job, question=replace(job.question, contenders=())))
 
     with pytest.raises(UsageError, match="nothing of the files"):
         go_on(tmp_path, OPEN, Older(act))

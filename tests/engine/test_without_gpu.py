@@ -14,7 +14,7 @@ from egg.core.source import Candidate
 from egg.core.step import Decision
 from egg.engine.judges import LocalJudge
 from egg.engine.scripted import Act, ScriptedJudge, ScriptedTeam
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 from tests.engine.scripts import (
     FACTS,
     PASSING,

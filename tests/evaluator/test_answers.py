@@ -12,9 +12,9 @@ from egg.core.evaluation import Accepted, Evaluation, Gate
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate
 from egg.engine.scripted import Act, ScriptedJudge
-from egg.evaluator.answers import check_answer
-from egg.evaluator.pool import Job
-from egg.evaluator.question import Question
+from egg.evaluator.judge.answers import check_answer
+from egg.evaluator.judge.pool import Job
+from egg.evaluator.judge.question import Question
 from tests.engine.scripts import TASK, kernel
 
 QUESTION = Question(TASK, Candidate(kernel("1 ms")), Policy(level=Level.QUICK))

@@ -12,9 +12,10 @@ import sys
 import pytest
 import torch
 
-from egg.evaluator import arena as arenas
-from egg.evaluator.arena import ALIGNMENT, Layout, extent, poison
-from egg.evaluator.process.wire import Channel
+from egg.evaluator.transport import arena as arenas
+from egg.evaluator.transport.arena import ALIGNMENT, Layout, extent, poison
+from egg.evaluator.transport.strict import plain
+from egg.evaluator.transport.wire import Channel
 
 CPU = torch.device("cpu")
 
@@ -40,14 +41,15 @@ TENSORS = {
 
 OTHER_PROCESS = """
 import base64, pickle, socket, sys, torch
-from egg.evaluator import arena as arenas
-from egg.evaluator.arena import Slot
-from egg.evaluator.process.wire import Channel
+from egg.evaluator.transport import arena as arenas
+from egg.core.codec import from_json
+from egg.evaluator.transport.slots import Slot
+from egg.evaluator.transport.wire import Channel
 
 channel = Channel(socket.socket(fileno=int(sys.argv[1])))
 message, fds = channel.receive()
 arena = arenas.attach(message["handle"], fds)
-views = {name: arena.view(Slot.from_json(slot)) for name, slot in message["slots"].items()}
+views = {name: arena.view(from_json(Slot, slot)) for name, slot in message["slots"].items()}
 seen = {name: view.clone() for name, view in views.items()}
 for view in views.values():
     storage = torch.tensor([], dtype=view.dtype).set_(view.untyped_storage())
@@ -84,7 +86,7 @@ def conversation():
         [sys.executable, "-c", OTHER_PROCESS, str(theirs.fileno())], pass_fds=(theirs.fileno(),)
     )
     theirs.close()
-    message = {"handle": arena.handle(), "slots": {name: slot.to_json() for name, slot in slots.items()}}
+    message = {"handle": arena.handle(), "slots": {name: plain(slot) for name, slot in slots.items()}}
     ours.send(message, arena.fds())
     seen = pickle.loads(base64.b64decode(ours.receive()[0]["seen"]))
     assert process.wait(60) == 0

@@ -18,7 +18,7 @@ import torch
 from typer.testing import CliRunner
 
 from egg.cli.app import app
-from egg.evaluator.oracle import Oracle
+from egg.evaluator.judge.oracle import Oracle
 from tests.leftovers import Sandbox
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -65,7 +65,7 @@ class Lent:
 
 @pytest.fixture
 def desk(tmp_path: Path, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr("egg.evaluator.oracle.Oracle", lambda _: Lent(oracle))
+    monkeypatch.setattr("egg.evaluator.judge.oracle.Oracle", lambda _: Lent(oracle))
     return Desk(tmp_path, egg_here)
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egg.core.policy import Precision
-from egg.evaluator import memory
-from egg.evaluator.compare import Usual, compare
+from egg.evaluator.compare.compare import Usual, compare
+from egg.evaluator.tensors import memory
 
 MATCH, TF32, BF16, FP16 = Precision.MATCH, Precision.TF32, Precision.BF16, Precision.FP16
 SEEDS = st.integers(0, 2**31)

@@ -9,10 +9,11 @@ import pytest
 from egg.core.evaluation import Compiled, Gate
 from egg.core.source import Candidate, Task
 from egg.evaluator import static
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
 from tests.corpus.corpus import Case, load_corpus
 from tests.evaluator.verdicts import check, limits
+from tests.ledgers import JUDGED
 
 CASES = load_corpus()
 ON_CPU = [case for case in CASES if case.needs == "cpu"]
@@ -27,7 +28,7 @@ def question(case: Case) -> Question:
         Candidate.from_file(case.path),
         case.policy,
         skip=skip,
-        care=limits(case),
+        settings=limits(case),
     )
 
 
@@ -36,8 +37,11 @@ def identify(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", [case for case in ON_CPU if case not in IN_A_ROW], ids=identify)
-def test_the_judge_gets_it_right(case: Case, oracle: Oracle):
-    check(case, oracle.judge(question(case)))
+def test_the_judge_gets_it_right(case: Case, request: pytest.FixtureRequest):
+    def judge() -> None:
+        check(case, request.getfixturevalue("oracle").judge(question(case)))
+
+    JUDGED.once(judge, case.name, case.path.read_bytes(), case.task_path.read_text())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from egg.core.evaluation import Accepted, Evaluation, Gate, Rejected, Verified
-from egg.evaluator.care import Probes
+from egg.evaluator.trial.levels import Probes
 from tests.conftest import BRIEF, JudgeFunction
 
 BEFORE = (Gate.STATIC, Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
@@ -114,9 +114,9 @@ def changed(*changes: tuple[str, str], kernel: str = KERNEL) -> str:
     return kernel
 
 
-@pytest.mark.parametrize("care", [FEW, ALL], ids=["few", "all"])
-def test_a_general_kernel_is_accepted_and_what_was_tried_is_said(judged: JudgeFunction, care):
-    evaluation = judged(TASK, KERNEL, skip=BEFORE, care=care)
+@pytest.mark.parametrize("settings", [FEW, ALL], ids=["few", "all"])
+def test_a_general_kernel_is_accepted_and_what_was_tried_is_said(judged: JudgeFunction, settings):
+    evaluation = judged(TASK, KERNEL, skip=BEFORE, settings=settings)
     found = verified(evaluation)
     assert found.domain is None
     assert {t.outcome for t in found.tried} == {"right"}
@@ -125,7 +125,7 @@ def test_a_general_kernel_is_accepted_and_what_was_tried_is_said(judged: JudgeFu
         assert part in said
     assert found.gradients == "lost without an error"
     assert "forward only: gradients are lost without an error" in evaluation.warnings
-    assert len(found.tried) >= (10 if care is ALL else 4)
+    assert len(found.tried) >= (10 if settings is ALL else 4)
     assert Evaluation.from_json(evaluation.to_json()) == evaluation
 
 
@@ -148,10 +148,10 @@ def test_a_batch_size_that_is_written_down_is_refused(judged: JudgeFunction):
     assert "x is" in evidence
 
 
-@pytest.mark.parametrize("care", [FEW, ALL], ids=["few", "all"])
-def test_a_constructor_argument_that_is_written_down_is_refused(judged: JudgeFunction, care):
+@pytest.mark.parametrize("settings", [FEW, ALL], ids=["few", "all"])
+def test_a_constructor_argument_that_is_written_down_is_refused(judged: JudgeFunction, settings):
     baked = changed(("x.numel(), self.slope", "x.numel(), 0.01"))
-    reason, evidence = refused(judged(TASK, baked, skip=BEFORE, care=care))
+    reason, evidence = refused(judged(TASK, baked, skip=BEFORE, settings=settings))
     assert reason == "domain.wrong"
     assert evidence.startswith("slope = ")
 
@@ -242,13 +242,13 @@ def test_where_the_reference_itself_is_far_off_nothing_is_concluded(judged: Judg
 # -- files that state a domain -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("care", [FEW, ALL], ids=["few", "all"])
-def test_a_file_that_keeps_what_it_claims_is_accepted(judged: JudgeFunction, care):
-    found = verified(judged(TASK, declared(KERNEL), skip=BEFORE, care=care))
+@pytest.mark.parametrize("settings", [FEW, ALL], ids=["few", "all"])
+def test_a_file_that_keeps_what_it_claims_is_accepted(judged: JudgeFunction, settings):
+    found = verified(judged(TASK, declared(KERNEL), skip=BEFORE, settings=settings))
     assert found.domain is not None
     assert found.gradients == "backward raises"
     assert all(t.outcome == "right" for t in found.tried if t.inside)
-    if care is ALL:
+    if settings is ALL:
         [half] = [t for t in found.tried if t.what == "in bfloat16"]
         assert (half.outcome, half.inside) == ("raised", False)
 
@@ -315,7 +315,7 @@ def test_a_dtype_that_is_claimed_must_be_right(judged: JudgeFunction):
     both = DOMAIN.replace('["float32"]', '["float32", "bfloat16"]')
     widening = changed(("torch.empty_like(x)", "torch.empty(x.shape, device=x.device)"))
     lenient = declared(widening, both).replace("x.dtype != torch.float32", "x.dtype == torch.float16")
-    reason, evidence = refused(judged(TASK, lenient, skip=BEFORE, care=ALL))
+    reason, evidence = refused(judged(TASK, lenient, skip=BEFORE, settings=ALL))
     assert reason == "domain.wrong"
     assert "in bfloat16" in evidence
 

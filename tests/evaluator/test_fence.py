@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from egg.core.evaluation import Gate, Rejected
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
-from egg.evaluator.care import CARE
-from egg.evaluator.exam import Refused
 from egg.evaluator.gates import fence as gate
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.process.child import Fault
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.transport.protocol import Fence as FenceRequest
+from egg.evaluator.transport.protocol import FenceReport
+from egg.evaluator.trial.levels import LEVELS
+from egg.evaluator.trial.refused import Refused
 from egg.evaluator.worker.fence import ALIGNMENT, CANARY, Arrangement, DriverError, Fence, placed
 from tests.corpus.corpus import load_corpus
 
@@ -143,24 +145,30 @@ def test_what_was_freed_makes_room_when_there_is_none():
 # -- the gate --------------------------------------------------------------------------------------------
 
 
-def exam(replies: Any) -> Any:
-    """Only what the gate asks of an exam; ``replies`` answers the fence's requests."""
+def trial(replies: Any) -> Any:
+    """Only what the gate asks of a trial; ``replies`` answers the fence's requests."""
     made = SimpleNamespace(warnings=[], fenced=False, restarts=[])
-    made.restart = lambda **warm: made.restarts.append(warm)
-    made.request = replies
-    made.fresh = made.share_weights = lambda: None
+    made.connection = SimpleNamespace(
+        restart=lambda **warm: made.restarts.append(warm),
+        request=replies,
+        fresh=lambda: None,
+        share_weights=lambda: None,
+    )
     made.reference = SimpleNamespace(case=lambda label: label, reweigh=lambda: None, restore=lambda: None)
     return made
 
 
-def quiet(command: str, arrangement: str) -> dict[str, Any]:
-    return {"unavailable": "", "failed": "", "damaged": []}
+QUIET = FenceReport("", "", ())
+
+
+def quiet(request: FenceRequest) -> FenceReport:
+    return QUIET
 
 
 def test_both_arrangements_are_tried_in_one_new_process(monkeypatch: pytest.MonkeyPatch):
     labels: list[str] = []
-    monkeypatch.setattr(gate, "examine", lambda exam, case: labels.append(case))
-    made = exam(quiet)
+    monkeypatch.setattr(gate, "examine", lambda trial, case: labels.append(case))
+    made = trial(quiet)
     assert gate.run(made) == {"fenced": True, "arrangements": ["end", "start"]}
     assert made.restarts == [{"fence": True}]
     assert made.fenced
@@ -173,30 +181,30 @@ def test_an_illegal_access_in_fenced_memory_is_a_refusal(
 ):
     asked: list[str] = []
 
-    def examine(exam: Any, case: str) -> None:
+    def examine(trial: Any, case: str) -> None:
         asked.append(case)
         if len(asked) == failing:
             raise Fault("kernel.illegal_access", "CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(gate, "examine", examine)
     with pytest.raises(Refused) as refused:
-        gate.run(exam(quiet))
+        gate.run(trial(quiet))
     assert refused.value.at(Gate.REGRADE).gate is Gate.MEMORY
     assert refused.value.reason == "memory.out_of_bounds"
     assert where in refused.value.evidence
 
 
 def test_a_damaged_canary_is_a_refusal(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gate, "examine", lambda exam, case: None)
-    damaged = {"unavailable": "", "failed": "", "damaged": ["behind the end of a tensor of 4092 bytes"]}
+    monkeypatch.setattr(gate, "examine", lambda trial, case: None)
+    damaged = FenceReport("", "", ("behind the end of a tensor of 4092 bytes",))
     with pytest.raises(Refused, match="written behind the end"):
-        gate.run(exam(lambda command, arrangement: damaged))
+        gate.run(trial(lambda request: damaged))
 
 
 @pytest.mark.parametrize("key", ["unavailable", "failed"])
 def test_without_a_fence_the_gate_says_so_and_refuses_nothing(monkeypatch: pytest.MonkeyPatch, key: str):
-    monkeypatch.setattr(gate, "examine", lambda exam, case: None)
-    made = exam(lambda command, arrangement: {**quiet("", ""), key: "no such call"})
+    monkeypatch.setattr(gate, "examine", lambda trial, case: None)
+    made = trial(lambda request: replace(QUIET, **{key: "no such call"}))
     assert gate.run(made) == {"fenced": False, "reason": "no such call"}
     assert "memory safety was not checked" in made.warnings[0]
     assert made.restarts == [{"fence": True}, {}]
@@ -204,22 +212,22 @@ def test_without_a_fence_the_gate_says_so_and_refuses_nothing(monkeypatch: pytes
 
 
 def test_what_cannot_run_inside_a_fence_is_no_refusal(monkeypatch: pytest.MonkeyPatch):
-    def examine(exam: Any, case: str) -> None:
+    def examine(trial: Any, case: str) -> None:
         raise Fault("candidate.error", "the allocator does not support this")
 
     monkeypatch.setattr(gate, "examine", examine)
-    made = exam(quiet)
+    made = trial(quiet)
     assert gate.run(made)["fenced"] is False
 
 
 def test_wrong_in_fenced_memory_alone_is_told_from_wrong_anywhere(monkeypatch: pytest.MonkeyPatch):
-    def examine(exam: Any, case: str) -> None:
+    def examine(trial: Any, case: str) -> None:
         if not case.startswith("not"):
             raise Refused("correctness.values", "NaN", "")
 
     monkeypatch.setattr(gate, "examine", examine)
     with pytest.raises(Refused, match="right in ordinary memory"):
-        gate.run(exam(quiet))
+        gate.run(trial(quiet))
 
 
 # -- on a GPU -----------------------------------------------------------------------------------------------
@@ -232,7 +240,7 @@ def gpu_oracle() -> Iterator[Oracle]:
     judge.close()
 
 
-FENCED = replace(CARE[Level.QUICK], fence=True, regrades=1)
+FENCED = replace(LEVELS[Level.QUICK], fence=True, regrades=1)
 BY_NAME = {case.name: case for case in load_corpus()}
 
 
@@ -245,7 +253,7 @@ def test_one_element_beyond_is_refused_on_a_gpu(name: str, gpu_oracle: Oracle):
             Task.from_file(case.task_path),
             Candidate.from_file(case.path),
             Policy(level=Level.FULL),
-            care=FENCED,
+            settings=FENCED,
         )
     ).verdict
     assert isinstance(verdict, Rejected)
@@ -259,7 +267,7 @@ def test_one_element_beyond_is_refused_on_a_gpu(name: str, gpu_oracle: Oracle):
 def test_honest_kernels_stay_within_the_fence_on_a_gpu(name: str, gpu_oracle: Oracle):
     case = BY_NAME[f"honest/{name}"]
     evaluation = gpu_oracle.judge(
-        Question(Task.from_file(case.task_path), Candidate.from_file(case.path), case.policy, care=FENCED)
+        Question(Task.from_file(case.task_path), Candidate.from_file(case.path), case.policy, settings=FENCED)
     )
     assert evaluation.accepted, evaluation.verdict
     [record] = [r for r in evaluation.gates if r.gate is Gate.MEMORY]

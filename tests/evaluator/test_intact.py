@@ -12,8 +12,10 @@ import torch
 
 from egg.core.policy import Level
 from egg.core.source import Task
-from egg.evaluator import answers, care, compare, exam, judge
-from egg.evaluator.intact import Snapshot, Tampered
+from egg.evaluator.compare import compare
+from egg.evaluator.judge import answers, judge
+from egg.evaluator.judge.intact import Snapshot, Tampered
+from egg.evaluator.trial import checks, levels
 
 
 def other(*args: Any, **kwargs: Any) -> None:
@@ -37,24 +39,30 @@ def code(patch: pytest.MonkeyPatch) -> None:
 
 
 def defaults(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(exam.Exam.check_values, "__defaults__", (None,))
+    patch.setattr(checks.Checks.check_values, "__defaults__", (None,))
 
 
 def whole_module(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(sys.modules, "egg.evaluator.compare", types.ModuleType("egg.evaluator.compare"))
+    patch.setitem(
+        sys.modules, "egg.evaluator.compare.compare", types.ModuleType("egg.evaluator.compare.compare")
+    )
 
 
 WAYS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "egg.evaluator.exam.Exam.check_values": lambda p: p.setattr(exam.Exam, "check_values", other),
-    "egg.evaluator.judge.audit": lambda p: p.setattr(judge, "audit", other),
-    "egg.evaluator.exam.EXPLICABLE": lambda p: p.setattr(exam, "EXPLICABLE", 1e9),
-    "egg.evaluator.exam.max": lambda p: p.setattr(exam, "max", other, raising=False),
-    "egg.evaluator.care.CARE": lambda p: p.setitem(care.CARE, Level.QUICK, care.CARE[Level.FULL]),
-    "egg.evaluator.answers.NEEDED": lambda p: p.setattr(answers, "NEEDED", ()),
-    "seeds": lambda p: p.setitem(vars(care.CARE[Level.QUICK]), "seeds", 0),
-    "egg.evaluator.compare.compare": code,
-    "egg.evaluator.exam.Exam": defaults,
-    "egg.evaluator.compare": whole_module,
+    "egg.evaluator.trial.checks.Checks.check_values": lambda p: p.setattr(
+        checks.Checks, "check_values", other
+    ),
+    "egg.evaluator.judge.judge.audit": lambda p: p.setattr(judge, "audit", other),
+    "egg.evaluator.trial.checks.EXPLICABLE": lambda p: p.setattr(checks, "EXPLICABLE", 1e9),
+    "egg.evaluator.trial.checks.max": lambda p: p.setattr(checks, "max", other, raising=False),
+    "egg.evaluator.trial.levels.LEVELS": lambda p: p.setitem(
+        levels.LEVELS, Level.QUICK, levels.LEVELS[Level.FULL]
+    ),
+    "egg.evaluator.judge.answers.NEEDED": lambda p: p.setattr(answers, "NEEDED", ()),
+    "seeds": lambda p: p.setitem(vars(levels.LEVELS[Level.QUICK]), "seeds", 0),
+    "egg.evaluator.compare.compare.compare": code,
+    "egg.evaluator.trial.checks.Checks": defaults,
+    "egg.evaluator.compare.compare": whole_module,
     "torch.Tensor.abs": lambda p: p.setattr(torch.Tensor, "abs", other, raising=False),
     "torch.isnan": lambda p: p.setattr(torch, "isnan", other),
     "json.dumps": lambda p: p.setattr(sys.modules["json"], "dumps", other),
@@ -72,9 +80,9 @@ def test_a_change_is_seen(snapshot: Snapshot, name: str) -> None:
 def test_a_change_is_the_tasks_error(snapshot: Snapshot) -> None:
     task = Task("t", "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exam.Exam, "check_values", other)
+        patch.setattr(checks.Checks, "check_values", other)
         with pytest.raises(
-            Tampered, match=r"task 't' changes the judge: egg.evaluator.exam.Exam.check_values"
+            Tampered, match=r"task 't' changes the judge: egg.evaluator.trial.checks.Checks.check_values"
         ):
             snapshot.check(task)
 
@@ -83,7 +91,7 @@ def test_what_pytorch_does_itself_is_no_change(snapshot: Snapshot) -> None:
     import copy
     import pickle
 
-    from egg.evaluator.exchange import TensorRef
+    from egg.evaluator.transport.exchange import TensorRef
 
     copy.deepcopy(torch.nn.Linear(2, 2))
     pickle.dumps(TensorRef(1))

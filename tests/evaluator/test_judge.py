@@ -127,7 +127,7 @@ def test_an_accepted_kernel_and_everything_said_of_it(judged: JudgeFunction):
 
 
 def test_no_time_can_be_measured_without_a_gpu(judged: JudgeFunction):
-    data = judged(SUM, kernel("return plus(x, y, 2.0)"), care=ONE_KERNEL).to_json()
+    data = judged(SUM, kernel("return plus(x, y, 2.0)"), settings=ONE_KERNEL).to_json()
     assert data["verdict"]["performance"]["kind"] == "compiled"
     assert not [
         key
@@ -144,14 +144,14 @@ def test_no_time_can_be_measured_without_a_gpu(judged: JudgeFunction):
 
 
 def test_the_target_is_the_one_asked_for(judged: JudgeFunction):
-    verdict = accepted(judged(SUM, kernel("return plus(x, y, 2.0)"), care=ONE_KERNEL, target="A100"))
+    verdict = accepted(judged(SUM, kernel("return plus(x, y, 2.0)"), settings=ONE_KERNEL, target="A100"))
     assert isinstance(verdict.performance, Compiled)
     assert "A100" in verdict.performance.target
 
 
 def test_gates_left_out_are_said_so(judged: JudgeFunction):
     evaluation = judged(
-        SUM, kernel("return plus(x, y, 2.0)"), skip=(Gate.STATIC, Gate.STATE), care=ONE_KERNEL
+        SUM, kernel("return plus(x, y, 2.0)"), skip=(Gate.STATIC, Gate.STATE), settings=ONE_KERNEL
     )
     accepted(evaluation)
     assert {record.gate for record in evaluation.gates}.isdisjoint({Gate.STATIC, Gate.STATE})
@@ -160,8 +160,8 @@ def test_gates_left_out_are_said_so(judged: JudgeFunction):
 
 
 def test_regrading_uses_new_processes(judged: JudgeFunction):
-    care = replace(ONE_KERNEL, regrades=2)
-    evaluation = judged(SUM, kernel("return plus(x, y, 2.0)"), care=care)
+    settings = replace(ONE_KERNEL, regrades=2)
+    evaluation = judged(SUM, kernel("return plus(x, y, 2.0)"), settings=settings)
     accepted(evaluation)
     assert evaluation.gates[-1].gate is Gate.REGRADE
     assert evaluation.gates[-1].notes["processes"] == 2
@@ -181,23 +181,23 @@ TWO = task("return x + y, 2.0 * x + y")
 
 
 def test_several_outputs_all_count(judged: JudgeFunction):
-    accepted(judged(TWO, kernel("return plus(x, y), plus(x, y, 2.0)"), care=ONE_KERNEL))
-    found = refusal(judged(TWO, kernel("return plus(x, y), plus(x, y, 3.0)"), care=ONE_KERNEL))
+    accepted(judged(TWO, kernel("return plus(x, y), plus(x, y, 2.0)"), settings=ONE_KERNEL))
+    found = refusal(judged(TWO, kernel("return plus(x, y), plus(x, y, 3.0)"), settings=ONE_KERNEL))
     assert found.gate is Gate.CORRECTNESS
     assert "output 1" in found.evidence
-    missing = refusal(judged(TWO, kernel("return plus(x, y)"), care=ONE_KERNEL))
+    missing = refusal(judged(TWO, kernel("return plus(x, y)"), settings=ONE_KERNEL))
     assert missing.reason == "correctness.outputs"
-    swapped = refusal(judged(TWO, kernel("return plus(x, y, 2.0), plus(x, y)"), care=ONE_KERNEL))
+    swapped = refusal(judged(TWO, kernel("return plus(x, y, 2.0), plus(x, y)"), settings=ONE_KERNEL))
     assert swapped.gate is Gate.CORRECTNESS
 
 
 def test_dicts_are_compared_by_key(judged: JudgeFunction):
     both = task('return {"sum": x + y, "more": {"twice": 2.0 * x + y}}')
     right = 'return {"sum": plus(x, y), "more": {"twice": plus(x, y, 2.0)}}'
-    accepted(judged(both, kernel(right), care=ONE_KERNEL))
-    renamed = refusal(judged(both, kernel(right.replace("twice", "double")), care=ONE_KERNEL))
+    accepted(judged(both, kernel(right), settings=ONE_KERNEL))
+    renamed = refusal(judged(both, kernel(right.replace("twice", "double")), settings=ONE_KERNEL))
     assert renamed.reason == "correctness.outputs"
-    wrong = refusal(judged(both, kernel(right.replace("2.0", "1.0")), care=ONE_KERNEL))
+    wrong = refusal(judged(both, kernel(right.replace("2.0", "1.0")), settings=ONE_KERNEL))
     assert "more.twice" in wrong.evidence
 
 
@@ -213,7 +213,7 @@ def test_dicts_are_compared_by_key(judged: JudgeFunction):
     ],
 )
 def test_the_form_of_an_output_is_part_of_it(judged: JudgeFunction, forward, reason):
-    found = refusal(judged(SUM, kernel(forward), care=ONE_KERNEL))
+    found = refusal(judged(SUM, kernel(forward), settings=ONE_KERNEL))
     assert found.reason.startswith(reason)
     assert found.gate in (Gate.CORRECTNESS, Gate.PROVENANCE, Gate.BUILD)
 
@@ -222,18 +222,18 @@ NUMBER = task("return 2.0 * x + y, x.shape[1] / 3, 7")
 
 
 def test_plain_numbers_are_outputs_too(judged: JudgeFunction):
-    accepted(judged(NUMBER, kernel("return plus(x, y, 2.0), x.shape[1] / 3, 7"), care=ONE_KERNEL))
+    accepted(judged(NUMBER, kernel("return plus(x, y, 2.0), x.shape[1] / 3, 7"), settings=ONE_KERNEL))
     wrong = ("x.shape[1] / 2, 7", "x.shape[1] / 3, 8", "torch.zeros(()), 7", "plus(x, y), 7")
     for numbers in wrong:
-        found = refusal(judged(NUMBER, kernel(f"return plus(x, y, 2.0), {numbers}"), care=ONE_KERNEL))
+        found = refusal(judged(NUMBER, kernel(f"return plus(x, y, 2.0), {numbers}"), settings=ONE_KERNEL))
         assert found.gate is Gate.CORRECTNESS, numbers
 
 
 def test_a_task_that_returns_nothing_but_a_number(judged: JudgeFunction):
     """It looks at its data, so it is judged at its own size."""
     total = task("return float((x + y).abs().sum())")
-    accepted(judged(total, kernel("return float(plus(x, y).abs().sum())"), care=ONE_KERNEL))
-    found = refusal(judged(total, kernel("plus(x, y)\nreturn 0.0"), care=ONE_KERNEL))
+    accepted(judged(total, kernel("return float(plus(x, y).abs().sum())"), settings=ONE_KERNEL))
+    found = refusal(judged(total, kernel("plus(x, y)\nreturn 0.0"), settings=ONE_KERNEL))
     assert found.gate in (Gate.PROVENANCE, Gate.CORRECTNESS)
 
 
@@ -242,29 +242,31 @@ def test_a_task_that_returns_nothing_but_a_number(judged: JudgeFunction):
 
 def test_integer_inputs_and_outputs(judged: JudgeFunction):
     integers = task("return 2 * x + y", "torch.randint(-99, 99, (8, 64)), torch.randint(-99, 99, (8, 64))")
-    accepted(judged(integers, kernel("return plus(x, y, 2)"), care=ONE_KERNEL))
-    found = refusal(judged(integers, kernel("return plus(x, y, 3)"), care=ONE_KERNEL))
+    accepted(judged(integers, kernel("return plus(x, y, 2)"), settings=ONE_KERNEL))
+    found = refusal(judged(integers, kernel("return plus(x, y, 3)"), settings=ONE_KERNEL))
     assert "integer elements differ" in found.evidence
 
 
 def test_inputs_that_are_no_tensors(judged: JudgeFunction):
     mixed = task("return 2.0 * x['a'] + y", "{'a': torch.randn(8, 64), 'k': 3}, torch.randn(8, 64)")
-    accepted(judged(mixed, kernel("return plus(x['a'], y, 2.0)"), care=ONE_KERNEL))
+    accepted(judged(mixed, kernel("return plus(x['a'], y, 2.0)"), settings=ONE_KERNEL))
     scaled = task("return y * x + x", "3, torch.randn(8, 64)").replace(
         "forward(self, x)", "forward(self, x, y)"
     )
-    accepted(judged(scaled, kernel("return plus(y, torch.full_like(y, x), float(x))"), care=ONE_KERNEL))
+    accepted(judged(scaled, kernel("return plus(y, torch.full_like(y, x), float(x))"), settings=ONE_KERNEL))
 
 
 def test_strided_inputs_arrive_strided(judged: JudgeFunction):
     turned = task("return 2.0 * x + y", "torch.randn(64, 8).t(), torch.randn(8, 64)")
-    found = refusal(judged(turned, kernel("return plus(x.view(-1).view(8, 64), y, 2.0)"), care=ONE_KERNEL))
+    found = refusal(
+        judged(turned, kernel("return plus(x.view(-1).view(8, 64), y, 2.0)"), settings=ONE_KERNEL)
+    )
     assert found.gate in (Gate.BUILD, Gate.PROVENANCE, Gate.CORRECTNESS)
-    accepted(judged(turned, kernel("return plus(x.contiguous(), y, 2.0)"), care=ONE_KERNEL))
+    accepted(judged(turned, kernel("return plus(x.contiguous(), y, 2.0)"), settings=ONE_KERNEL))
 
 
 def test_an_input_that_was_changed_is_refused(judged: JudgeFunction):
-    found = refusal(judged(SUM, kernel("out = plus(x, y, 2.0)\nx.zero_()\nreturn out"), care=ONE_KERNEL))
+    found = refusal(judged(SUM, kernel("out = plus(x, y, 2.0)\nx.zero_()\nreturn out"), settings=ONE_KERNEL))
     assert found.gate in (Gate.PROVENANCE, Gate.CORRECTNESS)
     assert found.reason in ("correctness.inputs", "correctness.error", "state.stale", "provenance.decoy")
 
@@ -305,7 +307,7 @@ BOTH = "self.scale = nn.Parameter(torch.randn(64))\nself.shift = nn.Parameter(to
 
 def test_parameters_are_matched_by_name(judged: JudgeFunction):
     evaluation = judged(
-        LINEAR, affine_kernel("return apply(x, self.scale, self.shift)", BOTH), care=ONE_KERNEL
+        LINEAR, affine_kernel("return apply(x, self.scale, self.shift)", BOTH), settings=ONE_KERNEL
     )
     accepted(evaluation)
     assert evaluation.gates[2].notes["parameters"] == "by name"
@@ -314,7 +316,7 @@ def test_parameters_are_matched_by_name(judged: JudgeFunction):
 
 def test_parameters_are_matched_by_order_where_names_differ(judged: JudgeFunction):
     init = BOTH.replace("self.scale", "self.a").replace("self.shift", "self.b")
-    evaluation = judged(LINEAR, affine_kernel("return apply(x, self.a, self.b)", init), care=ONE_KERNEL)
+    evaluation = judged(LINEAR, affine_kernel("return apply(x, self.a, self.b)", init), settings=ONE_KERNEL)
     accepted(evaluation)
     assert evaluation.gates[2].notes["parameters"] == "by order"
 
@@ -322,7 +324,7 @@ def test_parameters_are_matched_by_order_where_names_differ(judged: JudgeFunctio
 def test_other_initial_values_are_a_warning(judged: JudgeFunction):
     swapped = "\n".join(reversed(BOTH.splitlines()))
     evaluation = judged(
-        LINEAR, affine_kernel("return apply(x, self.scale, self.shift)", swapped), care=ONE_KERNEL
+        LINEAR, affine_kernel("return apply(x, self.scale, self.shift)", swapped), settings=ONE_KERNEL
     )
     accepted(evaluation)
     assert any("initial values differ" in warning for warning in evaluation.warnings)
@@ -350,19 +352,26 @@ def test_weights_that_are_no_parameters_are_seen_through(judged: JudgeFunction):
 def test_library_calls_are_named_where_they_are_allowed_and_refused_where_not(judged: JudgeFunction):
     product = task("return x @ y + y", "torch.randn(32, 32), torch.randn(32, 32)")
     mixed = kernel("return plus(torch.mm(x, y), y)")
-    verdict = accepted(judged(product, mixed, care=ONE_KERNEL))
+    verdict = accepted(judged(product, mixed, settings=ONE_KERNEL))
     assert verdict.provenance.library_ops == {"mm": 1}
     forbid = Policy(library_calls=LibraryCalls.FORBID, level=Level.QUICK)
-    assert refusal(judged(product, mixed, forbid, care=ONE_KERNEL)).gate in (Gate.STATIC, Gate.PROVENANCE)
+    assert refusal(judged(product, mixed, forbid, settings=ONE_KERNEL)).gate in (Gate.STATIC, Gate.PROVENANCE)
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP16])
 def test_half_precision_is_accepted_where_it_is_declared(judged: JudgeFunction, precision):
     half = {"bf16": "bfloat16", "fp16": "float16"}[precision.value]
     lower = kernel(f"return plus(x.to(torch.{half}), y.to(torch.{half}), 2.0).to(x.dtype)")
-    accepted(judged(SUM, lower, Policy(precision=precision, level=Level.QUICK), care=ONE_KERNEL))
-    found = refusal(judged(SUM, lower, care=ONE_KERNEL))
+    accepted(judged(SUM, lower, Policy(precision=precision, level=Level.QUICK), settings=ONE_KERNEL))
+    found = refusal(judged(SUM, lower, settings=ONE_KERNEL))
     assert (found.gate, found.reason) == (Gate.CORRECTNESS, "correctness.error")
+    facts = found.facts
+    assert facts is not None
+    assert facts.relative_error is not None
+    assert f"{facts.relative_error:.2e}" in found.evidence
+    assert facts.excess is not None
+    assert facts.excess > 1.0
+    assert not facts.own_size
 
 
 # modules with a mind of their own
@@ -399,10 +408,10 @@ return out"""
 def test_a_task_that_draws_random_numbers_is_judged_after_the_same_seed(judged: JudgeFunction):
     dropped = task("return F.dropout(x, 0.5) + y")
     right = kernel("return plus(nn.functional.dropout(x, 0.5), y)")
-    evaluation = judged(dropped, right, care=ONE_KERNEL)
+    evaluation = judged(dropped, right, settings=ONE_KERNEL)
     accepted(evaluation)
     assert any("random numbers" in warning for warning in evaluation.warnings)
-    refusal(judged(dropped, kernel("return plus(x, y)"), care=ONE_KERNEL))
+    refusal(judged(dropped, kernel("return plus(x, y)"), settings=ONE_KERNEL))
 
 
 # candidates that fail
@@ -423,14 +432,19 @@ FAILING = {
 @pytest.mark.parametrize("name", FAILING)
 def test_a_candidate_that_fails_is_data(judged: JudgeFunction, name):
     code, reason = FAILING[name]
-    found = refusal(judged(SUM, code, care=ONE_KERNEL))
+    found = refusal(judged(SUM, code, settings=ONE_KERNEL))
     assert found.gate in (Gate.BUILD, Gate.PROVENANCE)
     assert found.reason == reason
     assert found.hint
+    if name in ("name", "bounds"):
+        assert found.facts is not None
+        assert found.facts.function == ("forward" if name == "name" else "plus")
+        assert found.facts.line
+        assert found.facts.functions
 
 
 def test_the_judge_goes_on_after_a_crash(judged: JudgeFunction):
     crash = kernel("import os\nos.abort()")
-    found = refusal(judged(SUM, crash, skip=(Gate.STATIC,), care=ONE_KERNEL))
+    found = refusal(judged(SUM, crash, skip=(Gate.STATIC,), settings=ONE_KERNEL))
     assert found.reason == "limits.died"
-    accepted(judged(SUM, kernel("return plus(x, y, 2.0)"), care=ONE_KERNEL))
+    accepted(judged(SUM, kernel("return plus(x, y, 2.0)"), settings=ONE_KERNEL))

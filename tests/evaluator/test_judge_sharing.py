@@ -18,19 +18,21 @@ from egg.core.errors import EggError, MachineError
 from egg.core.evaluation import Compiled, Gate, Rejected
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator import judge, memory, venues
-from egg.evaluator.care import CARE
-from egg.evaluator.compare import Worst
-from egg.evaluator.heats import Heat
-from egg.evaluator.judge import EVERYTHING, Judge
-from egg.evaluator.opponents import Opponents
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.process.child import Fault
-from egg.evaluator.process.wire import Channel
-from egg.evaluator.question import Question
-from egg.evaluator.sharing import SLOTS, SharedGpu, Unshared
-from egg.evaluator.venues import GpuVenue, Stage
-from egg.evaluator.yardstick import Yardstick
+from egg.evaluator.compare.compare import Worst
+from egg.evaluator.judge import backends, judge
+from egg.evaluator.judge.backends import GateStep, GpuBackend
+from egg.evaluator.judge.judge import EVERYTHING, Judge
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.process.sharing import SLOTS, SharedGpu, Unshared
+from egg.evaluator.reference.yardstick import Yardstick
+from egg.evaluator.tensors import memory
+from egg.evaluator.timing.contenders import SideBySide
+from egg.evaluator.timing.opponents import Opponents
+from egg.evaluator.transport.protocol import Health
+from egg.evaluator.transport.wire import Channel
+from egg.evaluator.trial.levels import LEVELS
 from tests import samples
 
 pytestmark = pytest.mark.timeout(60)
@@ -39,11 +41,11 @@ pytestmark = pytest.mark.timeout(60)
 def test_only_what_measures_is_done_alone_and_in_one_go() -> None:
     task = Task("t", samples.WIDE.format(width=8, forward="x"))
     question = Question(task, Candidate(""), Policy(level=Level.AUDIT))
-    course = GpuVenue.course(object.__new__(GpuVenue), question)
-    alone = [index for index, stage in enumerate(course) if stage.alone]
-    assert [course[index].gate for index in alone] == [Gate.TIMING, Gate.CLOCK]
+    pipeline = GpuBackend.pipeline(object.__new__(GpuBackend), question)
+    alone = [index for index, step in enumerate(pipeline) if step.alone]
+    assert [pipeline[index].gate for index in alone] == [Gate.TIMING, Gate.CLOCK]
     assert alone[1] == alone[0] + 1
-    assert [s.run.__name__ for s in course if s.gate is Gate.TIMING] == ["prepare", "run", "settle"]
+    assert [s.run.__name__ for s in pipeline if s.gate is Gate.TIMING] == ["prepare", "run", "settle"]
 
 
 class Watched(Unshared):
@@ -72,40 +74,39 @@ class Watched(Unshared):
 
 
 class Stub:
-    """A venue without a device: its only gate does as it is told."""
+    """A backend without a device: its only gate does as it is told."""
 
     device, gpu_name = torch.device("cpu"), ""
 
-    def __init__(self, run: Callable[[Any], Any], exam: Callable[[], Any] = lambda: None) -> None:
-        self._run, self._exam = run, exam
-        healthy = SimpleNamespace(request=lambda *_: {"healthy": True}, end=lambda: None)
-        self.nursery = SimpleNamespace(child=lambda: healthy)
+    def __init__(self, run: Callable[[Any], Any], trial: Callable[[], Any] = lambda: None) -> None:
+        self._run, self._trial = run, trial
+        healthy = SimpleNamespace(ask=lambda *_: Health(True), end=lambda: None)
+        self.forkserver = SimpleNamespace(worker=lambda: healthy)
 
-    def course(self, question: Question) -> list[Stage]:
-        return [Stage(Gate.BUILD, self._run), Stage(Gate.TIMING, self._run, alone=True)]
+    def pipeline(self, question: Question) -> list[GateStep]:
+        return [GateStep(Gate.BUILD, self._run), GateStep(Gate.TIMING, self._run, alone=True)]
 
-    def again(self, question: Question, exam: Any, reason: str) -> None:
+    def again(self, question: Question, trial: Any, reason: str) -> None:
         """There is no other size to be judged at."""
 
     def need(self, question: Question) -> int:
         return 7
 
-    def exam(self, question: Question) -> Any:
-        self._exam()
+    def trial(self, question: Question) -> Any:
+        self._trial()
         return SimpleNamespace(
-            child=None,
+            connection=SimpleNamespace(worker=None, check_integrity=lambda: None),
+            checks=SimpleNamespace(worst=Worst()),
             warnings=[],
             close=lambda: None,
             sizes=lambda: "8 x 8",
-            check_integrity=lambda: None,
-            worst=Worst(),
-            provenance={},
-            heat=Heat(),
+            provenance=None,
+            side_by_side=SideBySide(),
             reference=SimpleNamespace(yardstick=Yardstick.FP64),
             verified=None,
         )
 
-    def performance(self, exam: Any) -> Any:
+    def performance(self, trial: Any) -> Any:
         return Compiled("", (), None, "full")
 
     def rest(self) -> None:
@@ -113,24 +114,26 @@ class Stub:
 
 
 def judged(
-    monkeypatch: pytest.MonkeyPatch, venue: Stub, crowded: bool, level: Level = Level.QUICK
+    monkeypatch: pytest.MonkeyPatch, backend: Stub, crowded: bool, level: Level = Level.QUICK
 ) -> tuple[list[Any], Any]:
     watched = Watched(crowded)
     monkeypatch.setattr(judge, "place_on", lambda *_: watched)
-    monkeypatch.setattr(judge, "venue_on", lambda *_: venue)
+    monkeypatch.setattr(judge, "backend_on", lambda *_: backend)
     task, candidate = Task("t", samples.WIDE.format(width=8, forward="x")), Candidate("class ModelNew: pass")
-    question = Question(task, candidate, skip=(Gate.STATIC,), care=replace(CARE[level], audit_task=False))
+    question = Question(
+        task, candidate, skip=(Gate.STATIC,), settings=replace(LEVELS[level], audit_task=False)
+    )
     try:
         return watched.notes, Judge(torch.device("cpu")).judge(question)
     except EggError as error:
         return watched.notes, error
 
 
-def without_memory(exam: Any) -> Any:
+def without_memory(trial: Any) -> Any:
     raise Fault("limits.memory", "CUDA out of memory")
 
 
-def wrong(exam: Any) -> Any:
+def wrong(trial: Any) -> Any:
     raise Fault("candidate.error", "wrong")
 
 
@@ -151,16 +154,16 @@ def test_a_candidate_without_memory_is_judged_once_more_with_all_of_it(
 def test_a_task_without_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[Exception] = [MachineError("out of memory in Model.forward")]
 
-    def exam() -> None:
+    def trial() -> None:
         if faults:
             raise faults.pop()
 
-    notes, evaluation = judged(monkeypatch, Stub(wrong, exam), crowded=True)
+    notes, evaluation = judged(monkeypatch, Stub(wrong, trial), crowded=True)
     assert notes[0] == 7
     assert EVERYTHING in notes
     assert evaluation.verdict.refusal.reason == "candidate.error"
     faults.append(MachineError("no such thing"))
-    notes, error = judged(monkeypatch, Stub(wrong, exam), crowded=True)
+    notes, error = judged(monkeypatch, Stub(wrong, trial), crowded=True)
     assert str(error).startswith("no such thing")
     assert notes == [7, "together", "leave"], "it leaves, whatever happens"
 
@@ -183,7 +186,7 @@ def test_what_an_error_held_is_gone_when_others_may_have_the_memory(monkeypatch:
     held: list[Any] = []
     left: list[bool] = []
 
-    def exam() -> None:
+    def trial() -> None:
         tensor = torch.zeros(3)
         held.append(weakref.ref(tensor))
         try:
@@ -192,7 +195,7 @@ def test_what_an_error_held_is_gone_when_others_may_have_the_memory(monkeypatch:
             raise MachineError("it does not work") from error
 
     monkeypatch.setattr(Stub, "rest", lambda _: left.append(held[0]() is not None))
-    _, error = judged(monkeypatch, Stub(wrong, exam), crowded=True)
+    _, error = judged(monkeypatch, Stub(wrong, trial), crowded=True)
     assert isinstance(error, MachineError)
     assert left == [False]
 
@@ -213,14 +216,14 @@ def test_the_words_for_want_of_memory(text: str, lacking: bool) -> None:
 
 def test_an_opponent_that_found_no_memory_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
-    venue = object.__new__(GpuVenue)
-    venue.device, venue._sharing = torch.device("cpu"), Unshared()
+    backend = object.__new__(GpuBackend)
+    backend.device, backend._sharing = torch.device("cpu"), Unshared()
     program: Any = SimpleNamespace(unload=lambda: None)
     for reason, kept in (("OutOfMemoryError: CUDA out of memory", False), ("Unsupported: no such op", True)):
         failed = {"compile": reason}
-        venue._opponents = Opponents(program, Precision.MATCH, venue.device, failed=failed)
-        venue.rest()
-        assert (venue._opponents is not None) is kept
+        backend._opponents = Opponents(program, Precision.MATCH, backend.device, failed=failed)
+        backend.rest()
+        assert (backend._opponents is not None) is kept
 
 
 def test_an_audit_that_found_no_memory_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,9 +235,9 @@ def test_an_audit_that_found_no_memory_is_made_again(monkeypatch: pytest.MonkeyP
         raise MachineError(made[-1])
 
     monkeypatch.setattr(judge, "audit", audit)
-    monkeypatch.setattr(judge, "venue_on", lambda *_: Stub(wrong))
+    monkeypatch.setattr(judge, "backend_on", lambda *_: Stub(wrong))
     task = Task("t", samples.WIDE.format(width=8, forward="x"))
-    question = Question(task, Candidate(""), care=CARE[Level.FULL])
+    question = Question(task, Candidate(""), settings=LEVELS[Level.FULL])
     one = Judge(torch.device("cpu"))
     said = [one._task_warnings(question) for _ in range(3)]
     assert ["memory" in warning for (warning,) in said] == [True, False, False]
@@ -244,19 +247,19 @@ def test_an_audit_that_found_no_memory_is_made_again(monkeypatch: pytest.MonkeyP
 def test_the_need_of_a_task_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1 << 30))
-    monkeypatch.setattr(venues, "bytes_needed", lambda task, *_: asked.append(task.name))
-    venue = object.__new__(GpuVenue)
-    venue.device, venue._need = torch.device("cpu"), None
+    monkeypatch.setattr(backends, "bytes_needed", lambda task, *_: asked.append(task.name))
+    backend = object.__new__(GpuBackend)
+    backend.device, backend._need = torch.device("cpu"), None
     for name in ("a", "a", "b"):
         task = Task(name, f"{samples.WIDE.format(width=8, forward='x')}# {name}")
-        assert venue.need(Question(task, Candidate(""))) is None
+        assert backend.need(Question(task, Candidate(""))) is None
     assert asked == ["a", "b"]
 
 
 def test_a_judge_that_cannot_be_set_up_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     place = SharedGpu(tmp_path, SLOTS)
     monkeypatch.setattr(judge, "place_on", lambda *_: SharedGpu(tmp_path, SLOTS))
-    monkeypatch.setattr(judge, "venue_on", lambda *_: 1 / 0)
+    monkeypatch.setattr(judge, "backend_on", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Judge(torch.device("cpu"))
     assert not place.crowded()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from egg.evaluator.kernelbench_rules import errors, searched, static_findings
+from egg.evaluator.static.kernelbench_rules import errors, searched, static_findings
 
 KERNEL = """import torch
 import torch.nn as nn

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,9 +24,10 @@ from egg.evaluator.offline import capture, compile_all, resolve_target
 from egg.evaluator.offline.capture import CompileOnce
 from egg.evaluator.offline.fakedriver import Recorder, recording_launches
 from egg.evaluator.offline.resources import sass_mix
-from egg.evaluator.process.child import Fault
-from egg.evaluator.process.replies import well_formed
-from egg.evaluator.sharing import Unshared
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.process.sharing import Unshared
+from egg.evaluator.transport.protocol import Done, Fresh, KernelRows, Kernels, Request, Watch, reply_to
+from egg.evaluator.transport.strict import Malformed, plain
 from egg.evaluator.work.arguments import DescriptorArgument, TensorArgument, argument_forms, heft
 from egg.evaluator.worker.launches import JitLaunches, described_launches
 from egg.evaluator.worker.session import Session
@@ -203,8 +204,8 @@ def test_watched_launches_are_described(jit_launches: JitLaunches):
     (one,) = watched
     assert (one.name, one.grid, one.launches) == ("scale_kernel", (16, 1, 1), 3)
     reply = described_launches(watched)
-    assert well_formed("kernels", reply)
-    (row,) = (from_json(KernelResources, kernel) for kernel in reply["kernels"])
+    assert reply_to(Kernels(), plain(reply)) == reply
+    (row,) = reply.kernels
     assert (row.name, row.grid, row.launches) == ("scale_kernel", (16, 1, 1), 3)
     assert row.work is not None
     assert row.work.loaded_bytes == 4 * 4096
@@ -223,7 +224,7 @@ def test_skipped_kernels_are_not_watched(jit_launches: JitLaunches):
 def test_of_many_kernels_the_first_are_described(jit_launches: JitLaunches):
     with jit_launches.watching() as watched:
         scaled(torch.ones(1024))
-    assert described_launches(watched, 0) == {"kernels": [], "unread": 1}
+    assert described_launches(watched, 0) == KernelRows((), 1)
 
 
 def test_a_call_that_launches_nothing_itself_is_watched_from_its_beginning(jit_launches: JitLaunches):
@@ -245,17 +246,17 @@ def test_a_call_that_launches_nothing_itself_is_watched_from_its_beginning(jit_l
     session = Session()
     session._launches, session._make = jit_launches, make
     session._arguments = lambda structure, slots: []
-    session.on_fresh()
+    session.on_fresh(Fresh())
     session._call([])
-    session.on_watch("", [], 0)
-    reply = session.on_kernels()
-    assert [kernel["name"] for kernel in reply["kernels"]] == ["scale_kernel"]
+    session.on_watch(Watch("", (), 0))
+    reply = session.on_kernels(Kernels())
+    assert [kernel.name for kernel in reply.kernels] == ["scale_kernel"]
     assert len(built) == 2
 
 
 @dataclass
 class Asked:
-    """As much of an exam as the gate needs to ask for descriptions."""
+    """As much of a trial as the gate needs to ask for descriptions."""
 
     answer: Any
     kernels: tuple[KernelResources, ...] = ()
@@ -264,48 +265,46 @@ class Asked:
     sharing: Unshared = field(default_factory=Unshared)
 
     @property
-    def sets(self) -> list[Any]:
-        return [SimpleNamespace(inputs=[])]
+    def buffers(self) -> Any:
+        return SimpleNamespace(sets=[SimpleNamespace(inputs=())], make_room=lambda: None)
 
-    def request(self, command: str, timeout: float, **_: Any) -> Any:
-        if command == "watch":
-            return {}
-        assert command == "kernels"
+    @property
+    def connection(self) -> Any:
+        return SimpleNamespace(request=self.ask, restart=lambda: self.done.append("restart"))
+
+    def ask(self, request: Request[Any], timeout: float) -> Any:
+        if isinstance(request, Watch):
+            return Done()
+        assert isinstance(request, Kernels)
         if isinstance(self.answer, Fault):
             raise self.answer
         return self.answer
 
-    def make_room(self) -> None:
-        pass
 
-    def restart(self) -> None:
-        self.done.append("restart")
-
-
-def test_descriptions_reach_the_exam(jit_launches: JitLaunches):
+def test_descriptions_reach_the_trial(jit_launches: JitLaunches):
     with jit_launches.watching() as watched:
         scaled(torch.ones(1024))
-    exam = Asked({**described_launches(watched), "unread": 2})
-    provenance._read_kernels(exam, SimpleNamespace(structure=""))
-    assert [kernel.name for kernel in exam.kernels] == ["scale_kernel"]
-    assert len(exam.warnings) == 1
-    assert exam.done == []
+    trial = Asked(replace(described_launches(watched), unread=2))
+    provenance._read_kernels(trial, SimpleNamespace(structure=""))
+    assert [kernel.name for kernel in trial.kernels] == ["scale_kernel"]
+    assert len(trial.warnings) == 1
+    assert trial.done == []
 
 
 @pytest.mark.parametrize("reason", ["limits.timeout", "limits.protocol", "candidate.error"])
 def test_descriptions_that_fail_leave_a_warning_and_nothing_else(reason: str):
     """The process is a new one, alive or not: what failed in the old one must not fail later on."""
-    exam = Asked(Fault(reason, "no answer"))
-    provenance._read_kernels(exam, SimpleNamespace(structure=""))
-    assert exam.kernels == ()
-    assert "no answer" in exam.warnings[0]
-    assert exam.done == ["restart"]
+    trial = Asked(Fault(reason, "no answer"))
+    provenance._read_kernels(trial, SimpleNamespace(structure=""))
+    assert trial.kernels == ()
+    assert "no answer" in trial.warnings[0]
+    assert trial.done == ["restart"]
 
 
 def test_a_compiler_that_cannot_describe_leaves_a_warning_and_nothing_else():
-    exam = SimpleNamespace(offline=SimpleNamespace(child=Asked(Fault("limits.died", "gone"))), warnings=[])
-    assert compile.described(exam) == ()
-    assert "gone" in exam.warnings[0]
+    trial = SimpleNamespace(offline=SimpleNamespace(worker=Asked(Fault("limits.died", "gone"))), warnings=[])
+    assert compile.described(trial) == ()
+    assert "gone" in trial.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -325,9 +324,11 @@ def test_a_compiler_that_cannot_describe_leaves_a_warning_and_nothing_else():
 def test_a_forged_description_is_refused(change: dict[str, Any], jit_launches: JitLaunches):
     with jit_launches.watching() as watched:
         scaled(torch.ones(1024))
-    reply = described_launches(watched)
-    assert well_formed("kernels", reply)
-    assert not well_formed("kernels", {**reply, "kernels": [{**reply["kernels"][0], **change}]})
+    reply = plain(described_launches(watched))
+    reply_to(Kernels(), reply)
+    with pytest.raises(Malformed):
+        reply_to(Kernels(), {**reply, "kernels": [{**reply["kernels"][0], **change}]})
     for amount in (-1.0, 1e300, float("inf")):
         reply["kernels"][0]["work"]["accesses"][0]["bytes"] = amount
-        assert not well_formed("kernels", reply)
+        with pytest.raises(Malformed):
+            reply_to(Kernels(), reply)

@@ -1,7 +1,7 @@
 """How much the judge holds at once, as a multiple of a question's inputs and outputs together.
 
 A task whose tensors fill a tenth of the GPU can be judged only if few copies of them exist at a
-time. Every tensor made while an exam goes through the gates is counted as long as its storage
+time. Every tensor made while a trial goes through the gates is counted as long as its storage
 lives, on the oracle's side and on the candidate's.
 """
 
@@ -23,16 +23,21 @@ from torch.utils._pytree import tree_leaves
 
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator import aside, memory, reserve
-from egg.evaluator.care import CARE
-from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import build, clock, correctness, many, plausibility, provenance, state, timing
-from egg.evaluator.opponents import Opponents
-from egg.evaluator.reference import Reference
+from egg.evaluator.reference import reserve
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
-from egg.evaluator.worker import hostreads, stopwatch
+from egg.evaluator.tensors import memory
+from egg.evaluator.timing import stopwatch
+from egg.evaluator.timing.opponents import Opponents
+from egg.evaluator.transport.protocol import Request
+from egg.evaluator.trial import deferred
+from egg.evaluator.trial.levels import LEVELS
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
+from egg.evaluator.worker import hostreads
 from egg.hardware.gpus import resolve
-from tests.evaluator.test_timing_gates import LocalChild, WallEvent
+from tests.evaluator.test_timing_gates import LocalWorker, WallEvent
 
 ORACLE, CANDIDATE = 5.3, 3.0
 """The multiples aimed at, five and three, and a little for what is looked at in pieces."""
@@ -142,7 +147,7 @@ class Switch:
         sys.modules["candidate"].SKIPPED = bool(kernels)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-class CountedChild(LocalChild):
+class CountedWorker(LocalWorker):
     """A session whose tensors are the other side's."""
 
     def __init__(self, counted: LiveBytes) -> None:
@@ -150,17 +155,17 @@ class CountedChild(LocalChild):
         self._session._launches = Switch()
         self._counted = counted
 
-    def request(self, command: str, timeout: float, fds: tuple[int, ...] = (), **arguments: Any) -> Any:
+    def ask(self, request: Request[Any], timeout: float, fds: tuple[int, ...] = ()) -> Any:
         with self._counted.on_the_other_side():
-            return super().request(command, timeout, fds, **arguments)
+            return super().ask(request, timeout, fds)
 
 
-class CountedNursery:
+class CountedForkServer:
     def __init__(self, counted: LiveBytes) -> None:
         self._counted = counted
 
-    def child(self) -> CountedChild:
-        return CountedChild(self._counted)
+    def worker(self, *, fence: bool = False) -> CountedWorker:
+        return CountedWorker(self._counted)
 
     def prepare(self) -> None:
         pass
@@ -172,7 +177,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(memory, "CHUNK", 1 << 13)
     monkeypatch.setattr(hostreads, "WHOLE", frozenset())  # numpy stands in for a kernel
-    monkeypatch.setattr(aside, "ASIDE_BYTES", 0)
+    monkeypatch.setattr(deferred, "DEFERRED_BYTES", 0)
     monkeypatch.setattr(many, "HELD_BYTES", 0)
     monkeypatch.setattr(reserve, "RESERVE_BYTES", 0)
     monkeypatch.setattr(stopwatch, "_Event", WallEvent)
@@ -181,21 +186,21 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(torch.cuda, "Event", WallEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
     monkeypatch.setattr(clock, "MILLISECONDS", 0.1)
-    monkeypatch.setattr(clock, "TRIALS", 1)
+    monkeypatch.setattr(clock, "ATTEMPTS", 1)
     monkeypatch.setattr(clock, "TOLERANCE", 0.0)  # how long it takes here is of no interest
 
 
-def exam_of(shape: str, counted: LiveBytes, **care: Any) -> Exam:
+def trial_of(shape: str, counted: LiveBytes, **settings: Any) -> Trial:
     forward, inputs, out, kernel = SHAPES[shape]
     program = Program.load(Task("large", TASK.format(forward=forward, inputs=inputs)))
     cpu = torch.device("cpu")
-    brief = dataclasses.replace(CARE[Level.QUICK], opponents=("eager",), rounds=1, seeds=1, input_sets=1)
-    return Exam(
+    brief = dataclasses.replace(LEVELS[Level.QUICK], opponents=("eager",), rounds=1, seeds=1, input_sets=1)
+    return Trial(
         Reference(program, Precision.MATCH, cpu),
         Candidate(KERNEL.format(shape=out, kernel=kernel)),
         Policy(level=Level.QUICK),
-        dataclasses.replace(brief, round_milliseconds=0.1, **care),
-        CountedNursery(counted),  # pyright: ignore[reportArgumentType]
+        dataclasses.replace(brief, round_milliseconds=0.1, **settings),
+        CountedForkServer(counted),  # pyright: ignore[reportArgumentType]
         gpu=resolve("H200"),
         opponents=Opponents(program, Precision.MATCH, cpu),
     )
@@ -206,24 +211,24 @@ def test_few_copies_of_a_question_exist_at_a_time(shape: str, small_pieces: None
     gates = (build, provenance, correctness, state, timing, clock, plausibility)
     peaks: dict[str, Counter[str]] = {}
     with LiveBytes() as counted:
-        exam_of(shape, counted).close()  # what PyTorch imports on first use leaves frames behind
+        trial_of(shape, counted).close()  # what PyTorch imports on first use leaves frames behind
     gc.collect()
     gc.disable()  # a GPU that fills up brings no collection about
     try:
         with LiveBytes() as counted:
-            exam = exam_of(shape, counted)
+            trial = trial_of(shape, counted)
             peaks["setting up"] = counted.peak.copy()
             try:
                 for gate in gates:
                     counted.peak.clear()
-                    gate.run(exam)
+                    gate.run(trial)
                     peaks[gate.__name__.rsplit(".", 1)[-1]] = counted.peak.copy()
             finally:
-                exam.close()
+                trial.close()
     finally:
         gc.enable()
-    question = exam.bytes_per_call
-    inputs = sum(t.numel() * t.element_size() for t in exam.reference.sample.tensors)
+    question = trial.buffers.bytes_per_call
+    inputs = sum(t.numel() * t.element_size() for t in trial.reference.sample.tensors)
     # shared memory is the oracle's, and on a GPU a candidate has the inputs in memory of its own
     oracle = {gate: peak["oracle"] / question + 1 for gate, peak in peaks.items()}
     candidate = {gate: (peak["candidate"] + inputs) / question for gate, peak in peaks.items()}
@@ -237,12 +242,12 @@ def test_a_reference_that_returns_a_view_of_its_input_is_probed_too(
 ) -> None:
     turned = ("x.t()", "torch.randn(8, 16)", "(16, 8)", "out.numpy()[:] = x.T")
     monkeypatch.setitem(SHAPES, "a view", turned)
-    exam = exam_of("a view", LiveBytes())
-    build.run(exam)
-    notes = state.run(exam)
+    trial = trial_of("a view", LiveBytes())
+    build.run(trial)
+    notes = state.run(trial)
     assert (notes["deterministic"], notes["probed"], notes["buffers"]) == (True, 4, [])
     assert notes["calls"] >= 3
-    exam.close()
+    trial.close()
 
 
 def test_nothing_is_left_of_a_refusal_nor_of_an_fp64_run_without_memory(
@@ -254,12 +259,12 @@ def test_nothing_is_left_of_a_refusal_nor_of_an_fp64_run_without_memory(
     monkeypatch.setattr(torch, "ones", _no_memory)
     monkeypatch.setattr(memory, "collect", lambda device: None)
     with LiveBytes() as counted:
-        exam_of("wrong", counted).close()
+        trial_of("wrong", counted).close()
     gc.collect()
     gc.disable()
     try:
         with LiveBytes() as counted:
-            wrong, without = exam_of("wrong", counted), exam_of("no fp64", counted)
+            wrong, without = trial_of("wrong", counted), trial_of("no fp64", counted)
             build.run(wrong)
             with contextlib.suppress(Refused):
                 state.run(wrong)
@@ -286,6 +291,6 @@ def test_large_questions_get_one_set_of_inputs_and_small_ones_all(
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     for free, sets in ((9 * one, 1), (17 * one, 2), (100 * one, 3), (one, 1)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
-        exam = exam_of("as much out as in", LiveBytes(), input_sets=3)
-        assert len(exam.sets) == sets
-        exam.close()
+        trial = trial_of("as much out as in", LiveBytes(), input_sets=3)
+        assert len(trial.buffers.sets) == sets
+        trial.close()

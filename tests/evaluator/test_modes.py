@@ -5,15 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from egg.evaluator.modes import LightMode
-from egg.evaluator.ops import Recorder
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.tensors.modes import LightMode
 
 WATCHES = """
 import sys
 import torch
-from egg.evaluator.arena import poison
-from egg.evaluator.ops import Recorder
-from egg.evaluator.sketches import Sketcher
+from egg.evaluator.transport.arena import poison
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.sketches import Sketcher
 
 with Recorder(fill_empties=poison, sketcher=Sketcher(0, [3])) as recorder:
     torch.empty(3).add(1)

@@ -9,7 +9,7 @@ import torch
 
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.reference import Reference
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program, map_tensors
 
 TASK = """

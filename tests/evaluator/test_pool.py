@@ -21,11 +21,11 @@ from egg.core.evaluation import Evaluation, Gate
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator import __main__ as command_line
-from egg.evaluator import pool
-from egg.evaluator.batch import exit_code, run_batch
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.pool import Answer, Job, read_jobs, run_jobs
-from egg.evaluator.question import Question
+from egg.evaluator.judge import pool
+from egg.evaluator.judge.batch import exit_code, run_batch
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.pool import Answer, Job, read_jobs, run_jobs
+from egg.evaluator.judge.question import Question
 from tests import samples
 from tests.conftest import BRIEF
 from tests.leftovers import Sandbox
@@ -37,7 +37,7 @@ QUICK = Policy(level=Level.QUICK)
 
 def job(name: str, kernel: str, **terms) -> Job:
     question = Question(
-        Task.from_file(TASK), Candidate.from_file(CORPUS / kernel), QUICK, care=BRIEF, **terms
+        Task.from_file(TASK), Candidate.from_file(CORPUS / kernel), QUICK, settings=BRIEF, **terms
     )
     return Job(name, question)
 
@@ -105,6 +105,19 @@ def test_a_job_survives_the_trip_through_its_line(tmp_path):
     question = Question(Task.from_file(TASK), Candidate("x = 1", "c"), policy, "A100", (Gate.STATIC,), BRIEF)
     path = tmp_path / "jobs.jsonl"
     path.write_text(Job("one", question).to_line() + "\n")
+    assert read_jobs(path) == [Job("one", question)]
+
+
+def test_a_job_that_an_older_version_wrote_is_read(tmp_path):
+    """Its keys for the level settings and the contenders were others; neither may be lost without a word."""
+    contender = Candidate("y = 2", "d")
+    question = Question(
+        Task.from_file(TASK), Candidate("x = 1", "c"), QUICK, settings=BRIEF, contenders=(contender,)
+    )
+    path = tmp_path / "jobs.jsonl"
+    line = Job("one", question).to_line()
+    path.write_text(line.replace('"settings":', '"care":').replace('"contenders":', '"rivals":') + "\n")
+    assert '"care"' in path.read_text()
     assert read_jobs(path) == [Job("one", question)]
 
 
@@ -376,7 +389,7 @@ def test_a_batch_that_is_killed_leaves_no_process(tmp_path, sandbox: Sandbox, nu
 
 def _runs_candidate(sandbox: Sandbox) -> bool:
     """Whether some candidate's process has its folder: then candidate code runs, or is about to."""
-    return any(sandbox.folder.glob("**/child-*/triton"))
+    return any(sandbox.folder.glob("**/worker-*/triton"))
 
 
 # the handle on an oracle
@@ -390,7 +403,7 @@ def test_an_oracle_that_is_killed_is_a_machine_error_and_replaced(sandbox: Sandb
         process, before = oracle._process, sandbox.folders()
         assert process is not None
         [judging] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(judging), signal.SIGSTOP)  # what runs below its keeper, which is killed
+        os.kill(int(judging), signal.SIGSTOP)  # what runs below its subreaper, which is killed
         killer = threading.Timer(0.3, process.kill)
         killer.start()
         with pytest.raises(MachineError, match="died"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from egg.core.source import Task
-from egg.evaluator.probes import (
+from egg.evaluator.reference.probes import (
     Change,
     Form,
     Given,

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from egg.evaluator import exchange
-from egg.evaluator.arena import create
 from egg.evaluator.process import landlock
-from egg.evaluator.process.child import Child, Fault, Nursery
+from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sandbox import Limits
+from egg.evaluator.transport import exchange
+from egg.evaluator.transport.arena import create
+from egg.evaluator.transport.protocol import Attach, Built, Fresh, Load, TensorForm, Warm
 from tests.leftovers import PLANTED, Sandbox, sandboxed
 
 GIB = 1 << 30
@@ -34,8 +35,8 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="module")
-def nursery(sandbox: Sandbox) -> Iterator[Nursery]:
-    home = Nursery("interpret", LIMITS, {"device": "cpu", "watch": False})
+def forkserver(sandbox: Sandbox) -> Iterator[ForkServer]:
+    home = ForkServer("interpret", LIMITS, Warm("cpu", watch=False))
     yield home
     home.close()
     assert sandbox.settles(lambda: not sandbox.processes()), "processes were left behind"
@@ -43,71 +44,71 @@ def nursery(sandbox: Sandbox) -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def child(nursery: Nursery) -> Iterator[Child]:
-    one = nursery.child()
+def worker(forkserver: ForkServer) -> Iterator[WorkerHandle]:
+    one = forkserver.worker()
     yield one
     one.end()
 
 
-def load(child: Child, source: str, timeout: float = 30.0) -> dict:
-    """Have the child import ``source`` and build its ``ModelNew``."""
+def load(worker: WorkerHandle, source: str, timeout: float = 30.0) -> Built:
+    """Have the worker import ``source`` and build its ``ModelNew``."""
     arguments = exchange.whole(([], {}))
-    return child.request("load", timeout, source=source, init=arguments, seed=0, precision="match")
+    return worker.ask(Load(source, arguments, 0, "match"), timeout)
 
 
-def said(child: Child, code: str) -> str:
+def said(worker: WorkerHandle, code: str) -> str:
     """What ``code`` leaves in ``answer`` when it runs as a candidate at import."""
     with pytest.raises(Fault) as caught:
-        load(child, f"{code}\nraise RuntimeError(f'answer: {{answer}}')")
+        load(worker, f"{code}\nraise RuntimeError(f'answer: {{answer}}')")
     assert caught.value.reason == "candidate.error", caught.value
     return caught.value.evidence.split("answer: ", 1)[1]
 
 
-def refused(child: Child, code: str, timeout: float = 30.0) -> Fault:
+def refused(worker: WorkerHandle, code: str, timeout: float = 30.0) -> Fault:
     with pytest.raises(Fault) as caught:
-        load(child, code + "\n" + GOOD, timeout)
+        load(worker, code + "\n" + GOOD, timeout)
     return caught.value
 
 
-def test_an_honest_candidate_loads_and_is_described(child):
+def test_an_honest_candidate_loads_and_is_described(worker):
     constructor = "    def __init__(self):\n        super().__init__(3, 2)\n"
-    reply = load(child, f"import torch\nclass ModelNew(torch.nn.Linear):\n{constructor}")
-    assert reply["parameters"] == ["weight", "bias"]
-    assert reply["state"]["weight"] == {"shape": [2, 3], "dtype": "torch.float32"}
+    reply = load(worker, f"import torch\nclass ModelNew(torch.nn.Linear):\n{constructor}")
+    assert reply.parameters == ("weight", "bias")
+    assert reply.state["weight"] == TensorForm((2, 3), "torch.float32")
 
 
 # confinement
 
 
 @as_root
-def test_a_candidate_is_nobody(child):
-    uid, gid, groups = said(child, "import os\nanswer = (os.getuid(), os.getgid(), os.getgroups())")[
+def test_a_candidate_is_nobody(worker):
+    uid, gid, groups = said(worker, "import os\nanswer = (os.getuid(), os.getgid(), os.getgroups())")[
         1:-1
     ].split(", ", 2)
     assert int(uid) >= 1_000_000_000
     assert int(gid) >= 1_000_000_000
     assert groups == "[]"
-    assert "own user" in child.means
+    assert "own user" in worker.means
 
 
 @as_root
-def test_every_candidate_is_another_nobody(nursery):
+def test_every_candidate_is_another_nobody(forkserver):
     found = set()
     for _ in range(2):
-        child = nursery.child()
-        found.add(said(child, "import os\nanswer = os.getuid()"))
-        child.end()
+        worker = forkserver.worker()
+        found.add(said(worker, "import os\nanswer = os.getuid()"))
+        worker.end()
     assert len(found) == 2
 
 
-def test_the_environment_is_an_allow_list(child):
-    names = eval(said(child, "import os\nanswer = sorted(os.environ)"))
+def test_the_environment_is_an_allow_list(worker):
+    names = eval(said(worker, "import os\nanswer = sorted(os.environ)"))
     assert PLANTED not in names
     assert {"PATH", "HOME", "TRITON_CACHE_DIR"} <= set(names)
     assert not [name for name in names if "KEY" in name or "TOKEN" in name or "SECRET" in name]
 
 
-def test_the_secret_is_not_in_any_environment_it_can_read(child):
+def test_the_secret_is_not_in_any_environment_it_can_read(worker):
     code = f"""
 import os
 answer = []
@@ -120,11 +121,11 @@ for entry in os.listdir("/proc"):
             pass
 """
     if os.geteuid() == 0:
-        assert said(child, code) == "[]"
+        assert said(worker, code) == "[]"
 
 
 @with_landlock
-def test_files_outside_are_closed(child, tmp_path):
+def test_files_outside_are_closed(worker, tmp_path):
     secret = tmp_path / "expected.txt"
     secret.write_text("42")
     tmp_path.chmod(0o755)
@@ -139,11 +140,11 @@ for path in ({str(secret)!r}, "/home", "/boot", "/etc", "/etc/passwd", "/etc/sha
     except OSError:
         pass
 """
-    assert said(child, code) == "[]"
+    assert said(worker, code) == "[]"
 
 
 @with_landlock
-def test_writing_is_for_its_own_folder(child, tmp_path):
+def test_writing_is_for_its_own_folder(worker, tmp_path):
     tmp_path.chmod(0o777)
     code = f"""
 import os, tempfile
@@ -157,11 +158,11 @@ for folder in ({str(tmp_path)!r}, "/tmp", "/usr", "/etc", "/root", os.getcwd(), 
         pass
 answer = answer == [os.getcwd(), tempfile.gettempdir()]
 """
-    assert said(child, code) == "True"
+    assert said(worker, code) == "True"
 
 
-def test_there_is_no_network(child):
-    if "network namespace" not in child.means:
+def test_there_is_no_network(worker):
+    if "network namespace" not in worker.means:
         pytest.skip("this machine lends no namespaces")
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
@@ -173,12 +174,12 @@ try:
 except OSError as error:
     answer = "refused"
 """
-    assert said(child, code) == "refused"
+    assert said(worker, code) == "refused"
     server.close()
 
 
 @as_root
-def test_nobody_of_ours_can_be_signalled(child):
+def test_nobody_of_ours_can_be_signalled(worker):
     code = f"""
 import os, signal
 answer = []
@@ -189,11 +190,11 @@ for pid in ({os.getpid()}, os.getppid(), 1):
     except OSError:
         pass
 """
-    assert said(child, code) == "[]"
+    assert said(worker, code) == "[]"
 
 
 @as_root
-def test_privileges_do_not_come_back(child):
+def test_privileges_do_not_come_back(worker):
     code = """
 import os
 answer = []
@@ -204,10 +205,10 @@ for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.chroot(".
     except OSError:
         pass
 """
-    assert said(child, code) == "[]"
+    assert said(worker, code) == "[]"
 
 
-def test_nothing_of_the_oracle_is_inherited(child):
+def test_nothing_of_the_oracle_is_inherited(worker):
     """Open descriptors: the three streams, the channel, and what Python itself holds; no other sockets."""
     code = """
 import os
@@ -215,26 +216,26 @@ folder = "/proc/self/fd/"
 answer = [os.readlink(folder + n) for n in os.listdir(folder) if os.path.lexists(folder + n)]
 answer = sum(name.startswith("socket:") for name in answer)
 """
-    assert said(child, code) == "1"
+    assert said(worker, code) == "1"
 
 
 # limits
 
 
-def test_a_hung_candidate_is_killed_in_time(child):
+def test_a_hung_candidate_is_killed_in_time(worker):
     started = time.monotonic()
-    fault = refused(child, "while True: pass", timeout=1.0)
+    fault = refused(worker, "while True: pass", timeout=1.0)
     assert fault.reason == "limits.timeout"
     assert time.monotonic() - started < 8
-    assert not child.alive
+    assert not worker.alive
 
 
-def test_a_candidate_that_stops_itself_is_killed_in_time(child):
-    fault = refused(child, "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout=1.0)
+def test_a_candidate_that_stops_itself_is_killed_in_time(worker):
+    fault = refused(worker, "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout=1.0)
     assert fault.reason == "limits.timeout"
 
 
-def test_a_candidate_that_ignores_signals_is_killed(child):
+def test_a_candidate_that_ignores_signals_is_killed(worker):
     code = """
 import signal
 for n in range(1, 32):
@@ -245,14 +246,14 @@ for n in range(1, 32):
 while True:
     pass
 """
-    assert refused(child, code, timeout=1.0).reason == "limits.timeout"
+    assert refused(worker, code, timeout=1.0).reason == "limits.timeout"
 
 
-def test_memory_has_a_limit_of_address_space(child):
-    assert refused(child, "block = bytearray(64 << 30)").reason == "limits.memory"
+def test_memory_has_a_limit_of_address_space(worker):
+    assert refused(worker, "block = bytearray(64 << 30)").reason == "limits.memory"
 
 
-def test_memory_has_a_limit_of_residence(child):
+def test_memory_has_a_limit_of_residence(worker):
     code = """
 import time
 blocks = []
@@ -260,15 +261,15 @@ while True:
     blocks.append(bytearray(b"x") * (64 << 20))
     time.sleep(0.02)
 """
-    assert refused(child, code).reason == "limits.memory"
+    assert refused(worker, code).reason == "limits.memory"
 
 
-def test_printing_has_a_limit(child):
-    assert refused(child, "while True: print('x' * 10000)").reason == "limits.output"
+def test_printing_has_a_limit(worker):
+    assert refused(worker, "while True: print('x' * 10000)").reason == "limits.output"
 
 
-def test_last_words_are_evidence(child):
-    fault = refused(child, "import os\nprint('farewell', flush=True)\nos._exit(3)")
+def test_last_words_are_evidence(worker):
+    fault = refused(worker, "import os\nprint('farewell', flush=True)\nos._exit(3)")
     assert fault.reason == "limits.died"
     assert "farewell" in fault.evidence
 
@@ -284,19 +285,19 @@ def test_last_words_are_evidence(child):
         "raise KeyboardInterrupt",
     ],
 )
-def test_ending_early_is_a_fault_and_not_a_success(child, code):
-    assert refused(child, code).reason == "limits.died"
+def test_ending_early_is_a_fault_and_not_a_success(worker, code):
+    assert refused(worker, code).reason == "limits.died"
 
 
 @as_root
-def test_a_fork_bomb_stays_small_and_leaves_nothing(child, sandbox):
+def test_a_fork_bomb_stays_small_and_leaves_nothing(worker, sandbox):
     bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
-    fault = refused(child, bomb, timeout=2.0)
+    fault = refused(worker, bomb, timeout=2.0)
     assert fault.reason in ("limits.timeout", "limits.protocol", "limits.died")
     assert sandbox.settles(lambda: not sandbox.confined())
 
 
-def test_a_daemon_does_not_outlive_its_candidate(child, sandbox):
+def test_a_daemon_does_not_outlive_its_candidate(worker, sandbox):
     daemon = """
 import os, signal, time
 if os.fork() == 0:
@@ -312,35 +313,35 @@ os.wait()
 time.sleep(0.3)
 """
     before = set(sandbox.processes())
-    load(child, daemon + GOOD)
+    load(worker, daemon + GOOD)
     assert len(set(sandbox.processes()) - before) >= 1
-    child.end()
+    worker.end()
     assert sandbox.settles(lambda: set(sandbox.processes()) <= before)
 
 
-def test_a_daemon_does_not_outlive_a_candidate_that_died_itself(child, sandbox):
+def test_a_daemon_does_not_outlive_a_candidate_that_died_itself(worker, sandbox):
     before = set(sandbox.processes())
-    fault = refused(child, "import os, time\nif os.fork() == 0: time.sleep(3600)\nos._exit(0)")
+    fault = refused(worker, "import os, time\nif os.fork() == 0: time.sleep(3600)\nos._exit(0)")
     assert fault.reason == "limits.died"
     assert sandbox.settles(lambda: set(sandbox.processes()) <= before)
 
 
-def test_the_scratch_folder_goes_with_the_child(nursery, sandbox):
-    child = nursery.child()
+def test_the_scratch_folder_goes_with_the_worker(forkserver, sandbox):
+    worker = forkserver.worker()
     [root] = sandbox.folders()
     before = set(os.listdir(sandbox.folder / root))
-    load(child, "open('left-behind', 'w').write('x')\n" + GOOD)
-    [file] = (sandbox.folder / root).glob("child-*/left-behind")
+    load(worker, "open('left-behind', 'w').write('x')\n" + GOOD)
+    [file] = (sandbox.folder / root).glob("worker-*/left-behind")
     assert file.parent.name in before
-    child.end()
+    worker.end()
     assert sandbox.settles(lambda: not file.parent.exists())
 
 
-def test_nothing_is_left_in_shared_memory(child):
+def test_nothing_is_left_in_shared_memory(worker):
     name = f"/dev/shm/egg-test-{os.getpid()}-{time.monotonic_ns()}"
     try:
-        load(child, f"try:\n    open({name!r}, 'w').write('x')\nexcept OSError: pass\n" + GOOD)
-        child.end()
+        load(worker, f"try:\n    open({name!r}, 'w').write('x')\nexcept OSError: pass\n" + GOOD)
+        worker.end()
         assert not os.path.exists(name)
     finally:
         if os.path.exists(name):
@@ -368,20 +369,20 @@ def write(body):
         "write(b'[' * 100000)",
         "write(json.dumps({'id': 999, 'verdict': 'accepted'}).encode())",
         "write(json.dumps({'verdict': 'accepted'}).encode())",
-        "write(json.dumps({'id': 2, 'state': 3, 'parameters': None}).encode())",
+        "write(json.dumps({'id': 2, 'reply': {'state': 3, 'parameters': None}}).encode())",
         "write(json.dumps({'id': 2, 'fault': 'none'}).encode())",
-        'write(b\'{"id": 2, "state": {}, "parameters": [NaN]}\')',
+        'write(b\'{"id": 2, "reply": {"state": {}, "parameters": [NaN]}}\')',
         "channel.sendall(struct.pack('!I', 1 << 31))",
         "channel.sendall(struct.pack('!I', 1000) + b'{')",
         "channel.shutdown(socket.SHUT_RDWR)",
     ],
 )
-def test_forged_replies_are_faults(child, forgery):
-    fault = refused(child, f"{FIND_CHANNEL}\n{forgery}\nimport time\ntime.sleep(60)", timeout=2.0)
+def test_forged_replies_are_faults(worker, forgery):
+    fault = refused(worker, f"{FIND_CHANNEL}\n{forgery}\nimport time\ntime.sleep(60)", timeout=2.0)
     assert fault.reason in ("limits.protocol", "limits.died", "limits.timeout")
 
 
-def test_an_answer_that_trickles_in_is_not_waited_for(child):
+def test_an_answer_that_trickles_in_is_not_waited_for(worker):
     """One byte at a time would keep a deadline per read from ever passing."""
     trickle = """
 import time
@@ -391,41 +392,41 @@ while True:
     time.sleep(0.2)
 """
     started = time.monotonic()
-    fault = refused(child, f"{FIND_CHANNEL}\n{trickle}", timeout=1.5)
+    fault = refused(worker, f"{FIND_CHANNEL}\n{trickle}", timeout=1.5)
     assert fault.reason == "limits.protocol"
     assert time.monotonic() - started < 8
 
 
-def test_a_reply_written_ahead_gains_nothing_but_a_fault(child):
+def test_a_reply_written_ahead_gains_nothing_but_a_fault(worker):
     """A forged reply to this request leaves the true one to be read as an answer to the next."""
-    ahead = "write(json.dumps({'id': 2, 'state': {}, 'parameters': []}).encode())"
-    load(child, f"{FIND_CHANNEL}\n{ahead}\n{GOOD}")
+    ahead = "write(json.dumps({'id': 2, 'reply': {'state': {}, 'parameters': []}}).encode())"
+    load(worker, f"{FIND_CHANNEL}\n{ahead}\n{GOOD}")
     with pytest.raises(Fault) as caught:
-        child.request("fresh", 10)
+        worker.ask(Fresh(), 10)
     assert caught.value.reason == "limits.protocol"
 
 
-def test_descriptors_sent_along_are_closed(nursery):
+def test_descriptors_sent_along_are_closed(forkserver):
     """A candidate cannot exhaust the oracle's descriptors by sending it some."""
-    child = nursery.child()
+    worker = forkserver.worker()
     count = len(os.listdir("/proc/self/fd"))
     flood = "import array\nsocket.send_fds(channel, [b'xxxx'], [0] * 8)"
-    refused(child, f"{FIND_CHANNEL}\n{flood}\nimport time\ntime.sleep(60)", timeout=2.0)
+    refused(worker, f"{FIND_CHANNEL}\n{flood}\nimport time\ntime.sleep(60)", timeout=2.0)
     assert len(os.listdir("/proc/self/fd")) <= count
 
 
-def test_a_dead_child_answers_every_request_with_a_fault(child):
-    refused(child, "import os\nos._exit(0)")
+def test_a_dead_worker_answers_every_request_with_a_fault(worker):
+    refused(worker, "import os\nos._exit(0)")
     for _ in range(2):
         with pytest.raises(Fault) as caught:
-            child.request("fresh", 5)
+            worker.ask(Fresh(), 5)
         assert caught.value.reason == "limits.died"
-    child.end()
+    worker.end()
 
 
-def test_shared_memory_cannot_be_pulled_away(child):
+def test_shared_memory_cannot_be_pulled_away(worker):
     memory = create(1 << 16, torch.device("cpu"))
-    child.request("attach", 10, memory.fds(), handle=memory.handle())
+    worker.ask(Attach(memory.handle()), 10, memory.fds())
     pull = """
 import os
 answer = []
@@ -438,49 +439,49 @@ for n in os.listdir("/proc/self/fd"):
     except OSError:
         pass
 """
-    assert set(eval(said(child, pull))) == {"found"}
+    assert set(eval(said(worker, pull))) == {"found"}
     memory.close()
 
 
-# the zygote
+# the forkserver
 
 
-def test_a_dead_zygote_is_replaced(nursery, sandbox):
-    first = nursery.child()
-    nursery.prepare()
-    zygotes = [
+def test_a_dead_forkserver_is_replaced(forkserver, sandbox):
+    first = forkserver.worker()
+    forkserver.prepare()
+    forkservers = [
         p
         for p in sandbox.processes()
         if os.stat(f"/proc/{p}").st_uid == os.geteuid() and _parent(p) == os.getpid()
     ]
-    assert len(zygotes) == 1
-    os.kill(zygotes[0], signal.SIGKILL)
-    assert sandbox.settles(lambda: zygotes[0] not in sandbox.processes())
-    second = nursery.child()
+    assert len(forkservers) == 1
+    os.kill(forkservers[0], signal.SIGKILL)
+    assert sandbox.settles(lambda: forkservers[0] not in sandbox.processes())
+    second = forkserver.worker()
     load(second, GOOD)
     first.end()
     second.end()
 
 
 @as_root
-def test_a_worker_goes_with_its_warden(nursery):
-    child = nursery.child()
-    load(child, GOOD)
-    os.kill(_parent(child.pid), signal.SIGKILL)
+def test_a_worker_goes_with_its_supervisor(forkserver):
+    worker = forkserver.worker()
+    load(worker, GOOD)
+    os.kill(_parent(worker.pid), signal.SIGKILL)
     deadline = time.monotonic() + 5
-    while os.path.exists(f"/proc/{child.pid}") and time.monotonic() < deadline:
+    while os.path.exists(f"/proc/{worker.pid}") and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not os.path.exists(f"/proc/{child.pid}")
-    child.end()
+    assert not os.path.exists(f"/proc/{worker.pid}")
+    worker.end()
 
 
 def test_children_of_the_compiling_kind_are_confined_alike():
-    home = Nursery("compile", LIMITS, {"device": "cpu", "watch": False})
+    home = ForkServer("compile", LIMITS, Warm("cpu", watch=False))
     try:
-        child = home.child()
-        assert "rlimits" in child.means
-        assert said(child, f"import os\nanswer = {PLANTED!r} in os.environ") == "False"
-        child.end()
+        worker = home.worker()
+        assert "rlimits" in worker.means
+        assert said(worker, f"import os\nanswer = {PLANTED!r} in os.environ") == "False"
+        worker.end()
     finally:
         home.close()
 

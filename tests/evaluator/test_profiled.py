@@ -19,10 +19,10 @@ from egg.core.errors import TaskError
 from egg.core.profile import Counter, Profile, Rung
 from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
-from egg.evaluator.profiling import reply
+from egg.evaluator.profiling import profiled, reply
 from egg.evaluator.profiling.ladder import Bench, CannotRun, Deadlines, place_of, profile
 from egg.evaluator.profiling.times import Activity
-from egg.evaluator.worker import profiled, stopwatch
+from egg.evaluator.timing import stopwatch
 from egg.evaluator.worker.canary import increment
 from tests.leftovers import Sandbox
 

@@ -15,7 +15,8 @@ from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.distributions import DISTRIBUTIONS, redraw, rerandomise
-from egg.evaluator.task.program import Program, map_tensors, outputs_of, precision_scope, to_double
+from egg.evaluator.task.precision import precision_scope
+from egg.evaluator.task.program import Program, map_tensors, outputs_of, to_double
 
 CPU = torch.device("cpu")
 HEADER = "import torch\nimport torch.nn as nn\n"

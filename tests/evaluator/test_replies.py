@@ -2,36 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from egg.evaluator.process.replies import well_formed
+from egg.core.codec import to_json
+from egg.evaluator.transport import protocol
+from egg.evaluator.transport.protocol import REQUESTS, Request, reply_to, request_from
+from egg.evaluator.transport.slots import Slot
+from egg.evaluator.transport.strict import Malformed, plain
 
-GOOD = {
+RECORD = {
+    "ops": {"mm": 1},
+    "moves": {"cat": 1},
+    "copies": {"clone": 1},
+    "reads": {"floats": 1},
+    "launches": {"kernel": 2},
+    "before": {"products": 1.0, "others": 2.0, "moved": 0.0},
+    "work": {"products": 1.0, "others": 2, "moved": 0.0},
+}
+OUTPUT = {
+    "path": "0", "type": "Tensor", "shape": [2], "dtype": "torch.float32", "device": "cpu",
+    "layout": "torch.strided", "stride": [1], "storage": 1 << 47, "number": None,
+}  # fmt: skip
+NUMBER = {**dict.fromkeys(OUTPUT), "path": "1", "type": "number", "number": float("nan")}
+SKETCH = {"numel": 4, "total": -1.5, "norm": 2, "moments": [0.5, 3.0, 15.0], "samples": [1.0, float("inf")]}
+GOOD: dict[str, dict[str, Any]] = {
     "load": {"state": {"weight": {"shape": [2, 3], "dtype": "torch.float32"}}, "parameters": ["weight"]},
     "forward": {
-        "outputs": [{"path": "0", "type": "Tensor", "shape": [2], "dtype": "torch.float32"}],
-        "ops": {"mm": 1},
-        "launches": {"kernel": 2},
+        "record": RECORD,
+        "outputs": [OUTPUT, NUMBER],
         "threads": 0,
-        "moves": {"cat": 1},
-        "copies": {"clone": 1},
-        "reads": {"floats": 1},
-        "work": [[1.0, 2.0, 0.0], [1.0, 2.0, 0.0]],
-        "sketches": [[4, 1.5, 2, [0.5, 3.0, 15.0], [1.0, 2.0]]],
+        "sketches": [SKETCH],
         "moved": [],
-        "aliases": [],
+        "aliases": [["0", "an input"]],
         "launched": {"kernel": 2},
     },
     "time": {"milliseconds": [0.5, 1]},
-    "capture": {"compiled": 1, "launched": True},
+    "capture": {
+        "unsupported": "", "compiled": 1, "launched": True, "kernels": ["k"], "ops": {}, "faults": [],
+    },
     "kernels": {"kernels": [], "unread": 0},
     "canary": {"healthy": True},
-}
+    "asked": {"launches": [["kernel", [["n", "3"]]]], "unsupported": ""},
+    "excerpt": {"without": "", "launches": [["kernel", 8, 2]], "whole": False, "outputs": [OUTPUT]},
+    "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]]},
+    "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}},
+}  # fmt: skip
+
+
+def read(command: str, data: Any) -> Any:
+    request = object.__new__(REQUESTS[command])
+    return reply_to(request, data)
 
 
 @pytest.mark.parametrize("command", GOOD)
-def test_what_a_worker_says_is_understood(command: str) -> None:
-    assert well_formed(command, {"id": 3, **GOOD[command]})
+def test_a_reply_of_the_protocol_is_read_and_written_alike(command: str) -> None:
+    found = read(command, GOOD[command])
+    assert to_json(plain(found)) == to_json(GOOD[command])
 
 
 @pytest.mark.parametrize(
@@ -39,27 +67,67 @@ def test_what_a_worker_says_is_understood(command: str) -> None:
     [
         ("load", {"state": None}),
         ("load", {"state": {"weight": {"shape": [2.5], "dtype": "x"}}}),
+        ("load", {"state": {"weight": {"shape": [1] * 65, "dtype": "x"}}}),
         ("load", {"parameters": "weight"}),
+        ("load", {"another": 1}),
         ("forward", {"outputs": [{"path": "0"}]}),
-        ("forward", {"outputs": [{"path": "0", "type": "number", "number": "1"}]}),
-        ("forward", {"outputs": [{"path": "0", "type": "number", "number": 10**400}]}),
-        ("forward", {"ops": {"mm": True}}),
-        ("forward", {"launches": []}),
+        ("forward", {"outputs": [{**NUMBER, "number": "1"}]}),
+        ("forward", {"outputs": [{**NUMBER, "number": 10**400}]}),
+        ("forward", {"record": {**RECORD, "ops": {"mm": True}}}),
+        ("forward", {"record": {**RECORD, "ops": {"mm": -1}}}),
+        ("forward", {"record": {**RECORD, "launches": []}}),
+        ("forward", {"record": {**RECORD, "work": {"products": float("nan"), "others": 0.0, "moved": 0.0}}}),
         ("forward", {"sketches": [[1]]}),
-        ("forward", {"sketches": [[4, float("nan"), 2.0, [], []]]}),
+        ("forward", {"sketches": [{**SKETCH, "total": float("nan")}]}),
         ("forward", {"threads": 1 << 80}),
+        ("forward", {"aliases": [["0"]]}),
         ("time", {"milliseconds": [float("inf")]}),
         ("time", {"milliseconds": [10**400]}),
         ("time", {"milliseconds": 1.0}),
         ("capture", {"compiled": -1}),
+        ("capture", {"faults": [{"reason": "kernel.out_of_bounds"}]}),
         ("kernels", {"kernels": [{"name": "k"}]}),
         ("canary", {"healthy": 1}),
+        ("asked", {"launches": [["kernel"]]}),
+        ("asked", {"launches": [["kernel", [["n", 3]]]]}),
+        ("excerpt", {"launches": [["kernel", 8, -2]]}),
+        ("excerpt", {"whole": "yes"}),
+        ("drop", {"shared": [[0, 1, 2]]}),
+        ("configure", {"names": ["kernel"]}),
     ],
 )
-def test_a_forged_form_is_refused(command: str, change: dict) -> None:
-    assert not well_formed(command, {"id": 3, **GOOD[command], **change})
+def test_a_forged_form_is_refused(command: str, change: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read(command, {**GOOD[command], **change})
 
 
 @pytest.mark.parametrize("command", GOOD)
 def test_nothing_may_be_left_out(command: str) -> None:
-    assert not well_formed(command, {"id": 3})
+    for key in GOOD[command]:
+        with pytest.raises(Malformed, match=command):
+            read(command, {name: value for name, value in GOOD[command].items() if name != key})
+
+
+@pytest.mark.parametrize("data", [None, [], 3, "reply", {"id": 3}])
+@pytest.mark.parametrize("command", sorted(REQUESTS))
+def test_what_is_no_reply_is_refused(command: str, data: Any) -> None:
+    with pytest.raises(Malformed):
+        read(command, data)
+
+
+SLOTS = (Slot(0, 8, (2,), (1,), "float32"), Slot(512, 12, (2,), (1,), "float32", 1))
+CALL = protocol.CallSet("structure", SLOTS, (SLOTS[0], None))
+
+
+@pytest.mark.parametrize(
+    "request_made",
+    [
+        protocol.Warm("cpu", watch=True),
+        protocol.Weights({"own": "theirs"}, {"theirs": SLOTS[1]}),
+        protocol.Forward(CALL, 7, protocol.Options(skip=("k",), sketch=protocol.SketchTerms(1, (2, 3)))),
+        protocol.Time(protocol.Session((CALL,), [[["copy", 1]]], (SLOTS,), (5,)), 0, CALL.outputs, 1, True),
+        protocol.Contenders((None, "source"), "inputs", SLOTS, 3, 2),
+    ],
+)
+def test_a_request_arrives_as_it_was_made(request_made: Request[Any]) -> None:
+    assert request_from(request_made.message()) == request_made

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import egg.evaluator.ops  # noqa: F401
+import egg.evaluator.operators.ops  # noqa: F401
 from egg.evaluator.restrict.execute import execute, lines_of
 from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.restrict.modules import Modules
@@ -216,8 +216,8 @@ def test_what_was_patched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "copy_", lambda *_: None, raising=False)
     assert "torch.Tensor.copy_" in before.changed()
     monkeypatch.undo()
-    monkeypatch.setattr("egg.evaluator.ops.NEUTRAL", frozenset())
-    assert before.changed() == ["egg.evaluator.ops.NEUTRAL"]
+    monkeypatch.setattr("egg.evaluator.operators.ops.NEUTRAL", frozenset())
+    assert before.changed() == ["egg.evaluator.operators.ops.NEUTRAL"]
     monkeypatch.undo()
     monkeypatch.setattr(execute, "__code__", lines_of.__code__)
     assert any("execute has other code" in name for name in before.changed())

@@ -19,8 +19,18 @@ import torch
 
 from egg.core.errors import MachineError
 from egg.core.source import Task
-from egg.evaluator import needs, sharing
-from egg.evaluator.sharing import SLOTS, Lock, SharedGpu, Unshared, Use, folder_for, place_on, slots_for
+from egg.evaluator.judge import needs
+from egg.evaluator.process import sharing
+from egg.evaluator.process.sharing import (
+    SLOTS,
+    Lock,
+    SharedGpu,
+    Unshared,
+    Use,
+    folder_for,
+    place_on,
+    slots_for,
+)
 from tests import samples
 
 pytestmark = [

@@ -8,9 +8,9 @@ import pytest
 
 from egg.core.evaluation import Accepted, Rejected
 from egg.core.source import Task
-from egg.evaluator.care import Probes
+from egg.evaluator.judge.backends import smallest
 from egg.evaluator.task.rescale import others, rescale
-from egg.evaluator.venues import smallest
+from egg.evaluator.trial.levels import Probes
 from tests.conftest import BRIEF, JudgeFunction
 
 TALL = """
@@ -75,8 +75,8 @@ def test_no_other_size_where_none_was_changed():
 def test_a_scalar_that_changes_with_one_size(judged: JudgeFunction):
     """The same kernels and operations at every size, and every element written: only running it shows."""
     body = "scale[(triton.cdiv(n, 1024),)](x, y, n, 2.5 if x.shape[0] <= 8192 else 3.0, BLOCK=1024)"
-    care = replace(BRIEF, domain=Probes.ALL, regrades=0, audit_task=False)
-    evaluation = judged(TASK, KERNEL.format(body=body), care=care)
+    settings = replace(BRIEF, domain=Probes.ALL, regrades=0, audit_task=False)
+    evaluation = judged(TASK, KERNEL.format(body=body), settings=settings)
     assert isinstance(evaluation.verdict, Rejected)
     refusal = evaluation.verdict.refusal
     assert refusal.reason == "correctness.error"
@@ -85,7 +85,7 @@ def test_a_scalar_that_changes_with_one_size(judged: JudgeFunction):
 
 def test_a_file_made_for_multiples_is_judged_where_it_runs(judged: JudgeFunction):
     body = f"assert x.shape[1] % 512 == 0\n        {HONEST}"
-    evaluation = judged(TASK, KERNEL.format(body=body), care=replace(BRIEF, domain=Probes.NONE))
+    evaluation = judged(TASK, KERNEL.format(body=body), settings=replace(BRIEF, domain=Probes.NONE))
     assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
 
 
@@ -98,7 +98,7 @@ def test_a_refusal_names_the_shapes_that_were_run(judged: JudgeFunction):
 def test_inputs_that_look_at_themselves(judged: JudgeFunction):
     made = "most = int(torch.randint(1, 9, (4,)).max().item())"
     task = TALL.format(made=made).replace("16384", "16").replace("512", "64")
-    evaluation = judged(task, KERNEL.format(body=HONEST), care=replace(BRIEF, domain=Probes.NONE))
+    evaluation = judged(task, KERNEL.format(body=HONEST), settings=replace(BRIEF, domain=Probes.NONE))
     assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
 
 
@@ -111,7 +111,7 @@ def test_host_code_that_looks_at_values_is_compiled_or_refused(
     judged: JudgeFunction, look: str, accepted: bool
 ):
     body = f"factor = 2.5 if {look} else 2.5\n        {HONEST.replace('2.5', 'factor')}"
-    evaluation = judged(TASK, KERNEL.format(body=body), care=replace(BRIEF, domain=Probes.NONE))
+    evaluation = judged(TASK, KERNEL.format(body=body), settings=replace(BRIEF, domain=Probes.NONE))
     assert isinstance(evaluation.verdict, Accepted) is accepted, evaluation.verdict
     if isinstance(evaluation.verdict, Rejected):
         assert evaluation.verdict.refusal.reason == "build.not_compiled"
@@ -157,7 +157,7 @@ class ModelNew(nn.Module):
 )
 def test_a_branch_that_only_the_whole_task_takes(judged: JudgeFunction, branch: str, reason: str):
     assert smallest(Task("square", SQUARE)).changes
-    verdict = judged(SQUARE, BRANCHING.format(branch=branch), care=FULL).verdict
+    verdict = judged(SQUARE, BRANCHING.format(branch=branch), settings=FULL).verdict
     if reason:
         assert isinstance(verdict, Rejected)
         assert verdict.refusal.reason == reason
@@ -174,7 +174,7 @@ def test_launches_that_a_gpu_would_refuse_or_only_it_can_check(
     judged: JudgeFunction, option: str, evidence: str
 ):
     body = HONEST.replace("BLOCK=1024)", f"BLOCK=1024, {option}=True)")
-    evaluation = judged(TASK, KERNEL.format(body=body), care=replace(BRIEF, domain=Probes.NONE))
+    evaluation = judged(TASK, KERNEL.format(body=body), settings=replace(BRIEF, domain=Probes.NONE))
     assert isinstance(evaluation.verdict, Rejected)
     assert evaluation.verdict.refusal.reason == "build.compile"
     assert evidence in evaluation.verdict.refusal.evidence

@@ -11,19 +11,19 @@ import torch
 from egg.core.evaluation import Gate, Rejected
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator import reserve
-from egg.evaluator.care import CARE
-from egg.evaluator.exam import Refused
 from egg.evaluator.gates import many
-from egg.evaluator.reference import Reference
+from egg.evaluator.reference import reserve
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.distributions import spiked
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.unvaried import can_vary, other_values
+from egg.evaluator.trial.levels import LEVELS
+from egg.evaluator.trial.refused import Refused
 from egg.evaluator.worker.outputs import aliases, overlap
 from tests.conftest import JudgeFunction
-from tests.evaluator.test_timing_gates import HONEST, exam_for
+from tests.evaluator.test_timing_gates import HONEST, trial_for
 
-__all__ = ["exam_for"]
+__all__ = ["trial_for"]
 
 RING = HONEST.replace(
     "        return x * self.weight",
@@ -48,36 +48,36 @@ STALE = HONEST.replace(
 )
 
 
-def called(exam: Any, calls: int) -> dict[str, Any]:
-    exam.care = replace(exam.care, calls=calls, calls_seconds=60.0)
-    return many.run(exam, 1e-3)
+def called(trial: Any, calls: int) -> dict[str, Any]:
+    trial.settings = replace(trial.settings, calls=calls, calls_seconds=60.0)
+    return many.run(trial, 1e-3)
 
 
-def test_an_honest_candidate_is_called_as_often_as_the_level_says(exam_for) -> None:
-    notes = called(exam_for(HONEST), 128)
+def test_an_honest_candidate_is_called_as_often_as_the_level_says(trial_for) -> None:
+    notes = called(trial_for(HONEST), 128)
     assert 128 <= notes["calls"] < 160
     assert notes["held"] == notes["calls"]
     assert notes["rechecked"] >= 2
 
 
 @pytest.mark.parametrize("source", [RING, COPYING_RING], ids=["a ring of buffers", "a ring of tensors"])
-def test_a_ring_of_outputs_is_found_however_long_it_is(exam_for, source: str) -> None:
+def test_a_ring_of_outputs_is_found_however_long_it_is(trial_for, source: str) -> None:
     with pytest.raises(Refused) as refused:
-        called(exam_for(source), 128)
+        called(trial_for(source), 128)
     assert refused.value.reason == "state.aliased"
 
 
-def test_a_candidate_that_stops_after_many_calls_is_found(exam_for) -> None:
+def test_a_candidate_that_stops_after_many_calls_is_found(trial_for) -> None:
     with pytest.raises(Refused) as refused:
-        called(exam_for(STALE), 128)
+        called(trial_for(STALE), 128)
     assert refused.value.reason in ("state.stale", "state.aliased")
     assert "of many" in refused.value.evidence or "both held" in refused.value.evidence
 
 
-def test_slow_candidates_are_called_less_often(exam_for) -> None:
-    exam = exam_for(HONEST)
-    exam.care = replace(exam.care, calls=160, calls_seconds=1.0)
-    assert all(3 <= many._how_many(exam, 10.0) <= 4 for _ in range(20))
+def test_slow_candidates_are_called_less_often(trial_for) -> None:
+    trial = trial_for(HONEST)
+    trial.settings = replace(trial.settings, calls=160, calls_seconds=1.0)
+    assert all(3 <= many._how_many(trial, 10.0) <= 4 for _ in range(20))
     assert sum(many._lengths(77)) == 77
     assert min(many._lengths(40)) > 0
 
@@ -94,7 +94,7 @@ def test_parts_of_one_buffer_are_apart_and_views_of_the_same_elements_are_not() 
     given, module = torch.randn(4, 4), torch.nn.Linear(4, 4)
     leaves = [("0", given[1:]), ("1", torch.ones(1).expand(3)), ("2", module.weight.t()), ("3", given[:2])]
     assert aliases(leaves, [given], module) == [
-        ["0", "an input"], ["1", "itself"], ["2", "a parameter"], ["3", "an input"],
+        ("0", "an input"), ("1", "itself"), ("2", "a parameter"), ("3", "an input"),
     ]  # fmt: skip
 
 
@@ -224,6 +224,6 @@ def test_a_refusal_names_the_shape_that_was_run(judged: JudgeFunction) -> None:
 
 
 def test_levels_differ_in_how_often_a_candidate_is_called() -> None:
-    quick, full, _ = CARE.values()
+    quick, full, _ = LEVELS.values()
     assert full.calls >= 128
     assert quick.calls < full.calls

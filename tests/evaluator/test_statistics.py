@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egg.evaluator import statistics
-from egg.evaluator.statistics import interval, noise_floor, speedup
+from egg.evaluator.timing import statistics
+from egg.evaluator.timing.statistics import interval, noise_floor, speedup
 
 TIMES = st.floats(min_value=1e-4, max_value=1e4)
 

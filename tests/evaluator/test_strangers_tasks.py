@@ -17,9 +17,9 @@ from egg.core.errors import TaskError
 from egg.core.evaluation import Gate
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
-from egg.evaluator.oracle import Oracle
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
 from egg.evaluator.process import landlock
-from egg.evaluator.question import Question
 from tests.conftest import BRIEF
 
 KERNEL = Candidate(
@@ -52,7 +52,7 @@ def oracle() -> Iterator[Oracle]:
 
 def refused(oracle: Oracle, code: str, name: str = "strange") -> TaskError:
     question = Question(
-        Task(name, code + REST), KERNEL, Policy(level=Level.QUICK), skip=(Gate.STATIC,), care=BRIEF
+        Task(name, code + REST), KERNEL, Policy(level=Level.QUICK), skip=(Gate.STATIC,), settings=BRIEF
     )
     with pytest.raises(TaskError) as caught:
         oracle.judge(question)
@@ -130,9 +130,9 @@ def test_a_task_that_never_ends_is_ended(oracle: Oracle) -> None:
 
 
 def test_a_task_that_patches_the_judge_is_refused(oracle: Oracle) -> None:
-    patch = "import sys\nsys.modules['egg.evaluator.exam'].Exam.check_values = lambda *a, **k: None\n"
+    patch = "import sys\nsys.modules['egg.evaluator.trial.trial'].Trial.check_values = lambda *a, **k: None\n"
     error = refused(oracle, patch)
-    assert "changes the judge: egg.evaluator.exam.Exam.check_values" in error.message
+    assert "changes the judge: egg.evaluator.trial.checks.Checks.check_values" in error.message
 
 
 def test_nothing_that_a_task_started_outlives_the_judge(oracle: Oracle) -> None:

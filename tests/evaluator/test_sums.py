@@ -11,8 +11,8 @@ from itertools import product
 import pytest
 import torch
 
-from egg.evaluator import sums
-from egg.evaluator.sums import Allowed
+from egg.evaluator.compare import sums
+from egg.evaluator.compare.sums import Allowed
 
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 ALLOWED = Allowed(1e-3, 8 * 2.0**-24, 1e-4, own=1e-4, least=1e-5)

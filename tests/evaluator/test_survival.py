@@ -12,9 +12,9 @@ import pytest
 
 from egg.core.evaluation import Gate
 from egg.core.source import Candidate, Task
-from egg.evaluator.care import Care
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
+from egg.evaluator.trial.levels import LevelSettings
 from tests.conftest import BRIEF
 from tests.corpus.corpus import Case, load_corpus
 from tests.evaluator.verdicts import check, limits
@@ -27,10 +27,10 @@ HOSTILE = [case for case in CASES if case.path.parent.name == "hostile"]
 [HONEST] = [case for case in CASES if case.name == "honest/scale_shift"]
 
 
-def ask(oracle: Oracle, case: Case, care: Care):
+def ask(oracle: Oracle, case: Case, settings: LevelSettings):
     skip = (Gate.STATIC,) if not case.static else ()
     task, candidate = Task.from_file(case.task_path), Candidate.from_file(case.path)
-    return oracle.judge(Question(task, candidate, case.policy, skip=skip, care=care))
+    return oracle.judge(Question(task, candidate, case.policy, skip=skip, settings=settings))
 
 
 def attack(oracle: Oracle, cases: Sequence[Case]) -> None:
@@ -46,7 +46,7 @@ def survive(device: str, cases: Sequence[Case], sandbox: Sandbox) -> None:
         attack(oracle, cases)
         assert ask(oracle, HONEST, BRIEF).accepted
         assert sandbox.settles(lambda: len(sandbox.processes()) <= processes), sandbox.processes()
-        assert sum(len(list(sandbox.folder.glob(f"{root}/**/child-*"))) for root in sandbox.folders()) <= 2
+        assert sum(len(list(sandbox.folder.glob(f"{root}/**/worker-*"))) for root in sandbox.folders()) <= 2
     finally:
         oracle.close()
     assert sandbox.settles(lambda: not sandbox.processes()), sandbox.processes()

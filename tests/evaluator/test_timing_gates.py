@@ -18,20 +18,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from egg.core.evaluation import Provenance
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator import aside, freshen
-from egg.evaluator.care import CARE
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.freshen import Kind
-from egg.evaluator.gates import build, clock, heat, plausibility, timing
-from egg.evaluator.heats import Heat
-from egg.evaluator.opponents import Opponents
-from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Reference
-from egg.evaluator.reserve import Reserve, how_many
+from egg.evaluator.gates import build, clock, plausibility, side_by_side, timing
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.reference import Reference
+from egg.evaluator.reference.reserve import Reserve, how_many
 from egg.evaluator.task.program import Program
-from egg.evaluator.worker import stopwatch
+from egg.evaluator.timing import stopwatch
+from egg.evaluator.timing.contenders import SideBySide
+from egg.evaluator.timing.opponents import Opponents
+from egg.evaluator.transport import freshen, protocol
+from egg.evaluator.transport.freshen import Kind
+from egg.evaluator.trial import deferred
+from egg.evaluator.trial.levels import LEVELS
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker.session import Session
 from egg.hardware.gpus import resolve
 from tests.evaluator.test_workload import uncounted_attention
@@ -114,7 +117,7 @@ class WallEvent:
         return max((end.moment - self.moment) * 1e3, 1e-6)
 
 
-class LocalChild:
+class LocalWorker:
     """A session in this process, spoken to in JSON as over the wire."""
 
     means: tuple[str, ...] = ()
@@ -123,37 +126,35 @@ class LocalChild:
     def __init__(self, forge: float = 1.0) -> None:
         self._session, self._forge = Session(), forge
 
-    def request(
-        self, command: str, timeout: float, fds: tuple[int, ...] = (), **arguments: Any
-    ) -> dict[str, Any]:
-        message = json.loads(json.dumps({"command": command, **arguments}))
+    def ask(self, request: protocol.Request[Any], timeout: float, fds: tuple[int, ...] = ()) -> Any:
+        message = json.loads(json.dumps({"id": 1, **request.message()}))
         reply = json.loads(json.dumps(self._session.serve(message, list(fds))))
         if "fault" in reply:
             raise Fault(**reply["fault"])
-        if command == "time":
-            reply["milliseconds"] = [t * self._forge for t in reply["milliseconds"]]
-        return reply
+        if request.command == "time":
+            reply["reply"]["milliseconds"] = [t * self._forge for t in reply["reply"]["milliseconds"]]
+        return protocol.reply_to(request, reply["reply"])
 
     def end(self) -> None:
         self.alive = False
 
 
-class LocalNursery:
+class LocalForkServer:
     def __init__(self, forge: float) -> None:
         self._forge = forge
 
-    def child(self) -> LocalChild:
-        child = LocalChild(self._forge)
-        child.request("warm", 1, device="cpu", watch=False)
-        return child
+    def worker(self, *, fence: bool = False) -> LocalWorker:
+        worker = LocalWorker(self._forge)
+        worker.ask(protocol.Warm("cpu", watch=False), 1)
+        return worker
 
     def prepare(self) -> None:
         pass
 
 
 @pytest.fixture
-def exam_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
-    """Builds an exam whose device clock is the host's."""
+def trial_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    """Builds a trial whose device clock is the host's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stopwatch, "_Event", WallEvent)
     monkeypatch.setattr(stopwatch, "_synchronize", lambda device: None)
@@ -161,63 +162,70 @@ def exam_for(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "Event", WallEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
     monkeypatch.setattr(clock, "MILLISECONDS", 20.0)
-    made: list[Exam] = []
+    made: list[Trial] = []
 
     def make(
-        source: str, forge: float = 1.0, precision: Precision = Precision.MATCH, rivals: tuple[str, ...] = ()
-    ) -> Exam:
+        source: str,
+        forge: float = 1.0,
+        precision: Precision = Precision.MATCH,
+        contenders: tuple[str, ...] = (),
+    ) -> Trial:
         program = Program.load(Task("scale", TASK))
         cpu = torch.device("cpu")
-        care = dataclasses.replace(CARE[Level.QUICK], opponents=("eager",), rounds=6, round_milliseconds=0.5)
-        exam = Exam(
+        settings = dataclasses.replace(
+            LEVELS[Level.QUICK], opponents=("eager",), rounds=6, round_milliseconds=0.5
+        )
+        trial = Trial(
             Reference(program, precision, cpu),
             Candidate(source),
             Policy(precision, level=Level.QUICK),
-            care,
-            LocalNursery(forge),  # pyright: ignore[reportArgumentType]
+            settings,
+            LocalForkServer(forge),  # pyright: ignore[reportArgumentType]
             restricted=False,
             gpu=resolve("H200"),
             opponents=Opponents(program, precision, cpu),
-            heat=Heat(tuple(map(Candidate, rivals))),
+            side_by_side=SideBySide(tuple(map(Candidate, contenders))),
         )
-        made.append(exam)
-        build.run(exam)
-        exam.provenance = {"kernels": {"scale": 1}, "library_ops": {}, "own_share": None}
-        return exam
+        made.append(trial)
+        build.run(trial)
+        trial.provenance = Provenance({"scale": 1}, {}, None)
+        return trial
 
     yield make
-    for exam in made:
-        exam.close()
+    for trial in made:
+        trial.close()
 
 
-def test_an_honest_candidate_is_timed_and_its_clock_agrees(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_honest_candidate_is_timed_and_its_clock_agrees(
+    trial_for, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However busy this machine is: its scheduler may take a call's few microseconds a hundred times over."""
     monkeypatch.setattr(clock, "HOST_MILLISECONDS", 2.0)
-    exam = exam_for(HONEST)
-    assert timing.prepare(exam)["opponents"] == ["eager"]
-    notes = timing.run(exam)
+    trial = trial_for(HONEST)
+    assert timing.prepare(trial)["opponents"] == ["eager"]
+    notes = timing.run(trial)
     assert notes["fresh_values"]
     assert set(notes["times"]) == {"A", "A'", "eager"}
     assert all(len(values) == 6 for values in notes["times"].values())
-    clock.run(exam)
-    assert exam.worst.checks == 0, "nothing is computed but what is measured"
-    assert len(exam.aside) > 2 * clock.TRIALS
-    timing.settle(exam)
-    assert exam.worst.checks > 2 * clock.TRIALS
-    assert exam.aside == exam.timed == []
-    plausibility.run(exam)
-    assert exam.measured["wall_milliseconds"] > 0
-    assert exam.measured["floor_milliseconds"] > 0
+    clock.run(trial)
+    assert trial.checks.worst.checks == 0, "nothing is computed but what is measured"
+    assert len(trial.deferred) > 2 * clock.ATTEMPTS
+    timing.settle(trial)
+    assert trial.checks.worst.checks > 2 * clock.ATTEMPTS
+    assert trial.deferred == trial.timed == []
+    plausibility.run(trial)
+    assert trial.measured["wall_milliseconds"] > 0
+    assert trial.measured["floor_milliseconds"] > 0
 
 
 @pytest.mark.parametrize(
     ("disturbed", "yields", "held"), [(0, True, 1), (1, True, 2), (9, True, 3), (9, False, 1)]
 )
 def test_a_session_that_others_disturbed_is_held_again_and_the_calmest_counts(
-    exam_for, monkeypatch: pytest.MonkeyPatch, disturbed: int, yields: bool, held: int
+    trial_for, monkeypatch: pytest.MonkeyPatch, disturbed: int, yields: bool, held: int
 ) -> None:
-    exam = exam_for(HONEST)
-    exam.care = dataclasses.replace(exam.care, yields=yields)
+    trial = trial_for(HONEST)
+    trial.settings = dataclasses.replace(trial.settings, yields=yields)
     calm = [1.0, 1.001, 0.999, 1.0, 1.0, 1.001]
     told = []
 
@@ -228,96 +236,96 @@ def test_a_session_that_others_disturbed_is_held_again_and_the_calmest_counts(
         return told[-1]
 
     monkeypatch.setattr(timing, "rounds", rounds)
-    notes = timing.run(exam)
+    notes = timing.run(trial)
     assert notes["sessions"] == len(told) == held
     assert notes["times"] == (told[-1] if disturbed < held else told[0])
 
 
-def test_a_candidate_that_starts_to_remember_is_caught_while_it_is_timed(exam_for) -> None:
-    exam = exam_for(REMEMBERS)
+def test_a_candidate_that_starts_to_remember_is_caught_while_it_is_timed(trial_for) -> None:
+    trial = trial_for(REMEMBERS)
     with pytest.raises(Refused) as refused:
-        run_both(exam)
+        run_both(trial)
     assert refused.value.reason.startswith("correctness.")
 
 
 def test_a_candidate_that_answers_later_is_caught_while_it_is_timed(
-    exam_for, monkeypatch: pytest.MonkeyPatch
+    trial_for, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its answers, not by a clock that runs on while a busy machine does something else."""
     monkeypatch.setattr(clock, "HOST_MILLISECONDS", 2.0)
-    exam = exam_for(DEFERS)
+    trial = trial_for(DEFERS)
     with pytest.raises(Refused) as refused:
-        run_both(exam)
+        run_both(trial)
     assert refused.value.reason.startswith("correctness.")
 
 
-def run_both(exam: Exam) -> None:
-    timing.prepare(exam)
-    timing.run(exam)
-    clock_and_settle(exam)
+def run_both(trial: Trial) -> None:
+    timing.prepare(trial)
+    timing.run(trial)
+    clock_and_settle(trial)
 
 
-def clock_and_settle(exam: Exam) -> None:
-    clock.run(exam)
-    timing.settle(exam)
+def clock_and_settle(trial: Trial) -> None:
+    clock.run(trial)
+    timing.settle(trial)
 
 
-@pytest.mark.parametrize("room", [0, 1 << 30], ids=["checked at once", "put aside"])
+@pytest.mark.parametrize("room", [0, 1 << 30], ids=["checked at once", "deferred"])
 def test_one_set_that_is_never_answered_under_the_clock_is_found(
-    exam_for, monkeypatch: pytest.MonkeyPatch, room: int
+    trial_for, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """Which of the sets is looked at is drawn after all of them were delivered, ten times over."""
-    monkeypatch.setattr(aside, "ASIDE_BYTES", room)
-    exam = exam_for(HONEST)
-    timing.prepare(exam)
-    timing.run(exam)
-    timing.settle(exam)
-    ask = exam.request
+    monkeypatch.setattr(deferred, "DEFERRED_BYTES", room)
+    trial = trial_for(HONEST)
+    timing.prepare(trial)
+    timing.run(trial)
+    timing.settle(trial)
+    ask = trial.connection.request
 
-    def forgetful(command: str, *args: Any, **arguments: Any) -> Any:
-        reply = ask(command, *args, **arguments)
-        if command == "calls":
-            exam.poison(1)
+    def forgetful(request: protocol.Request[Any], *args: Any) -> Any:
+        reply = ask(request, *args)
+        if request.command == "calls":
+            trial.buffers.poison(1)
         return reply
 
-    exam.request = forgetful
+    trial.connection.request = forgetful
     with pytest.raises(Refused) as refused:
-        clock_and_settle(exam)
+        clock_and_settle(trial)
     assert refused.value.reason == "correctness.values"
 
 
 @pytest.mark.parametrize(("sets", "checked"), [(1, 1), (2, 1), (3, 2)])
-def test_all_sets_but_one_are_checked_after_every_clocked_request(exam_for, sets: int, checked: int) -> None:
-    exam = exam_for(HONEST)
-    exam.sets = [*exam.sets, *exam.sets][:sets]
-    clock._candidate_calls(exam, timing.placed_questions(exam)[:1] * sets, 2 * sets)
-    assert len(exam.aside) == checked
+def test_all_sets_but_one_are_checked_after_every_clocked_request(trial_for, sets: int, checked: int) -> None:
+    trial = trial_for(HONEST)
+    trial.buffers.sets = [*trial.buffers.sets, *trial.buffers.sets][:sets]
+    clock._candidate_calls(trial, timing.placed_questions(trial)[:1] * sets, 2 * sets)
+    assert len(trial.deferred) == checked
 
 
-def test_what_was_put_aside_is_checked_as_it_was_delivered(exam_for) -> None:
+def test_a_deferred_answer_is_checked_as_it_was_delivered(trial_for) -> None:
     """Neither later moves of the inputs nor later writes to the outputs change it."""
-    exam = exam_for(HONEST)
-    timing.prepare(exam)
-    exam.aside.clear()
-    (case, *_) = exam.timed
-    exam.request("calls", sets=[exam.set_request(case, 0)], moves=[[]], reserve=[], seeds=[])
-    aside.put(exam, case, 0, "a call")
-    exam.reserve.follow(case.tensors, exam.reserve.for_calls([case.tensors], 1)[0])
-    exam.poison(0)
-    assert aside.settle(exam) == {"checked": 1}
+    trial = trial_for(HONEST)
+    timing.prepare(trial)
+    trial.deferred.clear()
+    (case, *_) = trial.timed
+    trial.connection.request(protocol.Calls(trial.buffers.session([case], [[]], [])))
+    deferred.put(trial, case, 0, "a call")
+    trial.buffers.reserve.follow(case.tensors, trial.buffers.reserve.for_calls([case.tensors], 1)[0])
+    trial.buffers.poison(0)
+    assert deferred.settle(trial) == {"checked": 1}
 
 
 def test_where_memory_is_short_the_candidate_makes_room_for_the_answers(
-    exam_for, monkeypatch: pytest.MonkeyPatch
+    trial_for, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exam = exam_for(HONEST)
-    timing.prepare(exam)
-    timing.run(exam)
-    assert exam.aside
+    trial = trial_for(HONEST)
+    timing.prepare(trial)
+    timing.run(trial)
+    assert trial.deferred
     ended: list[str] = []
-    monkeypatch.setattr(Exam, "roomy", lambda _: False)
-    monkeypatch.setattr(exam.process, "end", lambda: ended.append("ended"), raising=False)
-    assert timing.settle(exam)["checked"] > 0
+    monkeypatch.setattr(trial.buffers, "roomy", lambda: False)
+    monkeypatch.setattr(trial.connection.process, "end", lambda: ended.append("ended"), raising=False)
+    assert timing.settle(trial)["checked"] > 0
     assert ended == ["ended"]
 
 
@@ -328,40 +336,40 @@ def test_slow_programs_are_called_less_often_by_the_clock() -> None:
     assert clock._how_many(50.0, 2) == (4, 8)
 
 
-def test_a_forged_timer_contradicts_the_oracles_clock(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "TRIALS", 1)
-    exam = exam_for(SLOW, forge=0.01)
-    timing.run(exam)
+def test_a_forged_timer_contradicts_the_oracles_clock(trial_for, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "ATTEMPTS", 1)
+    trial = trial_for(SLOW, forge=0.01)
+    timing.run(trial)
     with pytest.raises(Refused) as refused:
-        clock.run(exam)
+        clock.run(trial)
     assert refused.value.reason == "clock.claimed"
 
 
-def test_times_that_cannot_be_times_are_a_forgery(exam_for) -> None:
+def test_times_that_cannot_be_times_are_a_forgery(trial_for) -> None:
     with pytest.raises(Refused) as refused:
-        timing.run(exam_for(HONEST, forge=-1.0))
+        timing.run(trial_for(HONEST, forge=-1.0))
     assert refused.value.reason == "timing.forged"
 
 
-def test_a_declared_precision_is_timed_against_the_default_too(exam_for) -> None:
-    exam = exam_for(HONEST, precision=Precision.TF32)
-    assert timing._contestants(exam) == ("eager", "eager (default precision)", "compile (default precision)")
+def test_a_declared_precision_is_timed_against_the_default_too(trial_for) -> None:
+    trial = trial_for(HONEST, precision=Precision.TF32)
+    assert timing._contestants(trial) == ("eager", "eager (default precision)", "compile (default precision)")
 
 
 def test_the_floor_counts_attention_that_pytorch_refuses_to_count(
-    exam_for, monkeypatch: pytest.MonkeyPatch
+    trial_for, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exam, attend = exam_for(HONEST), uncounted_attention(monkeypatch)
-    monkeypatch.setattr(exam.reference, "run", lambda inputs: attend())
-    assert plausibility.compute_floor(exam, resolve("H200")) > 0
+    trial, attend = trial_for(HONEST), uncounted_attention(monkeypatch)
+    monkeypatch.setattr(trial.reference, "run", lambda inputs: attend())
+    assert plausibility.compute_floor(trial, resolve("H200")) > 0
 
 
-def test_faster_than_memory_is_refused(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:
-    exam = exam_for(HONEST)
-    timing.run(exam)
-    exam.bytes_per_call = 1 << 50
+def test_faster_than_memory_is_refused(trial_for, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = trial_for(HONEST)
+    timing.run(trial)
+    trial.buffers.bytes_per_call = 1 << 50
     with pytest.raises(Refused) as refused:
-        plausibility.run(exam)
+        plausibility.run(trial)
     assert refused.value.reason == "plausibility.bytes"
 
 
@@ -449,15 +457,15 @@ def test_few_draws_are_kept_of_large_inputs_and_none_where_nothing_varies() -> N
     assert how_many([Kind.FIXED], 1 << 10) == 0
 
 
-def test_timed_weights_are_not_those_as_built(exam_for) -> None:
-    exam = exam_for(HONEST)
-    timing.prepare(exam)
-    assert not torch.equal(exam.reference.module.weight, exam.reference.initial["weight"])
-    eager = exam.opponents.ready["eager"].call
-    assert torch.equal(eager.weight, exam.reference.module.weight)
+def test_timed_weights_are_not_those_as_built(trial_for) -> None:
+    trial = trial_for(HONEST)
+    timing.prepare(trial)
+    assert not torch.equal(trial.reference.module.weight, trial.reference.initial["weight"])
+    eager = trial.opponents.ready["eager"].call
+    assert torch.equal(eager.weight, trial.reference.module.weight)
 
 
-# -- heats ---------------------------------------------------------------------------------------------
+# -- side by side ------------------------------------------------------------------------------------
 
 KERNEL = """
 import triton
@@ -476,7 +484,7 @@ def slower(times: int) -> str:
     return KERNEL + HONEST.replace("        return x", f"{work}        return x")
 
 
-def test_files_that_run_beside_the_candidate_are_ranked_and_nothing_is_checked(exam_for) -> None:
+def test_files_that_run_beside_the_candidate_are_ranked_and_nothing_is_checked(trial_for) -> None:
     fails = slower(0).replace("return x * self.weight", "raise RuntimeError('no such tile')")
     later = slower(0).replace(
         "        return x",
@@ -484,81 +492,83 @@ def test_files_that_run_beside_the_candidate_are_ranked_and_nothing_is_checked(e
         "        return x",
     )
     wrong = slower(0).replace("x * self.weight", "x + self.weight")
-    rivals = (slower(1), slower(8), fails, later, wrong, HONEST, "no Python")
-    exam = exam_for(slower(3), rivals=rivals)
-    assert heat.prepare(exam) == {"rivals": 7, "unfit": 3}
-    notes = heat.run(exam)
+    contenders = (slower(1), slower(8), fails, later, wrong, HONEST, "no Python")
+    trial = trial_for(slower(3), contenders=contenders)
+    assert side_by_side.prepare(trial) == {"contenders": 7, "unfit": 3}
+    notes = side_by_side.run(trial)
     assert set(notes["times"]) == {"A", "A'", "0", "1", "4"}
-    ranked = exam.heat.ranked
-    assert [rival.candidate_hash for rival in ranked] == [Candidate(source).hash for source in rivals]
+    ranked = trial.side_by_side.ranked
+    assert [contender.candidate_hash for contender in ranked] == [
+        Candidate(source).hash for source in contenders
+    ]
     faster, slow, failing, once, other, unwritten, unread = ranked
-    gains = [rival.gain.median if rival.gain else 0.0 for rival in (slow, faster, other)]
-    assert 0 < gains[0] < 1 < 1.5 < gains[1] < gains[2], "nor does a heat see that the last one is wrong"
+    gains = [contender.gain.median if contender.gain else 0.0 for contender in (slow, faster, other)]
+    assert 0 < gains[0] < 1 < 1.5 < gains[1] < gains[2], (
+        "nor does a side-by-side timing see that the last one is wrong"
+    )
     assert "no such tile" in failing.reason
     assert "only once" in once.reason
     assert "static.no_kernel" in unwritten.reason
     assert "static" in unread.reason
-    assert exam.worst.checks == 0
-    assert exam.aside == []
+    assert trial.checks.worst.checks == 0
+    assert trial.deferred == []
 
 
-def test_rivals_run_on_the_weights_of_the_candidate(exam_for) -> None:
+def test_contenders_run_on_the_weights_of_the_candidate(trial_for) -> None:
     tells = slower(0).replace(
         "return x * self.weight", "raise RuntimeError(f'weights {float(self.weight.double().sum()):.6f}')"
     )
-    exam = exam_for(slower(0), rivals=(tells,))
-    heat.prepare(exam)
-    total = float(exam.reference.module.state_dict()["weight"].double().sum())
-    assert exam.heat.unfit == [f"line 22 in forward: RuntimeError: weights {total:.6f}"]
+    trial = trial_for(slower(0), contenders=(tells,))
+    side_by_side.prepare(trial)
+    total = float(trial.reference.module.state_dict()["weight"].double().sum())
+    assert trial.side_by_side.unfit == [f"line 22 in forward: RuntimeError: weights {total:.6f}"]
 
 
-def test_a_rival_that_keeps_a_tensor_of_its_own_is_built_in_full(exam_for) -> None:
+def test_a_contender_that_keeps_a_tensor_of_its_own_is_built_in_full(trial_for) -> None:
     table = (
         slower(0)
         .replace("self.weight = nn", "self.table = [torch.arange(3.0)]\n        self.weight = nn")
         .replace("return x *", "return (x + self.table[0].sum()) *")
     )
-    exam = exam_for(slower(0), rivals=(table,))
-    assert heat.prepare(exam) == {"rivals": 1, "unfit": 0}
+    trial = trial_for(slower(0), contenders=(table,))
+    assert side_by_side.prepare(trial) == {"contenders": 1, "unfit": 0}
 
 
-def test_a_rival_whose_constructor_looks_at_values_is_built_in_full(exam_for) -> None:
+def test_a_contender_whose_constructor_looks_at_values_is_built_in_full(trial_for) -> None:
     looks = slower(0).replace(
         "self.weight = nn",
         "self.steps = [s.item() for s in torch.linspace(0, 1, 3)]\n        self.weight = nn",
     )
-    exam = exam_for(slower(0), rivals=(looks,))
-    assert heat.prepare(exam) == {"rivals": 1, "unfit": 0}
+    trial = trial_for(slower(0), contenders=(looks,))
+    assert side_by_side.prepare(trial) == {"contenders": 1, "unfit": 0}
 
 
-def test_a_rival_with_a_buffer_of_its_own_takes_part(exam_for) -> None:
+def test_a_contender_with_a_buffer_of_its_own_takes_part(trial_for) -> None:
     own = (
         slower(0)
         .replace("self.weight = nn", "self.register_buffer('room', torch.ones(3))\n        self.weight = nn")
         .replace("return x *", "return (x + self.room.sum()) *")
     )
-    exam = exam_for(slower(0), rivals=(own,))
-    assert heat.prepare(exam) == {"rivals": 1, "unfit": 0}
+    trial = trial_for(slower(0), contenders=(own,))
+    assert side_by_side.prepare(trial) == {"contenders": 1, "unfit": 0}
 
 
-def test_what_a_file_sets_for_its_thread_is_there_when_it_is_timed(exam_for) -> None:
+def test_what_a_file_sets_for_its_thread_is_there_when_it_is_timed(trial_for) -> None:
     sets = "import contextvars\nKEPT = contextvars.ContextVar('kept')\nKEPT.set(1)\n" + slower(0).replace(
         "return x *", "return KEPT.get() * x *"
     )
-    exam = exam_for(slower(0), rivals=(sets,))
-    exam.heat.files = ()  # the static gate has nothing for such imports: past it
-    exam.timed = cases = timing.placed_questions(exam)
-    asked = exam.set_request(cases[0], 0)
-    reply = exam.request(
-        "rivals", sources=[sets], inputs=asked["inputs"], slots=asked["slots"], seed=0, threads=2
-    )
-    assert reply == {"unfit": [""]}
-    assert timing.turn(exam, cases, 2, 0)
+    trial = trial_for(slower(0), contenders=(sets,))
+    trial.side_by_side.files = ()  # the static gate has nothing for such imports: past it
+    trial.timed = cases = timing.placed_questions(trial)
+    call = trial.buffers.call_set(cases[0], 0)
+    reply = trial.connection.request(protocol.Contenders((sets,), call.inputs, call.slots, 0, 2))
+    assert reply == protocol.Ranked(("",))
+    assert timing.turn(trial, cases, 2, 0)
 
 
-def test_a_reply_about_other_files_is_a_forgery(exam_for, monkeypatch: pytest.MonkeyPatch) -> None:
-    exam = exam_for(slower(0), rivals=(slower(1),))
-    monkeypatch.setattr(Session, "on_rivals", lambda self, **_: {"unfit": []})
+def test_a_reply_about_other_files_is_a_forgery(trial_for, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = trial_for(slower(0), contenders=(slower(1),))
+    monkeypatch.setattr(Session, "on_contenders", lambda self, asked: protocol.Ranked(()))
     with pytest.raises(Refused) as refused:
-        heat.prepare(exam)
+        side_by_side.prepare(trial)
     assert refused.value.reason == "timing.forged"

@@ -7,8 +7,8 @@ import torch
 
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.compare import LeafError, compare
-from egg.evaluator.reference import Reference
+from egg.evaluator.compare.compare import LeafError, compare
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.unusual import MINUTE, OFFSET, UNUSUAL, ZEROS, constants, unusual, with_constants
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from egg.core.policy import LibraryCalls, Policy
-from egg.evaluator.ops import Recorder
-from egg.evaluator.refused import Refused
-from egg.evaluator.sketches import Sketch, Sketcher, explains
-from egg.evaluator.spent import Work
-from egg.evaluator.watch import Watch
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
+from egg.evaluator.operators.spent import Work
+from egg.evaluator.transport.protocol import Record, Spent
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.watch import Watch
 from egg.evaluator.worker.hostreads import HostReads
 from egg.evaluator.worker.outputs import kind_of
 
@@ -99,10 +100,12 @@ def test_values_that_the_host_reads(x: torch.Tensor, read: Callable[[torch.Tenso
     assert reads.seen["floats"] == count
 
 
-def reply(**changes: Any) -> dict[str, Any]:
-    nothing = [0.0, 0.0, 0.0]
-    plain = {name: {} for name in ("ops", "moves", "copies", "reads")}
-    return {**plain, "launches": {"kernel": 1}, "work": [nothing, nothing], **changes}
+NOTHING = Spent(0.0, 0.0, 0.0)
+
+
+def record(spent: Spent = NOTHING, **changes: Any) -> Record:
+    plain: dict[str, Any] = {name: {} for name in ("ops", "moves", "copies", "reads")}
+    return Record(**{**plain, "launches": {"kernel": 1}, **changes}, before=spent, work=spent)
 
 
 FORBID = Policy(library_calls=LibraryCalls.FORBID)
@@ -111,17 +114,17 @@ FORBID = Policy(library_calls=LibraryCalls.FORBID)
 @pytest.mark.parametrize(
     ("policy", "seen", "reason"),
     [
-        (Policy(), reply(launches={}), "provenance.no_kernel"),
-        (Policy(), reply(ops={"_softmax": 1}), "provenance.fig_leaf"),
-        (Policy(), reply(ops={"exp": 1}, work=[[0.0, 60.0, 0.0], [0.0, 60.0, 0.0]]), "provenance.fig_leaf"),
-        (Policy(), reply(reads={"floats": 65}), "provenance.host"),
-        (FORBID, reply(ops={"exp": 1}), "provenance.library"),
-        (FORBID, reply(reads={"others": 257}), "provenance.host"),
+        (Policy(), record(launches={}), "provenance.no_kernel"),
+        (Policy(), record(ops={"_softmax": 1}), "provenance.fig_leaf"),
+        (Policy(), record(Spent(0.0, 60.0, 0.0), ops={"exp": 1}), "provenance.fig_leaf"),
+        (Policy(), record(reads={"floats": 65}), "provenance.host"),
+        (FORBID, record(ops={"exp": 1}), "provenance.library"),
+        (FORBID, record(reads={"others": 257}), "provenance.host"),
     ],
 )
-def test_every_call_is_held_to_the_rules(policy: Policy, seen: dict[str, Any], reason: str) -> None:
+def test_every_call_is_held_to_the_rules(policy: Policy, seen: Record, reason: str) -> None:
     watch = Watch(policy, {"_softmax": 1}, {}, Work(others=50.0), 10, steady=True)
-    watch.see(reply())
+    watch.see(record())
     with pytest.raises(Refused) as refused:
         watch.see(seen)
     assert refused.value.reason == reason
@@ -129,12 +132,12 @@ def test_every_call_is_held_to_the_rules(policy: Policy, seen: dict[str, Any], r
 
 def test_what_is_left_to_libraries_may_be_a_part() -> None:
     watch = Watch(Policy(), {"mm": 1, "gelu": 1}, {}, Work(products=100.0, others=10.0), 10, steady=True)
-    watch.see(reply(ops={"mm": 1}, work=[[100.0, 0.0, 0.0], [100.0, 0.0, 0.0]]))
+    watch.see(record(Spent(100.0, 0.0, 0.0), ops={"mm": 1}))
     assert watch.library == {"mm": 1}
 
 
 def test_moving_counts_where_it_is_the_work() -> None:
-    moved = reply(moves={"cat": 1})
+    moved = record(moves={"cat": 1})
     Watch(FORBID, {"_softmax": 1}, {}, Work(others=50.0), 10, steady=True).see(moved)
     with pytest.raises(Refused, match="cat"):
         Watch(FORBID, {}, {"roll": 1}, Work(moved=50.0), 10, steady=True).see(moved)
@@ -182,10 +185,10 @@ def test_a_copy_is_work_where_the_task_is_no_more(wanted: dict[str, int], refuse
     watch = Watch(FORBID, wanted, {}, Work(), 10)
     if refused:
         with pytest.raises(Refused) as found:
-            watch.see(reply(copies={"clone": 1}))
+            watch.see(record(copies={"clone": 1}))
         assert found.value.reason == "provenance.library"
     else:
-        watch.see(reply(copies={"clone": 1}))
+        watch.see(record(copies={"clone": 1}))
 
 
 def test_work_behind_a_kernel_that_copied_an_input(x: torch.Tensor) -> None:
@@ -201,5 +204,5 @@ def test_work_behind_a_kernel_that_copied_an_input(x: torch.Tensor) -> None:
 def test_other_names_of_a_rectifier() -> None:
     watch = Watch(Policy(), {"relu": 1}, {}, Work(others=10.0), 10)
     with pytest.raises(Refused) as found:
-        watch.see(reply(ops={"clamp": 1}))
+        watch.see(record(ops={"clamp": 1}))
     assert found.value.reason == "provenance.fig_leaf"

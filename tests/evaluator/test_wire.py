@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egg.evaluator.process.wire import MAX_MESSAGE, Channel, WireClosed
+from egg.evaluator.transport.wire import MAX_MESSAGE, Channel, WireClosed
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),

@@ -9,10 +9,10 @@ import torch
 
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.compare import STILL, LeafError, compare
-from egg.evaluator.reference import Case, Reference
+from egg.evaluator.compare.compare import STILL, LeafError, compare
+from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.task.program import Program
-from egg.evaluator.yardstick import Yardstick
 
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 

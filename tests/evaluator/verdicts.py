@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from egg.core.evaluation import Evaluation, Gate, Rejected
-from egg.evaluator.care import Care
+from egg.evaluator.trial.levels import LevelSettings
 from tests.conftest import BRIEF
 from tests.corpus.corpus import Case
 
@@ -18,7 +18,7 @@ FILLING = replace(BRIEF, call_seconds=8.0, build_seconds=8.0)
 """For what takes all memory: that ends it, where there is time for it."""
 
 
-def limits(case: Case) -> Care:
+def limits(case: Case) -> LevelSettings:
     if any(name in case.name for name in NEVER_ENDING):
         return HANGING
     if Gate.MEMORY in case.gates:

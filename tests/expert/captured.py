@@ -10,7 +10,8 @@ from torch import nn
 
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.task.program import Program, double_scope, outputs_of, to_double
+from egg.evaluator.task.precision import double_scope
+from egg.evaluator.task.program import Program, outputs_of, to_double
 from egg.expert.graph import Graph
 from tests.expert.evaluate import Evaluated, evaluate
 

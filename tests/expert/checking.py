@@ -13,6 +13,7 @@ from egg.expert.patterns.loops.write import write
 from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.programs import Program, close, evaluate, tensors
+from tests.ledgers import INTERPRETED
 
 Build = Callable[[Program], Any]
 
@@ -44,14 +45,18 @@ def written(build: Build, name: str = "group", **settings: Any) -> tuple[Graph, 
 def check(build: Build, *, sizes: int = 2, digits: float = 3e-6, shift: float = 0.0, **settings: Any) -> str:
     """Compares at the first ``sizes`` captured sizes; returns the kernels' text."""
     graph, part = written(build, **settings)
-    for at in range(sizes):
-        inputs, parameters = tensors(graph, at, seed=at)
-        inputs = [t + shift if t.is_floating_point() else t for t in inputs]
-        wanted = evaluate(graph, inputs, parameters, at)
-        for name, got, want in zip(
-            graph.results, harness.run(graph, [part], inputs, parameters), wanted, strict=True
-        ):
-            close(got, want, graph.value(name).dtype, digits)
+
+    def compare() -> None:
+        for at in range(sizes):
+            inputs, parameters = tensors(graph, at, seed=at)
+            inputs = [t + shift if t.is_floating_point() else t for t in inputs]
+            wanted = evaluate(graph, inputs, parameters, at)
+            for name, got, want in zip(
+                graph.results, harness.run(graph, [part], inputs, parameters), wanted, strict=True
+            ):
+                close(got, want, graph.value(name).dtype, digits)
+
+    INTERPRETED.once(compare, harness.source(graph, [part]), sizes, digits, shift)
     return "\n".join(part.kernels.values())
 
 

@@ -15,6 +15,7 @@ from egg.expert.patterns.convolution.write import write
 from egg.expert.sizes import ONE, Size, named
 from egg.hardware.gpus import resolve
 from tests.expert import harness
+from tests.ledgers import INTERPRETED
 
 FOLLOWING: Mapping[str, Callable[[torch.Tensor, Mapping[str, torch.Tensor]], torch.Tensor]] = {
     "relu": lambda y, given: y.relu(),
@@ -309,6 +310,15 @@ def tf32_error(case: Case) -> float:
     """What TF32 itself costs, with nothing else wrong."""
     given = case.tensors()
     return error(case.expected(given, rounded=True), case.expected(given))
+
+
+def within(bound: float, case: Case, other: Case | None = None) -> None:
+    """The error of a case's kernels is below ``bound``; at other sizes, if asked."""
+
+    def compare() -> None:
+        assert error(*case.run(other)) < bound
+
+    INTERPRETED.once(compare, case.source(), case, other, f"{bound:.2e}")
 
 
 def error(found: torch.Tensor, right: torch.Tensor) -> float:

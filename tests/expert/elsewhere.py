@@ -15,6 +15,7 @@ from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.moves import Recipe
 from egg.hardware.gpus import resolve
 from tests.expert import harness
+from tests.ledgers import INTERPRETED
 
 RUN = """
 
@@ -69,6 +70,20 @@ def run(source: str, arguments: Sequence[Any], inputs: Sequence[Any]) -> tuple[l
 
 def check(source: str, arguments: Sequence[Any], inputs: Sequence[Any], digits: float = 2e-5) -> None:
     """The largest error is at most ``digits`` of the result's mean square."""
+    INTERPRETED.once(
+        lambda: _compare(source, arguments, inputs, digits),
+        source, written(source), arguments, [_digest(x) for x in inputs], digits,
+    )  # fmt: skip
+
+
+def _digest(value: Any) -> object:
+    if not isinstance(value, torch.Tensor):
+        return value
+    layout = (value.dtype, value.shape, value.stride())
+    return layout, value.double().sum().item(), value.double().square().sum().item()
+
+
+def _compare(source: str, arguments: Sequence[Any], inputs: Sequence[Any], digits: float) -> None:
     ours, right = run(source, arguments, inputs)
     assert len(ours) == len(right)
     for made, wanted in zip(ours, right, strict=True):

@@ -15,6 +15,7 @@ from egg.expert.graph import Graph, Usage
 from egg.expert.moves import Recipe, parsed
 from egg.hardware.gpus import resolve
 from tests.expert import harness
+from tests.ledgers import INTERPRETED
 
 LINEAR = Task(
     "linear",
@@ -105,4 +106,5 @@ def source(task: Task, usage: Usage | None = None, *moves: str) -> str:
 
 def run(text: str, task: Task, scenario: str) -> None:
     lines = "\n".join(f"    {line}" for line in scenario.strip("\n").split("\n"))
-    harness.execute(f"{text}\n\nTASK = {task.source!r}{ASKED}{lines}\n", [], {})
+    asked = f"{text}\n\nTASK = {task.source!r}{ASKED}{lines}\n"
+    INTERPRETED.once(lambda: harness.execute(asked, [], {}), asked)

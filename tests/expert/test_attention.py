@@ -15,7 +15,8 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator import offline
 from egg.evaluator.offline.compile import compiled_rows
-from egg.evaluator.task.program import Program, double_scope, outputs_of, to_double
+from egg.evaluator.task.precision import double_scope
+from egg.evaluator.task.program import Program, outputs_of, to_double
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Structure
 from egg.expert.fusion.structure import structured
@@ -29,6 +30,7 @@ from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.captured import CPU, check, program, resized
 from tests.expert.compiling import module_of
+from tests.ledgers import COMPILED, INTERPRETED
 
 KNOBS = "B, N, L, S, D = 2, 2, 37, 45, 24"
 OTHERS = "B, N, L, S, D = 3, 2, 19, 50, 16"
@@ -238,6 +240,11 @@ def written(task: Task, settings: dict[str, Any]) -> Structure:
 
 
 def compared(structure: Structure, task: Task, factors: tuple[float, ...] = ()) -> None:
+    text = harness.source(structure.graph, structure.parts)
+    INTERPRETED.once(lambda: compare(structure, task, factors), text, task.source, factors)
+
+
+def compare(structure: Structure, task: Task, factors: tuple[float, ...]) -> None:
     loaded = Program.load(task)
     module, inputs = loaded.build(0, CPU, Precision.MATCH), loaded.inputs(0, CPU, Precision.MATCH)
     inputs = [t * factor for t, factor in zip(inputs, factors, strict=True)] if factors else inputs
@@ -326,9 +333,12 @@ def test_compiles_for_hopper_without_spills(depth: int, settings: dict[str, Any]
     def inputs() -> list[torch.Tensor]:
         return [torch.empty((4, 8, 1024, depth), device="cuda") for _ in range(3)]
 
-    captured = offline.capture(module_of(path), inputs, "sm_90")
-    rows = offline.compile_all(captured, "sm_90") if depth <= 128 else compiled_rows(captured)
-    compiled = {kernel.name: kernel for kernel in rows}
-    assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
-    main = compiled["attention_products" if depth > 128 else "flash_attention"].instructions
-    assert depth > 128 or (main is not None and main.warp_group > 0)
+    def compile_all() -> None:
+        captured = offline.capture(module_of(path), inputs, "sm_90")
+        rows = offline.compile_all(captured, "sm_90") if depth <= 128 else compiled_rows(captured)
+        compiled = {kernel.name: kernel for kernel in rows}
+        assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
+        main = compiled["attention_products" if depth > 128 else "flash_attention"].instructions
+        assert depth > 128 or (main is not None and main.warp_group > 0)
+
+    COMPILED.once(compile_all, path.read_text())

@@ -13,7 +13,7 @@ from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import rows_pay, rows_tile
 from egg.hardware.gpus import resolve
-from tests.expert.convolutions import Case, error, tf32_error
+from tests.expert.convolutions import Case, error, tf32_error, within
 
 GPU = resolve("H200")
 SMALL = {"BLOCK_P": 16, "BLOCK_O": 16, "TILES": 2, "mode": "pointwise"}
@@ -32,14 +32,14 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_right_at_other_sizes(case: Case) -> None:
     case = replace(case, settings={**SMALL, "grade": "fp32", **case.settings})
-    assert error(*case.run(case.larger())) < EXACT
+    within(EXACT, case, case.larger())
 
 
 def test_coarser_grades() -> None:
     case = replace(MANY, settings={**SMALL, "grade": "tf32"})
-    assert error(*case.run()) < 1.05 * tf32_error(case)
+    within(1.05 * tf32_error(case), case)
     half = replace(MANY, dtype="float16", settings=SMALL)
-    assert error(*half.run()) < 1e-3
+    within(1e-3, half)
 
 
 def test_every_position_has_its_own_scale() -> None:

@@ -11,7 +11,7 @@ from egg.expert.graph import Node
 from egg.expert.parts import Group, Unfit
 from egg.expert.patterns.convolution.write import write
 from tests.expert import harness
-from tests.expert.convolutions import Case, error
+from tests.expert.convolutions import Case, within
 
 SMALL = {"BLOCK_P": 32, "BLOCK_O": 16, "BLOCK_K": 16, "grade": "fp32"}
 EXACT = 3e-7
@@ -39,7 +39,7 @@ MODES = {
 def test_right_at_other_sizes(case: Case) -> None:
     for mode in MODES[case.name]:
         written = replace(case, settings={**SMALL, "mode": mode})
-        assert error(*written.run(case.larger())) < EXACT
+        within(EXACT, written, case.larger())
 
 
 def test_only_the_result_of_the_pool_is_written() -> None:
@@ -96,7 +96,7 @@ SUMS = (
 def test_sums_over_space(case: Case) -> None:
     for mode in MODES[case.name]:
         written = replace(case, settings={**SMALL, "mode": mode})
-        assert error(*written.run(case.larger())) < EXACT
+        within(EXACT, written, case.larger())
 
 
 def test_small_images_have_no_tiles_of_their_own() -> None:

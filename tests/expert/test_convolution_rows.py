@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.expert.convolutions import Case, error
+from tests.expert.convolutions import Case, within
 from tests.expert.test_convolution import EXACT, SMALL
 
 TURNED = Case("turned", 2, 3, 5, (4, 5), (3, 3), 2, 1, transposed=True, tail=("residual", "relu"))
@@ -28,7 +28,7 @@ LONG = Case("long", 1, 2, 2, (12, 13), (8, 7), 2, 3, groups=2)
 def test_right_at_other_sizes(case: Case, mode: str) -> None:
     settings = {key: value for key, value in SMALL.items() if mode != "window" or key != "BLOCK_K"}
     case = replace(case, settings={**settings, "mode": mode, "grade": "fp32"})
-    assert error(*case.run(case.larger())) < EXACT
+    within(EXACT, case, case.larger())
 
 
 def test_both_phases_of_a_row_are_written_together() -> None:
@@ -55,7 +55,7 @@ def test_one_dimension_where_addresses_show_no_runs() -> None:
 
 def test_taps_are_counted_along_each_axis() -> None:
     """A quotient of a loop's counter in a mask is read wrong by some compilers."""
-    assert error(*replace(LONG, settings={"mode": "depthwise", "BLOCK": 64}).run()) < EXACT
+    within(EXACT, replace(LONG, settings={"mode": "depthwise", "BLOCK": 64}))
     text = LONG.source()
     assert "for jh in range(8):" in text
     assert "for jh in tl.static_range(5):" in replace(LONG, kernel=(5, 5)).source()

@@ -10,7 +10,7 @@ from egg.expert.parts import Unfit
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import reference_grade
 from egg.expert.patterns.convolution.window import gathered, windowed
-from tests.expert.convolutions import Case, error, tf32_error
+from tests.expert.convolutions import Case, tf32_error, within
 
 SMALL = {"BLOCK_P": 32, "BLOCK_O": 16, "mode": "window"}
 EXACT = 3e-7
@@ -29,14 +29,14 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_right_at_other_sizes(case: Case) -> None:
     case = replace(case, settings={**SMALL, "grade": "fp32"})
-    assert error(*case.run(case.larger())) < EXACT
+    within(EXACT, case, case.larger())
 
 
 def test_coarser_grades() -> None:
     case = replace(CASES[2], settings={**SMALL, "grade": "tf32"})
-    assert error(*case.run()) < 1.05 * tf32_error(case)
+    within(1.05 * tf32_error(case), case)
     half = replace(CASES[0], dtype="float16", settings=SMALL)
-    assert error(*half.run()) < 1e-3
+    within(1e-3, half)
 
 
 def test_all_phases_of_a_position_read_the_same_few_inputs() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from egg.core.bottleneck import Bottleneck, Diagnosed, Limiter
-from egg.core.evaluation import Gate, Refusal
+from egg.core.evaluation import Gate, Refusal, RefusalFacts
 from egg.core.profile import Rung
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate, Task
@@ -17,7 +17,7 @@ from egg.engine.stages import SEARCH
 from egg.engine.tunables import read_space
 from egg.expert.assemble import Written, graph_of, kernel_file, short
 from egg.expert.deciding.estimate import costs, seen_seconds, total
-from egg.expert.deciding.evidence import inexact
+from egg.expert.deciding.evidence import facts_of, inexact
 from egg.expert.deciding.first import first_recipe
 from egg.expert.deciding.options import Base, options, predicted_gain, sketched
 from egg.expert.deciding.repairs import FINENESS, located, repaired
@@ -285,6 +285,18 @@ def test_inexact_is_not_wrong() -> None:
     assert inexact(refusal("correctness.error", told.format("2.71e-04")))
     assert not inexact(refusal("correctness.error", told.format("2.71e-01")))
     assert not inexact(refusal("build.compile", "relative rms error 1e-4"))
+
+
+def test_a_repair_goes_by_facts_and_not_by_words() -> None:
+    """Words count where there is nothing else: in logs of versions without facts."""
+    near = RefusalFacts(relative_error=1e-4)
+    assert inexact(replace(refusal("correctness.error", "in whatever words"), facts=near))
+    words = "output 0: relative rms error 1.00e-04, 3.0x the allowed max error"
+    assert not inexact(replace(refusal("correctness.error", words), facts=RefusalFacts()))
+    assert inexact(refusal("correctness.error", words))
+    assert facts_of(refusal("correctness.error", words)).excess == 3.0
+    place = facts_of(refusal("candidate.error", "line 7 in forward: RuntimeError: k_kernel"))
+    assert (place.line, place.function, "k_kernel" in place.functions) == (7, "forward", True)
 
 
 def test_finer_grades_come_for_convolutions_first() -> None:

@@ -19,6 +19,7 @@ from egg.hardware.gpus import resolve
 from tests.expert import harness
 from tests.expert.compiling import module_of
 from tests.expert.product_cases import CASES, SMALL, Build, Case, linear, plain, reference, tensors, vector
+from tests.ledgers import COMPILED, INTERPRETED
 
 FLOORS = {
     "fp32": (1.5e-5, 1.9e-6),
@@ -41,15 +42,19 @@ def test_right_at_every_size(name: str) -> None:
     most, mean = FLOORS[
         "tf32" if case.settings.get("grade") == "tf32" else dtype if dtype in FLOORS else "fp32"
     ]
-    for at in range(3):
-        arguments = tensors(case, at)
-        results = harness.run(case.graph, [part], arguments)
-        for ours, right in zip(results, reference(case, arguments, at), strict=True):
-            assert ours.shape == right.shape
-            assert ours.dtype == arguments[0].dtype
-            off, scale = (ours.double() - right).abs(), right.square().mean().sqrt()
-            assert off.max() <= most * scale
-            assert off.square().mean().sqrt() <= mean * scale
+
+    def compare() -> None:
+        for at in range(3):
+            arguments = tensors(case, at)
+            results = harness.run(case.graph, [part], arguments)
+            for ours, right in zip(results, reference(case, arguments, at), strict=True):
+                assert ours.shape == right.shape
+                assert ours.dtype == arguments[0].dtype
+                off, scale = (ours.double() - right).abs(), right.square().mean().sqrt()
+                assert off.max() <= most * scale
+                assert off.square().mean().sqrt() <= mean * scale
+
+    INTERPRETED.once(compare, harness.source(case.graph, [part]))
 
 
 def test_rows_of_any_range_keep_their_digits_when_packed() -> None:
@@ -160,9 +165,12 @@ def test_compiles_for_hopper_without_spills(name: str, tmp_path: Path) -> None:
     path = tmp_path / "written.py"
     path.write_text(harness.source(case.graph, [part]))
 
-    captured = offline.capture(module_of(path), lambda: [t.to("cuda") for t in tensors(case, 0)], "sm_90")
-    compiled = {kernel.name: kernel for kernel in offline.compile_all(captured, "sm_90")}
-    assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
-    main = compiled["fused_kernel"].instructions
-    assert main is not None
-    assert not tensor_cores or main.warp_group > 0
+    def compile_all() -> None:
+        captured = offline.capture(module_of(path), lambda: [t.to("cuda") for t in tensors(case, 0)], "sm_90")
+        compiled = {kernel.name: kernel for kernel in offline.compile_all(captured, "sm_90")}
+        assert all(kernel.spill_bytes == 0 for kernel in compiled.values())
+        main = compiled["fused_kernel"].instructions
+        assert main is not None
+        assert not tensor_cores or main.warp_group > 0
+
+    COMPILED.once(compile_all, path.read_text(), tensor_cores)

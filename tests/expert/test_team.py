@@ -28,7 +28,7 @@ from egg.core.step import Decision
 from egg.engine.budgets import BUDGETS
 from egg.engine.log import LOG, read_log
 from egg.engine.scripted import Act, ScriptedJudge
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.moves import Grade, Open, Recipe, Without, moves_in
 from egg.expert.team import ExpertTeam

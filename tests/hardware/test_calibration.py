@@ -21,8 +21,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from egg.core.errors import MachineError, UsageError
-from egg.evaluator import calibrate, gpu_bench
-from egg.evaluator.gpu_bench import Bench, Probe, precisions, reading
+from egg.evaluator.calibrate import gpu_bench
+from egg.evaluator.calibrate import measure as calibrate
+from egg.evaluator.calibrate.gpu_bench import Bench, Probe, precisions, reading
 from egg.hardware.calibration import (
     SCHEMA,
     Calibration,
@@ -379,7 +380,7 @@ def test_the_kernels_compute_what_they_say():
     """In Triton's interpreter, which is chosen when the module is imported: so in a process of its own."""
     code = """
 import torch
-from egg.evaluator import gpu_bench as g
+from egg.evaluator.calibrate import gpu_bench as g
 source = torch.arange(3 * 64, dtype=torch.float32)
 sums = torch.zeros(2 * 64)
 g.read_kernel[(2,)](source, sums, 3, 3, BLOCK=64)

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from egg.api import patterns as api_patterns
 from egg.api.patterns import Pattern, patterns_in, problems_of, targets_of
 from egg.cli.app import app
-from egg.evaluator import patterns as evaluator_patterns
-from egg.evaluator.patterns import PatternRunner
+from egg.evaluator.process import patterns as evaluator_patterns
+from egg.evaluator.process.patterns import PatternRunner
 from egg.knowledge.catalogue import built_in_folder
 from egg.knowledge.check import examine
 from tests.knowledge.folders import write_skill

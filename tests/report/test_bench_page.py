@@ -54,6 +54,15 @@ def test_every_kind_of_end_has_its_word() -> None:
     assert all(outcome.value in text for outcome in Outcome)
 
 
+def test_tasks_without_a_family_are_drawn_by_level_and_a_single_level_as_one_row() -> None:
+    levels = [passed(task(n, n % 2 + 1), {"eager": 2.0 + n}, family=WorkFamily.UNKNOWN) for n in range(6)]
+    for rows, names in ((levels, ("level 1", "level 2")), (levels[::2], ("all",))):
+        html = bench_html(bench_report("tried", rows))
+        drawn = re.findall(r'<text class="name"[^>]*>([^<]*)</text>', html)
+        assert tuple(drawn[: len(names)]) == names
+        assert html.count('class="dot ') == 2 * len(rows), "every task at both widths"
+
+
 def test_the_page_begins_with_the_scores_that_the_scorer_gives() -> None:
     text, scores = page_of(few()), score(few())
     assert "57% correct, 4 of 7" in text

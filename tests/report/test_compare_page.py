@@ -47,7 +47,7 @@ def test_the_page_and_the_markdown_tell_every_task_and_every_outcome(both):
             assert outcome.value in text
             assert MEANINGS[outcome] in text
         assert all(f"{n}_op" in text for n in range(1, 25))
-        assert both.told in text
+        assert both.summary in text
         assert all(told in text for _, told in both.tests)
 
 
@@ -87,7 +87,7 @@ def test_differences_that_were_waved_through_are_told(tmp_path):
     assert "precision: A match, B tf32" in parsed(compare_html(both)).text
     assert "precision: A match, B tf32" in compare_markdown(both)
     by_default = read_comparison(a, b, basis=Basis.DEFAULT, unlike=True)
-    assert "default precision" in by_default.told
+    assert "default precision" in by_default.summary
     assert by_default.comparison.geomean is not None
     assert by_default.comparison.geomean.value == pytest.approx(2.0)
 

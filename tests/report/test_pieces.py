@@ -129,7 +129,7 @@ def test_a_difference_leads_from_one_file_to_the_other(before: list[str], after:
 def test_what_is_too_long_is_not_compared() -> None:
     found = difference("a\n" * LONGEST, "b\n")
     assert found.too_long
-    assert found.said == "too long to compare"
+    assert found.counts == "too long to compare"
 
 
 @given(st.text("'\"\\#@ \n\tdefclass_r0x1.e+-é<&", max_size=80))
@@ -141,7 +141,7 @@ def test_highlighting_changes_no_character(source: str) -> None:
 def test_highlighting_knows_python() -> None:
     shown = str(highlighted('@triton.jit\ndef add(x):  # sum\n    return "a<b", 0x1F, 2.5e-3, None\n'))
     for part in (
-        '<span class="d">@triton.jit</span>',
+        '<span class="d">@triton</span>.jit',
         '<span class="n">add</span>',
         '<span class="c"># sum</span>',
         '<span class="k">return</span>',
@@ -151,6 +151,14 @@ def test_highlighting_knows_python() -> None:
         '<span class="k">None</span>',
     ):
         assert part in shown
+
+
+@pytest.mark.parametrize("broken", ["", "'", '"""', "def ", "# ", "f'{", "\\"])
+def test_highlighted_source_cannot_become_markup(broken: str) -> None:
+    source = f'x = {broken}</code></pre><script>alert(1)</script><img src=x onerror="alert(2)">&amp;\n'
+    shown = str(highlighted(source))
+    assert set(re.findall(r"<[^>]*>", shown)) <= {f'<span class="{name}">' for name in "cskmdn"} | {"</span>"}
+    assert html.unescape(re.sub(r"<[^>]*>", "", shown)) == source
 
 
 def test_highlighting_takes_no_longer_than_reading() -> None:

@@ -8,18 +8,23 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from egg.core.errors import UsageError
+from egg.core.evaluation import Accepted, Interval, Measured
+from egg.report.canvas import CHARACTER
 from egg.report.reports import Form, Written, report, write
+from egg.report.run_charts import Fate, Mark, steps_chart
 from egg.report.run_page import run_html
 from egg.report.run_report import RunReport, read_run
+from tests.bench.made import passed, task
 from tests.report.made import HOSTILE, LINEAR, SOFTMAX, edited, first, hostile_run
 from tests.report.markup import parsed
 
-FATES = ("kept", "tried", "predicted", "failed")
+FATES = ("kept", "tried", "predicted", "failed", "untried")
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +118,21 @@ def test_a_run_is_told_wherever_it_stands(tmp_path: Path) -> None:
     refused = parsed(run_html(read_run(tmp_path / "16"))).text
     assert "Step 2: algorithm replacement open" in refused
     assert "refused correctness: correctness.error" in refused
+
+
+def test_a_run_that_its_bench_judged_has_ended_though_its_log_is_open(tmp_path: Path) -> None:
+    total = len((SOFTMAX / "events.jsonl").read_text().splitlines())
+    folder = first(SOFTMAX, tmp_path / "runs" / "softmax", total - 2)
+    row = replace(passed(task(1), {"eager": 2.0}), run="runs/softmax")
+    (tmp_path / "rows.jsonl").write_text(row.to_line() + "\n")
+    made = read_run(folder)
+    assert made.verdict == "accepted"
+    text = parsed(run_html(made)).text
+    assert f"judged its kernel at level {row.policy.level.value}" in text
+    assert "has not ended" not in text
+    assert "The best kernel is judged again" not in text
+    (tmp_path / "rows.jsonl").write_text("no row\n")
+    assert read_run(folder).verdict == "open"
 
 
 def test_nothing_accepted_shows_the_last_file_and_its_refusal(tmp_path: Path) -> None:
@@ -231,12 +251,35 @@ def test_hostile_holds_what_it_should() -> None:
 
 
 def test_a_caption_explains_the_signs_that_are_drawn_and_no_other(softmax: str) -> None:
-    drawn = {sign: f'class="{kind}"' in softmax for sign, kind in zip("●○◇×", FATES, strict=True)}
+    drawn = {sign: f'class="{kind}"' in softmax for sign, kind in zip("●○◇×–", FATES, strict=True)}
     explained = {sign: f"<b>{sign}</b>" in softmax for sign in drawn}
     assert explained == drawn
     assert set(drawn.values()) == {True, False}, (
         "one of them is missing in this run, or the test shows nothing"
     )
+
+
+def test_the_roofline_agrees_with_the_floor_also_in_logs_that_count_products_alone() -> None:
+    made = read_run(LINEAR)
+    assert not made.state.started.facts.program.flops_by_family, "an older log, or the test shows nothing"
+    (point,) = made.roofline.points
+    assert made.evaluation is not None
+    assert isinstance(made.evaluation.verdict, Accepted)
+    performance = made.evaluation.verdict.performance
+    assert isinstance(performance, Measured)
+    floor = performance.floor_milliseconds / performance.milliseconds.median
+    assert point.of_roof == pytest.approx(floor, rel=0.01)
+
+
+@pytest.mark.parametrize("steps", [3, 14, 40])
+def test_names_of_steps_do_not_touch_each_other(steps: int) -> None:
+    marks = [Mark(str(n + 1), "tiling", Fate.KEPT, Interval(2.0, 1.9, 2.1)) for n in range(steps)]
+    text = str(steps_chart([*marks, Mark("end", "tiling", Fate.KEPT, Interval(2.0, 1.9, 2.1))], [], "speed"))
+    for picture in text.split("</svg>")[:-1]:
+        found = re.findall(r'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*>(\d+|end)</text>', picture)
+        places = [(float(x), len(name) * CHARACTER / 2 + 2) for x, _, name in found]
+        assert found[-1][2] == "end"
+        assert all(b - a >= one + other for (a, one), (b, other) in pairwise(places))
 
 
 @pytest.mark.parametrize("ideal", [True, False])

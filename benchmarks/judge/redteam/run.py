@@ -24,9 +24,9 @@ from egg.core.errors import EggError
 from egg.core.evaluation import Accepted
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator.oracle import Oracle
-from egg.evaluator.pool import devices
-from egg.evaluator.question import Question
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.pool import devices
+from egg.evaluator.judge.question import Question
 
 CASES = "cases.tsv"
 

@@ -29,8 +29,8 @@ from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.policy import Precision
 from egg.core.roles import Brief, Failure
 from egg.core.source import Task
-from egg.evaluator.oracle import TASK_SECONDS_VARIABLE, error_from, task_limit
-from egg.evaluator.process.child import Child, Fault, Nursery
+from egg.evaluator.judge.oracle import TASK_SECONDS_VARIABLE, error_from, task_limit
+from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sandbox import Limits
 from egg.hardware.gpus import Gpu
 
@@ -114,38 +114,38 @@ class House:
         limits = Limits(
             address_space=None, resident=ram * 3 // 4, processes=512, open_files=1024, output=1 << 40
         )
-        self._nursery = Nursery(SERVER, limits, {})
+        self._forkserver = ForkServer(SERVER, limits)
         self._task: Task | None = None
-        self._child: Child | None = None
+        self._worker: WorkerHandle | None = None
         self._turn = threading.Lock()
 
     def ask(self, task: Task, command: str, *given: Any) -> Any:
         """One question on ``task``, answered where its code runs."""
         with self._turn:
-            child = self._for(task)
+            worker = self._for(task)
             work = base64.b64encode(_pickled((task, *given))).decode()
             try:
-                reply = child.request(command, ANSWER_SECONDS, work=work)
+                reply = worker.request(command, ANSWER_SECONDS, work=work)
             except Fault as fault:
-                raise _blamed(task, child, fault) from None
+                raise _blamed(task, worker, fault) from None
         if "error" in reply:
             raise _known(reply["error"])
         return reply.get("answer")
 
-    def _for(self, task: Task) -> Child:
-        child = self._child
-        if child is None or not child.alive or self._task != task:
-            if child is not None:
-                child.end()
-            self._task, self._child = task, self._nursery.child()
-            self._child.phase_seconds = task_limit(os.environ)
-        assert self._child is not None
-        return self._child
+    def _for(self, task: Task) -> WorkerHandle:
+        worker = self._worker
+        if worker is None or not worker.alive or self._task != task:
+            if worker is not None:
+                worker.end()
+            self._task, self._worker = task, self._forkserver.worker()
+            self._worker.phase_seconds = task_limit(os.environ)
+        assert self._worker is not None
+        return self._worker
 
     def close(self) -> None:
-        if self._child is not None:
-            self._child.end()
-        self._nursery.close()
+        if self._worker is not None:
+            self._worker.end()
+        self._forkserver.close()
 
 
 class _Pickler(pickle.Pickler):
@@ -181,16 +181,16 @@ def _known(error: Any) -> EggError:
     return MachineError("the task's process answers in a form that nobody speaks", "read the task file")
 
 
-def _blamed(task: Task, child: Child, fault: Fault) -> EggError:
+def _blamed(task: Task, worker: WorkerHandle, fault: Fault) -> EggError:
     """What a task's process did wrong, in words."""
-    where = child.phase or "its code"
+    where = worker.phase or "its code"
     if fault.reason == "limits.timeout":
         return TaskError(
-            f"task {task.name!r}: {where} did not end within {child.phase_seconds:g} s; it was ended",
+            f"task {task.name!r}: {where} did not end within {worker.phase_seconds:g} s; it was ended",
             f"a task must come to an end; {TASK_SECONDS_VARIABLE} allows more seconds",
         )
     if fault.reason == "limits.died":
-        ending = fault.evidence.removeprefix("the process ended without an answer")
+        ending = f"; {fault.last_words}" if fault.last_words else ""
         return TaskError(
             f"task {task.name!r}: {where} ended its process{ending}",
             "a task file defines things; it must not exit, nor crash",

@@ -13,10 +13,10 @@ from egg.core.facts import Facts
 from egg.core.lines import text_lines
 from egg.core.policy import Precision
 from egg.engine.waiting import WaitingForEvaluations
-from egg.evaluator.answers import unsupported
-from egg.evaluator.care import Probes
-from egg.evaluator.pool import Job
-from egg.evaluator.signing import fault_of
+from egg.evaluator.judge.answers import unsupported
+from egg.evaluator.judge.pool import Job
+from egg.evaluator.judge.signing import fault_of
+from egg.evaluator.trial.levels import Probes
 from egg.hardware.gpus import find
 
 
@@ -36,7 +36,7 @@ def read_results(path: Path, key: bytes | None = None) -> Results:
     The last verdict on a job counts: a batch that was run again has later ones, and a job that
     failed in one go and was judged in another has a verdict only. A torn last line is what an
     interrupted batch leaves, and no damage; one that is whole but for its newline is read.
-    With a ``key``, verdicts must be signed with it (:mod:`egg.evaluator.signing`).
+    With a ``key``, verdicts must be signed with it (:mod:`egg.evaluator.judge.signing`).
     """
     verdicts: dict[str, Evaluation] = {}
     unsigned: dict[str, str] = {}
@@ -150,16 +150,16 @@ def _unsupported(job: Job, evaluation: Evaluation) -> str:
     asked, verdict = job.question, evaluation.verdict
     if not evaluation.gates:
         return "it names no gate that was passed or met"
-    if asked.rivals or not isinstance(verdict, Accepted):
+    if asked.contenders or not isinstance(verdict, Accepted):
         return ""
     lacks = unsupported(evaluation, asked.skip)
     if lacks or asked.skip:
         return lacks
-    care = asked.carefully
+    settings = asked.level_settings
     needed = [Gate.TIMING, Gate.CLOCK, Gate.PLAUSIBILITY]
-    needed += [Gate.DOMAIN] if care.domain is not Probes.NONE else []
-    needed += [Gate.MEMORY] if care.fence else []
-    needed += [Gate.REGRADE] if care.regrades else []
+    needed += [Gate.DOMAIN] if settings.domain is not Probes.NONE else []
+    needed += [Gate.MEMORY] if settings.fence else []
+    needed += [Gate.REGRADE] if settings.regrades else []
     passed = {record.gate for record in evaluation.gates if record.passed}
     missing = [gate.value for gate in needed if gate not in passed]
     if missing:

@@ -21,7 +21,7 @@ from egg.api.watching import Watcher
 from egg.core.conversation import Completion, Request
 from egg.core.errors import UsageError
 from egg.engine.waiting import WaitingForEvaluations, WaitingForReply, WaitingForTeam
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 from egg.llm.client import OnText, ignore_text
 
 REPLY, EVALUATIONS, MODEL, TEAM = "reply", "evaluations", "model", "team"

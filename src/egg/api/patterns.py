@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from egg.evaluator.patterns import PatternRunner
+from egg.evaluator.process.patterns import PatternRunner
 from egg.hardware.gpus import Gpu, resolve, table
 from egg.knowledge.check import Problem, examine, skill_folders
 from egg.knowledge.skill import SkillFile

@@ -22,12 +22,12 @@ from egg.core.plan import Answer
 from egg.core.policy import Precision
 from egg.core.roles import Brief
 from egg.core.source import Task
-from egg.evaluator.oracle import error_to
-from egg.evaluator.process.wire import Channel, WireClosed
+from egg.evaluator.judge.oracle import error_to
 from egg.evaluator.task.audit import audit
-from egg.evaluator.task.facts import task_facts, told
+from egg.evaluator.task.facts import facts_from, task_facts
 from egg.evaluator.task.program import Program, on_task
 from egg.evaluator.task.workload import observed
+from egg.evaluator.transport.wire import Channel, WireClosed
 from egg.expert.team import ExpertTeam
 from egg.hardware.gpus import Gpu
 
@@ -99,7 +99,7 @@ def _is_cuda(device: object) -> bool:
 
 def _seen(task: Task) -> dict[str, Any]:
     found = observed(task)
-    return {"facts": told(found), "workload": found.workload}
+    return {"facts": facts_from(found), "workload": found.workload}
 
 
 def _audited(task: Task, precision: Precision, device: str, rescaled: bool) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from egg.core.policy import Level, Policy
 from egg.core.settings import Settings
 from egg.core.source import Task
 from egg.engine.state import RunState
-from egg.evaluator import kernelbench_rules
+from egg.evaluator.static import kernelbench_rules
 from egg.hardware.gpus import Gpu, find
 
 DEFAULT_PRECISION = "(default precision)"

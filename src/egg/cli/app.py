@@ -70,7 +70,7 @@ def root(
 
 def _terminate(signum: int, frame: object) -> None:
     """Leave through the ``finally`` clauses, so that no child outlives us."""
-    from egg.cli.door import Terminated
+    from egg.cli.errors import Terminated
 
     raise Terminated
 

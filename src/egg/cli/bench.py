@@ -19,7 +19,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from egg.cli import bench_judging, benches, terms
+from egg.cli import bench_judging, benches, run_options
 from egg.cli.bench_options import (
     BENCHES,
     HOW,
@@ -36,11 +36,11 @@ from egg.cli.bench_options import (
     chosen_suite,
     typed,
 )
-from egg.cli.door import INTERRUPTED, TERMINATED, Interrupted, door, kept
+from egg.cli.errors import INTERRUPTED, TERMINATED, Interrupted, error_boundary, kept
 from egg.cli.inputs import check_device, check_target
 from egg.cli.options import (
     LIMITS,
-    TERMS,
+    OPTIONS,
     BaseUrlOption,
     BudgetOption,
     DebugOption,
@@ -162,7 +162,7 @@ def run(
         typer.Option(
             metavar="DEVICE",
             help="Where kernels are judged: auto (all GPUs), cpu, cuda or cuda:N.",
-            rich_help_panel=TERMS,
+            rich_help_panel=OPTIONS,
         ),
     ] = "auto",
     precision: RunPrecisionOption = Precision.MATCH,
@@ -198,23 +198,25 @@ def run(
     Exit 0 when every task has a row, 1 when --max-total-cost left some out,
     2 usage, 3 when the machine failed some, 130 interrupted.
     """
-    with door(debug=debug, as_json=as_json):
-        team = terms.check_team(team, model)
+    with error_boundary(debug=debug, as_json=as_json):
+        team = run_options.check_team(team, model)
         settings = Settings(
             team=team,
-            budget=terms.budget(budget, reply_tokens),
+            budget=run_options.budget(budget, reply_tokens),
             precision=precision,
             library_calls=library_calls,
             device=check_device(device),
             target=check_target(target),
-            caps=terms.caps(max_cost, max_tokens, max_steps, max_minutes),
-            model=terms.model_choice(team, model, base_url, key_variable, temperature),
-            seed=terms.check_seed(seed),
-            skills=terms.skill_folders(skills or [], no_skills, os.environ),
-            lessons=terms.lesson_store(lessons, lessons is None, os.environ),
+            caps=run_options.caps(max_cost, max_tokens, max_steps, max_minutes),
+            model=run_options.model_choice(team, model, base_url, key_variable, temperature),
+            seed=run_options.check_seed(seed),
+            skills=run_options.skill_folders(skills or [], no_skills, os.environ),
+            lessons=run_options.lesson_store(lessons, lessons is None, os.environ),
         )
-        terms.check_limit("--task-minutes", task_minutes, "as in --task-minutes 30")
-        terms.check_limit("--max-total-cost", max_total_cost, "in US dollars, as in --max-total-cost 50")
+        run_options.check_limit("--task-minutes", task_minutes, "as in --task-minutes 30")
+        run_options.check_limit(
+            "--max-total-cost", max_total_cost, "in US dollars, as in --max-total-cost 50"
+        )
         chosen = chosen_suite(suite, levels, ids, limit)
         place = out or BENCHES / chosen.name
         go_on = typed(ctx)
@@ -239,13 +241,13 @@ def _run(
     """The bench as it ended, and the signal that stopped it, if one did."""
     from egg.api.benching.bench import default_workers, run_bench
     from egg.api.benching.options import BenchOptions
-    from egg.cli.bench_live import bench_shown, stops_told
+    from egg.cli.bench_live import bench_shown, stop_shown
 
     title = f"{clean(suite.name)}: {plural(len(suite.tasks), 'task')}, {_players(settings)}"
     with (
         bench_shown(title, place) as view,
         _pool(ray, settings.device, view.note) as pool,
-        stops_told(view) as signals,
+        stop_shown(view) as signals,
     ):
         own = default_workers(settings.device) if pool is None else pool_workers(pool.judges)
         result = run_bench(

@@ -66,7 +66,7 @@ class Board:
 
     @property
     def left(self) -> int:
-        """Tasks that nobody has begun."""
+        """Tasks that no worker has begun."""
         return max(0, self.total - len(self.rows) - len(self.flights))
 
     @property
@@ -85,7 +85,7 @@ class Board:
 
     @property
     def seconds_left(self) -> float | None:
-        """``None`` while nobody knows what a task takes."""
+        """``None`` before the first task has ended."""
         known = self.took or [row.spent.wall_seconds for row in self.rows.values() if row.spent.wall_seconds]
         if not known:
             return None
@@ -98,7 +98,7 @@ class Board:
 # -- in words ----------------------------------------------------------------------------------------
 
 
-def told_row(row: Row) -> str:
+def row_text(row: Row) -> str:
     """How a task ended."""
     match row.verdict:
         case Passed(timing=None):
@@ -116,8 +116,8 @@ def told_row(row: Row) -> str:
     raise AssertionError(row.verdict)
 
 
-def told_time(seconds: float | None) -> str:
-    """``about 12 min left``: nobody can promise seconds."""
+def time_left(seconds: float | None) -> str:
+    """``about 12 min left``: an estimate, so in minutes."""
     if seconds is None:
         return "time left not known yet"
     if seconds < 90:
@@ -130,11 +130,11 @@ def told_time(seconds: float | None) -> str:
     )
 
 
-def told_key(key: str, name: str) -> str:
+def task_label(key: str, name: str) -> str:
     return clean(key if key == name else f"{key} {name}")
 
 
-def told_spent(board: Board) -> str:
+def spent_text(board: Board) -> str:
     """Nothing where no model was asked."""
     return f"${board.money:.2f}, {plural(board.tokens, 'token')}" if board.tokens or board.money else ""
 

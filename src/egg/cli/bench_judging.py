@@ -19,10 +19,10 @@ from egg.cli.bench_options import (
     typed,
 )
 from egg.cli.benches import show_scores
-from egg.cli.door import door, kept
+from egg.cli.errors import error_boundary, kept
 from egg.cli.inputs import check_device, check_target
 from egg.cli.options import (
-    TERMS,
+    OPTIONS,
     DebugOption,
     DeviceOption,
     JsonOption,
@@ -69,7 +69,7 @@ def judge(
         typer.Option(
             metavar="GPU",
             help="Without a GPU: the one to compile for, by name or as sm_90.",
-            rich_help_panel=TERMS,
+            rich_help_panel=OPTIONS,
         ),
     ] = None,
     device: DeviceOption = "auto",
@@ -83,7 +83,7 @@ def judge(
 
     Exit 0 when every task has a row, 3 when the machine failed some; the same command goes on.
     """
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.benching.kernels import judge_kernels
         from egg.cli.bench_live import bench_shown
 

@@ -21,14 +21,14 @@ from rich.text import Text
 
 from egg.api.benching.news import Began, Ended, Lost, News, Opened
 from egg.bench.rows import Unable
-from egg.cli.bench_board import REASON, Board, Flight, joined, told_key, told_row, told_spent, told_time
+from egg.cli.bench_board import REASON, Board, Flight, joined, row_text, spent_text, task_label, time_left
 from egg.cli.render import clean, console
 from egg.cli.words import duration, one_line, plural
 
 REFRESHES = 4
 """A second."""
 FLIGHTS_SHOWN, LAST_SHOWN = 16, 5
-STOPPING = "stopping: the workers are told to end"
+STOPPING = "stopping: waiting for the workers to end"
 
 
 # -- lines -------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ class BenchLines:
 
     def __call__(self, news: News) -> None:
         self._board.hear(news)
-        line = self._told(news)
+        line = self._news_line(news)
         if line:
             self._screen.print(line, soft_wrap=True)
 
@@ -55,7 +55,7 @@ class BenchLines:
         with suppress(RuntimeError):  # writing is not reentrant
             self._screen.print(STOPPING)
 
-    def _told(self, news: News) -> str:
+    def _news_line(self, news: News) -> str:
         board = self._board
         match news:
             case Opened(rows=rows, pending=pending, workers=workers):
@@ -64,14 +64,14 @@ class BenchLines:
                 before = f", {len(rows):,} done before" if rows else ""
                 return f"{plural(len(pending), 'task')} to do{before}; {plural(workers, 'worker')}"
             case Began(key=key, name=name, resumed=True):
-                return f"{told_key(key, name)} goes on where it was"
+                return f"{task_label(key, name)} goes on where it was"
             case Lost(key=key, reason=reason, retried=again):
                 return f"{clean(key)}: {one_line(reason)}" + ("; tried once more" if again else "")
             case Ended(row=row):
-                so_far = joined(told_row(row), duration(row.spent.wall_seconds))
-                left = told_time(board.seconds_left) if len(board.rows) < board.total else "all done"
-                told = f"[{len(board.rows)}/{board.total}] {told_key(row.key, row.name)}: {so_far}"
-                return "; ".join(part for part in (told, left, told_spent(board)) if part)
+                so_far = joined(row_text(row), duration(row.spent.wall_seconds))
+                left = time_left(board.seconds_left) if len(board.rows) < board.total else "all done"
+                line = f"[{len(board.rows)}/{board.total}] {task_label(row.key, row.name)}: {so_far}"
+                return "; ".join(part for part in (line, left, spent_text(board)) if part)
             case _:
                 return ""
 
@@ -96,7 +96,7 @@ class BenchView:
         self._board.hear(news)
         match news:
             case Ended(row=row):
-                self._say(f"{told_key(row.key, row.name)}: {told_row(row)}")
+                self._say(f"{task_label(row.key, row.name)}: {row_text(row)}")
             case Lost(key=key, reason=reason, retried=again):
                 self._say(
                     f"{clean(key)}: {one_line(reason, REASON)}" + ("; tried once more" if again else "")
@@ -140,7 +140,7 @@ class BenchView:
     def _bar(self) -> RenderableType:
         board = self._board
         grid = Table.grid(padding=(0, 2))
-        when = told_time(board.seconds_left)
+        when = time_left(board.seconds_left)
         if len(board.rows) == board.total:
             when = "done"
         elif self._stopped or self._stopping:
@@ -149,7 +149,7 @@ class BenchView:
             ProgressBar(total=board.total, completed=len(board.rows), width=30),
             Text(f"{len(board.rows):,} of {board.total:,}"),
             Text(f"{duration(board.elapsed)}, {when}"),
-            Text(told_spent(board)),
+            Text(spent_text(board)),
         )
         return grid
 
@@ -174,7 +174,7 @@ def _flights(board: Board) -> RenderableType:
     for key, flight in shown:
         moved = flight.moved
         grid.add_row(
-            Text(one_line(told_key(key, flight.name), 44)),
+            Text(one_line(task_label(key, flight.name), 44)),
             Text(moved.stage.value if moved is not None and moved.stage is not None else "", style="cyan"),
             Text(_doing(flight)),
             Text(f"{moved.speedup:.2f}x" if moved is not None and moved.speedup is not None else ""),
@@ -195,7 +195,7 @@ def _doing(flight: Flight) -> str:
 
 @contextmanager
 def bench_shown(title: str, folder: Path) -> Iterator[BenchLines | BenchView]:
-    """Whoever fits standard error: the live view where it is a terminal, else lines."""
+    """The live view where standard error is a terminal, else lines."""
     screen = console(sys.stderr)
     if not sys.stderr.isatty() or screen.is_dumb_terminal:
         screen.print(title, soft_wrap=True)
@@ -210,8 +210,8 @@ def bench_shown(title: str, folder: Path) -> Iterator[BenchLines | BenchView]:
 
 
 @contextmanager
-def stops_told(view: BenchLines | BenchView) -> Iterator[list[int]]:
-    """Whoever stops us sees at once that it was understood: ending the workers takes seconds.
+def stop_shown(view: BenchLines | BenchView) -> Iterator[list[int]]:
+    """Confirm an interrupt at once: ending the workers takes seconds.
 
     Yields the signals that came, in their order; what they did before they do still.
     """
@@ -221,7 +221,7 @@ def stops_told(view: BenchLines | BenchView) -> Iterator[list[int]]:
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def stopped(number: int, frame: FrameType | None) -> None:
         came.append(number)
         view.stopping()
         handler = before[signal.Signals(number)]
@@ -230,7 +230,7 @@ def stops_told(view: BenchLines | BenchView) -> Iterator[list[int]]:
         handler(number, frame)
 
     for number in before:
-        signal.signal(number, told)
+        signal.signal(number, stopped)
     try:
         yield came
     finally:

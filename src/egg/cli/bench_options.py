@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from egg.cli.options import ASKED, TERMS
+from egg.cli.options import MODEL, OPTIONS
 from egg.cli.progress import busy
 from egg.cli.render import clean
 from egg.core.policy import Level
@@ -73,7 +73,7 @@ BenchTeamOption = Annotated[
         metavar="expert|llm|hybrid",
         help="expert (without --model): built in. llm (with it): a model answers. hybrid: a model goes on "
         "from the expert's kernel.",
-        rich_help_panel=ASKED,
+        rich_help_panel=MODEL,
     ),
 ]
 BenchLessonsOption = Annotated[
@@ -83,11 +83,11 @@ BenchLessonsOption = Annotated[
         metavar="PATH",
         help="A store of lessons to recall and to add to; none where left out, since tasks would then teach "
         "each other, and one bench the next.",
-        rich_help_panel=TERMS,
+        rich_help_panel=OPTIONS,
     ),
 ]
 CareOption = Annotated[
-    Level, typer.Option("--level", help="How carefully a row's kernel is judged.", rich_help_panel=TERMS)
+    Level, typer.Option("--level", help="How carefully a row's kernel is judged.", rich_help_panel=OPTIONS)
 ]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from egg.report.bench_report import BenchReport, TaskLine
 
 TASKS_SHOWN = 12
-"""A bench of no more tasks than that is told task by task."""
+"""A bench of at most so many tasks is listed task by task."""
 LOSSES_SHOWN = 10
 FAILURES_SHOWN = 5
 """Of each kind."""
@@ -65,15 +65,15 @@ def _headline(report: BenchReport) -> Text:
 
 
 def _terms(report: BenchReport) -> Text:
-    told = " · ".join(f"{name} {clean(value)}" for name, value in report.terms)
-    return Text(told, style="dim")
+    values = " · ".join(f"{name} {clean(value)}" for name, value in report.options)
+    return Text(values, style="dim")
 
 
 # -- scores ------------------------------------------------------------------------------------------
 
 
 def _tables(group: Tasks) -> list[RenderableType]:
-    """How many tasks are how fast, and how fast they are; or why nobody knows."""
+    """How many tasks are how fast, and how fast they are; or why that is unknown."""
     timed = [found for found in group.speedups if found.timed]
     if not timed:
         why = "no GPU timed these kernels: how fast they are is not known"
@@ -148,8 +148,8 @@ def _footnotes(report: BenchReport) -> list[RenderableType]:
     if untimed:
         notes.append(f"{plural(untimed, 'correct kernel')} without a time against some baseline")
     if report.kernelbench:
-        told = ", ".join(f"{name} {passed}" for name, passed in report.kernelbench)
-        notes.append(f"by KernelBench's own rules, of the correct kernels: {told}")
+        values = ", ".join(f"{name} {passed}" for name, passed in report.kernelbench)
+        notes.append(f"by KernelBench's own rules, of the correct kernels: {values}")
     if report.timed:
         notes.append("intervals are 95%, over tasks; missing and refused count as wrong")
     return [Text(note, style="dim") for note in notes]
@@ -165,11 +165,11 @@ def _cost(cost: Cost) -> RenderableType:
         unpriced = f" and {plural(cost.unpriced_calls, 'unpriced call')}" if cost.unpriced_calls else ""
         shown.append(("tokens", count(cost.tokens), count(cost.tokens_per_kernel)))
         shown.append(("money", money(cost.money) + unpriced, money(cost.money_per_kernel)))
-    said = [
+    used = [
         f"{name} {whole}" + (f" ({each} per correct kernel)" if each != NONE else "")
         for name, whole, each in shown
     ]
-    return pairs([("used", "; ".join(said))])
+    return pairs([("used", "; ".join(used))])
 
 
 def _opponent(found: Speedups) -> str:

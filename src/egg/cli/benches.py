@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from egg.cli.door import door
+from egg.cli.errors import error_boundary
 from egg.cli.options import DebugOption, JsonOption
 from egg.cli.render import clean, console
 from egg.cli.words import plural
@@ -36,7 +36,7 @@ def score(
     debug: DebugOption = False,
 ) -> None:
     """The scores of a bench as it stands; what has no row yet counts as wrong."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         show_scores(source, as_json, whole=whole)
 
 
@@ -46,8 +46,8 @@ def show_scores(source: Path, as_json: bool, *, whole: bool = False) -> None:
 
     report = read_bench(source)
     if as_json:
-        told = {"bench": str(source), "name": report.name, "tasks": len(report.rows)}
-        print(json.dumps({"schema": SCORES, **told, "scores": report.scores.to_json()}, indent=2))
+        about = {"bench": str(source), "name": report.name, "tasks": len(report.rows)}
+        print(json.dumps({"schema": SCORES, **about, "scores": report.scores.to_json()}, indent=2))
     else:
         console().print(bench_view(report, whole=whole))
 
@@ -66,7 +66,7 @@ def compare(
         bool, typer.Option("--default-precision", help="The baseline at PyTorch's default precision.")
     ] = False,
     unlike: Annotated[
-        bool, typer.Option("--unlike", help="Compare benches of other terms or GPUs all the same.")
+        bool, typer.Option("--unlike", help="Compare benches with other options or GPUs all the same.")
     ] = False,
     every: Annotated[bool, typer.Option("--all", help="Every task, not only those that differ.")] = False,
     markdown: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
@@ -77,7 +77,7 @@ def compare(
     debug: DebugOption = False,
 ) -> None:
     """Hold bench B against bench A, task by task: what is faster or slower beyond the noise, and in all."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.bench.rows import Basis
         from egg.cli.compare_view import compare_view
         from egg.report.compare_page import compare_html, compare_markdown
@@ -91,8 +91,8 @@ def compare(
             _write(html, compare_html(report))
         if as_json:
             sides = {"a": report.a, "b": report.b, "verdict": report.verdict}
-            told = {"significant": report.comparison.significant, **report.comparison.to_json()}
-            print(json.dumps({"schema": "egg.bench-comparison/1", **sides, **told}, indent=2))
+            about = {"significant": report.comparison.significant, **report.comparison.to_json()}
+            print(json.dumps({"schema": "egg.bench-comparison/1", **sides, **about}, indent=2))
         elif markdown:
             print(compare_markdown(report), end="")
         else:
@@ -128,7 +128,7 @@ def export(
     debug: DebugOption = False,
 ) -> None:
     """Write a bench in KernelBench's own layout, so that its analysis scores it. Nothing is written over."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.benching.manifest import kernels_of
         from egg.bench.kernelbench import write
         from egg.bench.rows import Basis
@@ -155,7 +155,7 @@ def export(
             print("no baselines: no GPU timed these kernels")
         if written.left_out:
             print(f"left out, {plural(len(written.left_out), 'line')}:")
-            print("".join(f"  {clean(told)}\n" for told in written.left_out), end="")
+            print("".join(f"  {clean(name)}\n" for name in written.left_out), end="")
 
 
 def _write(path: Path, text: str) -> None:

@@ -30,13 +30,13 @@ def compare_view(report: CompareReport, *, every: bool = False) -> RenderableTyp
     hidden = len(report.ordered) - len(shown)
     parts: list[RenderableType] = [
         _headline(report),
-        *(Text(f"not alike in {clean(told)}", style="yellow") for told in report.comparison.differences),
+        *(Text(f"not alike in {clean(one)}", style="yellow") for one in report.comparison.differences),
         "",
         _sides(report),
         "",
         _counts(report),
         "",
-        pairs([(f"sign test, {name}", clean(told)) for name, told in report.tests]),
+        pairs([(f"sign test, {name}", clean(result)) for name, result in report.tests]),
     ]
     if report.not_compared:
         parts += ["", pairs([(f"not compared, {why}", clean(tasks)) for why, tasks in report.not_compared])]
@@ -53,7 +53,7 @@ def _headline(report: CompareReport) -> Text:
     found = report.comparison
     better = found.significant and found.geomean is not None and found.geomean.value > 1
     style = "bold green" if better else "bold red" if found.significant else "bold cyan"
-    return Text.assemble((f" {report.verdict.upper()} ", f"reverse {style}"), f"  {report.told}")
+    return Text.assemble((f" {report.verdict.upper()} ", f"reverse {style}"), f"  {report.summary}")
 
 
 def _sides(report: CompareReport) -> RenderableType:

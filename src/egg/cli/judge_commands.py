@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from egg.cli import judging
-from egg.cli.door import door
+from egg.cli.errors import error_boundary
 from egg.cli.inputs import check_device, check_target, read_task
 from egg.cli.options import (
     DebugOption,
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def eval_command(
     task: TaskArgument,
     kernel: Annotated[Path, typer.Argument(metavar="KERNEL", help="A kernel file that defines ModelNew.")],
-    level: Annotated[Level, typer.Option(help="How much care to take.")] = Level.FULL,
+    level: Annotated[Level, typer.Option(help="How thorough the evaluation is.")] = Level.FULL,
     precision: PrecisionOption = Precision.MATCH,
     library_calls: LibraryCallsOption = LibraryCalls.ALLOW,
     device: DeviceOption = "auto",
@@ -51,7 +51,7 @@ def eval_command(
     debug: DebugOption = False,
 ) -> None:
     """Judge one kernel. Exit 0 accepted, 1 rejected, 2 usage, 3 machine unable."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         judged_task, candidate = read_task(task), Candidate.from_file(kernel)
         policy = Policy(precision=precision, library_calls=library_calls, level=level)
         check_device(device)
@@ -76,9 +76,9 @@ def eval_batch(
     debug: DebugOption = False,
 ) -> None:
     """Judge many kernels, resumably. Exit 0 when every job has a verdict, 3 when the machine failed some."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         check_device(device)
-        from egg.evaluator.batch import exit_code, run_batch
+        from egg.evaluator.judge.batch import exit_code, run_batch
 
         counts = run_batch(jobs, out, device, tell, seats)
         if as_json:
@@ -100,11 +100,11 @@ def audit_command(
     debug: DebugOption = False,
 ) -> None:
     """Is the task itself sound, or do trivial answers pass it? Exit 0 sound, 1 degenerate."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         audited = read_task(task)
         check_device(device)
         from egg.api import apart
-        from egg.evaluator.machine import choose_device
+        from egg.evaluator.process.machine import choose_device
         from egg.evaluator.task.audit import Audit
 
         where = choose_device(device)
@@ -124,7 +124,7 @@ def doctor_command(
     debug: DebugOption = False,
 ) -> None:
     """Can this machine judge kernels, and what would fix it? Exit 0 when nothing failed, 3 otherwise."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg import doctor
 
         if calibrate:

@@ -23,9 +23,9 @@ def evaluate(
 
     ``on_printed`` hears the end of what was printed there, if anything was: the task's code runs there.
     """
-    from egg.evaluator.machine import choose_device
-    from egg.evaluator.oracle import Oracle
-    from egg.evaluator.question import Question
+    from egg.evaluator.judge.oracle import Oracle
+    from egg.evaluator.judge.question import Question
+    from egg.evaluator.process.machine import choose_device
 
     oracle = Oracle(str(choose_device(device)))
     try:

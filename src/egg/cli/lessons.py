@@ -14,7 +14,7 @@ import typer
 from rich.console import RenderableType
 from typer.core import TyperGroup
 
-from egg.cli.door import door
+from egg.cli.errors import error_boundary
 from egg.cli.options import DebugOption, JsonOption
 from egg.cli.render import clean, console
 from egg.cli.tables import pairs, table
@@ -64,7 +64,7 @@ def list_lessons(
     debug: DebugOption = False,
 ) -> None:
     """For every skill: how often it was tried, how often it worked, and what it brought."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         path = _path(store)
         found = _found(path, store, _stage(stage))
         rows = _by_skill(found)
@@ -72,8 +72,8 @@ def list_lessons(
             print(json.dumps({"store": str(path), "lessons": len(found), "skills": rows}, indent=2))
         elif rows:
             console().print(_skills_view(rows))
-            told = f"{plural(len(found), 'lesson')} of {plural(len({x.run for x in found}), 'run')}"
-            print(f"{told} in {clean(str(path))}")
+            counts = f"{plural(len(found), 'lesson')} of {plural(len({x.run for x in found}), 'run')}"
+            print(f"{counts} in {clean(str(path))}")
         else:
             print(f"no lessons in {clean(str(path))} yet: runs write them")
 
@@ -86,7 +86,7 @@ def show(
     debug: DebugOption = False,
 ) -> None:
     """Every lesson on one skill, or of one run: on what kind of task, and what came of it."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.lessons import all_lessons
 
         path = _path(store)
@@ -110,11 +110,13 @@ def export(
     debug: DebugOption = False,
 ) -> None:
     """Write all lessons to a file, for another machine or to keep."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.lessons import export_lessons
 
         count = export_lessons(_path(store), file)
-        _told({"exported": count, "file": str(file)}, f"{plural(count, 'lesson')} -> {file}", as_json)
+        _print_outcome(
+            {"exported": count, "file": str(file)}, f"{plural(count, 'lesson')} -> {file}", as_json
+        )
 
 
 @lessons.command("import")
@@ -162,7 +164,7 @@ def prune(
     debug: DebugOption = False,
 ) -> None:
     """Forget lessons: by age, by count, by the version that learned them. Any of the conditions is enough."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.lessons import prune_lessons
 
         if days is None and keep is None and not version:
@@ -172,18 +174,18 @@ def prune(
         if keep is not None and keep < 0:
             raise UsageError(f"no count: {keep}", "for example --keep 20")
         count = prune_lessons(_path(store), days=days, keep=keep, versions=tuple(version or ()), dry=dry)
-        said = f"{'would forget' if dry else 'forgot'} {plural(count, 'lesson')}"
-        _told({"pruned": 0 if dry else count, "matching": count}, said, as_json)
+        message = f"{'would forget' if dry else 'forgot'} {plural(count, 'lesson')}"
+        _print_outcome({"pruned": 0 if dry else count, "matching": count}, message, as_json)
 
 
 def _take_in(files: list[Path], store: Path | None, as_json: bool, debug: bool) -> None:
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.lessons import merge_lessons
 
         merged = merge_lessons(_path(store), files)
         data = {"read": merged.read, "added": merged.added, "known": merged.known}
-        said = f"{plural(merged.added, 'lesson')} added, {merged.known} known already"
-        _told(data, said, as_json)
+        message = f"{plural(merged.added, 'lesson')} added, {merged.known} known already"
+        _print_outcome(data, message, as_json)
 
 
 def _path(store: Path | None) -> Path:
@@ -193,7 +195,7 @@ def _path(store: Path | None) -> Path:
 
 
 def _found(path: Path, named: Path | None, stage: Stage | None) -> tuple[Lesson, ...]:
-    """A store that nobody named and no run has written yet is empty; one that was named must be there."""
+    """The default store is empty until a run writes it; a store that is named must exist."""
     from egg.api.lessons import all_lessons
 
     return all_lessons(path, stage=stage) if named is not None or path.exists() else ()
@@ -206,8 +208,8 @@ def _stage(name: str | None) -> Stage | None:
     return Stage(name) if name is not None else None
 
 
-def _told(data: dict[str, Any], said: str, as_json: bool) -> None:
-    print(json.dumps(data) if as_json else clean(said))
+def _print_outcome(data: dict[str, Any], message: str, as_json: bool) -> None:
+    print(json.dumps(data) if as_json else clean(message))
 
 
 def _by_skill(found: Iterable[Lesson]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Looking on while a run goes its way: a live view on a terminal, plain lines elsewhere.
 
 Both are watchers on standard error, so standard output stays the result. A resumed run reads
-its log back before it goes on; of that only the number of events is told.
+its log back before it goes on; of that only the number of events is shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.text import Text
 from egg.api.watching import Watcher
 from egg.cli.render import clean, console
 from egg.cli.summary import steps_view
-from egg.cli.words import duration, money, one_line, players, plural, speed, told
+from egg.cli.words import duration, event_line, money, one_line, players, plural, speed
 from egg.core.errors import EggError
 from egg.core.events import Evaluated, Event, Exchanged, RunClosed, RunStarted, StageOpened
 from egg.core.tokens import estimate_tokens
@@ -37,7 +37,7 @@ STEPS_SHOWN = 12
 
 @contextmanager
 def watching(folder: Path) -> Iterator[Watcher]:
-    """Whoever fits standard error: the live view where it is a terminal, else lines."""
+    """The live view where standard error is a terminal, else lines."""
     screen = console(sys.stderr)
     if not sys.stderr.isatty() or screen.is_dumb_terminal:
         yield Lines(screen)
@@ -70,7 +70,7 @@ class Lines(Watcher):
             self._read_back += 1
             self._start = state.started
             return
-        line = told(event, state.steps[-1] if state.steps else None)
+        line = event_line(event, state.steps[-1] if state.steps else None)
         if line is not None:
             self._say(line)
 
@@ -91,7 +91,7 @@ class Lines(Watcher):
         if self._start is not None:
             before = plural(self._read_back, "event")
             self._screen.print(
-                told(self._start) if self._read_back == 1 else f"read back {before}", soft_wrap=True
+                event_line(self._start) if self._read_back == 1 else f"read back {before}", soft_wrap=True
             )
             self._start = None
         self._screen.print(line, soft_wrap=True)
@@ -123,7 +123,7 @@ class Activity:
     jobs: int = 0
     done: int = 0
 
-    def told(self, now: float) -> str:
+    def text(self, now: float) -> str:
         tokens = f", about {plural(self.tokens, 'token')} so far" if self.tokens else ""
         done = f", {self.done} done" if self.done else ""
         return f"{self.doing}{tokens}{done}, {duration(now - self.since)}"
@@ -182,7 +182,7 @@ class LiveView(Watcher):
     def render(self) -> RenderableType:
         state, now = self._state, self._clock()
         if state is None:
-            return Text(self._activity.told(now))
+            return Text(self._activity.text(now))
         parts: list[RenderableType] = [_header(state), self._now(state, now), *_best(state)]
         if state.steps:
             parts += ["", steps_view(state.steps, STEPS_SHOWN), ""]
@@ -204,7 +204,7 @@ class LiveView(Watcher):
             return Text("ended", style="bold")
         stage = state.stage.value if state.stage is not None else "between stages"
         step = f", step {len(state.steps) + 1}" if state.stage is not None else ""
-        doing = "stopped" if self._stopped else self._activity.told(now)
+        doing = "stopped" if self._stopped else self._activity.text(now)
         return Text.assemble((f"{stage}{step}", "bold cyan"), f"  {doing}")
 
     def _spent(self, state: RunState, now: float) -> Table:

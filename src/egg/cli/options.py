@@ -9,7 +9,7 @@ import typer
 
 from egg.core.policy import LibraryCalls, Precision
 
-ASKED, TERMS, LIMITS = "Who answers", "Terms", "Limits"
+MODEL, OPTIONS, LIMITS = "Team and model", "Run options", "Limits"
 """Panels of ``egg optimize --help``."""
 
 TaskArgument = Annotated[
@@ -32,7 +32,7 @@ TeamOption = Annotated[
         metavar="expert|llm|hybrid|step",
         help="expert (without --model): built in. llm (with it): a model answers. hybrid: a model goes on "
         "from the expert's kernel. step: the run stops at every question, for egg next and egg reply.",
-        rich_help_panel=ASKED,
+        rich_help_panel=MODEL,
     ),
 ]
 ModelOption = Annotated[
@@ -40,7 +40,7 @@ ModelOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="The model of the llm team: claude-..., gpt-..., or a name your server knows.",
-        rich_help_panel=ASKED,
+        rich_help_panel=MODEL,
     ),
 ]
 BaseUrlOption = Annotated[
@@ -48,7 +48,7 @@ BaseUrlOption = Annotated[
     typer.Option(
         metavar="URL",
         help="An OpenAI-compatible server (anthropic/NAME as --model: Anthropic's protocol).",
-        rich_help_panel=ASKED,
+        rich_help_panel=MODEL,
     ),
 ]
 KeyVariableOption = Annotated[
@@ -56,12 +56,12 @@ KeyVariableOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="The environment variable that holds the key; the key itself is kept nowhere.",
-        rich_help_panel=ASKED,
+        rich_help_panel=MODEL,
     ),
 ]
 TemperatureOption = Annotated[
     float | None,
-    typer.Option(metavar="NUMBER", help="0 to 2; the endpoint's own where left out.", rich_help_panel=ASKED),
+    typer.Option(metavar="NUMBER", help="0 to 2; the endpoint's own where left out.", rich_help_panel=MODEL),
 ]
 
 RunTargetOption = Annotated[
@@ -69,7 +69,7 @@ RunTargetOption = Annotated[
     typer.Option(
         metavar="GPU",
         help="The GPU to write for, by name or as sm_90; this machine's where left out.",
-        rich_help_panel=TERMS,
+        rich_help_panel=OPTIONS,
     ),
 ]
 RunDeviceOption = Annotated[
@@ -77,15 +77,15 @@ RunDeviceOption = Annotated[
     typer.Option(
         metavar="DEVICE",
         help="Where kernels are judged: auto, cpu, cuda, cuda:N, or offline (egg pending, egg results).",
-        rich_help_panel=TERMS,
+        rich_help_panel=OPTIONS,
     ),
 ]
 RunPrecisionOption = Annotated[
-    Precision, typer.Option(help="The arithmetic both sides are held to.", rich_help_panel=TERMS)
+    Precision, typer.Option(help="The arithmetic both sides are held to.", rich_help_panel=OPTIONS)
 ]
 RunLibraryCallsOption = Annotated[
     LibraryCalls,
-    typer.Option(help="May kernels call cuBLAS, cuDNN and the like?", rich_help_panel=TERMS),
+    typer.Option(help="May kernels call cuBLAS, cuDNN and the like?", rich_help_panel=OPTIONS),
 ]
 SkillsOption = Annotated[
     list[Path] | None,
@@ -93,11 +93,11 @@ SkillsOption = Annotated[
         "--skills",
         metavar="FOLDER",
         help="A folder of skills beside the built-in ones, and before them by name; may be repeated.",
-        rich_help_panel=TERMS,
+        rich_help_panel=OPTIONS,
     ),
 ]
 NoSkillsOption = Annotated[
-    bool, typer.Option("--no-skills", help="Offer no expert skills at all.", rich_help_panel=TERMS)
+    bool, typer.Option("--no-skills", help="Offer no expert skills at all.", rich_help_panel=OPTIONS)
 ]
 LessonsOption = Annotated[
     Path | None,
@@ -105,14 +105,14 @@ LessonsOption = Annotated[
         "--lessons",
         metavar="PATH",
         help="The store of what runs have learned; $XDG_DATA_HOME/egg/lessons.sqlite where left out.",
-        rich_help_panel=TERMS,
+        rich_help_panel=OPTIONS,
     ),
 ]
 NoLessonsOption = Annotated[
-    bool, typer.Option("--no-lessons", help="Recall nothing and learn nothing.", rich_help_panel=TERMS)
+    bool, typer.Option("--no-lessons", help="Recall nothing and learn nothing.", rich_help_panel=OPTIONS)
 ]
 SeedOption = Annotated[
-    int, typer.Option(metavar="INTEGER", help="Of the search over tunables.", rich_help_panel=TERMS)
+    int, typer.Option(metavar="INTEGER", help="Of the search over tunables.", rich_help_panel=OPTIONS)
 ]
 
 BudgetOption = Annotated[

@@ -1,4 +1,4 @@
-"""The commands for whoever stands outside: play the model, carry evaluations to another machine and back."""
+"""Commands for work outside of a run: reply in place of a model, judge on another machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from egg.cli import terms
-from egg.cli.door import door, kept
+from egg.cli import run_options
+from egg.cli.errors import error_boundary, kept
 from egg.cli.options import DebugOption, JsonOption, RunArgument, RunsArgument
 from egg.cli.render import clean
 from egg.cli.runs import show_run
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def next_question(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Print the question a run waits with, or what else it waits for."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.offline import open_jobs, waiting_words, waits_for, ways_on
         from egg.api.runs import look
 
@@ -59,12 +59,12 @@ def reply(
     debug: DebugOption = False,
 ) -> None:
     """Answer the question of a step run; it goes on to its next stop. Exit codes as for optimize."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api import offline
         from egg.api.optimizing import environment
         from egg.cli.live import watching
 
-        text = terms.read_reply(file)
+        text = run_options.read_reply(file)
         with kept(command("resume", run)), watching(run) as watcher:
             progress = offline.reply(run, text, watcher, environment())
         show_run(run, progress, as_json)
@@ -77,7 +77,7 @@ def pending(
     debug: DebugOption = False,
 ) -> None:
     """Collect the kernels that runs want judged elsewhere: then egg eval-batch, then egg results."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.offline import open_jobs, waiting_words, waits_for, write_jobs
         from egg.api.runs import look
 
@@ -109,9 +109,9 @@ def results(
 
     Exit 1 when a run returned the reference, 2 or 3 when one could not go on; the others do.
     """
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.carried import read_results
-        from egg.evaluator.signing import key_from
+        from egg.evaluator.judge.signing import key_from
 
         *runs, file = paths
         if not runs:
@@ -125,7 +125,7 @@ def results(
 
 
 def question_text(run: Path, request: Request) -> str:
-    """A question as Markdown: what is said so far, and what kind of reply is wanted."""
+    """A question as Markdown: the messages so far, and the form of the reply."""
     parts = [f"# {clean(request.purpose)}"]
     parts += [f"## {message.speaker.value}\n\n{clean(message.text).strip()}" for message in request.messages]
     if request.schema is not None:
@@ -152,7 +152,7 @@ def _distinct(runs: list[Path]) -> list[Path]:
 
 
 def _feed(run: Path, brought: Results) -> Fed | EggError:
-    """One run's share. A run that cannot go on is told of, and the others go on."""
+    """The results of one run. A run that cannot go on is reported; the others go on."""
     from egg.api.offline import feed
     from egg.api.optimizing import environment
     from egg.cli.live import watching
@@ -216,8 +216,8 @@ class _Report:
                 f"{clean(str(run))}: {plural(len(outcome.taken), 'result')} taken; {one_line(now, 1000)}"
             )
         lines += [
-            f"{clean(job)}: no verdict: {one_line(said) or 'no reason given'}"
-            for job, said in self._failures.items()
+            f"{clean(job)}: no verdict: {one_line(reason) or 'no reason given'}"
+            for job, reason in self._failures.items()
         ]
         counts = [f"{plural(self._taken, 'result')} taken"]
         counts += [f"{self._known:,} known already"] if self._known else []

@@ -110,11 +110,11 @@ def _ladder(profile: Profile) -> RenderableType:
     for lowered in profile.lowered:
         if lowered.rung is Rung.COUNTERS and not timed:
             continue
-        said = Text(clean(lowered.reason))
+        reason = Text(clean(lowered.reason))
         if lowered.hint:
-            said.append(f"\n-> {clean(lowered.hint)}", style="cyan")
+            reason.append(f"\n-> {clean(lowered.hint)}", style="cyan")
         both = " or counters" if lowered.rung is Rung.TIMES else ""
-        rows.append((f"not by {lowered.rung.value}{both}", said))
+        rows.append((f"not by {lowered.rung.value}{both}", reason))
     return pairs(rows)
 
 
@@ -132,7 +132,7 @@ def _time(profile: Profile) -> str:
 def _diagnosis(diagnosis: Diagnosed) -> Iterator[RenderableType]:
     """The whole first, then the kernels that matter; the longest not again where it says the same."""
     if not diagnosis.kernels and diagnosis.whole.limiter is not Limiter.LAUNCH:
-        yield Text("no kernel was seen, so nothing can be said of what holds it back")
+        yield Text("no kernel was seen, so there is no diagnosis")
         return
     yield _bottleneck("the whole", diagnosis.whole)
     kernels = [k for k in diagnosis.kernels if k.share >= LEAST_SHARE and k.known]
@@ -147,7 +147,7 @@ def _bottleneck(what: str, found: Bottleneck) -> RenderableType:
     head = Text.assemble((f"{clean(what)}: ", "bold"), (found.limiter.value, "bold yellow"))
     head.append(f": {MEANINGS[found.limiter]}")
     rows: list[tuple[str, RenderableType]] = [("worth", _worth(found))]
-    rows += [("" if index else "evidence", _told(e)) for index, e in enumerate(found.evidence)]
+    rows += [("" if index else "evidence", _evidence_text(e)) for index, e in enumerate(found.evidence)]
     rows += [("wrong if", clean(found.unless))] if found.unless else []
     others = [f"{s.limiter.value} ({factor(s.gain)})" for s in found.suspects[:MOST_SUSPECTS]]
     rows += [("other suspects", ", ".join(others))] if others else []
@@ -162,6 +162,6 @@ def _worth(found: Bottleneck) -> str:
     return f"{gain}; takes {factor(found.headroom)} the least {least} could take"
 
 
-def _told(evidence: Evidence) -> str:
+def _evidence_text(evidence: Evidence) -> str:
     value = f"{evidence.value:.4g} {evidence.unit}".rstrip()
     return clean(f"{evidence.name} {value}: {evidence.says}" if evidence.says else f"{evidence.name} {value}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from egg.cli.door import door
+from egg.cli.errors import error_boundary
 from egg.cli.inputs import check_device, check_target, read_task
 from egg.cli.options import DebugOption, DeviceOption, JsonOption, PrecisionOption, TaskArgument
 from egg.cli.progress import busy
@@ -70,7 +70,7 @@ def profile(
 
     Exit 0 done, 1 the kernel cannot be run, 2 usage, 3 machine unable.
     """
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.profiling import ProfileOptions, report_on
         from egg.hardware.calibration import default_folder
 

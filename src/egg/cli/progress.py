@@ -11,7 +11,7 @@ from egg.cli.render import clean, console
 from egg.core.evaluation import Gate
 
 if TYPE_CHECKING:
-    from egg.evaluator.pool import Answer
+    from egg.evaluator.judge.pool import Answer
 
 
 @contextmanager
@@ -27,9 +27,11 @@ def gate_shown() -> Iterator[Callable[[Gate], None]]:
 
 def tell(answer: Answer, done: int, total: int) -> None:
     """One line a result: works on a terminal, in a log and over ssh alike."""
-    from egg.evaluator.batch import told
+    from egg.evaluator.judge.batch import described
 
-    console(sys.stderr).print(f"[{done}/{total}] {clean(answer.job)}: {clean(told(answer))}", soft_wrap=True)
+    console(sys.stderr).print(
+        f"[{done}/{total}] {clean(answer.job)}: {clean(described(answer))}", soft_wrap=True
+    )
 
 
 @contextmanager

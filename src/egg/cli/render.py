@@ -50,7 +50,7 @@ def console(file: IO[str] | None = None) -> Console:
 
 
 def evaluation_view(evaluation: Evaluation) -> RenderableType:
-    """The verdict first, then what it rests on, then the terms it was reached under."""
+    """The verdict first, then what it rests on, then the options it was reached under."""
     verdict = evaluation.verdict
     parts: list[RenderableType] = [_headline(evaluation)]
     if isinstance(verdict, Rejected):
@@ -128,7 +128,7 @@ def _refusing(gates: Sequence[GateRecord]) -> GateRecord | None:
 
 
 def _claim(measured: Measured) -> str:
-    """What may be said in one breath: a gain only where the interval clears the noise floor."""
+    """The headline: a gain only where the interval clears the noise floor."""
     eager = next((b for b in measured.baselines if b.name == "eager"), None)
     if eager is None:
         return _times(measured.milliseconds)
@@ -139,12 +139,12 @@ def _claim(measured: Measured) -> str:
 
 def _refusal(rejected: Rejected) -> RenderableType:
     refusal = rejected.refusal
-    told = [
+    rows = [
         ("gate", Text(f"{refusal.gate.value} ({clean(refusal.reason)})", style="red")),
         ("evidence", clean(refusal.evidence)),
         ("look at", Text(clean(refusal.hint), style="cyan")),
     ]
-    return Padding(pairs(told), (1, 0, 1, 2), expand=False)
+    return Padding(pairs(rows), (1, 0, 1, 2), expand=False)
 
 
 def _performance(accepted: Accepted) -> RenderableType:

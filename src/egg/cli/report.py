@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from egg.cli.door import door
+from egg.cli.errors import error_boundary
 from egg.cli.options import DebugOption, JsonOption
 from egg.cli.render import clean
 from egg.core.errors import UsageError
@@ -38,7 +38,7 @@ def report(
     debug: DebugOption = False,
 ) -> None:
     """Tell what a run or a bench came to: one HTML page that needs no network, or Markdown, or CSV."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.report.reports import Form, write
         from egg.report.reports import report as made
 
@@ -53,8 +53,8 @@ def report(
             return
         place = write(written, out)
         if as_json:
-            told = {"kind": written.kind, "name": written.name, "form": written.form.value}
+            about = {"kind": written.kind, "name": written.name, "form": written.form.value}
             size = {"file": str(place), "bytes": len(written.data)}
-            print(json.dumps({"schema": "egg.report/1", **told, **size}, indent=2))
+            print(json.dumps({"schema": "egg.report/1", **about, **size}, indent=2))
         else:
             print(f"{written.kind} report -> {clean(str(place))}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from egg.cli import terms
-from egg.cli.door import door, kept
+from egg.cli import run_options
+from egg.cli.errors import error_boundary, kept
 from egg.cli.inputs import check_target, read_task
 from egg.cli.options import (
     BaseUrlOption,
@@ -93,24 +93,24 @@ def optimize(
 ) -> None:
     """Find a faster program: design its structure, tune it, judge every change.
 
-    Exit 0 with a kernel (or when somebody outside is waited for), 1 when the reference is
+    Exit 0 with a kernel (or when the run waits for a reply or a verdict), 1 when the reference is
     returned, 2 usage, 3 machine or endpoint unable, 130 interrupted.
     """
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         program = read_task(task)
-        team = terms.check_team(team, model)
+        team = run_options.check_team(team, model)
         settings = Settings(
             team=team,
-            budget=terms.budget(budget, reply_tokens),
+            budget=run_options.budget(budget, reply_tokens),
             precision=precision,
             library_calls=library_calls,
-            device=terms.check_place(device),
+            device=run_options.check_place(device),
             target=check_target(target),
-            caps=terms.caps(max_cost, max_tokens, max_steps, max_minutes),
-            model=terms.model_choice(team, model, base_url, key_variable, temperature),
-            seed=terms.check_seed(seed),
-            skills=terms.skill_folders(skills or [], no_skills, os.environ),
-            lessons=terms.lesson_store(lessons, no_lessons, os.environ),
+            caps=run_options.caps(max_cost, max_tokens, max_steps, max_minutes),
+            model=run_options.model_choice(team, model, base_url, key_variable, temperature),
+            seed=run_options.check_seed(seed),
+            skills=run_options.skill_folders(skills or [], no_skills, os.environ),
+            lessons=run_options.lesson_store(lessons, no_lessons, os.environ),
         )
         folder = _begin(program, settings, out)
         with kept(command("resume", folder)):
@@ -120,7 +120,7 @@ def optimize(
 
 def resume(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Go on with a run where it was. Exit codes are those of optimize."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         with kept(command("resume", run)):
             progress = _carry_on(run)
         show_run(run, progress, as_json)
@@ -131,7 +131,7 @@ def replay(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = F
 
     Exit 0 when the log is reproduced (an unfinished one to its end), 1 when a decision differs.
     """
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api import runs as api
         from egg.cli.live import LastState
         from egg.engine.journal import Diverged
@@ -143,8 +143,10 @@ def replay(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = F
             progress, difference = api.Progress(seen.state, None), reason.message
         ended = progress.state.closed is not None
         if as_json:
-            told = {"reproduced": not difference, "difference": difference or None, "events": seen.count}
-            print(json.dumps({**run_json(run, progress), **told, "story": _story(progress.state)}, indent=2))
+            outcome = {"reproduced": not difference, "difference": difference or None, "events": seen.count}
+            print(
+                json.dumps({**run_json(run, progress), **outcome, "story": _story(progress.state)}, indent=2)
+            )
         else:
             console().print(steps_view(progress.state.steps), "")
             if ended:
@@ -155,14 +157,14 @@ def replay(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = F
 
 def runs(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="Where the runs are; egg-runs where left out.")
+        Path | None, typer.Argument(metavar="FOLDER", help="Where the runs are; egg-runs where left out.")
     ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """List the runs in a folder: where each stands, the best so far, the cost."""
-    with door(debug=debug, as_json=as_json):
-        place = folder or terms.RUNS
+    with error_boundary(debug=debug, as_json=as_json):
+        place = folder or run_options.RUNS
         if folder is not None and not folder.is_dir():
             raise UsageError(f"no such folder: {folder}", "give the folder that holds the runs")
         found = _runs_in(place)
@@ -190,7 +192,7 @@ def _begin(task: Task, settings: Settings, out: Path | None) -> Path:
     from egg.api.optimizing import begin, environment, run_name
 
     name = run_name(task)
-    folder = terms.check_new(out if out is not None else terms.RUNS / name)
+    folder = run_options.check_new(out if out is not None else run_options.RUNS / name)
     with busy(f"reading {clean(task.name)}"):
         begin(task, settings, folder, environment(), name)
     return folder

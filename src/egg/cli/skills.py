@@ -12,7 +12,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from egg.cli.door import door
+from egg.cli.errors import error_boundary
 from egg.cli.inputs import check_device, check_target, read_task
 from egg.cli.options import (
     DebugOption,
@@ -26,8 +26,8 @@ from egg.cli.options import (
 )
 from egg.cli.progress import busy
 from egg.cli.render import clean, console
+from egg.cli.run_options import lesson_store
 from egg.cli.tables import pairs, table
-from egg.cli.terms import lesson_store
 from egg.cli.words import one_line, plural
 from egg.core.errors import UsageError
 from egg.core.policy import LibraryCalls, Precision
@@ -75,7 +75,7 @@ def list_skills(
     debug: DebugOption = False,
 ) -> None:
     """Every skill, with its stage, what it promises, and one sentence."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.hardware.gpus import resolve
 
         known, wanted = _catalogue(folders), _stage(stage)
@@ -104,12 +104,12 @@ def show(
     debug: DebugOption = False,
 ) -> None:
     """One skill in full: when it applies, how it is done, what it brings, what can go wrong."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         skill = _named(_catalogue(folders), name)
         if as_json:
             print(json.dumps({**_row(skill), "body": skill.body}, indent=2))
             return
-        console().print(pairs(_told(skill)), "")
+        console().print(pairs(_facts(skill)), "")
         print(clean(skill.body))
 
 
@@ -117,7 +117,7 @@ def show(
 def check(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[FOLDER]", help="A folder of skills, or of one; all known where left out."),
+        typer.Argument(metavar="FOLDER", help="A folder of skills, or of one; all known where left out."),
     ] = None,
     run: Annotated[
         bool,
@@ -128,7 +128,7 @@ def check(
     debug: DebugOption = False,
 ) -> None:
     """Are skills sound? Exit 0 when nothing is wrong with them, 1 with every fault by file and line."""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.skills import folders_for
         from egg.knowledge.catalogue import built_in_folder
         from egg.knowledge.check import check as problems_in
@@ -140,21 +140,21 @@ def check(
         places = known if folder is None else [folder, *(folders or [])]
         problems = problems_in(places)
         count = sum(len(skill_folders(place)[0]) for place in places)
-        told, ran = plural(count, "skill"), None
+        counted, ran = plural(count, "skill"), None
         if run:
             from egg.api.patterns import patterns_in, run_patterns
 
             found = patterns_in(places)
             with busy(f"running {plural(len(found), 'pattern')}"):
                 problems += run_patterns(found)
-            told, ran = f"{told}, {plural(len(found), 'pattern')} run", len(found)
+            counted, ran = f"{counted}, {plural(len(found), 'pattern')} run", len(found)
         if as_json:
             faults = [{"file": str(p.file), "line": p.line, "message": p.message} for p in problems]
             print(json.dumps({"skills": count, "patterns": ran, "problems": faults}, indent=2))
         else:
             print("".join(f"{clean(str(problem))}\n" for problem in problems), end="")
             wrong = plural(len(problems), "fault") if problems else "nothing is wrong"
-            print(f"{told}: {wrong}")
+            print(f"{counted}: {wrong}")
         raise typer.Exit(1 if problems else 0)
 
 
@@ -184,7 +184,7 @@ def why(
     debug: DebugOption = False,
 ) -> None:
     """For every skill: is it offered for this task (and kernel), and which number decided?"""
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
         from egg.api.profiling import ProfileOptions
         from egg.api.skills import why as ask
         from egg.knowledge.skill import SkillStage
@@ -274,7 +274,7 @@ def _row(skill: SkillFile) -> dict[str, Any]:
     }
 
 
-def _told(skill: SkillFile) -> Iterable[tuple[str, RenderableType]]:
+def _facts(skill: SkillFile) -> Iterable[tuple[str, RenderableType]]:
     rows = (
         ("skill", skill.name),
         ("for", skill.description),
@@ -315,8 +315,10 @@ def why_view(report: WhyReport) -> RenderableType:
     if report.unknown:
         parts.append(Text(f"nothing is known of the program: {one_line(report.unknown)}", style="yellow"))
     if report.failure is not None:
-        said = f"the kernel cannot be looked at: {one_line(report.failure.evidence or report.failure.reason)}"
-        parts.append(Text(said, style="yellow"))
+        reason = (
+            f"the kernel cannot be looked at: {one_line(report.failure.evidence or report.failure.reason)}"
+        )
+        parts.append(Text(reason, style="yellow"))
     for answer in report.answers:
         parts += ["", Text(_heading(answer), style="bold"), _answer_view(answer)]
     return Group(*parts)
@@ -324,8 +326,8 @@ def why_view(report: WhyReport) -> RenderableType:
 
 def _heading(answer: Answer) -> str:
     room = sum(one.tokens for one in answer.offered)
-    told = f"{len(answer.offered)} of {plural(len(answer.verdicts), 'skill')} offered"
-    return f"{answer.stage.value}: {told}" + (f", {room:,} tokens" if room else "")
+    offered = f"{len(answer.offered)} of {plural(len(answer.verdicts), 'skill')} offered"
+    return f"{answer.stage.value}: {offered}" + (f", {room:,} tokens" if room else "")
 
 
 def _answer_view(answer: Answer) -> RenderableType:

@@ -36,7 +36,7 @@ _VERDICT_STYLE = {"faster": "bold green", "unmeasured": "bold cyan", "reference"
 
 
 def exit_code(state: RunState) -> int:
-    """0: a kernel, or somebody outside is waited for. 1: the reference is returned."""
+    """0: a kernel, or the run waits for a reply or a verdict. 1: the reference is returned."""
     return 1 if state.closed is not None and state.closed.verdict == "reference" else 0
 
 

@@ -20,11 +20,11 @@ def table(*columns: str, numbers: Iterable[int] = ()) -> Table:
 
 
 def pairs(rows: Iterable[tuple[str, RenderableType]], style: str = "") -> Table:
-    """Names and what is to be said of them, all in one ``style`` where it is given."""
+    """Names and values, all in one ``style`` where it is given."""
     made = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     for name, value in rows:
-        said = Text(value, style=style, overflow="fold") if isinstance(value, str) else value
-        made.add_row(Text(name, style=style or "bold"), said)
+        shown = Text(value, style=style, overflow="fold") if isinstance(value, str) else value
+        made.add_row(Text(name, style=style or "bold"), shown)
     return made
 
 

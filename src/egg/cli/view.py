@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from egg.cli import terms
-from egg.cli.door import door
+from egg.cli import run_options
+from egg.cli.errors import error_boundary
 from egg.cli.options import DebugOption, JsonOption
 from egg.cli.render import clean
 from egg.core.errors import MachineError, UsageError
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def view(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[FOLDER]", help="A run, a bench, or a folder of them; egg-runs if left out."),
+        typer.Argument(metavar="FOLDER", help="A run, a bench, or a folder of them; egg-runs if left out."),
     ] = None,
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="0 for one that is free.")
@@ -37,15 +37,15 @@ def view(
 
     Only this machine is answered, and nothing is changed. Ctrl-C ends it.
     """
-    with door(debug=debug, as_json=as_json):
+    with error_boundary(debug=debug, as_json=as_json):
+        from egg.cli.view_index import PlaceIndex
         from egg.cli.view_server import ViewServer
-        from egg.cli.view_shelf import Shelf
 
-        place = folder or terms.RUNS
+        place = folder or run_options.RUNS
         if not place.is_dir():
             raise UsageError(f"no such folder: {place}", "give the folder that holds runs or benches")
         try:
-            server = ViewServer(Shelf(place), port)
+            server = ViewServer(PlaceIndex(place), port)
         except OSError as reason:
             raise MachineError(
                 f"cannot listen on port {port}: {reason.strerror}", "use another one, as in --port 0"

@@ -12,8 +12,8 @@ from egg.api.benching.folder import ROWS, TASKS, WORKERS_LOG
 from egg.api.runs import state_of
 from egg.bench.rows import Row, read_rows
 from egg.bench.suites import load
-from egg.cli.view_shelf import Kind, Place, Shelf, tag_of
-from egg.cli.words import brief_speed, plural, told
+from egg.cli.view_index import Kind, Place, PlaceIndex, tag_of
+from egg.cli.words import brief_speed, event_line, plural
 from egg.core.errors import EggError
 from egg.core.events import StepClosed
 from egg.core.step import Step
@@ -52,23 +52,23 @@ class Answer:
 
 
 class Pages:
-    """Makes pages of what a shelf holds, and keeps the last few while nothing changes."""
+    """Makes pages of what a index holds, and keeps the last few while nothing changes."""
 
     KEPT = 8
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, index: PlaceIndex) -> None:
+        self._index = index
         self._kept: dict[tuple[str, str], Answer] = {}
 
     def answer(self, view: str, name: str, known: str = "") -> Answer | None:
         """The page ``view`` of the place ``name``; without a text where ``known`` is the state it is in."""
         if view == "":
-            places = self._shelf.places()
-            return self._made(view, name, known, places, lambda live: self._index(places, live))
-        place = self._shelf.find(name, Kind.BENCH if view in ("bench", "runs", "output") else Kind.RUN)
+            places = self._index.places()
+            return self._made(view, name, known, places, lambda live: self._listing(places, live))
+        place = self._index.find(name, Kind.BENCH if view in ("bench", "runs", "output") else Kind.RUN)
         if place is None:
             return None
-        watched = [place, *self._shelf.runs_of(place)] if view == "runs" else [place]
+        watched = [place, *self._index.runs_of(place)] if view == "runs" else [place]
         makers = {
             "run": self._run,
             "log": self._log,
@@ -104,16 +104,16 @@ class Pages:
 
     # -- lists -----------------------------------------------------------------------------------------
 
-    def _index(self, places: list[Place], live: Live) -> str:
+    def _listing(self, places: list[Place], live: Live) -> str:
         items = [_bench_item(p) if p.kind is Kind.BENCH else _run_item(p, None) for p in places]
-        title = self._shelf.root.name or str(self._shelf.root)
+        title = self._index.root.name or str(self._index.root)
         return page(
             "view.html", version=__version__, live=live, title=title, kicker="Runs and benches", items=items
         )
 
     def _runs(self, bench: Place, live: Live) -> str:
         rows = {row.run: row for row in _rows(bench) if row.run}
-        runs = self._shelf.runs_of(bench)
+        runs = self._index.runs_of(bench)
         items = [_run_item(run, rows.get(f"{run.path.parent.name}/{run.path.name}")) for run in runs]
         title = bench.path.name
         return page("view.html", version=__version__, live=live, title=title, kicker="Its runs", items=items)
@@ -132,7 +132,7 @@ class Pages:
         lines: list[tuple[str, str]] = []
         last: Step | None = None
         for entry in read_log(place.path):
-            line = told(entry.event, last)
+            line = event_line(entry.event, last)
             if isinstance(entry.event, StepClosed):
                 last = entry.event.step
             if line is not None:
@@ -158,7 +158,8 @@ def _run_item(place: Place, row: Row | None) -> Item:
     except EggError as error:
         return Item(name, place.address, "unreadable", error.message, "run", place.changed)
     best = state.best_kernel
-    stage = f"{state.stage.value}, " if state.stage is not None and state.closed is None else ""
+    under_way = state.stage if state.closed is None and row is None else None
+    stage = f"{under_way.value}, " if under_way is not None else ""
     so_far = f"{stage}{plural(len(state.steps), 'step')}"
     so_far += f", {brief_speed(best.score)}" if best is not None else ", no accepted kernel"
     ended = state.closed.verdict if state.closed is not None else row.verdict.kind if row else "open"

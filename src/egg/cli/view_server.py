@@ -3,7 +3,7 @@
 A web page that the reader has open elsewhere can make the browser on this machine ask. Against such
 a page stand three things. The ``Host`` of a request must be ours, so a name that an attacker points at
 127.0.0.1 is refused (DNS rebinding). Answers may not be read, framed or embedded by another origin. And
-nothing here writes: only ``GET`` and ``HEAD`` are known, and addresses name places of a :class:`Shelf`.
+nothing here writes: only ``GET`` and ``HEAD`` are known, and addresses name places of a :class:`PlaceIndex`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from egg import __version__
+from egg.cli.view_index import PlaceIndex
 from egg.cli.view_pages import Pages
-from egg.cli.view_shelf import Shelf
 from egg.core.errors import EggError
 
 LOOPBACK = "127.0.0.1"
@@ -34,13 +34,13 @@ VIEWS = {"/": "", "/run": "run", "/log": "log", "/bench": "bench", "/runs": "run
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Serves one shelf until it is shut down."""
+    """Serves the runs and benches of one index until it is shut down."""
 
     daemon_threads = True
 
-    def __init__(self, shelf: Shelf, port: int) -> None:
+    def __init__(self, index: PlaceIndex, port: int) -> None:
         super().__init__((LOOPBACK, port), Handler)
-        self.pages = Pages(shelf)
+        self.pages = Pages(index)
         self.turn = threading.Lock()
         """Pages are made one at a time: several would only share the same core."""
         self.hosts = {f"{name}:{self.port}" for name in (LOOPBACK, "localhost")}

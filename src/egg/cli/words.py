@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from egg.engine.state import Ledger
 
 LONGEST = 240
-"""Characters of somebody's words in one line."""
+"""Characters of a quoted text in one line."""
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """Somebody's words, fit to stand in a line of ours."""
+    """A text from a model, a task or a log as part of one line."""
     words = " ".join(clean(text).split())
     return words if len(words) <= longest else words[: longest - 3].rstrip() + "..."
 
@@ -105,8 +105,8 @@ def players(started: RunStarted) -> str:
     return f"{clean(settings.team)} ({clean(model.name)})" if model is not None else clean(settings.team)
 
 
-def told(event: Event, last: Step | None = None) -> str | None:
-    """What happened; nothing for what the events around it say already.
+def event_line(event: Event, last: Step | None = None) -> str | None:
+    """An event in one line; ``None`` where the events around it hold the same.
 
     ``last`` is the step that closed before this event: the reason of a stage often repeats that step's.
     """
@@ -139,7 +139,7 @@ def told(event: Event, last: Step | None = None) -> str | None:
         case Objected(step=step, candidate=candidate, objection=objection):
             return f"step {step}: kernel {clean(candidate)} not taken: {one_line(objection)}"
         case Evaluated(evaluation=evaluation) if evaluation.contenders:
-            return heat(evaluation)
+            return side_by_side(evaluation)
         case Evaluated(evaluation=evaluation):
             return f"kernel {clean(evaluation.candidate_hash)}: {verdict(evaluation)}"
         case Swept(step=step, sweep=sweep):
@@ -154,7 +154,7 @@ def told(event: Event, last: Step | None = None) -> str | None:
             return None
 
 
-def heat(evaluation: Evaluation) -> str:
+def side_by_side(evaluation: Evaluation) -> str:
     """The fastest of the files that were timed beside a kernel; whether it is right is not known yet."""
     beside = (
         f"{plural(len(evaluation.contenders), 'file')} timed beside kernel {clean(evaluation.candidate_hash)}"

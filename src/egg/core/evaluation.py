@@ -39,6 +39,26 @@ class Gate(StrEnum):
 
 
 @dataclass(frozen=True)
+class RefusalFacts:
+    """What a refusal rests on, as values: programs decide by these and never by a sentence."""
+
+    relative_error: float | None = None
+    """Of an output that was too inaccurate: the rms of its error over the rms of the output."""
+    excess: float | None = None
+    """How many times the allowed error it has, in the worse of the two norms."""
+    line: int | None = None
+    """Of the file, where an exception was raised."""
+    function: str = ""
+    """The function of the file that this line is in."""
+    functions: tuple[str, ...] = ()
+    """Functions of the file, kernels among them, that the evidence names."""
+    capturing: bool = False
+    """Whether recording a CUDA graph failed."""
+    own_size: bool = False
+    """Whether it was seen at the task's own size, while another size was run."""
+
+
+@dataclass(frozen=True)
 class Refusal:
     """Why a candidate was refused: which gate, what was seen, what its author should look at.
 
@@ -50,6 +70,8 @@ class Refusal:
     reason: str
     evidence: str
     hint: str
+    facts: RefusalFacts | None = None
+    """``None`` in logs of versions that had only the sentences."""
 
 
 @dataclass(frozen=True)

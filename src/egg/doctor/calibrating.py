@@ -73,10 +73,10 @@ def _run(command: list[str]) -> None:
         hint = "check `nvidia-smi`: the driver may be wedged, or the GPU busy"
         raise MachineError(f"calibration did not end within {CALIBRATE_SECONDS} s", hint) from error
     if done.returncode:
-        raise MachineError(*_told(done.stderr, done.returncode))
+        raise MachineError(*_failure(done.stderr, done.returncode))
 
 
-def _told(stderr: str, code: int) -> tuple[str, str]:
+def _failure(stderr: str, code: int) -> tuple[str, str]:
     """The message and the hint of a child that failed: its own where it gave one, else its last line."""
     lines = [line.strip() for line in stderr.strip().splitlines()]
     for number, line in enumerate(lines):

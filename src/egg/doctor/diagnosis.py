@@ -82,7 +82,7 @@ def _version(package: str, installed: str | None, oldest: tuple[int, int], tried
 
 
 def _known_trouble(facts: Facts) -> Iterator[Finding]:
-    """Combinations known to misbehave: those EGG mends itself are told, the others have a mend."""
+    """Combinations known to misbehave: those EGG works around are reported, the others have a fix."""
     triton, numpy = facts.versions.get("triton"), facts.versions.get("numpy")
     if facts.torch_wants_triton and triton and triton != facts.torch_wants_triton:
         yield Finding(

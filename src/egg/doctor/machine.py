@@ -156,8 +156,8 @@ def _probe(code: str, *arguments: str) -> tuple[Any, str]:
     for line in done.stdout.splitlines():
         if line.startswith("probe:"):
             return json.loads(line.removeprefix("probe:")), ""
-    said = done.stderr.strip().splitlines()
-    return None, said[-1] if said else f"exit code {done.returncode}"
+    lines = done.stderr.strip().splitlines()
+    return None, lines[-1] if lines else f"exit code {done.returncode}"
 
 
 def _probe_gpus() -> tuple[tuple[GpuFacts, ...], str]:
@@ -183,17 +183,17 @@ def _calibrated(gpu_name: str, folder: Path) -> tuple[str, str]:
 
 
 def _load_by_index() -> dict[int, tuple[int, int]]:
-    """Percent busy and bytes used of each GPU, before our own probe touches it; only told where torch's
-    order is the driver's."""
+    """Percent busy and bytes used of each GPU, before our own probe touches it; empty where torch's
+    order may differ from the driver's."""
     smi = shutil.which("nvidia-smi")
     if smi is None or os.environ.get("CUDA_VISIBLE_DEVICES"):
         return {}
     query = [smi, "--query-gpu=index,utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
+        output = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
     except (subprocess.TimeoutExpired, OSError):
         return {}
-    rows = re.findall(r"^(\d+), (\d+), (\d+)$", said, flags=re.MULTILINE)
+    rows = re.findall(r"^(\d+), (\d+), (\d+)$", output, flags=re.MULTILINE)
     return {int(index): (int(busy), int(used) << 20) for index, busy, used in rows}
 
 

@@ -20,8 +20,8 @@ from egg.engine.contract import make_contract
 from egg.engine.journal import Journal, Judge
 from egg.engine.stages import SEARCH, StageRow
 from egg.engine.state import RunState
-from egg.evaluator.pool import Job
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Job
+from egg.evaluator.judge.question import Question
 
 BEHIND_COMPILING = (Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
 """The gates that run a candidate on a machine without a GPU."""
@@ -133,7 +133,7 @@ class Effects:
     def _side_by_side(self, file: Candidate, contenders: Sequence[Candidate]) -> Job:
         name = SIDE_BY_SIDE + content_hash(" ".join(contender.hash for contender in contenders))
         job = self._job(file, self.policy(Level.QUICK), name)
-        return replace(job, question=replace(job.question, rivals=tuple(contenders)))
+        return replace(job, question=replace(job.question, contenders=tuple(contenders)))
 
     def _judged(self, jobs: list[Job]) -> list[Evaluation]:
         verdicts = self.journal.evaluate(jobs, self._judge)

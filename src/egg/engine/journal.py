@@ -23,7 +23,7 @@ from egg.core.plan import Answer, Exhausted
 from egg.core.roles import Skill
 from egg.engine.state import RunState, apply, check_comparable
 from egg.engine.waiting import EndOfLog
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 
 Observer = Callable[[Event, RunState, bool], None]
 """Hears every event with the state after it, and whether it is new (or read back)."""
@@ -188,7 +188,7 @@ class Journal:
 
 def _check_complete(job: Job, evaluation: Evaluation) -> None:
     """A side-by-side timing names its contenders: without them it would pass for a verdict on the base."""
-    asked = [file.hash for file in job.question.rivals]
+    asked = [file.hash for file in job.question.contenders]
     if asked != [found.candidate_hash for found in evaluation.contenders]:
         raise UsageError(
             f"the answer to {job.id} says nothing of the files to be timed beside it",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from egg.core.evaluation import Evaluation
 from egg.engine.waiting import WaitingForEvaluations
-from egg.evaluator.pool import Job, Pool, devices
+from egg.evaluator.judge.pool import Job, Pool, devices
 
 
 class LocalJudge:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from egg.evaluator.pool import Answer, Job
+from egg.evaluator.judge.pool import Answer, Job
 
 
 class JudgePool(Protocol):

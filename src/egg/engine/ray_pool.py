@@ -29,9 +29,9 @@ from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
 from egg.core.evaluation import Evaluation
 from egg.engine.cluster.actor import Kind
-from egg.evaluator.oracle import error_from
-from egg.evaluator.pool import Answer, Job
-from egg.evaluator.process.wire import Channel, WireClosed
+from egg.evaluator.judge.oracle import error_from
+from egg.evaluator.judge.pool import Answer, Job
+from egg.evaluator.transport.wire import Channel, WireClosed
 
 CONNECT_SECONDS = 60.0
 """For the bridge to join the cluster."""

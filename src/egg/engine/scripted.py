@@ -32,8 +32,8 @@ from egg.core.plan import Answer, Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.policy import Level
 from egg.core.roles import Brief, Failure
 from egg.core.source import Candidate
-from egg.evaluator.pool import Job
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Job
+from egg.evaluator.judge.question import Question
 
 _A = TypeVar("_A")
 
@@ -155,7 +155,7 @@ class ScriptedJudge:
             verdict=Rejected(act.refusal) if act.refusal is not None else self._accepted(act, asked),
             gates=_course(asked, act),
             seconds=1.0,
-            contenders=tuple(self._contender(act, file) for file in asked.rivals),
+            contenders=tuple(self._contender(act, file) for file in asked.contenders),
         )
 
     def _contender(self, own: Act, file: Candidate) -> Contender:
@@ -167,7 +167,7 @@ class ScriptedJudge:
 
     def _accepted(self, act: Act, asked: Question) -> Accepted:
         provenance = Provenance(act.kernels or {"kernel": 1}, {}, 1.0)
-        if asked.rivals:
+        if asked.contenders:
             return Accepted(
                 Correctness(0, 0, 0, 0, 0, True), provenance, Compiled(self.GPU, (), None, "full")
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from egg.core.conversation import Request
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 
 
 class Waiting(Exception):

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from egg.core.errors import EggError
-from egg.evaluator.batch import exit_code, run_batch, told
-from egg.evaluator.pool import Answer
+from egg.evaluator.judge.batch import described, exit_code, run_batch
+from egg.evaluator.judge.pool import Answer
 
 USAGE = "usage: python -m egg.evaluator JOBS.jsonl RESULTS.jsonl [DEVICE] [--seats N]"
 
@@ -49,7 +49,7 @@ def _seats(arguments: list[str]) -> tuple[list[str], int | None]:
 
 
 def _tell(answer: Answer, done: int, total: int) -> None:
-    print(f"[{done}/{total}] {answer.job}: {told(answer)}", file=sys.stderr, flush=True)
+    print(f"[{done}/{total}] {answer.job}: {described(answer)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ LEFT, RIGHT, TOP, FOOT = 44, 12, 12, 42
 SHOWN = (0.25, 64.0)
 """Speedups beyond these stand on the edge of the picture."""
 RADIUS = 3.6
+WIDE_CHARACTER = 1.25 * CHARACTER
+"""Room for a character of a name to which nothing may be cut off."""
 TALLEST = 5
 """Dots above each other on either side of a row's middle; where more would be, they overlap."""
 SPARK = (110, 14)
@@ -30,12 +32,14 @@ SPARK = (110, 14)
 
 def fast_p_chart(rows: Sequence[Row], scores: Sequence[Speedups]) -> Markup:
     """One curve a baseline: of all tasks, the share with a correct kernel faster than p times it."""
-    told = [
+    sentences = [
         f"{baseline_name(s)}: " + ", ".join(f"{percent(f.share.value or 0.0)} above {f.p:g}" for f in s.fast)
         for s in scores
     ]
     title = f"fast_p: share of {len(rows)} tasks that are correct and more than p times as fast"
-    return drawn("fast-p", title, "; ".join(told) + ".", lambda width: _fast_p(rows, scores, width), WIDEST)
+    return drawn(
+        "fast-p", title, "; ".join(sentences) + ".", lambda width: _fast_p(rows, scores, width), WIDEST
+    )
 
 
 def _fast_p(rows: Sequence[Row], scores: Sequence[Speedups], width: int) -> Picture:
@@ -85,30 +89,43 @@ class _Dot:
     speed: float
 
 
-def strip_chart(lines: Sequence[TaskLine], groups: Sequence[Group], baseline: str) -> Markup:
-    """A dot a task, by family, over the speedup; the line through them is the geometric mean."""
-    told = []
+def strip_chart(lines: Sequence[TaskLine], kind: str, groups: Sequence[Group], baseline: str) -> Markup:
+    """A dot a task over the speedup, a row a group; the line through the dots is the geometric mean.
+
+    ``kind`` is what a group is: a family, a level, or the whole bench."""
+    sentences = []
     for group in groups:
         found = group.against(baseline)
         if found is not None and found.geomean is not None:
-            told.append(f"{group.name}: {found.timed} timed, geometric mean {times(found.geomean.value)}")
+            sentences.append(
+                f"{group.name}: {found.timed} timed, geometric mean {times(found.geomean.value)}"
+            )
     return drawn(
         "strip",
-        f"Speedups over {baseline} by family, one dot a task",
-        "; ".join(told) + ".",
-        lambda width: _strip(lines, groups, baseline, width),
+        f"Speedups over {baseline} by {kind}, one dot a task",
+        "; ".join(sentences) + ".",
+        lambda width: _strip(lines, kind, groups, baseline, width),
         WIDEST,
     )
 
 
-def _strip(lines: Sequence[TaskLine], groups: Sequence[Group], baseline: str, width: int) -> Picture:
+def _of(row: Row, kind: str, groups: Sequence[Group]) -> str:
+    """The name of the group that a row is in."""
+    if kind == "family":
+        return row.family.value
+    return f"level {row.level}" if kind == "level" else groups[0].name
+
+
+def _strip(
+    lines: Sequence[TaskLine], kind: str, groups: Sequence[Group], baseline: str, width: int
+) -> Picture:
     wide = width > NARROW
-    left = max(len(group.name) for group in groups) * CHARACTER + 12 if wide else 4
+    left = max(len(group.name) for group in groups) * WIDE_CHARACTER + 12 if wide else 4
     timed = [(found.median, line) for line in lines if (found := line.row.speedup(baseline)) is not None]
     across = _across([speed for speed, _ in timed], left, width - RIGHT)
     parts, top = [], 8.0 if wide else 4.0
     for group in groups:
-        dots = _swarm([(s, line) for s, line in timed if line.row.family.value == group.name], across)
+        dots = _swarm([(s, line) for s, line in timed if _of(line.row, kind, groups) == group.name], across)
         reach = max((abs(dot.up) for dot in dots), default=0)
         above = 0.0 if wide else 16.0
         middle = top + above + 8 + reach * RADIUS * 1.9
@@ -135,18 +152,18 @@ def _family(
     if found is not None and found.geomean is not None:
         mean = found.geomean
         x = across.at(mean.value)
-        told = tip(f"{group.name}: geometric mean {times(mean.value)} {ends(mean)}, {found.timed} timed")
+        hover = tip(f"{group.name}: geometric mean {times(mean.value)} {ends(mean)}, {found.timed} timed")
         if mean.low is not None and mean.high is not None:
             parts.append(line("whisker", across.at(mean.low), middle, across.at(mean.high), middle))
-        parts.append(element("line", told, kind="mean", x1=x, y1=middle - 8, x2=x, y2=middle + 8))
+        parts.append(element("line", hover, kind="mean", x1=x, y1=middle - 8, x2=x, y2=middle + 8))
     return parts
 
 
 def _dot(dot: _Dot, middle: float, baseline: str) -> str:
     kind = {Outcome.FASTER: "faster", Outcome.SLOWER: "slower"}.get(dot.line.against(baseline), "even")
-    told = element("title", text(f"{dot.line.row.key} {dot.line.row.name}: {times(dot.speed)}"))
+    hover = element("title", text(f"{dot.line.row.key} {dot.line.row.name}: {times(dot.speed)}"))
     y = middle - dot.up * RADIUS * 1.9
-    return element("circle", told, kind=f"dot {kind}", cx=dot.x, cy=y, r=RADIUS)
+    return element("circle", hover, kind=f"dot {kind}", cx=dot.x, cy=y, r=RADIUS)
 
 
 def _swarm(found: Sequence[tuple[float, TaskLine]], across: Scale) -> list[_Dot]:

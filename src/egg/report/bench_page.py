@@ -43,14 +43,16 @@ COLUMNS = (
 
 def bench_html(report: BenchReport, live: Live | None = None) -> str:
     eager = report.overall.against("eager")
-    families = report.scores.families
+    kind, groups = report.drawn_groups
+    timed = eager is not None and eager.timed
     return page(
         "bench.html",
         report=report,
         version=__version__,
         live=live,
         fast_p=fast_p_chart(report.rows, report.timed) if report.timed else None,
-        strip=strip_chart(report.lines, families, "eager") if eager is not None and eager.timed else None,
+        strip=strip_chart(report.lines, kind, groups, "eager") if timed else None,
+        strip_of=kind,
         filters={"baseline": baseline_name, "swatch": swatch, "interval": interval_mark},
     )
 

@@ -185,6 +185,15 @@ class BenchReport:
         return tuple((name, groups) for name, groups in parts if len(groups) > 1)
 
     @property
+    def drawn_groups(self) -> tuple[str, tuple[Group, ...]]:
+        """What one picture tells apart: families; levels where the rows name no family; else all tasks."""
+        if len(self.scores.families) > 1:
+            return "family", self.scores.families
+        if len(self.scores.levels) > 1:
+            return "level", self.scores.levels
+        return "bench", (self.overall,)
+
+    @property
     def losses(self) -> tuple[TaskLine, ...]:
         """Correct kernels that some baseline beats beyond the noise, the worst first."""
         beaten = [line for line in self.lines if line.against(self.strictest) is Outcome.SLOWER]
@@ -238,13 +247,13 @@ class BenchReport:
         return sum(line.below_floor for line in self.lines)
 
     @property
-    def terms(self) -> Facts:
+    def options(self) -> Facts:
         """What all rows were made under; where they differ, all of it."""
         facts = [
             ("GPU", self._every(lambda row: row.timing.gpu if row.timing is not None else "")),
             ("precision", self._every(lambda row: row.policy.precision.value)),
             ("library calls", self._every(lambda row: row.policy.library_calls.value)),
-            ("care", self._every(lambda row: row.policy.level.value if row.accepted else "")),
+            ("judged at", self._every(lambda row: row.policy.level.value if row.accepted else "")),
         ]
         names = dict.fromkeys(name for row in self.rows for name in row.settings)
         facts += [(name, self._every(lambda row, name=name: row.settings.get(name, ""))) for name in names]

@@ -1,6 +1,6 @@
 """What every chart of a page needs: a picture in two widths, and a scale on which ratios are lengths.
 
-A page is read on a desk and on a phone. A picture that only shrinks becomes unreadable, so each is drawn
+A page is read on a computer and on a phone. A picture that only shrinks becomes unreadable, so each is drawn
 twice, and the page's style shows the one that fits. Colours come from classes of that style, so that light
 and dark are its business.
 """
@@ -34,18 +34,20 @@ class Picture:
     parts: tuple[str, ...]
 
 
-def drawn(name: str, title: str, told: str, draw: Callable[[int], Picture], wide: int = WIDE) -> Markup:
-    """The picture at both widths; ``told`` is what it shows, for whoever does not see it."""
+def drawn(
+    name: str, title: str, description: str, draw: Callable[[int], Picture], wide: int = WIDE
+) -> Markup:
+    """The picture at both widths; ``description`` is for screen readers."""
     return Markup("").join(
-        Markup(_svg(f"{name}-{kind}", kind, width, title, told, draw(width)))
+        Markup(_svg(f"{name}-{kind}", kind, width, title, description, draw(width)))
         for kind, width in (("wide", wide), ("narrow", NARROW))
     )
 
 
-def _svg(name: str, kind: str, width: int, title: str, told: str, picture: Picture) -> str:
+def _svg(name: str, kind: str, width: int, title: str, description: str, picture: Picture) -> str:
     inside = [
         element("title", text(title), id=f"{name}-title"),
-        element("desc", text(told), id=f"{name}-desc"),
+        element("desc", text(description), id=f"{name}-desc"),
         *picture.parts,
     ]
     size = {"viewBox": f"0 0 {width} {picture.height:.0f}", "width": width, "height": round(picture.height)}
@@ -102,10 +104,10 @@ def line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
     return element("line", kind=kind, x1=x1, y1=y1, x2=x2, y2=y2)
 
 
-def tip(said: str) -> str:
-    """What a pointer that rests on something is told."""
-    return element("title", text(said))
+def tip(content: str) -> str:
+    """The text that a browser shows while the pointer rests on an element."""
+    return element("title", text(content))
 
 
-def label(said: str, x: float, y: float, anchor: str = "start", kind: str = "quiet") -> str:
-    return words(said, x, y, anchor, kind)
+def label(content: str, x: float, y: float, anchor: str = "start", kind: str = "quiet") -> str:
+    return words(content, x, y, anchor, kind)

@@ -38,11 +38,11 @@ def _interval(found: Interval | None) -> str:
 
 def ratio_chart(tasks: Sequence[TaskComparison]) -> Markup:
     """A dot a task, from B's worst to B's best, at B's speed over A's, with its interval."""
-    told = "; ".join(f"{task.key} {times(_ratio(task).median)}" for task in (tasks[0], tasks[-1]))
+    extremes = "; ".join(f"{task.key} {times(_ratio(task).median)}" for task in (tasks[0], tasks[-1]))
     return drawn(
         "ratios",
         f"B's speed over A's for {len(tasks)} tasks, in ascending order",
-        f"From {told}.",
+        f"From {extremes}.",
         lambda width: _ratios(tasks, width),
         WIDEST,
     )
@@ -70,10 +70,10 @@ def _ratios(tasks: Sequence[TaskComparison], width: int) -> Picture:
 def _task(task: TaskComparison, x: float, radius: float, up: Scale) -> list[str]:
     found = _ratio(task)
     kind = {Outcome.FASTER: "faster", Outcome.SLOWER: "slower"}.get(task.outcome, "even")
-    said = tip(f"{task.key} {task.name}: {times(found.median)} {ends(found)}, {task.outcome.value}")
+    hover = tip(f"{task.key} {task.name}: {times(found.median)} {ends(found)}, {task.outcome.value}")
     return [
         line("level", x, up.at(found.low), x, up.at(found.high)),
-        element("circle", said, kind=f"dot {kind}", cx=x, cy=up.at(found.median), r=radius),
+        element("circle", hover, kind=f"dot {kind}", cx=x, cy=up.at(found.median), r=radius),
     ]
 
 

@@ -15,7 +15,7 @@ from egg.report.numbers import ends, opponent, plural, times
 MEANINGS = {
     Outcome.FASTER: "B's kernel is faster, beyond the noise of both",
     Outcome.SLOWER: "B's kernel is slower, beyond the noise of both",
-    Outcome.TIED: "no difference can be told",
+    Outcome.TIED: "no significant difference",
     Outcome.GAINED: "only B's kernel is correct",
     Outcome.LOST: "only A's kernel is correct",
     Outcome.NEITHER: "neither has a correct kernel",
@@ -48,11 +48,11 @@ class CompareReport:
         if self.comparison.geomean is None:
             return "not comparable in speed"
         if not self.comparison.significant:
-            return "no difference can be told"
+            return "no significant difference"
         return "B is faster" if self.comparison.geomean.value > 1 else "A is faster"
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The verdict's figures, as a sentence without its full stop."""
         found = self.comparison.geomean
         if found is None:
@@ -121,7 +121,7 @@ class CompareReport:
 def read_comparison(
     a: Path, b: Path, *, baseline: str = "eager", basis: Basis = Basis.MATCHED, unlike: bool = False
 ) -> CompareReport:
-    """Two benches' folders, or their files of rows; ``unlike`` compares benches of different terms, too."""
+    """Two benches' folders, or their files of rows; ``unlike`` allows different options."""
     found = compare(_rows(a), _rows(b), baseline=baseline, basis=basis, unlike=unlike)
     if not found.tasks:
         raise UsageError(f"{a} and {b} have no task in common", "compare benches of one suite")

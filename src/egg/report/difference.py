@@ -9,7 +9,7 @@ from enum import StrEnum
 AROUND = 3
 """Lines shown on either side of a change."""
 LONGEST = 20_000
-"""Lines of both files together beyond which nobody compares them: it would take longer than reading."""
+"""Lines of both files together beyond which they are not compared: it would take too long."""
 
 
 class Sign(StrEnum):
@@ -37,7 +37,7 @@ class Difference:
     too_long: bool = False
 
     @property
-    def said(self) -> str:
+    def counts(self) -> str:
         if self.too_long:
             return "too long to compare"
         return f"{self.added} added, {self.removed} removed" if self.lines else "no line differs"

@@ -19,25 +19,32 @@ def element(name: str, body: str = "", *, kind: str = "", **attributes: str | fl
 
 
 def words(
-    said: str, x: float, y: float, anchor: str = "", kind: str = "", *, weight: int = 0, transform: str = ""
+    content: str,
+    x: float,
+    y: float,
+    anchor: str = "",
+    kind: str = "",
+    *,
+    weight: int = 0,
+    transform: str = "",
 ) -> str:
     placed: dict[str, str | float] = {"x": x, "y": y}
     placed |= {"text-anchor": anchor} if anchor else {}
     placed |= {"font-weight": str(weight)} if weight else {}
     placed |= {"transform": transform} if transform else {}
-    return element("text", text(said), kind=kind, **placed)
+    return element("text", text(content), kind=kind, **placed)
 
 
-def text(said: str) -> str:
+def text(content: str) -> str:
     """Fit for XML: what it cannot hold is replaced, what it would read as markup is escaped."""
-    return escape(visible(said, ""))
+    return escape(visible(content, ""))
 
 
-def visible(said: str, keep: str = "\n\t") -> str:
+def visible(content: str, keep: str = "\n\t") -> str:
     """Without what is not seen: control characters, lone surrogates, marks that turn the writing around."""
-    if said.isprintable():
-        return said
-    return "".join(c if c.isprintable() or c in keep else REPLACEMENT for c in said)
+    if content.isprintable():
+        return content
+    return "".join(c if c.isprintable() or c in keep else REPLACEMENT for c in content)
 
 
 def _number(value: float) -> str:

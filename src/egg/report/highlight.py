@@ -1,54 +1,52 @@
-"""Python with its parts told apart, as markup: comments, strings, keywords, numbers, decorators, names made.
+"""Python source as markup: Pygments finds the tokens, this module writes the ``span`` elements.
 
-A file may be broken (a model wrote it), so nothing is parsed: one pattern walks over the text and takes
-what it knows. Whatever it does not know stays as it is.
+A file may be broken (a model wrote it); Pygments then yields error tokens, which stay plain. The classes
+are those of the page's style, so that a page carries no second style sheet; every token is escaped here.
 """
 
 from __future__ import annotations
 
-import keyword
-import re
+from collections.abc import Iterator
 from html import escape
+from itertools import groupby
 
 from markupsafe import Markup
+from pygments.lexers.python import PythonLexer
+from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
 
 from egg.report.elements import visible
 
-_PARTS = re.compile(
-    r"""
-      (?P<comment>\#[^\n]*)
-    | (?P<string>(?i:[rbuf]|rb|br|rf|fr)?(?:'''(?:[^\\']|\\.|'(?!''))*(?:'''|\Z)
-        |\"\"\"(?:[^\\"]|\\.|"(?!""))*(?:\"\"\"|\Z)
-        |'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?))
-    | (?P<decorator>^[ \t]*@[\w.]+)
-    | (?<=\bdef[ ])(?P<def>\w+) | (?<=\bclass[ ])(?P<class>\w+)
-    | (?P<number>\b(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.[\d_]*)?(?:[eE][+-]?\d+)?)\b)
-    | (?P<word>\b[^\W\d]\w*\b)
-    """,
-    re.VERBOSE | re.MULTILINE | re.DOTALL,
+CLASSES = (
+    (Comment, "c"),
+    (String, "s"),
+    (Keyword, "k"),
+    (Operator.Word, "k"),
+    (Number, "m"),
+    (Name.Decorator, "d"),
+    (Name.Function, "n"),
+    (Name.Class, "n"),
 )
-_KINDS = {"comment": "c", "string": "s", "decorator": "d", "def": "n", "class": "n", "number": "m"}
+"""A class of the style for each kind of token, the first that holds it."""
 LONGEST = 400_000
 """Characters beyond which a file is shown plainly."""
 
 
 def highlighted(source: str) -> Markup:
-    """``source`` with ``span`` elements around its parts; its text is exactly what was given."""
+    """``source`` with ``span`` elements around its tokens; the text itself is unchanged."""
     shown = visible(source)
     if len(shown) > LONGEST:
         return Markup(escape(shown))
-    pieces, end = [], 0
-    for part in _PARTS.finditer(shown):
-        kind = _kind(part)
-        if kind:
-            before = escape(shown[end : part.start()])
-            pieces.append(f'{before}<span class="{kind}">{escape(part[0])}</span>')
-            end = part.end()
-    return Markup("".join(pieces) + escape(shown[end:]))
+    pieces = []
+    for name, run in groupby(_tokens(shown), key=lambda token: token[0]):
+        text = escape("".join(token[1] for token in run))
+        pieces.append(f'<span class="{name}">{text}</span>' if name else text)
+    return Markup("".join(pieces))
 
 
-def _kind(part: re.Match[str]) -> str:
-    name = part.lastgroup or ""
-    if name == "word":
-        return "k" if keyword.iskeyword(part[0]) else ""
-    return _KINDS[name]
+def _tokens(source: str) -> Iterator[tuple[str, str]]:
+    for _, kind, text in PythonLexer().get_tokens_unprocessed(source):
+        yield _class(kind), text
+
+
+def _class(kind: _TokenType) -> str:
+    return next((name for holder, name in CLASSES if kind in holder), "")

@@ -1,4 +1,4 @@
-"""Somebody's words in Markdown, so that they stay words: no links, no images, no tags, no table cells of
+"""Text from a run in Markdown, so that it stays text: no links, no images, no tags, no table cells of
 their own."""
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def sentence(text: str) -> str:
 
 
 def stopped(text: str) -> str:
-    """Somebody's words with a full stop; they may begin with a name, so the first letter stays."""
+    """A sentence with its full stop; it may begin with a name, so the first letter stays."""
     shown = text.strip()
     return shown if not shown or shown.endswith((".", "!", "?", ":")) else f"{shown}."
 

@@ -1,4 +1,4 @@
-"""Pages: templates filled so that nothing anybody wrote can act, and nothing is fetched from anywhere.
+"""Pages: templates filled so that no text from a run can become markup, and the page loads nothing.
 
 What a page shows was written by models, kernels and strangers. Three walls stand between it and the reader.
 Every value is escaped on its way into a template, and stripped of characters that are not seen. The page's

@@ -1,4 +1,4 @@
-"""The one door to reports: name a run or a bench and a form, and get the text."""
+"""The entry point of reports: from the path of a run or a bench and a form to the text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Written:
-    """A report, and where it belongs unless somebody says otherwise."""
+    """A report, and its default path."""
 
     kind: str
     """``run`` or ``bench``."""

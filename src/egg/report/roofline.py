@@ -7,7 +7,7 @@ of the task's own mark is what fusion would bring.
 
 A kernel's operations are those counted in its IR. Its bytes are the memory counters' where they
 were read, else the least that its accesses can cost. Its time is measured, or predicted and
-then marked so. Kernels whose operations nobody counted (a library's) have no place here and are
+then marked so. Kernels whose operations were not counted (a library's) have no place here and are
 named apart.
 """
 

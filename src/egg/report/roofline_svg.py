@@ -70,23 +70,23 @@ def svg(chart: Roofline, *, inline: bool = False) -> str:
         *_labels(sheet, circles[:MOST_LABELS]),
     ]
     size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": WIDTH, "height": HEIGHT}
-    told = {"role": "img", "class": "roofline", "aria-labelledby": "roofline-title roofline-desc"}
+    attributes = {"role": "img", "class": "roofline", "aria-labelledby": "roofline-title roofline-desc"}
     body = "\n".join(["", *inside, ""])
-    return element("svg", body, xmlns="http://www.w3.org/2000/svg", **size, **told) + "\n"
+    return element("svg", body, xmlns="http://www.w3.org/2000/svg", **size, **attributes) + "\n"
 
 
 def describe(chart: Roofline) -> str:
-    """The picture in words, for whoever does not see it."""
+    """The picture in words, for screen readers."""
     roofs = ", ".join(f"{roof.name} {quantity(roof.rate, 'FLOP/s')}" for roof in chart.roofs)
-    said = [f"Memory {quantity(chart.bandwidth, 'B/s')}; {roofs}."]
-    said += [
+    sentences = [f"Memory {quantity(chart.bandwidth, 'B/s')}; {roofs}."]
+    sentences += [
         f"{short(point.name)}: {_time(point)}, {percent(point.share)} of the time, "
         f"{per_byte(point.intensity)}, {reached(point)}."
         for point in chart.points[:MOST_LABELS]
     ]
     if chart.ideal is not None:
-        said.append(f"The task with everything fused: {per_byte(chart.ideal)}.")
-    return " ".join(said)
+        sentences.append(f"The task with everything fused: {per_byte(chart.ideal)}.")
+    return " ".join(sentences)
 
 
 class _Sheet:

@@ -2,7 +2,7 @@
 
 Roofs are drawn with dots of a quarter line's height (braille), or with ``. - '`` where only ASCII
 goes out. Kernels are capital letters, the task's own mark is a diamond; a letter that would
-cover another one moves aside to the next free column.
+cover another one moves to the next free column.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,12 +18,14 @@ from egg.report.numbers import ends, time, times
 TOP, FOOT, LEFT, RIGHT = 30, 34, 44, 10
 """Room around the plot of steps."""
 ABBREVIATED = {"structure": "struct.", "mapping": "map", "tiling": "tile", "memory": "mem.", "regrade": "end"}
+GAP = 5.0
+"""Between the names of two steps."""
 ROW, BAR = 34, 12
 """Height of a contestant, and of its bar."""
 
 
 class Fate(StrEnum):
-    """What became of a step, as far as the picture goes."""
+    """The outcome of a step, as far as the picture goes."""
 
     KEPT = "kept"
     TRIED = "tried"
@@ -39,7 +42,7 @@ class Mark:
     fate: Fate
     speed: Interval | None = None
     predicted: float | None = None
-    told: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,11 @@ class Level:
 def steps_chart(marks: Sequence[Mark], levels: Sequence[Level], unit: str) -> Markup:
     """Speed over steps; ``unit`` says relative to what."""
     kept = [m for m in marks if m.fate is Fate.KEPT and m.speed is not None]
-    told = f"{unit}. " + " ".join(_said(mark) for mark in marks)
+    description = f"{unit}. " + " ".join(_mark_text(mark) for mark in marks)
     title = "Speed over steps"
     if kept and kept[-1].speed is not None:
         title += f": the last one kept is at {times(kept[-1].speed.median)}"
-    return drawn("steps", title, told, lambda width: _steps(marks, levels, width))
+    return drawn("steps", title, description, lambda width: _steps(marks, levels, width))
 
 
 def steps_key(marks: Sequence[Mark]) -> tuple[tuple[str, str], ...]:
@@ -69,11 +72,12 @@ def steps_key(marks: Sequence[Mark]) -> tuple[tuple[str, str], ...]:
         ("○", "tried, not better", Fate.TRIED in drawn),
         ("◇", "predicted", any(m.predicted is not None and m.speed is not None for m in marks)),
         ("×", "failed", any(m.speed is None and m.fate is not Fate.PASSED for m in marks)),
+        ("–", "nothing tried", any(m.fate is Fate.PASSED for m in marks)),
     )
     return tuple((sign, meaning) for sign, meaning, seen in known if seen)
 
 
-def _said(mark: Mark) -> str:
+def _mark_text(mark: Mark) -> str:
     speed = f" {times(mark.speed.median)}" if mark.speed is not None else ""
     predicted = f", predicted {times(mark.predicted)}" if mark.predicted is not None else ""
     return f"{mark.name}, {mark.stage}: {mark.fate.value}{speed}{predicted}."
@@ -108,7 +112,7 @@ def _bands(marks: Sequence[Mark], slot: float, bottom: float) -> list[str]:
         kind = "band even" if number % 2 else "band"
         parts.append(element("rect", tip(stage), kind=kind, x=x, y=4, width=wide, height=bottom - 4))
         forms = [stage, ABBREVIATED.get(stage, stage)]
-        name = next((form for form in forms if len(form) * CHARACTER * 0.9 <= wide), "")
+        name = next((form for form in forms if len(form) * CHARACTER <= wide), "")
         parts.append(label(name, x + wide / 2, 18, "middle"))
         first += count
     return parts
@@ -154,27 +158,34 @@ def _best_so_far(marks: Sequence[Mark], across: Sequence[float], up: Scale, widt
 
 
 def _mark(mark: Mark, x: float, up: Scale, bottom: float) -> list[str]:
-    told = tip(f"{mark.name}, {mark.stage}: {mark.told}")
+    hover = tip(f"{mark.name}, {mark.stage}: {mark.text}")
     if mark.fate is Fate.PASSED:
-        return []
+        dash = f"M{x - 4:.1f} {bottom - 6:.1f}h8"
+        return [element("path", hover, kind="untried", d=dash)]
     if mark.speed is None:
         cross = f"M{x - 4:.1f} {bottom - 10:.1f}l8 8m0 -8l-8 8"
-        return [element("path", told, kind="failed", d=cross)]
+        return [element("path", hover, kind="failed", d=cross)]
     y = up.at(mark.speed.median)
     parts = []
     if mark.predicted is not None:
         at = up.at(mark.predicted)
         parts.append(line("missed", x, at, x, y))
-        parts.append(element("path", told, kind="predicted", d=f"M{x:.1f} {at - 5:.1f}l5 5l-5 5l-5 -5z"))
+        parts.append(element("path", hover, kind="predicted", d=f"M{x:.1f} {at - 5:.1f}l5 5l-5 5l-5 -5z"))
     parts.append(line("whisker", x, up.at(mark.speed.low), x, up.at(mark.speed.high)))
-    parts.append(element("circle", told, kind=mark.fate.value, cx=x, cy=y, r=5))
+    parts.append(element("circle", hover, kind=mark.fate.value, cx=x, cy=y, r=5))
     return parts
 
 
 def _numbers(marks: Sequence[Mark], across: Sequence[float], slot: float, bottom: float) -> list[str]:
+    """Names below the steps, at even distances; none that would touch the one to its right."""
     every = max(1, -(-int(CHARACTER * 3) // max(1, int(slot))))
-    shown = zip(marks, across, strict=True)
-    return [label(m.name, x, bottom + 15, "middle") for i, (m, x) in enumerate(shown) if i % every == 0]
+    parts, free = [], math.inf
+    for i in range(len(marks) - 1, -1, -1):
+        half = len(marks[i].name) * CHARACTER / 2 + GAP / 2
+        if (i % every == 0 or i == len(marks) - 1) and across[i] + half < free:
+            parts.append(label(marks[i].name, across[i], bottom + 15, "middle"))
+            free = across[i] - half
+    return parts[::-1]
 
 
 # -- times -----------------------------------------------------------------------------------------
@@ -192,9 +203,9 @@ class Contestant:
 
 def times_chart(contestants: Sequence[Contestant], predicted: bool) -> Markup:
     """A bar for each, from zero, so that lengths compare as times do."""
-    said = [f"{c.name} {time(c.milliseconds)}{_between(c)}." for c in contestants]
+    sentences = [f"{c.name} {time(c.milliseconds)}{_between(c)}." for c in contestants]
     title = "Predicted time of one call" if predicted else "Time of one call, measured in turns"
-    return drawn("times", title, " ".join(said), lambda width: _times(contestants, width))
+    return drawn("times", title, " ".join(sentences), lambda width: _times(contestants, width))
 
 
 def _between(contestant: Contestant) -> str:
@@ -208,12 +219,12 @@ def _times(contestants: Sequence[Contestant], width: int) -> Picture:
     for i, contestant in enumerate(contestants):
         top = 2 + i * ROW
         length = max(1.5, contestant.milliseconds / longest * room)
-        told = tip(f"{contestant.name}: {time(contestant.milliseconds)}{_between(contestant)}")
+        hover = tip(f"{contestant.name}: {time(contestant.milliseconds)}{_between(contestant)}")
         parts += [
             label(contestant.name, 0, top + 11, kind=""),
             element(
                 "rect",
-                told,
+                hover,
                 kind=f"bar {contestant.kind}",
                 x=0,
                 y=top + 16,

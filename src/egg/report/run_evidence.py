@@ -14,7 +14,7 @@ from egg.engine.state import RunState
 from egg.report.numbers import TIMES, plural, seconds
 
 Facts = tuple[tuple[str, str], ...]
-"""Terms and what they are, in order."""
+"""Names and values, in order."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _judged(evaluation: Evaluation) -> Facts:
     allowed = f"{correct.worst_max_error:.2f} of what is allowed (max), {correct.worst_rms_error:.2f} (rms)"
     relative = f"{correct.relative_error:.1e}; the reference's own is {correct.reference_error:.1e}"
     facts = [
-        ("care", f"{evaluation.policy.level.value}, {seconds(evaluation.seconds)}"),
+        ("level", f"{evaluation.policy.level.value}, {seconds(evaluation.seconds)}"),
         ("correctness", f"{plural(correct.checks, 'check')} against an fp64 run of the reference"),
         ("worst error", allowed),
         ("relative error", relative),
@@ -124,9 +124,12 @@ def _commands(folder: str, settings: Settings, kernel: bool) -> tuple[Command, .
         "judges the kernel again, with new seeds in new processes",
     )
     return (
-        Command(f"egg replay {shlex.quote(folder)}", "decides everything again from the log; asks nobody"),
+        Command(
+            f"egg replay {shlex.quote(folder)}",
+            "repeats every decision from the log, without a model or a judge",
+        ),
         *([again] if kernel else []),
-        Command(f"{' '.join(seek)} {policy} --seed {settings.seed}", "searches anew, on the same terms"),
+        Command(f"{' '.join(seek)} {policy} --seed {settings.seed}", "searches anew, with the same options"),
     )
 
 

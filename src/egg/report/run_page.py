@@ -56,11 +56,11 @@ def run_markdown(report: RunReport) -> str:
 
 def run_csv(report: RunReport) -> str:
     """One row a step."""
-    return csv_text(COLUMNS, [_row(report, told) for told in report.story.steps])
+    return csv_text(COLUMNS, [_row(report, entry) for entry in report.story.steps])
 
 
-def _row(report: RunReport, told: StepStory) -> list[Cell]:
-    step, score = told.step, told.score
+def _row(report: RunReport, entry: StepStory) -> list[Cell]:
+    step, score = entry.step, entry.score
     speedup = score.speedup if score is not None else None
     return [
         report.state.started.run,

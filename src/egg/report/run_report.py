@@ -9,13 +9,15 @@ from pathlib import Path
 
 from egg.analysis.diagnose import diagnose
 from egg.analysis.evaluated import profile_of
+from egg.bench.rows import Row, latest, read_rows
 from egg.core.bottleneck import MEANINGS, Bottleneck
-from egg.core.errors import UsageError
+from egg.core.errors import EggError, UsageError
 from egg.core.evaluation import Accepted, Baseline, Evaluation, Interval, Measured
 from egg.core.policy import Level as Care
 from egg.core.step import Decision, Kernel, Score
 from egg.engine.log import LOG, Entry, read_log
 from egg.engine.state import RunState, fold
+from egg.report.bench_report import ROWS
 from egg.report.numbers import money, opponent, plural, seconds
 from egg.report.roofline import Roofline
 from egg.report.run_charts import Contestant, Fate, Level, Mark
@@ -28,7 +30,7 @@ FARTHEST = 8.0
 
 
 _UNFIT = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
-"""What comes of a log that somebody edited."""
+"""Errors that an edited log can raise."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class RunReport:
     story: Story
     log_hash: str
     """SHA-256 of the log file."""
+    row: Row | None = None
+    """The row of the bench that this run belongs to. At level ``quick`` a bench judges the kernel itself and
+    leaves the log before the regrade, so that only the row says that the task has ended."""
 
     @property
     def task(self) -> str:
@@ -49,13 +54,19 @@ class RunReport:
 
     @property
     def verdict(self) -> str:
-        """``faster``, ``unmeasured``, ``reference``, or ``open`` while the run goes on."""
-        return self.state.closed.verdict if self.state.closed is not None else "open"
+        """``faster``, ``unmeasured``, ``reference``; the verdict of the row; or ``open`` while it goes on."""
+        if self.state.closed is not None:
+            return self.state.closed.verdict
+        return self.row.verdict.kind if self.row is not None else "open"
 
     @property
     def reason(self) -> str:
         if self.state.closed is not None:
             return self.state.closed.reason
+        if self.row is not None:
+            return (
+                f"The search has ended; the bench judged its kernel at level {self.row.policy.level.value}."
+            )
         return "The run has not ended: this is how far it has come."
 
     @property
@@ -154,18 +165,18 @@ class RunReport:
             marks.append(Mark("end", "regrade", Fate.KEPT, speed, None, "judged again with full care"))
         return marks
 
-    def _mark(self, told: StepStory) -> Mark:
-        step = told.step
+    def _mark(self, story: StepStory) -> Mark:
+        step = story.step
         base = self.story.scores.get(step.base) if step.base is not None else None
         predicted = None
         if base is not None and step.plan is not None:
             predicted = self._speed(base).median * step.plan.prediction.speedup
         fates = {Decision.PROMOTED: Fate.KEPT, Decision.PASSED: Fate.PASSED}
-        speed = self._speed(told.score) if told.score is not None else None
+        speed = self._speed(story.score) if story.score is not None else None
         if speed is None and base is not None and step.gain is not None:
             speed = _times(self._speed(base), step.gain.ratio)  # timed beside the base, and not judged
         fate = fates.get(step.decision, Fate.TRIED if speed is not None else Fate.FAILED)
-        text = "; ".join(part for part in (told.outcome, step.decision.value, step.reason) if part)
+        text = "; ".join(part for part in (story.outcome, step.decision.value, step.reason) if part)
         return Mark(str(step.number), step.stage.value, fate, speed, predicted, text)
 
     def _speed(self, score: Score) -> Interval:
@@ -199,7 +210,7 @@ class RunReport:
     # -- facts -------------------------------------------------------------------------------------
 
     @property
-    def terms(self) -> Facts:
+    def options(self) -> Facts:
         """What was asked, in a few words."""
         settings, facts = self.state.started.settings, self.state.started.facts
         gpu = self.measured.gpu if self.measured is not None else f"{facts.gpu.name} (not measured)"
@@ -242,7 +253,19 @@ def read_run(folder: Path) -> RunReport:
             f"the log in {folder} contradicts itself: {reason}", "restore events.jsonl from a copy"
         ) from reason
     digest = hashlib.sha256((folder / LOG).read_bytes()).hexdigest()
-    return RunReport(folder.resolve().name, entries, state, story, digest)
+    return RunReport(folder.resolve().name, entries, state, story, digest, _row_of(folder.resolve()))
+
+
+def _row_of(folder: Path) -> Row | None:
+    """The row of a run that lies in a bench; ``None`` where the rows cannot be read."""
+    file, name = folder.parent.parent / ROWS, f"{folder.parent.name}/{folder.name}"
+    if file.is_symlink() or not file.is_file():
+        return None
+    try:
+        rows = latest(read_rows(file)).values()
+    except EggError:
+        return None  # the report on the bench names the fault; this page is about the run
+    return next((row for row in rows if row.run == name), None)
 
 
 def _times(speed: Interval, ratio: float) -> Interval:

@@ -40,11 +40,15 @@ def judged_on(evaluation: Evaluation, target: Gpu | None) -> Gpu | None:
 
 
 def _workload(program: ProgramFacts) -> Workload:
-    """The task's work as far as a picture needs it: one operation for each family."""
+    """The task's work as far as a picture needs it: one operation for each family.
+
+    Logs of older versions count products and convolutions alone, without their families.
+    """
+    counted = program.flops_by_family or {Family.PRODUCT.value: program.flops}
     operations = [
         Operation(name, Family(name), (), (), flops, 0, 0)
-        for name, flops in program.flops_by_family.items()
-        if name in list(Family)
+        for name, flops in counted.items()
+        if name in list(Family) and flops
     ]
     return Workload({}, {}, {}, tuple(operations), program.least_bytes)
 

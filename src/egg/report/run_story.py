@@ -1,4 +1,4 @@
-"""A run's log as a story: stages, in each its steps, in each what was said, written, refused and kept.
+"""A run's log as stages and their steps; each step with its messages, files, refusals and decision.
 
 The log is in order of time, and so is the story. What belongs to a step is known by its number, except the
 calls of a model: they belong to the step whose answer follows them. Calls that no answer follows are those
@@ -40,8 +40,8 @@ LONGEST_TEXT = 200_000
 
 
 @dataclass(frozen=True)
-class Said:
-    """One message to a model. A text that was said in an earlier call is told by that call's number."""
+class MessageStory:
+    """One message to a model. A text that an earlier call sent is given by that call's number."""
 
     speaker: Speaker
     text: str
@@ -53,13 +53,13 @@ class Call:
     number: int
     request: Request
     completion: Completion
-    said: tuple[Said, ...]
+    messages: tuple[MessageStory, ...]
     reply: str
 
 
 @dataclass(frozen=True)
 class AttemptStory:
-    """One file of a step: what it changed in the file before it, and what was said of it."""
+    """One file of a step: the change against the file before it, and its verdict."""
 
     attempt: Attempt
     change: Difference | None
@@ -127,14 +127,14 @@ def stage_ending(reason: str, last: Step | None) -> str:
 
 def story_of(events: Iterable[Event], state: RunState) -> Story:
     """The story of a run whose state is ``state``."""
-    told = _Telling(state)
+    reader = _StoryReader(state)
     for event in events:
-        told.hear(event)
-    return told.story()
+        reader.take(event)
+    return reader.story()
 
 
 @dataclass
-class _Telling:
+class _StoryReader:
     """Hears events one by one, and knows which step and stage each belongs to."""
 
     state: RunState
@@ -155,7 +155,7 @@ class _Telling:
     files: dict[str, Attempt] = field(default_factory=dict)
     """Of the step that is open, by hash."""
 
-    def hear(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         match event:
             case StageOpened(stage=stage):
                 self._leave("", None)
@@ -195,7 +195,7 @@ class _Telling:
         return Story(tuple(self.stages), self.scores, self._open())
 
     def _open(self) -> OpenStep | None:
-        """Sweeps are left out: what they are worth is told when the step is closed."""
+        """Sweeps are left out: the event that closes the step holds their result."""
         closed = {step.number for step in self.state.steps}
         asked = [call for step, calls in self.calls.items() if step not in closed for call in calls]
         calls = (*asked, *self.loose)
@@ -227,14 +227,18 @@ class _Telling:
 
     def _call(self, event: Exchanged) -> Call:
         self.number += 1
-        said = []
+        messages = []
         for message in event.request.messages:
             first = self.heard.setdefault(message.text, self.number)
             repeated = first != self.number and len(message.text) > 200
-            said.append(
-                Said(message.speaker, "" if repeated else _cut(message.text), first if repeated else None)
+            messages.append(
+                MessageStory(
+                    message.speaker, "" if repeated else _cut(message.text), first if repeated else None
+                )
             )
-        return Call(self.number, event.request, event.completion, tuple(said), _cut(event.completion.text))
+        return Call(
+            self.number, event.request, event.completion, tuple(messages), _cut(event.completion.text)
+        )
 
     def _step(self, step: Step) -> StepStory:
         last = step.candidate or (step.attempts[-1].candidate if step.attempts else None)
@@ -253,12 +257,12 @@ class _Telling:
         )
 
     def _attempts(self, attempts: Iterable[Attempt]) -> tuple[AttemptStory, ...]:
-        """Each file against the one before it; what the first changed is told with the step."""
-        told, before = [], None
+        """Each file against the one before it; the change of the first belongs to the step."""
+        stories, before = [], None
         for attempt in attempts:
-            told.append(AttemptStory(attempt, self._change(before, attempt.candidate)))
+            stories.append(AttemptStory(attempt, self._change(before, attempt.candidate)))
             before = attempt.candidate
-        return tuple(told)
+        return tuple(stories)
 
     def _change(self, before: str | None, after: str | None) -> Difference | None:
         sources = self.state.sources

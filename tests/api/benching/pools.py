@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from egg.engine.scripted import Act, ScriptedJudge
-from egg.evaluator.pool import Answer, Job
+from egg.evaluator.judge.pool import Answer, Job
 
 
 class ScriptedPool:

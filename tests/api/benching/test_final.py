@@ -10,8 +10,8 @@ import pytest
 from egg.api.benching.final import OPPONENTS, SEARCHING, final_of
 from egg.core.policy import Level
 from egg.engine.scripted import ScriptedJudge
-from egg.evaluator.care import Profile
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
+from egg.evaluator.trial.levels import Profile
 from tests.engine.scripts import BUDGET, act, begin, draft, go_on, settings
 from tests.engine.test_sweeps_of_runs import OPEN
 
@@ -54,5 +54,5 @@ def test_a_second_look_has_every_opponent_and_tells_the_share_of_libraries(tmp_p
             return super().judge(asked)
 
     final_of(state, tmp_path / "final.json", Level.QUICK, Seen(act))
-    assert [job.question.care for job in jobs] == [SEARCHING]
+    assert [job.question.settings for job in jobs] == [SEARCHING]
     assert (SEARCHING.opponents, SEARCHING.profile) == (OPPONENTS, Profile.SHARED)

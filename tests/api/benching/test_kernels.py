@@ -18,7 +18,7 @@ from egg.bench.suites import Suite
 from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation
 from egg.core.policy import Level, Policy, Precision
-from egg.evaluator.pool import Answer, Job
+from egg.evaluator.judge.pool import Answer, Job
 from egg.hardware.detect import PresentGpu
 from tests.bench.made import task
 from tests.samples import measured, rejected

@@ -15,7 +15,7 @@ from egg.api.benching.bench import run_bench
 from egg.bench.rows import Passed
 from egg.core.policy import Level
 from egg.engine.ray_pool import RayPool
-from egg.evaluator.process.zygote import descendants
+from egg.evaluator.process.forkserver import descendants
 from tests.api.benching.tasks import options, relu, suite
 from tests.engine.ray_cluster import LocalCluster, local_cluster
 
@@ -62,6 +62,6 @@ class Killer(threading.Thread):
 
 def _is_oracle(pid: int) -> bool:
     try:
-        return b"egg.evaluator.oracle" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"egg.evaluator.judge.oracle" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False

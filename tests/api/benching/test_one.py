@@ -25,7 +25,7 @@ from egg.core.source import Candidate, Task, content_hash
 from egg.engine.lock import run_lock
 from egg.engine.log import LOG
 from egg.engine.scripted import Act, ScriptedJudge
-from egg.evaluator.pool import Job
+from egg.evaluator.judge.pool import Job
 from tests.api.benching.tasks import BROKEN, SEVERAL, options, relu
 
 REFUSED = Refusal(Gate.CORRECTNESS, "correctness.values", "wrong from the first element on", "look at it")

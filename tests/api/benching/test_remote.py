@@ -16,8 +16,8 @@ from egg.core.errors import MachineError
 from egg.core.evaluation import Gate, Refusal
 from egg.core.source import Candidate, Task
 from egg.engine.scripted import Act, ScriptedJudge
-from egg.evaluator.pool import Answer, Job
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Answer, Job
+from egg.evaluator.judge.question import Question
 from tests.api.benching.runners import SOURCE
 
 TASK = Task("task", SOURCE.format(act="nothing"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from egg.api.benching.news import News
 from egg.core.source import Task
-from egg.evaluator.pool import Answer, Job
+from egg.evaluator.judge.pool import Answer, Job
 
 # -- up ------------------------------------------------------------------------------------------------
 

@@ -27,14 +27,14 @@ from egg.engine.loop import FINALISTS
 from egg.engine.scoring import gain
 from egg.engine.state import RunState
 from egg.engine.waiting import WaitingForEvaluations
-from egg.evaluator.care import CARE, Profile
-from egg.evaluator.pool import Job
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Job
+from egg.evaluator.judge.question import Question
+from egg.evaluator.trial.levels import LEVELS, Profile
 
 OPPONENTS = ("eager", "compile", "reduce-overhead")
 FAR = 1.05
 """A lead that luck does not give, once it is beyond the noise."""
-SEARCHING = replace(CARE[Level.QUICK], opponents=OPPONENTS, profile=Profile.SHARED)
+SEARCHING = replace(LEVELS[Level.QUICK], opponents=OPPONENTS, profile=Profile.SHARED)
 
 
 class SearchJudge:
@@ -67,7 +67,7 @@ class SearchJudge:
 
 
 def _against_all(job: Job) -> Job:
-    return Job(job.id, replace(job.question, care=SEARCHING))
+    return Job(job.id, replace(job.question, settings=SEARCHING))
 
 
 def final_of(state: RunState, kept: Path, level: Level, judge: Judge) -> Evaluation | None:
@@ -122,8 +122,8 @@ def finalists_of(state: RunState) -> list[Kernel]:
 def _asked(state: RunState, kernel: Kernel, level: Level, judge: Judge) -> Evaluation:
     settings = state.started.settings
     policy = Policy(settings.precision, settings.library_calls, level)
-    care = SEARCHING if level is Level.QUICK else replace(CARE[level], opponents=OPPONENTS)
-    question = Question(state.started.task, kernel.candidate, policy, settings.target, care=care)
+    spent = SEARCHING if level is Level.QUICK else replace(LEVELS[level], opponents=OPPONENTS)
+    question = Question(state.started.task, kernel.candidate, policy, settings.target, settings=spent)
     ((_, evaluation),) = list(judge.judge([Job(f"{state.started.run}/final", question)]))
     return evaluation
 

@@ -2,7 +2,7 @@
 
 Nothing is sought here. A task without a kernel has a row that says so, since missing counts as wrong; kernels
 of tasks that were not chosen are named. What is judged already, the same kernel for the same task under the
-same options, is not judged again, so that the same call goes on where it was.
+same policy, is not judged again, so that the same call goes on where it was.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from egg.bench.suites import Suite
 from egg.core.errors import EggError, UsageError
 from egg.core.policy import Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator.pool import Answer, Job, Pool, devices
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Answer, Job, Pool, devices
+from egg.evaluator.judge.question import Question
 from egg.hardware.gpus import resolve
 
 
@@ -109,8 +109,8 @@ def _check_policy(rows: list[Row], policy: Policy, folder: Path) -> None:
     was = other.policy
     policy_text = f"level {was.level}, precision {was.precision}, library calls {was.library_calls}"
     raise UsageError(
-        f"the rows in {folder} were judged under other options: {policy_text}",
-        "judge under the same options, or give --out another folder",
+        f"the rows in {folder} were judged under another policy: {policy_text}",
+        "judge under the same policy, or give --out another folder",
     )
 
 

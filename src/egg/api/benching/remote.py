@@ -17,8 +17,8 @@ from egg.api.benching.channel import Replied, Submitted, WorkerChannel
 from egg.core.errors import EggError, MachineError
 from egg.core.evaluation import Evaluation
 from egg.engine.pools import JudgePool
-from egg.evaluator.oracle import ANSWER_SECONDS
-from egg.evaluator.pool import RETRIES, Answer, Job
+from egg.evaluator.judge.oracle import ANSWER_SECONDS
+from egg.evaluator.judge.pool import RETRIES, Answer, Job
 
 LOST_SECONDS = 2 * (1 + RETRIES) * ANSWER_SECONDS
 """Longer than any job can take: a judge gives up before, tries again, and so does a pool whose machine

@@ -13,8 +13,8 @@ from typing import Any
 
 import egg
 from egg.core.codec import from_json, to_json
-from egg.evaluator.pool import Job, Pool
-from egg.evaluator.question import Question
+from egg.evaluator.judge.pool import Job, Pool
+from egg.evaluator.judge.question import Question
 
 TRITON = ("triton", "pytorch-triton", "pytorch-triton-rocm")
 """What PyTorch's builds call the Triton that goes with them."""

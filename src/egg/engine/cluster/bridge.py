@@ -31,8 +31,8 @@ from egg.core.codec import from_json
 from egg.core.errors import EggError, UsageError
 from egg.engine.cluster.actor import Kind
 from egg.engine.cluster.slots import Cluster, Work
-from egg.evaluator.oracle import error_to
-from egg.evaluator.process.wire import Channel, WireClosed
+from egg.evaluator.judge.oracle import error_to
+from egg.evaluator.transport.wire import Channel, WireClosed
 
 LOOK_SECONDS = 2.0
 """Between two looks at the nodes of the cluster."""

@@ -28,8 +28,8 @@ from typing import Any
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
 from egg.engine.cluster.actor import Kind, package_fingerprint
-from egg.evaluator.oracle import ANSWER_SECONDS
-from egg.evaluator.pool import Answer
+from egg.evaluator.judge.oracle import ANSWER_SECONDS
+from egg.evaluator.judge.pool import Answer
 
 CPUS_PER_JUDGE = 2
 KILLS = 2

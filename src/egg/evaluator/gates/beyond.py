@@ -7,7 +7,7 @@ and where it has no answer they are not put.
 **NaN.** Where the reference and its exact run have NaN or infinity, a candidate must not have a number.
 Which of the two it has is left to it: products in several pieces make NaN of an infinity. One way in
 which a NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop
-it unless they are told otherwise. In the interpreter these propagate it while this is asked, so that only
+it unless they are asked to. In the interpreter these propagate it while this is asked, so that only
 what a file does by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in
 programs that have such operations.
 """
@@ -22,19 +22,24 @@ from typing import Any
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.evaluator import exchange, memory
-from egg.evaluator.care import Probes
-from egg.evaluator.compare import LeafError, compare
-from egg.evaluator.exam import Exam, Refused, tensor_of
-from egg.evaluator.freshen import Kind
-from egg.evaluator.ops import Recorder
-from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Case, finite_share, same_values
+from egg.evaluator.compare.compare import LeafError, compare
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.answers import finite_share, same_values
+from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.distributions import spiked
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.task.unvaried import can_vary, varied
+from egg.evaluator.tensors import memory
+from egg.evaluator.transport import exchange
+from egg.evaluator.transport.freshen import Kind
+from egg.evaluator.transport.protocol import Options
+from egg.evaluator.trial.checks import tensor_of
+from egg.evaluator.trial.levels import Probes
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
-Examine = Callable[[Exam, Case], None]
+Examine = Callable[[Trial, Case], None]
 
 RAISED = "candidate.error"
 """A candidate that says that it does not take such inputs is believed."""
@@ -57,20 +62,20 @@ UNSAFE = (
 """Of operations that may make an address of a NaN, which a GPU does not forgive."""
 
 
-def redrawn(exam: Exam, examine: Examine) -> dict[str, str]:
+def redrawn(trial: Trial, examine: Examine) -> dict[str, str]:
     """Put one question with other values for each mask or integer input that the generator never varies."""
-    told: dict[str, str] = {}
-    for position, kind in enumerate(exam.reference.kinds):
-        inputs = exam.reference.draw()
+    outcomes: dict[str, str] = {}
+    for position, kind in enumerate(trial.reference.kinds):
+        inputs = trial.reference.draw()
         tensor = exchange.pack(inputs)[1][position]
         if kind is Kind.FIXED and can_vary(tensor):
             name = f"input {position} ({str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)})"
-            told[name] = _redrawn(exam, examine, name, position, inputs)
-    return told
+            outcomes[name] = _redrawn(trial, examine, name, position, inputs)
+    return outcomes
 
 
-def _redrawn(exam: Exam, examine: Examine, name: str, position: int, inputs: list[Any]) -> str:
-    reference = exam.reference
+def _redrawn(trial: Trial, examine: Examine, name: str, position: int, inputs: list[Any]) -> str:
+    reference = trial.reference
     try:
         changed = varied(inputs, position, secrets.randbits(48))
         case = reference.answer(f"{name}, which the task never varies, redrawn", changed, own=False)
@@ -84,59 +89,62 @@ def _redrawn(exam: Exam, examine: Examine, name: str, position: int, inputs: lis
     ):
         return "the answer does not depend on it"
     try:
-        examine(exam, case)
+        examine(trial, case)
     except Refused as wrong:
         raise Refused(
             "correctness.unvaried", wrong.evidence,
             f"{name} has the same values in every draw of the task, but it is an input: read it, or raise "
             "where it holds what the kernel is not made for",
+            facts=wrong.facts,
         ) from None  # fmt: skip
     except Fault as fault:
-        if fault.reason != RAISED or not exam.process.alive:
+        if fault.reason != RAISED or not trial.connection.process.alive:
             raise
-        exam.fresh()
+        trial.connection.fresh()
         return "raises"
     return "right"
 
 
-def not_numbers(exam: Exam) -> dict[str, str]:
+def not_numbers(trial: Trial) -> dict[str, str]:
     """Put the task's own inputs with a few NaN, and with a few infinities, at secret places."""
-    told: dict[str, str] = {}
-    if not any(t.is_floating_point() for t in exam.reference.sample.tensors):
-        return told
-    gpu = exam.device.type == "cuda"
-    names = _operations(exam) if gpu else ""
+    outcomes: dict[str, str] = {}
+    if not any(t.is_floating_point() for t in trial.reference.sample.tensors):
+        return outcomes
+    gpu = trial.device.type == "cuda"
+    names = _operations(trial) if gpu else ""
     if any(part in names for part in UNSAFE):
         return {"skipped": "an address may depend on it"}
-    for name, values in AT_ONCE if exam.care.domain is Probes.FEW else PROBES:
-        inputs = spiked(exam.reference.draw(), values, secrets.randbits(48))
+    for name, values in AT_ONCE if trial.settings.domain is Probes.FEW else PROBES:
+        inputs = spiked(trial.reference.draw(), values, secrets.randbits(48))
         try:
-            case = exam.reference.answer(f"{name} at a few places of the inputs", inputs, own=False)
+            case = trial.reference.answer(f"{name} at a few places of the inputs", inputs, own=False)
         except (TaskError, MachineError) as error:
-            told[name] = f"no answer: {error}"[:200]
+            outcomes[name] = f"no answer: {error}"[:200]
             continue
-        told[name] = _followed(exam, case, forgiven=gpu and any(part in names for part in EXTREMES))
-    if exam.reference.moving:
-        exam.restore_weights()  # both sides hold NaN in buffers that forward moves
-    return told
+        outcomes[name] = _followed(trial, case, forgiven=gpu and any(part in names for part in EXTREMES))
+    if trial.reference.moving:
+        trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
+    return outcomes
 
 
-def _followed(exam: Exam, case: Case, forgiven: bool) -> str:
-    exam.place(case)
+def _followed(trial: Trial, case: Case, forgiven: bool) -> str:
+    trial.buffers.place(case)
     try:
-        reply = exam.ask(case, propagate=True, native=True)
+        reply = trial.ask(case, options=Options(propagate=True, native=True))
     except Fault as fault:
-        if fault.reason != RAISED or not exam.process.alive:
+        if fault.reason != RAISED or not trial.connection.process.alive:
             raise
-        exam.fresh()
+        trial.connection.fresh()
         return "raises"
-    exam.check_form(case, reply["outputs"])
-    for (path, expected), (_, golden), got in zip(case.outputs, case.golden, exam.outputs(), strict=True):
+    trial.checks.check_form(case, reply.outputs)
+    for (path, expected), (_, golden), got in zip(
+        case.outputs, case.golden, trial.buffers.outputs(), strict=True
+    ):
         if not isinstance(expected, torch.Tensor) or got is None or not expected.is_floating_point():
             continue  # an integer that stands for a NaN is a matter of order, which the language leaves open
         lost = _lost(got, expected, golden)
         if lost and forgiven:
-            exam.warnings.append(f"{case.label}: {lost} elements of output {path} became numbers")
+            trial.warnings.append(f"{case.label}: {lost} elements of output {path} became numbers")
             return "lost in an extreme"
         if lost:
             raise Refused(
@@ -146,7 +154,7 @@ def _followed(exam: Exam, case: Case, forgiven: bool) -> str:
                 "a comparison with NaN is false: tl.where(x > 0, x, 0) drops it, tl.where(x <= 0, 0, x) "
                 "keeps it; so do tl.maximum and tl.clamp with propagate_nan=tl.PropagateNan.ALL",
             )
-        error = _elsewhere(exam, got, expected, golden)
+        error = _elsewhere(trial, got, expected, golden)
         if not error.passed and not (error.relative < 0.25 and not error.problem):
             raise Refused(
                 "correctness.not_a_number",
@@ -165,16 +173,16 @@ def _lost(got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> in
     )
 
 
-def _elsewhere(exam: Exam, got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> LeafError:
+def _elsewhere(trial: Trial, got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> LeafError:
     """By the ordinary rule, with whatever is no number in both put as the reference has it, where it lies."""
     wanted = expected.contiguous()
     for c, r in memory.pieces(got, wanted):
         torch.where(torch.isfinite(c) | torch.isfinite(r), c, r, out=c)
-    return compare(got, wanted, golden, exam.policy.precision)
+    return compare(got, wanted, golden, trial.policy.precision)
 
 
-def _operations(exam: Exam) -> str:
+def _operations(trial: Trial) -> str:
     """The names of what the reference does, in one line."""
     with Recorder() as recorder:
-        exam.reference.run(exam.reference.draw())
+        trial.reference.run(trial.reference.draw())
     return " ".join(recorder.compute)

@@ -11,24 +11,25 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 State = Mapping[str, tuple[tuple[int, ...], str]]
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    described = exam.start()
-    theirs = {n: (tuple(form["shape"]), form["dtype"]) for n, form in described["state"].items()}
-    ours = {n: (tuple(t.shape), str(t.dtype)) for n, t in exam.reference.initial.items()}
-    names, how = match_parameters(ours, theirs, set(described["parameters"]))
-    exam.names = names
+def run(trial: Trial) -> dict[str, Any]:
+    described = trial.connection.start()
+    theirs = {n: (tuple(form.shape), form.dtype) for n, form in described.state.items()}
+    ours = {n: (tuple(t.shape), str(t.dtype)) for n, t in trial.reference.initial.items()}
+    names, how = match_parameters(ours, theirs, set(described.parameters))
+    trial.connection.names = names
     if names:
-        _report_values(exam, exam.candidate_state())
-    exam.agree_on(names)
+        _report_values(trial, trial.connection.candidate_state())
+    trial.agree_on(names)
     extra = sorted(set(theirs) - set(names))
     if extra:
-        exam.warnings.append(f"buffers the reference does not have: {', '.join(extra[:5])}")
-    return {"parameters": how, "matched": len(names), "sandbox": list(exam.process.means)}
+        trial.warnings.append(f"buffers the reference does not have: {', '.join(extra[:5])}")
+    return {"parameters": how, "matched": len(names), "sandbox": list(trial.connection.process.means)}
 
 
 def match_parameters(ours: State, theirs: State, parameters: set[str]) -> tuple[dict[str, str], str]:
@@ -47,15 +48,15 @@ def match_parameters(ours: State, theirs: State, parameters: set[str]) -> tuple[
     )
 
 
-def _report_values(exam: Exam, state: Mapping[str, torch.Tensor]) -> None:
+def _report_values(trial: Trial, state: Mapping[str, torch.Tensor]) -> None:
     """Warn where the candidate's initial values differ: KernelBench's harness copies nothing."""
     different = [
         n
         for n, value in state.items()
-        if not torch.allclose(value, exam.reference.initial[n], equal_nan=True)
+        if not torch.allclose(value, trial.reference.initial[n], equal_nan=True)
     ]
     if different:
-        exam.warnings.append(
+        trial.warnings.append(
             f"initial values differ from Model's after the same seed ({', '.join(different[:5])}): "
             "judged with copied weights, but KernelBench's own harness would see other results"
         )

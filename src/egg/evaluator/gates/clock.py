@@ -3,7 +3,7 @@
 Events are recorded in the candidate's process and could be forged there. So the oracle asks for K
 calls, each on values of its own, and holds the clock itself: when they are done one of the input
 sets is left out by lot, and the last outputs of the others are verified. There are ten such
-requests: with two sets, whoever leaves one of them unanswered each time gets away with it once in a
+requests: with two sets, a file that leaves one of them unanswered each time passes once in a
 thousand, with three once in 59 thousand. The slope between few and many calls cancels the fixed
 cost of asking. A claim may lie below what this clock saw by as much as launch overhead and copying
 explain, and no more; the speedup by this clock is reported beside the other one.
@@ -25,14 +25,16 @@ from typing import Any
 
 import torch
 
-from egg.evaluator import aside
-from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
-from egg.evaluator.opponents import Opponent
-from egg.evaluator.reference import Case
+from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import outputs_of
+from egg.evaluator.timing.opponents import Opponent
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial import deferred
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
-TRIALS = 5
+ATTEMPTS = 5
 MILLISECONDS = 60.0
 SLOW_MILLISECONDS = 15.0
 TOLERANCE = 0.75
@@ -43,24 +45,26 @@ SLOWER = 1.5
 """The candidate's process may read the reserve through another process's memory."""
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    cases, exam.timed = exam.timed or placed_questions(exam), []
-    claimed = exam.measured["milliseconds"].median
-    moving = _move_milliseconds(exam, cases)
-    wall = _slope(lambda calls: _candidate_calls(exam, cases, calls), *_how_many(claimed, len(cases)))
-    assert exam.opponents is not None
-    eager = exam.opponents.ready["eager"]
-    slow = next(b.milliseconds.median for b in exam.measured["baselines"] if b.name == "eager")
+def run(trial: Trial) -> dict[str, Any]:
+    cases, trial.timed = trial.timed or placed_questions(trial), []
+    claimed = trial.measured["milliseconds"].median
+    moving = _move_milliseconds(trial, cases)
+    wall = _slope(lambda calls: _candidate_calls(trial, cases, calls), *_how_many(claimed, len(cases)))
+    assert trial.opponents is not None
+    eager = trial.opponents.ready["eager"]
+    slow = next(b.milliseconds.median for b in trial.measured["baselines"] if b.name == "eager")
     reference = _slope(
-        lambda calls: _reference_calls(exam, eager, cases, calls), *_how_many(slow, len(cases))
+        lambda calls: _reference_calls(trial, eager, cases, calls), *_how_many(slow, len(cases))
     )
     own, theirs = (_without(moving, milliseconds) for milliseconds in (wall, reference))
-    exam.measured |= {"wall_milliseconds": own, "wall_speedup": theirs / own}
+    trial.measured |= {"wall_milliseconds": own, "wall_speedup": theirs / own}
 
-    launches = sum(exam.provenance["kernels"].values()) + sum(exam.provenance["library_ops"].values())
-    host = HOST_MILLISECONDS + HOST_PER_LAUNCH_MILLISECONDS * (launches + exam.reserve.moves)
-    exam.reserve.forget()
-    copies = _copy_milliseconds(exam) + SLOWER * moving
+    launched = trial.provenance
+    assert launched is not None
+    launches = sum(launched.kernels.values()) + sum(launched.library_ops.values())
+    host = HOST_MILLISECONDS + HOST_PER_LAUNCH_MILLISECONDS * (launches + trial.buffers.reserve.moves)
+    trial.buffers.reserve.forget()
+    copies = _copy_milliseconds(trial) + SLOWER * moving
     notes = {
         "claimed": claimed,
         "wall": wall,
@@ -95,54 +99,54 @@ def _how_many(milliseconds: float, sets: int) -> tuple[int, int]:
 
 
 def _slope(run_calls: Any, few: int, many: int) -> float:
-    """Milliseconds per call beyond the first few, the median of several trials.
+    """Milliseconds per call beyond the first few, the median of several attempts.
 
     How many calls there are is drawn anew each time: any of them may be the last, whose
     output is checked.
     """
     slopes = []
-    for _ in range(TRIALS):
+    for _ in range(ATTEMPTS):
         less, more = few - secrets.randbelow(few // 2), many - secrets.randbelow(few)
         slopes.append((run_calls(more) - run_calls(less)) / (more - less) * 1e3)
     return max(median(slopes), 1e-6)
 
 
-def _candidate_calls(exam: Exam, cases: list[Case], calls: int) -> float:
+def _candidate_calls(trial: Trial, cases: list[Case], calls: int) -> float:
     """Seconds for ``calls`` calls, each on values of its own; the last output of all sets but one is checked.
 
     Which one is left out is drawn when all of them have been delivered; a single set is always checked.
     """
-    moves = exam.reserve.for_calls([case.tensors for case in cases], calls)
-    seeds = seeds_for(exam, calls)
-    exam.make_room()
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], calls)
+    seeds = seeds_for(trial, calls)
+    trial.buffers.make_room()
     for index in range(len(cases)):
-        exam.poison(index)
-    sets = [exam.set_request(case, index) for index, case in enumerate(cases)]
-    spare, keep_cache = exam.spare_slots(), exam.roomy()
+        trial.buffers.poison(index)
+    session = trial.buffers.session(cases, moves, seeds)
+    request = protocol.Calls(session, keep_cache=trial.buffers.roomy())
     start = time.perf_counter()
-    exam.request("calls", sets=sets, moves=moves, reserve=spare, seeds=seeds, keep_cache=keep_cache)
+    trial.connection.request(request)
     seconds = time.perf_counter() - start
-    catch_up(exam, cases, moves)
+    catch_up(trial, cases, moves)
     spared = secrets.randbelow(len(cases))
     for index, case in enumerate(cases):
         if index != spared or len(cases) == 1:
             last = max(call for call in range(calls) if call % len(cases) == index)
             answered = replace(case, seed=seeds[last]) if seeds else case
-            aside.put(exam, answered, index, "a clocked call")
+            deferred.put(trial, answered, index, "a clocked call")
     return seconds
 
 
-def _reference_calls(exam: Exam, eager: Opponent, cases: list[Case], calls: int) -> float:
+def _reference_calls(trial: Trial, eager: Opponent, cases: list[Case], calls: int) -> float:
     """The same for the reference: its outputs are copied too, but to memory only the oracle sees."""
-    moves = exam.reserve.for_calls([case.tensors for case in cases], calls)
-    spare = [torch.empty_like(t) for t in exam.outputs(0) if t is not None]
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], calls)
+    spare = [torch.empty_like(t) for t in trial.buffers.outputs(0) if t is not None]
     start = time.perf_counter()
     with eager.scope():
         for call, change in enumerate(moves):
             case = cases[call % len(cases)]
-            exam.reserve.follow(case.tensors, change)
+            trial.buffers.reserve.follow(case.tensors, change)
             _copy(eager.call(*case.inputs), spare)
-        torch.cuda.synchronize(exam.device)
+        torch.cuda.synchronize(trial.device)
     return time.perf_counter() - start
 
 
@@ -158,36 +162,38 @@ def _without(moving: float, milliseconds: float) -> float:
     return max(milliseconds - moving, 0.1 * milliseconds)
 
 
-def _copy_milliseconds(exam: Exam) -> float:
+def _copy_milliseconds(trial: Trial) -> float:
     """What delivering one call's outputs costs, measured on the oracle's side."""
-    outputs = [t for t in exam.outputs(0) if t is not None]
+    outputs = [t for t in trial.buffers.outputs(0) if t is not None]
     spare = [torch.empty_like(t) for t in outputs]
 
     def copy() -> None:
         for source, destination in zip(outputs, spare, strict=True):
             destination.copy_(source)
 
-    return _device_milliseconds(exam, [copy] * 2)
+    return _device_milliseconds(trial, [copy] * 2)
 
 
-def _move_milliseconds(exam: Exam, cases: list[Case]) -> float:
+def _move_milliseconds(trial: Trial, cases: list[Case]) -> float:
     """What making the inputs of one call costs, measured on the oracle's side: the median of a few."""
-    moves = exam.reserve.for_calls([case.tensors for case in cases], 3)
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], 3)
     times = []
     for call, change in enumerate(moves):
         tensors = cases[call % len(cases)].tensors
-        times.append(_device_milliseconds(exam, [partial(exam.reserve.follow, tensors, change)] * 2))
+        times.append(
+            _device_milliseconds(trial, [partial(trial.buffers.reserve.follow, tensors, change)] * 2)
+        )
     for index, case in enumerate(cases):
-        exam.place(case, index)
+        trial.buffers.place(case, index)
     return median(times)
 
 
-def _device_milliseconds(exam: Exam, steps: list[Callable[[], None]]) -> float:
+def _device_milliseconds(trial: Trial, steps: list[Callable[[], None]]) -> float:
     """Device time of the last of ``steps``; those before it warm up."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for step in steps:
         start.record()
         step()
         end.record()
-    torch.cuda.synchronize(exam.device)
+    torch.cuda.synchronize(trial.device)
     return start.elapsed_time(end)

@@ -10,19 +10,21 @@ import ast
 import math
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from egg.core.codec import from_json
 from egg.core.errors import TaskError
+from egg.core.evaluation import RefusalFacts
 from egg.core.resources import KernelResources
-from egg.evaluator import exchange
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.process.child import Fault
+from egg.evaluator.process.handle import Fault
 from egg.evaluator.task.program import form_of, map_tensors
-from egg.evaluator.watch import FAMILIES
+from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.watch import FAMILIES
 
 COMPILE_SECONDS = 90.0
 KERNEL_SECONDS = 30.0
@@ -42,49 +44,51 @@ NOT_CAPTURED = (
 )
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    offline = exam.offline
+def run(trial: Trial) -> dict[str, Any]:
+    offline = trial.offline
     assert offline is not None
-    if offline.compiled:
-        return {"compiled": len(offline.kernels), "target": offline.target.name, "at": "as before"}
-    structure, specs = _full_size_inputs(exam)
-    offline.child = child = offline.nursery.child()
-    offline.nursery.prepare()
-    child.request("load", exam.care.build_seconds, **exam.load_request(offline.full), build=False)
-    question = {"inputs": structure, "specs": specs, "target": offline.compiler_target()}
-    limit = min(_seconds_for(exam.candidate.source), exam.care.build_seconds)
+    if offline.captured is not None:
+        return {"compiled": len(offline.captured.kernels), "target": offline.target.name, "at": "as before"}
+    structure, specs = _full_size_inputs(trial)
+    offline.worker = worker = offline.forkserver.worker()
+    offline.forkserver.prepare()
+    worker.ask(replace(trial.load_request(offline.full), build=False), trial.settings.build_seconds)
+    question = protocol.Capture(structure, specs, offline.compiler_target())
+    limit = min(_seconds_for(trial.candidate.source), trial.settings.build_seconds)
     try:
-        reply = child.request("capture", limit, **question)
-        if "unsupported" in reply:
-            reply = child.request("capture", limit, **question, **_with_values(exam, specs))
+        reply = worker.ask(question, limit)
+        if reply.unsupported:
+            reply = worker.ask(_with_values(trial, question), limit)
     except Fault as fault:
         if fault.reason != "limits.timeout":
             raise
         evidence = f"the launches were not compiled for {offline.target.name} within {limit:g} s"
         raise Refused(fault.reason, evidence, SLOW) from fault
-    offline.compiled, offline.uncompiled = True, reply.get("unsupported", "")
-    if offline.uncompiled:
-        return {"compiled": False, "reason": offline.uncompiled}
-    if not reply["launched"]:
+    offline.captured = reply
+    if reply.unsupported:
+        return {"compiled": False, "reason": reply.unsupported}
+    if not reply.launched:
         raise Refused(
             "provenance.no_kernel", "at the task's full size forward launches no Triton kernel",
             "the work must be done by the file's own kernels at every size",
         )  # fmt: skip
-    offline.kernels, offline.ops = tuple(reply["kernels"]), dict(reply["ops"])
-    offline.faults, offline.own_sizes = tuple(reply["faults"]), _sizes(specs)
-    return {"compiled": reply["compiled"], "target": offline.target.name, "at": offline.own_sizes}
+    offline.own_sizes = _sizes(specs)
+    return {"compiled": reply.compiled, "target": offline.target.name, "at": offline.own_sizes}
 
 
-def check(exam: Exam) -> dict[str, Any]:
+def check(trial: Trial) -> dict[str, Any]:
     """Refuse what is wrong at the task's own size; behind the build, whose faults explain more."""
-    offline = exam.offline
+    offline = trial.offline
     assert offline is not None
-    for fault in offline.faults:
-        evidence = f"at the task's own size ({offline.own_sizes}): {fault['evidence']}"
-        raise Refused(fault["reason"], evidence, HINTS.get(fault["reason"], "see the evidence"))
+    assert offline.captured is not None
+    for fault in offline.captured.faults:
+        evidence = f"at the task's own size ({offline.own_sizes}): {fault.evidence}"
+        hint = HINTS.get(fault.reason, "see the evidence")
+        raise Refused(fault.reason, evidence, hint, facts=AT_OWN_SIZE)
     return {}
 
 
+AT_OWN_SIZE = RefusalFacts(own_size=True)
 HINTS = {
     "kernel.out_of_bounds": "mask with the tensor's true extent, and compute offsets that pass 2**31 "
     "elements in 64 bits: `tl.program_id(0).to(tl.int64)`",
@@ -93,71 +97,75 @@ HINTS = {
 }
 
 
-def compare(exam: Exam) -> dict[str, Any]:
+def compare(trial: Trial) -> dict[str, Any]:
     """What runs at the task's own size must have run at the size that was interpreted.
 
     A kernel or an operation that appears only there was never checked. Where the task could be brought to
     another size at which it does appear, that size is judged next.
     """
-    offline = exam.offline
+    offline = trial.offline
     assert offline is not None
-    if offline.uncompiled:
-        said = f"not compiled for {offline.target.name}: {offline.uncompiled}"
-        raise Refused("build.not_compiled", said, NOT_CAPTURED)
-    followed = _same_numbers(exam)
+    captured, ran = offline.captured, trial.provenance
+    assert captured is not None
+    assert ran is not None
+    if captured.unsupported:
+        evidence = f"not compiled for {offline.target.name}: {captured.unsupported}"
+        raise Refused("build.not_compiled", evidence, NOT_CAPTURED)
+    followed = _same_numbers(trial)
     if not offline.changes:
         return followed
-    kernels = [name for name in offline.kernels if name not in exam.provenance["kernels"]]
-    known = {_family(name) for name in exam.provenance["library_ops"]}
-    ops = [name for name in offline.ops if _family(name) not in known]
+    kernels = [name for name in captured.kernels if name not in ran.kernels]
+    known = {_family(name) for name in ran.library_ops}
+    ops = [name for name in captured.ops if _family(name) not in known]
     if not kernels and not ops:
         return {"as_at_full_size": True} | followed
-    said = [f"kernels {', '.join(kernels)}"] if kernels else []
-    said += [f"PyTorch's {', '.join(ops)}"] if ops else []
+    only = [f"kernels {', '.join(kernels)}"] if kernels else []
+    only += [f"PyTorch's {', '.join(ops)}"] if ops else []
     raise Refused(
         "provenance.other_branch",
-        f"at the task's own size forward runs {' and '.join(said)}, which it does not run at the "
+        f"at the task's own size forward runs {' and '.join(only)}, which it does not run at the "
         "size interpreted",
         UNSEEN,
+        facts=AT_OWN_SIZE,
     )
 
 
-def _same_numbers(exam: Exam) -> dict[str, Any]:
+def _same_numbers(trial: Trial) -> dict[str, Any]:
     """At one size, host code must launch the same for the target as in the interpreter.
 
     It is followed on fake tensors of the size that was interpreted. A constant of compilation, or a number,
     that no interpreted launch of that kernel was given means that the file tells the two apart. What an
     autotuner chooses is left out.
     """
-    offline = exam.offline
+    offline = trial.offline
     assert offline is not None
-    if offline.child is None or not offline.child.alive:
+    if offline.worker is None or not offline.worker.alive:
         return {}
-    sample, program = exam.reference.sample, exam.reference.program
+    sample, program = trial.reference.sample, trial.reference.program
     specs, init = _specs(sample.tensors), exchange.whole(program.init_arguments())
-    question = {"inputs": sample.structure, "specs": specs, "target": offline.compiler_target()}
-    reply = offline.child.request("follow", exam.care.build_seconds, **question, init=init)
-    if "unsupported" in reply:
-        return {"numbers": f"not followed: {reply['unsupported']}"[:200]}
-    tuned = _tuned(exam.candidate.source)
+    question = protocol.Follow(sample.structure, specs, offline.compiler_target(), init)
+    reply = offline.worker.ask(question, trial.settings.build_seconds)
+    if reply.unsupported:
+        return {"numbers": f"not followed: {reply.unsupported}"[:200]}
+    tuned = _tuned(trial.candidate.source)
     seen: dict[str, list[dict[str, str]]] = {}
-    for kernel, numbers in exam.request("asked")["asked"]:
+    for kernel, numbers in trial.connection.request(protocol.Asked()).launches:
         seen.setdefault(kernel, []).append({n: v for n, v in numbers if n not in tuned})
-    for kernel, numbers in reply["asked"]:
+    for kernel, numbers in reply.launches:
         wanted = {n: v for n, v in numbers if n not in tuned}
         launched = seen.get(kernel, [])
         if launched and wanted not in launched:
             nearest = min(launched, key=lambda one: len(_unlike(one, wanted)))
-            said = ", ".join(
+            other = ", ".join(
                 f"{n} = {wanted.get(n)} where the interpreter was given {nearest.get(n)}"
                 for n in _unlike(nearest, wanted)
             )
             raise Refused(
                 "provenance.other_branch",
-                f"for {offline.target.name}, at the same size, forward launches kernel {kernel} with {said}",
+                f"for {offline.target.name}, at the same size, forward launches kernel {kernel} with {other}",
                 "host code must not depend on where it runs: derive arguments from shapes and dtypes",
             )
-    return {"numbers": len(reply["asked"])}
+    return {"numbers": len(reply.launches)}
 
 
 def _seconds_for(source: str) -> float:
@@ -188,57 +196,56 @@ def _family(name: str) -> str:
     return FAMILIES.get(name, name).removesuffix("_")
 
 
-def _with_values(exam: Exam, specs: list[dict[str, Any]]) -> dict[str, Any]:
+def _with_values(trial: Trial, question: protocol.Capture) -> protocol.Capture:
     """Inputs with values for host code that reads them: the task's own where they are small."""
-    assert exam.offline is not None
-    nbytes = sum(math.prod(s["shape"]) * getattr(torch, s["dtype"]).itemsize for s in specs)
-    whole = not exam.offline.changes or nbytes <= MOST_WITH_VALUES
-    program = exam.offline.full if whole else exam.reference.program
-    inputs = program.inputs(secrets.randbits(32), torch.device("cpu"), exam.policy.precision)
+    assert trial.offline is not None
+    nbytes = sum(math.prod(s.shape) * getattr(torch, s.dtype).itemsize for s in question.specs)
+    whole = not trial.offline.changes or nbytes <= MOST_WITH_VALUES
+    program = trial.offline.full if whole else trial.reference.program
+    inputs = program.inputs(secrets.randbits(32), torch.device("cpu"), trial.policy.precision)
     init = None if whole else exchange.whole(program.init_arguments())
-    return {"example": exchange.whole(inputs), "init": init}
+    return replace(question, example=exchange.whole(inputs), init=init)
 
 
-def _sizes(specs: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{' x '.join(map(str, s['shape'])) or 'a number'} {s['dtype']}" for s in specs[:4])
+def _sizes(specs: Sequence[protocol.InputForm]) -> str:
+    return ", ".join(f"{' x '.join(map(str, s.shape)) or 'a number'} {s.dtype}" for s in specs[:4])
 
 
-def described(exam: Exam) -> tuple[KernelResources, ...]:
+def described(trial: Trial) -> tuple[KernelResources, ...]:
     """The compiled kernels, as the candidate's process describes them.
 
     It could forge all of it, so it is information, and no verdict rests on it: where it fails there
     are no descriptions, and a warning.
     """
-    assert exam.offline is not None
-    child = exam.offline.child
-    if child is None:
+    assert trial.offline is not None
+    worker = trial.offline.worker
+    if worker is None:
         return ()
     try:
-        reply = child.request("kernels", COMPILE_SECONDS, every=True)
+        return worker.ask(protocol.Kernels(every=True, keep_cache=False), COMPILE_SECONDS).kernels
     except Fault as fault:
-        exam.warnings.append(f"the kernels could not be described: {fault}"[:300])
+        trial.warnings.append(f"the kernels could not be described: {fault}"[:300])
         return ()
-    return tuple(from_json(KernelResources, kernel) for kernel in reply["kernels"])
 
 
-def _full_size_inputs(exam: Exam) -> tuple[str, list[dict[str, Any]]]:
+def _full_size_inputs(trial: Trial) -> tuple[str, tuple[protocol.InputForm, ...]]:
     """The task's inputs at full size as forms only: made on fake tensors, in no memory.
 
     A task that looks at what it has made (``lengths.max().item()``) is made for once with values.
     """
-    assert exam.offline is not None
-    program = exam.offline.full
+    assert trial.offline is not None
+    program = trial.offline.full
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            inputs = program.inputs(0, torch.device("cpu"), exam.policy.precision)
+            inputs = program.inputs(0, torch.device("cpu"), trial.policy.precision)
     except TaskError:
-        inputs = map_tensors(program.inputs(0, torch.device("cpu"), exam.policy.precision), form_of)
+        inputs = map_tensors(program.inputs(0, torch.device("cpu"), trial.policy.precision), form_of)
     structure, tensors = exchange.pack(inputs)
     return structure, _specs(tensors)
 
 
-def _specs(tensors: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
-    return [
-        {"shape": list(t.shape), "stride": list(t.stride()), "dtype": str(t.dtype).removeprefix("torch.")}
+def _specs(tensors: Sequence[torch.Tensor]) -> tuple[protocol.InputForm, ...]:
+    return tuple(
+        protocol.InputForm(tuple(t.shape), tuple(t.stride()), str(t.dtype).removeprefix("torch."))
         for t in tensors
-    ]
+    )

@@ -9,53 +9,60 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from egg.evaluator.care import Probes
-from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates.correctness import examine
-from egg.evaluator.process.child import Fault
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.transport.protocol import Configure
+from egg.evaluator.trial.levels import Probes
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MOST_SECONDS = 40.0
 """After which no further configuration is tried; which ones were, is by lot."""
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    offered = exam.request("configure", place=0)["most"]
+def run(trial: Trial) -> dict[str, Any]:
+    offered = trial.connection.request(Configure(0)).most
     others = list(range(1, offered))
     secrets.SystemRandom().shuffle(others)
-    if exam.care.domain is not Probes.ALL:
+    if trial.settings.domain is not Probes.ALL:
         others = others[:1]
     until, tried = time.perf_counter() + MOST_SECONDS, 0
     try:
         for place in others:
             if time.perf_counter() > until:
-                exam.warnings.append(f"{len(others) - tried} configurations of autotuners were not tried")
+                trial.warnings.append(f"{len(others) - tried} configurations of autotuners were not tried")
                 break
-            exam.request("configure", place=place)
-            _examined(exam, place)
+            trial.connection.request(Configure(place))
+            _examined(trial, place)
             tried += 1
     finally:
-        if exam.process.alive:
-            exam.request("configure", place=0)
+        if trial.connection.process.alive:
+            trial.connection.request(Configure(0))
     return {"configurations": offered, "tried": tried + 1}
 
 
-def _examined(exam: Exam, place: int) -> None:
+def _examined(trial: Trial, place: int) -> None:
     try:
-        examine(exam, exam.reference.case(f"configuration {place + 1} of the autotuner"))
+        examine(trial, trial.reference.case(f"configuration {place + 1} of the autotuner"))
     except Fault as fault:
-        if not exam.process.alive:
+        if not trial.connection.process.alive:
             raise
-        names = exam.request("configure", place=place)["names"]
-        raise Refused(fault.reason, f"with {_said(names)}: {fault.evidence}", WRONG) from fault
+        names = trial.connection.request(Configure(place)).names
+        raise Refused(
+            fault.reason, f"with {_listed(names)}: {fault.evidence}", WRONG, facts=fault.facts
+        ) from fault
     except Refused as wrong:
-        names = exam.request("configure", place=place)["names"]
-        raise Refused("correctness.configuration", f"with {_said(names)}: {wrong.evidence}", WRONG) from None
+        names = trial.connection.request(Configure(place)).names
+        raise Refused(
+            "correctness.configuration", f"with {_listed(names)}: {wrong.evidence}", WRONG, facts=wrong.facts
+        ) from None
 
 
 WRONG = "every configuration given to triton.autotune must compute the same: a tuner may choose any of them"
 
 
-def _said(names: dict[str, str]) -> str:
+def _listed(names: Mapping[str, str]) -> str:
     return "; ".join(f"{kernel} configured as {config}" for kernel, config in names.items())[:400]

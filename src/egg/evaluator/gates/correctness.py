@@ -9,64 +9,67 @@ from __future__ import annotations
 
 from typing import Any
 
-from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import beyond, unusual
-from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Case, finite_share
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.answers import finite_share
+from egg.evaluator.reference.reference import Case
+from egg.evaluator.transport.protocol import Options
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 
-def run(exam: Exam) -> dict[str, Any]:
+def run(trial: Trial) -> dict[str, Any]:
     skipped: list[str] = []
-    exam.restore_weights()
-    for index in range(exam.care.seeds):
-        examine(exam, exam.reference.case(f"seed {index + 1}"))
-    for index, name in enumerate(exam.care.distributions):
-        if index < exam.care.reweighed:
-            exam.reweigh()
-        if not _examined(exam, name, poison=index % 2 == 0):
+    trial.connection.restore_weights()
+    for index in range(trial.settings.seeds):
+        examine(trial, trial.reference.case(f"seed {index + 1}"))
+    for index, name in enumerate(trial.settings.distributions):
+        if index < trial.settings.reweighed:
+            trial.connection.reweigh()
+        if not _examined(trial, name, poison=index % 2 == 0):
             skipped.append(name)
-    exam.restore_weights()
+    trial.connection.restore_weights()
     found = {
         "without_answer": skipped,
-        "unvaried": beyond.redrawn(exam, examine),
-        "unusual": unusual.run(exam),
-        "not_numbers": beyond.not_numbers(exam),
+        "unvaried": beyond.redrawn(trial, examine),
+        "unusual": unusual.run(trial),
+        "not_numbers": beyond.not_numbers(trial),
     }
-    if exam.reference.moving:
-        exam.restore_weights()  # an infinity must not stay in running statistics
-    return {"checks": exam.worst.checks, **found}
+    if trial.reference.moving:
+        trial.connection.restore_weights()  # an infinity must not stay in running statistics
+    return {"checks": trial.checks.worst.checks, **found}
 
 
-def _examined(exam: Exam, distribution: str, *, poison: bool) -> bool:
+def _examined(trial: Trial, distribution: str, *, poison: bool) -> bool:
     """Put a question of another distribution, if it has an answer; it is gone before the next is drawn.
 
     Fresh memory holds NaN or zeros: an answer that depends on it is wrong in one of the two.
     """
-    case = exam.reference.case(f"{distribution} inputs, other weights", distribution)
-    if meaningful(exam, case.outputs):
-        examine(exam, case, poison=poison)
+    case = trial.reference.case(f"{distribution} inputs, other weights", distribution)
+    if meaningful(trial, case.outputs):
+        examine(trial, case, poison=poison)
         return True
     return False
 
 
-def examine(exam: Exam, case: Case, **options: Any) -> None:
+def examine(trial: Trial, case: Case, *, poison: bool = True) -> None:
     """Put one question, and check everything about the answer."""
-    exam.place(case)
-    reply = exam.ask(case, traced=True, **options)
+    trial.buffers.place(case)
+    reply = trial.ask(case, options=Options(traced=True, poison=poison))
     try:
-        exam.check(case, reply)
+        trial.check(case, reply)
     except Refused as wrong:
-        raise _remembered(exam, case, wrong) from None
-    exam.check_inputs_unchanged(case)
-    exam.check_apart(case, reply)
+        raise _remembered(trial, case, wrong) from None
+    trial.checks.check_inputs_unchanged(case)
+    trial.checks.check_apart(case, reply.aliases)
 
 
-def _remembered(exam: Exam, case: Case, wrong: Refused) -> Refused:
+def _remembered(trial: Trial, case: Case, wrong: Refused) -> Refused:
     """Tell a wrong answer from a stale one: a new instance that gets it right had nothing to remember."""
     try:
-        exam.fresh()
-        exam.place(case)
-        exam.check(case, exam.ask(case, traced=True))
+        trial.connection.fresh()
+        trial.buffers.place(case)
+        trial.check(case, trial.ask(case, options=Options(traced=True)))
     except (Refused, Fault):
         return wrong
     return Refused(
@@ -74,9 +77,10 @@ def _remembered(exam: Exam, case: Case, wrong: Refused) -> Refused:
         f"a new instance answers rightly, one that was called before does not: {wrong.evidence}",
         "compute from the inputs' and the weights' values on every call; a packed weight is to be keyed on "
         "its `_version`, and nothing derived from inputs may be kept",
+        facts=wrong.facts,
     )
 
 
-def meaningful(exam: Exam, outputs: list[tuple[str, Any]]) -> bool:
+def meaningful(trial: Trial, outputs: list[tuple[str, Any]]) -> bool:
     """Whether the reference has an answer to speak of: half as much of it finite as for its own inputs."""
-    return 2 * finite_share(outputs) >= exam.reference.finite_share
+    return 2 * finite_share(outputs) >= trial.reference.finite_share

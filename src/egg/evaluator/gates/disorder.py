@@ -3,7 +3,7 @@
 An interpreter answers in one way what a GPU answers in any: in which order programs reach their atomics,
 in which order a reduction combines, which of two equal extremes has the index that is returned, whether a
 product and a sum become one instruction with one rounding. Here these are drawn by lot for a few questions,
-under the ordinary rule: an order that changes no more than rounding is nobody's concern.
+under the ordinary rule: an order that changes no more than rounding does not matter.
 """
 
 from __future__ import annotations
@@ -11,23 +11,27 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from egg.evaluator.care import Probes
-from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.transport.protocol import Options
+from egg.evaluator.trial.levels import Probes
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 LOTS = 2
 """Questions; at level quick one."""
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    lots = LOTS if exam.care.domain is Probes.ALL else 1
+def run(trial: Trial) -> dict[str, Any]:
+    lots = LOTS if trial.settings.domain is Probes.ALL else 1
     for number in range(lots):
-        case = exam.reference.case(f"order by lot {number + 1}")
-        exam.place(case)
-        reply = exam.ask(case, traced=True, lot=secrets.randbits(31))
+        case = trial.reference.case(f"order by lot {number + 1}")
+        trial.buffers.place(case)
+        reply = trial.ask(case, options=Options(traced=True, lot=secrets.randbits(31)))
         try:
-            exam.check(case, reply)
+            trial.check(case, reply)
         except Refused as wrong:
-            raise Refused("correctness.order", f"{SEEN}: {wrong.evidence}", WRONG) from None
+            raise Refused(
+                "correctness.order", f"{SEEN}: {wrong.evidence}", WRONG, facts=wrong.facts
+            ) from None
     return {"lots": lots}
 
 

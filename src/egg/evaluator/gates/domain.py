@@ -1,12 +1,12 @@
 """Domain: what a file claims beside the task's own call is tried; nothing may be wrong without an error.
 
 Calls with other sizes, layouts, constructor arguments, modes and dtypes are put to the candidate and to the
-reference (:mod:`egg.evaluator.probes`, :mod:`egg.evaluator.beside`). Inside the domain that a file states
-it must be right: an exception there is a refusal, except at other constructor arguments, as a domain cannot
-say how those and the shapes depend on each other. Outside it must raise an exception or be right. A file
-that states nothing is tried in the same way, except at other dtypes, and may raise anywhere. A wrong answer
-without an error is a refusal everywhere, with the smallest example that was found. Gradients must not be
-lost silently by a file that states a domain; of any other that is said in its verdict.
+reference (:mod:`egg.evaluator.reference.probes`, :mod:`egg.evaluator.gates.beside`). Inside the domain that a
+file states it must be right: an exception there is a refusal, except at other constructor arguments, as a
+domain cannot say how those and the shapes depend on each other. Outside it must raise an exception or be
+right. A file that states nothing is tried in the same way, except at other dtypes, and may raise anywhere. A
+wrong answer without an error is a refusal everywhere, with the smallest example that was found. Gradients
+must not be lost silently by a file that states a domain; of any other file the verdict states it.
 
 At level quick several things change at once, and each alone only where that raises; at level full each
 changes alone as well.
@@ -26,10 +26,8 @@ from egg.core.domain_words import words_of
 from egg.core.errors import KernelFileError
 from egg.core.evaluation import Tried, Verified
 from egg.core.policy import Precision
-from egg.evaluator.beside import Answer, Gradient, Outcome, ask, gradients
-from egg.evaluator.care import Probes
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.probes import (
+from egg.evaluator.gates.beside import Answer, Gradient, Outcome, ask, gradients
+from egg.evaluator.reference.probes import (
     Change,
     Form,
     Given,
@@ -47,7 +45,10 @@ from egg.evaluator.probes import (
     together,
 )
 from egg.evaluator.task.dimensions import Axis, leaves
-from egg.evaluator.task.program import HALF_DTYPES
+from egg.evaluator.task.precision import HALF_DTYPES
+from egg.evaluator.trial.levels import Probes
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MOST_SECONDS = 60.0
 """After which nothing more is tried."""
@@ -63,21 +64,21 @@ GUARD = (
 )
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    domain = stated(exam.candidate.source)
-    trial = Trial(exam, domain)
+def run(trial: Trial) -> dict[str, Any]:
+    domain = stated(trial.candidate.source)
+    probing = Probing(trial, domain)
     try:
-        trial.all() if exam.care.domain is Probes.ALL else trial.few()
-        found = trial.gradients()
+        probing.all() if trial.settings.domain is Probes.ALL else probing.few()
+        found = probing.gradients()
     finally:
-        trial.back()
-    exam.verified = Verified(
-        None if domain is None else domain.literal(), tuple(trial.tried), found.value, trial.words(found)
+        probing.back()
+    trial.verified = Verified(
+        None if domain is None else domain.literal(), tuple(probing.tried), found.value, probing.words(found)
     )
     counts = {
-        answer: sum(t.outcome == answer for t in trial.tried) for answer in ("right", "raised", "skipped")
+        answer: sum(t.outcome == answer for t in probing.tried) for answer in ("right", "raised", "skipped")
     }
-    sized = [t for t in trial.tried if t.what in trial.sized]
+    sized = [t for t in probing.tried if t.what in probing.sized]
     return {
         "stated": domain is not None,
         **counts,
@@ -96,10 +97,10 @@ def stated(source: str) -> Domain | None:
 
 
 @dataclass
-class Trial:
+class Probing:
     """Calls that were put to one candidate, and what it claims of them."""
 
-    exam: Exam
+    trial: Trial
     domain: Domain | None
     tried: list[Tried] = field(default_factory=list)
     sized: set[str] = field(default_factory=set)
@@ -109,17 +110,17 @@ class Trial:
     """Whether the process holds another instance than the task's."""
 
     def __post_init__(self) -> None:
-        care = self.exam.care
+        settings = self.trial.settings
         self.until = time.perf_counter() + MOST_SECONDS
-        extra = EXTRA_SECONDS[self.exam.device.type] if care.domain is Probes.ALL else 0.0
+        extra = EXTRA_SECONDS[self.trial.device.type] if settings.domain is Probes.ALL else 0.0
         self.extra_until = time.perf_counter() + extra
-        self.task = self.exam.reference.program.task
+        self.task = self.trial.reference.program.task
         self.given = Given.of(
-            self.exam.reference.program.inputs(0, self.exam.device, self.exam.policy.precision)
+            self.trial.reference.program.inputs(0, self.trial.device, self.trial.policy.precision)
         )
         self.tensors = dict(leaves(self.given.forms))
-        self.names = self.exam.reference.program.input_names()
-        self.exam.restore_weights()
+        self.names = self.trial.reference.program.input_names()
+        self.trial.connection.restore_weights()
 
     # -- what is tried -------------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Trial:
         """First everything once, several things at a time; then, as long as there is time, each alone."""
         self.few()
         if self.domain is not None:
-            half = self.exam.policy.precision in HALF_DTYPES
+            half = self.trial.policy.precision in HALF_DTYPES
             for precision in (Precision.MATCH,) if half else HALF_DTYPES:
                 self.weigh(Change(precision=precision))
         whole = Change(arguments=other_arguments(self.task), values=self._values())
@@ -214,7 +215,7 @@ class Trial:
         return tuple((at, found[0]) for at, found in others.items() if found)
 
     def _other_mode(self) -> Change:
-        return Change(training=not self.exam.reference.module.training)
+        return Change(training=not self.trial.reference.module.training)
 
     # -- trying ----------------------------------------------------------------------------------------------
 
@@ -249,35 +250,35 @@ class Trial:
         """With the task's own instance unless the change needs another; in a new process after a death."""
         self._ready(change)
         self._others = self._others or change.builds or change.training is not None
-        return ask(self.exam, change)
+        return ask(self.trial, change)
 
     def _ready(self, change: Change) -> None:
-        if not self.exam.process.alive:
-            self.exam.restart()
+        if not self.trial.connection.process.alive:
+            self.trial.connection.restart()
             self._others = False
         elif self._others and not change.builds:
             self.back()
 
     def back(self) -> None:
         """To the task's own instance and weights, for the gates that come."""
-        if not self.exam.process.alive:
-            self.exam.restart()
+        if not self.trial.connection.process.alive:
+            self.trial.connection.restart()
         else:
-            self.exam.fresh()
-            self.exam.restore_weights()
+            self.trial.connection.fresh()
+            self.trial.connection.restore_weights()
         self._others = False
 
     def _smallest(self, change: Change, outcome: Outcome) -> tuple[Change, Outcome]:
         """Fewer things changed, and smaller sizes, as long as the answer is still wrong without an error."""
         left = SHRINKS
         for smaller in (Change.parts, Change.smaller):
-            for trial in smaller(change):
+            for attempt in smaller(change):
                 if left == 0:
                     break
                 left -= 1
-                found = self.ask(trial)
+                found = self.ask(attempt)
                 if found.answer is Answer.WRONG:
-                    change, outcome = trial, found
+                    change, outcome = attempt, found
                     break
         return change, outcome
 
@@ -288,7 +289,7 @@ class Trial:
         if time.perf_counter() > self.until:
             return Gradient.UNKNOWN
         self._ready(change)
-        found, evidence = gradients(self.exam, change)
+        found, evidence = gradients(self.trial, change)
         if found is Gradient.WRONG:
             raise Refused("domain.gradients", f"under grad mode: {evidence}"[:900], GUARD)
         if found is Gradient.LOST and self.domain is not None:
@@ -298,7 +299,7 @@ class Trial:
                 "raise in backward: an autograd function whose backward says that there is none",
             )
         if found is Gradient.LOST:
-            self.exam.warnings.append("forward only: gradients are lost without an error")
+            self.trial.warnings.append("forward only: gradients are lost without an error")
         return found
 
     # -- words -----------------------------------------------------------------------------------------------
@@ -310,19 +311,19 @@ class Trial:
             for place in axis.places:
                 shapes[place.path][place.dim] = value
         resized = {place.path for axis, _ in change.sizes for place in axis.places}
-        said = [
+        changed = [
             f"{self.name(path)} is {' x '.join(map(str, shapes[path]))}"
             for path in self.tensors
             if path in resized
         ]
-        said += self._laid(change)
-        said += [f"{name} = {value!r}" for name, value in change.arguments]
-        said += [f"{self.name((at,))} = {value!r}" for at, value in change.values]
+        changed += self._laid(change)
+        changed += [f"{name} = {value!r}" for name, value in change.arguments]
+        changed += [f"{self.name((at,))} = {value!r}" for at, value in change.values]
         if change.training is not None:
-            said.append("train mode" if change.training else "eval mode")
+            changed.append("train mode" if change.training else "eval mode")
         if change.precision is not None:
-            said.append(f"in {self._dtype(torch.float32, change)}")
-        return ", ".join(said)
+            changed.append(f"in {self._dtype(torch.float32, change)}")
+        return ", ".join(changed)
 
     def _laid(self, change: Change) -> list[str]:
         """How inputs lie in memory; those that lie alike are named together."""
@@ -352,8 +353,8 @@ class Trial:
         for name, value in zip(self.names, self._forms_of(change), strict=False):
             tensor = isinstance(value, torch.Tensor)
             inputs[name] = self._facts(value, change) if tensor else value
-        arguments = self.exam.reference.program.bound_arguments() | dict(change.arguments)
-        training = self.exam.reference.module.training if change.training is None else change.training
+        arguments = self.trial.reference.program.bound_arguments() | dict(change.arguments)
+        training = self.trial.reference.module.training if change.training is None else change.training
         return Call(inputs, arguments, Mode.TRAIN if training else Mode.EVAL)
 
     def _facts(self, tensor: torch.Tensor, change: Change) -> TensorFacts:
@@ -388,11 +389,11 @@ class Trial:
     def words(self, found: Gradient) -> str:
         """One sentence: what is claimed, what was right, what raises, what could not be tried."""
         parts = ["states no domain" if self.domain is None else words_of(self.domain)]
-        for answer, said in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
+        for answer, verb in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
             calls = [t.what for t in self.tried if t.outcome == answer]
             if calls:
                 shown = "; ".join(calls[:6]) + (f" and {len(calls) - 6} more" if len(calls) > 6 else "")
-                parts.append(f"{said} {shown}")
+                parts.append(f"{verb} {shown}")
         if found is not Gradient.UNKNOWN:
             parts.append(f"gradients: {found.value}")
         return ". ".join(parts)

@@ -11,11 +11,14 @@ gate says so in its notes and in a warning, and refuses nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates.correctness import examine
-from egg.evaluator.process.child import Fault
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker.fence import Arrangement
 
 BEYOND = {Arrangement.END: "past the end", Arrangement.START: "before the start"}
@@ -26,49 +29,49 @@ class Unfenced(Exception):
     """The candidate could not be tried in fenced memory."""
 
 
-def run(exam: Exam) -> dict[str, Any]:
+def run(trial: Trial) -> dict[str, Any]:
     try:
-        _fenced(exam)
+        _fenced(trial)
     except Unfenced as reason:
-        exam.warnings.append(f"memory safety was not checked at full size: {reason}"[:300])
-        exam.reference.restore()
-        exam.restart()
+        trial.warnings.append(f"memory safety was not checked at full size: {reason}"[:300])
+        trial.reference.restore()
+        trial.connection.restart()
         return {"fenced": False, "reason": str(reason)}
-    exam.fenced = True
+    trial.fenced = True
     return {"fenced": True, "arrangements": [arrangement.value for arrangement in Arrangement]}
 
 
-def _fenced(exam: Exam) -> None:
-    _asked(lambda: exam.restart(fence=True), Arrangement.END)
-    _within(exam, Arrangement.END, "fenced at the end, as built")
-    exam.reference.reweigh()
-    _within(exam, Arrangement.START, "fenced at the start, other weights")
-    exam.reference.restore()
+def _fenced(trial: Trial) -> None:
+    _asked(lambda: trial.connection.restart(fence=True), Arrangement.END)
+    _within(trial, Arrangement.END, "fenced at the end, as built")
+    trial.reference.reweigh()
+    _within(trial, Arrangement.START, "fenced at the start, other weights")
+    trial.reference.restore()
 
 
-def _within(exam: Exam, arrangement: Arrangement, label: str) -> None:
+def _within(trial: Trial, arrangement: Arrangement, label: str) -> None:
     """One question with everything laid out anew."""
 
     def question() -> None:
-        _notice(exam, arrangement)
-        exam.fresh()
-        exam.share_weights()
+        _notice(trial, arrangement)
+        trial.connection.fresh()
+        trial.connection.share_weights()
         try:
-            examine(exam, exam.reference.case(label))
+            examine(trial, trial.reference.case(label))
         except Refused as wrong:
-            raise _because_of_the_fence(exam, label, wrong) from None
-        _notice(exam, arrangement)
+            raise _because_of_the_fence(trial, label, wrong) from None
+        _notice(trial, arrangement)
 
     _asked(question, arrangement)
 
 
-def _notice(exam: Exam, arrangement: Arrangement) -> None:
+def _notice(trial: Trial, arrangement: Arrangement) -> None:
     """Have the fence arranged, and hear what it saw."""
-    seen = exam.request("fence", arrangement=arrangement.value)
-    if why := seen["unavailable"] or seen["failed"]:
+    seen = trial.connection.request(protocol.Fence(arrangement.value))
+    if why := seen.unavailable or seen.failed:
         raise Unfenced(why)
-    if seen["damaged"]:
-        raise Refused("memory.out_of_bounds", f"something was written {seen['damaged'][0]}", HINT)
+    if seen.damaged:
+        raise Refused("memory.out_of_bounds", f"something was written {seen.damaged[0]}", HINT)
 
 
 def _asked(what: Any, arrangement: Arrangement) -> None:
@@ -81,14 +84,15 @@ def _asked(what: Any, arrangement: Arrangement) -> None:
             "memory.out_of_bounds",
             f"an access {BEYOND[arrangement]} of a tensor, at the task's own size: {fault.evidence}"[:600],
             HINT,
+            facts=replace(fault.facts, own_size=True),
         ) from None
 
 
-def _because_of_the_fence(exam: Exam, label: str, wrong: Refused) -> Refused:
+def _because_of_the_fence(trial: Trial, label: str, wrong: Refused) -> Refused:
     """Tell what is wrong only where memory beyond a tensor holds NaN from what is wrong anywhere."""
-    exam.restart()
+    trial.connection.restart()
     try:
-        examine(exam, exam.reference.case(f"not {label}"))
+        examine(trial, trial.reference.case(f"not {label}"))
     except Refused as also:
         return also
     return Refused(

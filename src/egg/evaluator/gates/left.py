@@ -1,8 +1,7 @@
 """What forward leaves in the module: buffers as the reference's, parameters as they were.
 
-A norm in training mode moves its running statistics, a module may count its calls. Whoever
-evaluates or saves the module afterwards finds what forward left there, so it is part of what
-forward does.
+A norm in training mode moves its running statistics, a module may count its calls. Code that evaluates or
+saves the module afterwards finds what forward left there, so it is part of what forward does.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.reference import same_values
+from egg.evaluator.reference.answers import same_values
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 CALLS = 2
 COUNTER = "num_batches_tracked"
@@ -21,40 +21,40 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 HINT = "leave in buffers what Model.forward leaves there (running statistics, counters); spare the parameters"
 
 
-def run(exam: Exam) -> dict[str, Any]:
+def run(trial: Trial) -> dict[str, Any]:
     """A few calls on both sides from the same state; then everything that the module holds is compared."""
-    moving = exam.reference.moving
+    moving = trial.reference.moving
     if moving:
-        exam.reference.restore()  # earlier questions may have left NaN or infinity in the buffers
-        exam.other_weights()
-    before = _state(exam)
-    if not exam.names and not moving:
+        trial.reference.restore()  # earlier questions may have left NaN or infinity in the buffers
+        trial.connection.other_weights()
+    before = _state(trial)
+    if not trial.connection.names and not moving:
         return {"buffers": []}
-    missing = sorted(moving - set(exam.names.values()))
+    missing = sorted(moving - set(trial.connection.names.values()))
     if any(not name.endswith(COUNTER) for name in missing):
         raise Refused(
             "state.buffers", f"forward moves {', '.join(missing[:5])}, which ModelNew has not", HINT
         )
     for call in range(CALLS if moving else 0):
-        case = exam.reference.answer(
-            f"call {call + 1} from the same state", exam.reference.draw(), golden=False
+        case = trial.reference.answer(
+            f"call {call + 1} from the same state", trial.reference.draw(), golden=False
         )
-        exam.place(case)
-        exam.ask(case)
-    theirs, ours = exam.candidate_state(), _state(exam)
-    for name in exam.names.values():
+        trial.buffers.place(case)
+        trial.ask(case)
+    theirs, ours = trial.connection.candidate_state(), _state(trial)
+    for name in trial.connection.names.values():
         if name.endswith(COUNTER) and not same_values(theirs[name], ours[name]):
-            exam.warnings.append(f"{name} is not counted as Model counts it")
+            trial.warnings.append(f"{name} is not counted as Model counts it")
         elif not _alike(theirs[name], ours[name], before[name], moves=name in moving):
             what = "is not what Model's forward leaves there" if name in moving else "was changed by forward"
             raise Refused("state.buffers", f"{name} {what} ({_shown(theirs[name], ours[name])})", HINT)
     if moving:
-        exam.restore_weights()
+        trial.connection.restore_weights()
     return {"buffers": sorted(moving)}
 
 
-def _state(exam: Exam) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in exam.reference.module.state_dict().items()}
+def _state(trial: Trial) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in trial.reference.module.state_dict().items()}
 
 
 def _alike(theirs: torch.Tensor, ours: torch.Tensor, before: torch.Tensor, *, moves: bool) -> bool:

@@ -13,11 +13,14 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from egg.evaluator import memory
-from egg.evaluator.exam import Exam, Refused
+from egg.core.evaluation import RefusalFacts
 from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
-from egg.evaluator.reference import Case
-from egg.evaluator.reserve import apart
+from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.reserve import apart
+from egg.evaluator.tensors import memory
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import NO_FACTS, Refused
+from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker.outputs import aliases
 
 LEAST = 3
@@ -30,24 +33,24 @@ HELD_BYTES = 512 << 20
 RECHECKED = 4
 
 
-def run(exam: Exam, each: float) -> dict[str, Any]:
+def run(trial: Trial, each: float) -> dict[str, Any]:
     """``each``: the seconds that one call takes."""
-    cases = placed_questions(exam)
-    total, held = _how_many(exam, each), _as_many_as_fit(exam)
+    cases = placed_questions(trial)
+    total, held = _how_many(trial, each), _as_many_as_fit(trial)
     calls, kept = 0, []
-    for length in [total] if _large(exam) else _lengths(total):
+    for length in [total] if _large(trial) else _lengths(total):
         keep = max(0, min(length, held - calls))
-        kept += _burst(exam, cases, length, keep, calls)
+        kept += _burst(trial, cases, length, keep, calls)
         calls += length
-    rechecked = _recheck(exam, kept, min(calls, held), 1 if total < FEW else RECHECKED)
-    exam.reserve.forget()
+    rechecked = _recheck(trial, kept, min(calls, held), 1 if total < FEW else RECHECKED)
+    trial.buffers.reserve.forget()
     return {"calls": calls, "held": min(calls, held), "rechecked": rechecked}
 
 
-def _how_many(exam: Exam, each: float) -> int:
-    """As many calls as take the time that the level gives; how many exactly nobody knows before."""
-    most = exam.care.calls * (ON_A_GPU if exam.device.type == "cuda" else 1)
-    total = max(LEAST, min(most, int(exam.care.calls_seconds / max(each, 1e-5))))
+def _how_many(trial: Trial, each: float) -> int:
+    """As many calls as take the time that the level gives; the exact number is drawn."""
+    most = trial.settings.calls * (ON_A_GPU if trial.device.type == "cuda" else 1)
+    total = max(LEAST, min(most, int(trial.settings.calls_seconds / max(each, 1e-5))))
     return total + secrets.randbelow(max(2, total // 4))
 
 
@@ -59,59 +62,53 @@ def _lengths(total: int) -> list[int]:
     return [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
 
 
-def _as_many_as_fit(exam: Exam) -> int:
+def _as_many_as_fit(trial: Trial) -> int:
     """Calls whose outputs can be held at once: two at least, or there would be nothing to see."""
-    size = sum(t.numel() * t.element_size() for t in exam.outputs(0) if t is not None)
-    free = memory.free_bytes(exam.device)
+    size = sum(t.numel() * t.element_size() for t in trial.buffers.outputs(0) if t is not None)
+    free = memory.free_bytes(trial.device)
     room = HELD_BYTES if free is None else max(HELD_BYTES, free // 16)
     return max(2, room // max(size, 1))
 
 
-def _burst(exam: Exam, cases: list[Case], length: int, keep: int, first: int) -> list[tuple[int, Case]]:
+def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) -> list[tuple[int, Case]]:
     """So many calls, of which the first ``keep`` are held; their last outputs are checked.
 
     Returns the questions of some that are held, by their numbers.
     """
-    moves = exam.reserve.for_calls([case.tensors for case in cases], length)
-    seeds = seeds_for(exam, length)
-    exam.make_room()
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], length)
+    seeds = seeds_for(trial, length)
+    trial.buffers.make_room()
     for index in range(len(cases)):
-        exam.poison(index)
-    sets = [exam.set_request(case, index) for index, case in enumerate(cases)]
-    exam.request(
-        "calls",
-        exam.care.call_seconds + exam.care.calls_seconds,
-        sets=sets,
-        moves=moves,
-        reserve=exam.spare_slots(),
-        seeds=seeds,
-        keep=keep,
+        trial.buffers.poison(index)
+    trial.connection.request(
+        protocol.Calls(trial.buffers.session(cases, moves, seeds), keep),
+        trial.settings.call_seconds + trial.settings.calls_seconds,
     )
-    chosen = [] if _large(exam) else _chosen(keep, first)
-    found = [(first + call, _question(exam, cases, moves, seeds, call, copied=True)) for call in chosen]
-    catch_up(exam, cases, moves)
+    chosen = [] if _large(trial) else _chosen(keep, first)
+    found = [(first + call, _question(trial, cases, moves, seeds, call, copied=True)) for call in chosen]
+    catch_up(trial, cases, moves)
     for index, case in enumerate(cases[:length]):
         last = max(call for call in range(length) if call % len(cases) == index)
         seed = seeds[last] if seeds else case.seed
-        _check(exam, replace(case, seed=seed), index, f"call {first + last + 1} of many")
-    if _large(exam) and keep:
-        found.append((0, _question(exam, cases, moves, seeds, 0, copied=False)))
+        _check(trial, replace(case, seed=seed), index, f"call {first + last + 1} of many")
+    if _large(trial) and keep:
+        found.append((0, _question(trial, cases, moves, seeds, 0, copied=False)))
     return found
 
 
 def _question(
-    exam: Exam, cases: list[Case], moves: list[Any], seeds: list[int], call: int, *, copied: bool
+    trial: Trial, cases: list[Case], moves: list[Any], seeds: list[int], call: int, *, copied: bool
 ) -> Case:
     """With the inputs that a call had; without a copy they last until the next move."""
     case = cases[call % len(cases)]
-    exam.reserve.follow(case.tensors, moves[call])
+    trial.buffers.reserve.follow(case.tensors, moves[call])
     inputs = apart(case.inputs) if copied else case.inputs
     return replace(case, inputs=inputs, seed=seeds[call] if seeds else case.seed)
 
 
-def _large(exam: Exam) -> bool:
+def _large(trial: Trial) -> bool:
     """Whether further copies of inputs are too much: one request then, of which the first call is kept."""
-    return exam.bytes_per_call > HELD_BYTES
+    return trial.buffers.bytes_per_call > HELD_BYTES
 
 
 def _chosen(keep: int, first: int) -> list[int]:
@@ -120,46 +117,48 @@ def _chosen(keep: int, first: int) -> list[int]:
     return sorted(begin | {secrets.randbelow(keep) for _ in range(RECHECKED if keep else 0)})
 
 
-def _check(exam: Exam, question: Case, index: int, label: str) -> Case:
-    case = exam.reference.answer(label, question.inputs, own=False, seed=question.seed)
+def _check(trial: Trial, question: Case, index: int, label: str) -> Case:
+    case = trial.reference.answer(label, question.inputs, own=False, seed=question.seed)
     try:
-        exam.check_values(case, exam.outputs(index))
+        trial.checks.check_values(case, trial.buffers.outputs(index))
     except Refused as wrong:
         raise Refused(
             "state.stale", f"many calls in a row: {wrong.evidence}",
             "compute from the inputs' values on every call; nothing derived from inputs may be kept",
+            facts=wrong.facts,
         ) from None  # fmt: skip
     return case
 
 
-def _recheck(exam: Exam, kept: list[tuple[int, Case]], held: int, more: int) -> int:
+def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, more: int) -> int:
     """Some of the outputs that were held must be what they were; no two may lie in the same memory."""
     kept = kept[:1] + secrets.SystemRandom().sample(kept[1:], min(more, len(kept) - 1))
     case = None
     for number, question in kept:
-        exam.poison(0)
-        exam.request("held", number=number, outputs=exam.output_slots(0))
-        case = exam.reference.answer(
+        trial.buffers.poison(0)
+        trial.connection.request(protocol.Held(number, trial.buffers.sets[0].outputs))
+        case = trial.reference.answer(
             f"call {number + 1} of many", question.inputs, own=False, seed=question.seed
         )
         try:
-            exam.check_values(case, exam.outputs(0))
+            trial.checks.check_values(case, trial.buffers.outputs(0))
         except Refused as wrong:
             changed = f"the output of call {number + 1} changed while {held} were held"
-            raise _aliased(f"{changed}: {wrong.evidence}") from None
-    reply = exam.request("drop")
+            raise _aliased(f"{changed}: {wrong.evidence}", wrong.facts) from None
+    reply = trial.connection.request(protocol.Drop())
     if case is None:
         return len(kept)
-    if reply["shared"] and not aliases(case.outputs, case.inputs, exam.reference.module):
-        one, other = reply["shared"][0]
+    if reply.shared and not aliases(case.outputs, case.inputs, trial.reference.module):
+        one, other = reply.shared[0]
         raise _aliased(f"the outputs of calls {one + 1} and {other + 1}, both held, lie in the same memory")
     usual = aliases(case.outputs, [], None)
-    for number, pairs in reply["within"]:
+    for number, pairs in reply.within:
         for path, whose in pairs:
-            if [path, whose] not in usual:
+            if (path, whose) not in usual:
                 raise _aliased(f"in call {number + 1} output {path} shares its memory with {whose}")
     return len(kept)
 
 
-def _aliased(evidence: str) -> Refused:
-    return Refused("state.aliased", evidence, "return a new tensor from every call, not a reused buffer")
+def _aliased(evidence: str, facts: RefusalFacts = NO_FACTS) -> Refused:
+    hint = "return a new tensor from every call, not a reused buffer"
+    return Refused("state.aliased", evidence, hint, facts=facts)

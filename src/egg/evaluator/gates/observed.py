@@ -3,63 +3,58 @@
 Calls under the clock cannot be recorded, because recording takes time. So a candidate that counts its calls
 could hand the work over to a library once it is timed. This session follows in the same process, behind the
 last timed call, with the same requests on inputs that move in the same way; nothing tells the candidate
-that the clock has stopped. Each call is held to the rules of :mod:`egg.evaluator.watch`. On a GPU the
+that the clock has stopped. Each call is held to the rules of :mod:`egg.evaluator.trial.watch`. On a GPU the
 profiler then says which kernels a call runs on the device, whatever PyTorch's dispatcher says.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
 from egg.core.policy import LibraryCalls
-from egg.evaluator.exam import Exam
 from egg.evaluator.gates import provenance
 from egg.evaluator.gates.timing import placed_questions, seeds_for
-from egg.evaluator.refused import Refused
-from egg.evaluator.watch import FORBIDDEN
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.watch import FORBIDDEN
 
 FEWEST, MOST = 4, 12
 COPYING = ("memcpy", "memset", "copy", "fill", "cat", "elementwise_kernel", "distribution")
 """Parts of names of kernels that only make and move tensors."""
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    if exam.watch is None:
+def run(trial: Trial) -> dict[str, Any]:
+    if trial.watch is None:
         return {"calls": 0}
-    cases = placed_questions(exam)
+    cases = placed_questions(trial)
     calls = FEWEST + secrets.randbelow(MOST - FEWEST + 1)
-    moves = exam.reserve.for_calls([case.tensors for case in cases], calls)
-    exam.make_room()
-    reply = exam.request(
-        "observe",
-        sets=[exam.set_request(case, index) for index, case in enumerate(cases)],
-        moves=moves,
-        reserve=exam.spare_slots(),
-        seeds=seeds_for(exam, calls),
-    )
-    for seen in reply["calls"]:
-        exam.watch.see(seen)
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], calls)
+    trial.buffers.make_room()
+    session = trial.buffers.session(cases, moves, seeds_for(trial, calls))
+    for seen in trial.connection.request(protocol.Observe(session)).calls:
+        trial.watch.see(seen.record)
         _check_plain(seen)
-    if exam.device.type == "cuda":
-        _check_device(exam, cases[0])
+    if trial.device.type == "cuda":
+        _check_device(trial, cases[0])
     return {"calls": calls}
 
 
-def _check_plain(seen: Mapping[str, Any]) -> None:
-    strange = [kind for kind in seen["kinds"] if kind != "Tensor"]
+def _check_plain(seen: protocol.Observed) -> None:
+    strange = [kind for kind in seen.kinds if kind != "Tensor"]
     if strange:
         raise Refused(
             "correctness.type", f"an output is a {strange[0]}", "return plain tensors on every call"
         )
 
 
-def _check_device(exam: Exam, case: Any) -> None:
+def _check_device(trial: Trial, case: Any) -> None:
     """Own against library kernels by the device's own record, as late as this in the candidate's life."""
-    assert exam.watch is not None
-    own = set(exam.provenance["kernels"])
-    spent = provenance.device_time(exam, case)
+    assert trial.watch is not None
+    assert trial.provenance is not None
+    own = set(trial.provenance.kernels)
+    spent = provenance.device_time(trial, case)
     total = sum(spent.values())
     if not total:
         return
@@ -72,7 +67,7 @@ def _check_device(exam: Exam, case: Any) -> None:
     foreign = sorted(
         name for name in spent if name not in own and not any(p in name.lower() for p in COPYING)
     )
-    if exam.policy.library_calls is LibraryCalls.FORBID and foreign:
+    if trial.policy.library_calls is LibraryCalls.FORBID and foreign:
         raise Refused(
             "provenance.library", f"kernels that are not the file's own: {foreign[0][:200]}", FORBIDDEN
         )

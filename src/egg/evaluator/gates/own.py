@@ -16,13 +16,15 @@ from typing import Any
 import torch
 
 from egg.core.errors import TaskError
-from egg.evaluator.compare import compare
-from egg.evaluator.exam import Exam, Refused
+from egg.evaluator.compare.compare import compare
 from egg.evaluator.gates import build
-from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Case, Reference
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import cost_of
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MOST_BYTES = 640 << 20
 """Of inputs, parameters and outputs."""
@@ -36,21 +38,21 @@ NO_VERDICT = ("limits.timeout", "limits.memory", "kernel.unsupported")
 BRANCH = "the answer must be right at the task's own size, in every program of its grid"
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    offline = exam.offline
+def run(trial: Trial) -> dict[str, Any]:
+    offline = trial.offline
     assert offline is not None
     if not offline.changes:
         return {"own_size": "as interpreted"}
-    too_much = _too_much(exam)
+    too_much = _too_much(trial)
     if too_much:
         return {"own_size": f"not run: {too_much}"}
     program = Program.load(offline.full.task)
-    care = replace(exam.care, input_sets=2)
+    settings = replace(trial.settings, input_sets=2)
     try:
-        reference = Reference(program, exam.policy.precision, exam.device)
-        other = Exam(
-            reference, exam.candidate, exam.policy, care, exam.nursery, gpu=exam.gpu,
-            restricted=exam.restricted, offline=offline,
+        reference = Reference(program, trial.policy.precision, trial.device)
+        other = Trial(
+            reference, trial.candidate, trial.policy, settings, trial.forkserver, gpu=trial.gpu,
+            restricted=trial.restricted, offline=offline,
         )  # fmt: skip
         try:
             return _examined(other)
@@ -61,10 +63,10 @@ def run(exam: Exam) -> dict[str, Any]:
         program.unload()
 
 
-def _too_much(exam: Exam) -> str:
-    assert exam.offline is not None
+def _too_much(trial: Trial) -> str:
+    assert trial.offline is not None
     try:
-        cost = cost_of(exam.offline.full.task)
+        cost = cost_of(trial.offline.full.task)
     except TaskError as error:
         return f"its cost is not known: {error.message}"[:200]
     if cost.least_bytes > MOST_BYTES:
@@ -74,40 +76,49 @@ def _too_much(exam: Exam) -> str:
     return ""
 
 
-def _examined(exam: Exam) -> dict[str, Any]:
-    if len(exam.sets) < 2:
+def _examined(trial: Trial) -> dict[str, Any]:
+    if len(trial.buffers.sets) < 2:
         return {"own_size": "not run: there is no memory for it"}
     try:
-        build.run(exam)
-        case = exam.reference.case("the task's own size")
-        exam.place(case)
-        exam.poison(0)
-        asked = exam.set_request(case, 0)
-        reply = exam.request("excerpt", SECONDS, **asked, masks=exam.output_slots(1), seed=case.seed)
-        if "without" in reply:
-            return {"own_size": f"not run: {reply['without']}"}
-        numbers = exam.check_form(case, reply["outputs"])
-        if reply["whole"]:
-            exam.check_values(case, exam.outputs(0), numbers)
-        elif not all(_right(exam, case, position) for position in range(len(case.outputs))):
-            exam.check_values(case, _filled(exam, case))
-        exam.check_inputs_unchanged(case)
+        build.run(trial)
+        case = trial.reference.case("the task's own size")
+        trial.buffers.place(case)
+        trial.buffers.poison(0)
+        call, masks = trial.buffers.call_set(case, 0), trial.buffers.sets[1].outputs
+        reply = trial.connection.request(protocol.Excerpt(call, masks, case.seed), SECONDS)
+        if reply.without:
+            return {"own_size": f"not run: {reply.without}"}
+        numbers = trial.checks.check_form(case, reply.outputs)
+        if reply.whole:
+            trial.checks.check_values(case, trial.buffers.outputs(0), numbers)
+        elif not all(_right(trial, case, position) for position in range(len(case.outputs))):
+            trial.checks.check_values(case, _filled(trial, case))
+        trial.checks.check_inputs_unchanged(case)
     except Fault as fault:
         if fault.reason in NO_VERDICT:
             return {"own_size": f"not run: {fault.reason}"}
-        raise Refused(fault.reason, f"at the task's own size: {fault.evidence}", BRANCH) from fault
+        raise _at_own_size(fault) from fault
     except Refused as wrong:
-        raise Refused(wrong.reason, f"at the task's own size: {wrong.evidence}", BRANCH) from None
-    ran = [f"{name}: {count} of {total} programs" for name, total, count in reply["launches"]]
-    return {"own_size": "whole" if reply["whole"] else "in part", "programs": ran[:12]}
+        raise _at_own_size(wrong) from None
+    ran = [f"{name}: {count} of {total} programs" for name, total, count in reply.launches]
+    return {"own_size": "whole" if reply.whole else "in part", "programs": ran[:12]}
 
 
-def _right(exam: Exam, case: Case, position: int) -> bool:
+def _at_own_size(seen: Fault | Refused) -> Refused:
+    evidence = f"at the task's own size: {seen.evidence}"
+    return Refused(seen.reason, evidence, BRANCH, facts=replace(seen.facts, own_size=True))
+
+
+def _right(trial: Trial, case: Case, position: int) -> bool:
     """Whether what was written of one output is right, seen among as many of the reference's own values.
 
     A comparison of the whole takes far longer; it is made only where this one finds fault.
     """
-    got, mask, expected = exam.outputs(0)[position], exam.outputs(1)[position], case.outputs[position][1]
+    got, mask, expected = (
+        trial.buffers.outputs(0)[position],
+        trial.buffers.outputs(1)[position],
+        case.outputs[position][1],
+    )
     if got is None or mask is None:
         return True
     written = (mask == 1).reshape(-1).nonzero().reshape(-1)
@@ -121,17 +132,19 @@ def _right(exam: Exam, case: Case, position: int) -> bool:
         torch.cat((flat[written], beside)),
         torch.cat((known[written], beside)),
         torch.cat((wide[written], wide[others])),
-        exam.policy.precision,
+        trial.policy.precision,
     )
-    exam.worst.checks += 1
-    exam.worst.take(error)
+    trial.checks.worst.checks += 1
+    trial.checks.worst.take(error)
     return error.passed
 
 
-def _filled(exam: Exam, case: Case) -> list[torch.Tensor | None]:
+def _filled(trial: Trial, case: Case) -> list[torch.Tensor | None]:
     """What was delivered where it was written, and the reference's value where no program of it ran."""
     filled: list[torch.Tensor | None] = []
-    for got, mask, (_, expected) in zip(exam.outputs(0), exam.outputs(1), case.outputs, strict=True):
+    for got, mask, (_, expected) in zip(
+        trial.buffers.outputs(0), trial.buffers.outputs(1), case.outputs, strict=True
+    ):
         if got is None or mask is None:
             filled.append(None)
         else:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.ops import PARTIAL, Recorder
+from egg.evaluator.operators.ops import PARTIAL, Recorder
 from egg.evaluator.task.meta import Meter
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.hardware.gpus import Gpu
 from egg.hardware.roofline import effective_precision, floor_seconds
 
@@ -22,18 +23,18 @@ BYTE_MARGIN = 0.85
 EXTRAORDINARY = 10.0
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    gpu = exam.gpu
+def run(trial: Trial) -> dict[str, Any]:
+    gpu = trial.gpu
     if gpu is None:
-        exam.warnings.append("this GPU is not in the table: no roofline check was made")
-        exam.measured["floor_milliseconds"] = None
+        trial.warnings.append("this GPU is not in the table: no roofline check was made")
+        trial.measured["floor_milliseconds"] = None
         return {"floor_milliseconds": None}
-    bytes_floor = exam.bytes_per_call / gpu.bandwidth * 1e3
-    operations_floor = compute_floor(exam, gpu)
+    bytes_floor = trial.buffers.bytes_per_call / gpu.bandwidth * 1e3
+    operations_floor = compute_floor(trial, gpu)
     floor = max(bytes_floor, operations_floor)
-    exam.measured["floor_milliseconds"] = floor
-    measured = exam.measured["milliseconds"].median
-    if measured < BYTE_MARGIN * bytes_floor and _reads_everything(exam):
+    trial.measured["floor_milliseconds"] = floor
+    measured = trial.measured["milliseconds"].median
+    if measured < BYTE_MARGIN * bytes_floor and _reads_everything(trial):
         raise Refused(
             "plausibility.bytes",
             f"{measured:.4f} ms, but reading the inputs and weights and writing the outputs once takes "
@@ -41,30 +42,30 @@ def run(exam: Exam) -> dict[str, Any]:
             "not everything was read or written inside the timed window",
         )  # fmt: skip
     if measured < operations_floor:
-        exam.warnings.append(
+        trial.warnings.append(
             f"faster than the reference's operations allow ({operations_floor:.4f} ms): less work, or a cheat"
         )
     if measured < BYTE_MARGIN * bytes_floor:
-        exam.warnings.append(f"faster than reading everything once allows ({bytes_floor:.4f} ms): audit it")
-    gain = next((b.speedup.median for b in exam.measured["baselines"] if b.name == "eager"), 0.0)
+        trial.warnings.append(f"faster than reading everything once allows ({bytes_floor:.4f} ms): audit it")
+    gain = next((b.speedup.median for b in trial.measured["baselines"] if b.name == "eager"), 0.0)
     if gain > EXTRAORDINARY:
-        exam.warnings.append(f"an extraordinary gain ({gain:.1f}x over eager): worth an audit")
+        trial.warnings.append(f"an extraordinary gain ({gain:.1f}x over eager): worth an audit")
     return {"floor_milliseconds": floor, "bytes_floor_milliseconds": bytes_floor}
 
 
-def compute_floor(exam: Exam, gpu: Gpu) -> float:
+def compute_floor(trial: Trial, gpu: Gpu) -> float:
     """Milliseconds the reference's own operations need on the fastest unit its accuracy allows."""
-    case = exam.reference.question("counted")
+    case = trial.reference.question("counted")
     with Meter(math.inf) as counter:
-        exam.reference.run(case.inputs)
+        trial.reference.run(case.inputs)
     dtype = next((t.dtype for t in case.tensors if t.is_floating_point()), "float32")
     precision = effective_precision(
-        exam.policy.precision.value, dtype=str(dtype), reference_error=exam.worst.reference_relative
+        trial.policy.precision.value, dtype=str(dtype), reference_error=trial.checks.worst.reference_relative
     )
     return floor_seconds(gpu, flops=counter.flops, bytes=0, precision=precision) * 1e3
 
 
-def _reads_everything(exam: Exam) -> bool:
+def _reads_everything(trial: Trial) -> bool:
     with Recorder() as recorder:
-        exam.reference.run(exam.reference.question("watched").inputs)
+        trial.reference.run(trial.reference.question("watched").inputs)
     return not recorder.seen & PARTIAL

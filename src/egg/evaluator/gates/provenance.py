@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from egg.core.codec import from_json
+from egg.core.evaluation import Provenance
 from egg.core.policy import LibraryCalls
-from egg.core.resources import KernelResources
-from egg.evaluator.care import Profile
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.ops import Recorder
-from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Case, same_values
-from egg.evaluator.sketches import Sketch, Sketcher, explains
-from egg.evaluator.spent import Work
-from egg.evaluator.watch import FIG_LEAF, Watch, listed
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
+from egg.evaluator.operators.spent import Work
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.reference import Case
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.levels import Profile
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
+from egg.evaluator.trial.watch import FIG_LEAF, Watch, listed
 
 KERNELS_SECONDS = 60.0
 MOST_UNCHANGED = 0.5
@@ -30,55 +32,56 @@ LEAST_SHARE = 0.005
 """Of the GPU time: a fused tail behind a library's product takes several times that."""
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    exam.other_weights()  # a branch behind a gate that is zero as built is looked at too
-    case = exam.reference.case("provenance", golden=False)
-    exam.place(case)
-    with exam.yielding():  # its kernels are compiled now
-        first = exam.ask(case, traced=True, sketch=_sketch_request(exam, case))
-    exam.check_form(case, first["outputs"])
-    normal = [answer.clone() for answer in _answers(exam, case, first)]
-    second = exam.ask(case, traced=True, poison=False)
-    launches: dict[str, int] = second["launches"] or first["launches"]
+def run(trial: Trial) -> dict[str, Any]:
+    trial.connection.other_weights()  # a branch behind a gate that is zero as built is looked at too
+    case = trial.reference.case("provenance", golden=False)
+    trial.buffers.place(case)
+    with trial.connection.yielding():  # its kernels are compiled now
+        first = trial.ask(case, options=protocol.Options(traced=True, sketch=_sketch_terms(trial, case)))
+    trial.checks.check_form(case, first.outputs)
+    normal = [answer.clone() for answer in _answers(trial, case, first)]
+    second = trial.ask(case, options=protocol.Options(traced=True, poison=False))
+    launches = second.record.launches or first.record.launches
     if not launches:
         raise Refused(
             "provenance.no_kernel", "no Triton kernel was launched during forward",
             "the work must be done by the file's own kernels",
         )  # fmt: skip
-    if second["threads"]:
+    if second.threads:
         raise Refused(
-            "provenance.thread", f"{second['threads']} threads were started: what they compute is not seen",
+            "provenance.thread", f"{second.threads} threads were started: what they compute is not seen",
             "compute in the calling thread, on the current stream",
         )  # fmt: skip
-    library = dict(Counter(second["ops"]) | Counter(first["ops"]))
-    reference = _reference(exam, case)
-    exam.watch = watch = _watch(exam, case, reference, steady=bool(second["launches"]))
+    library = dict(Counter(second.record.ops) | Counter(first.record.ops))
+    reference = _reference(trial, case)
+    trial.watch = watch = _watch(trial, case, reference, steady=bool(second.record.launches))
     for reply in (first, second):
-        watch.see({**reply, "launches": launches})
-    _check_single(exam, case, normal, first, reference)
-    own = set(first["launches"]) | set(second["launches"])
-    if exam.device.type == "cuda":
-        _read_kernels(exam, case)
-    _check_kernels_matter(exam, case, normal, sorted(own), reference)
-    exam.provenance = {"kernels": launches, "library_ops": library, "own_share": None}
-    if exam.device.type == "cuda" and _profiled(exam.care.profile, library):
-        share = exam.provenance["own_share"] = _own_share(exam, case, own)
+        watch.see(replace(reply.record, launches=launches))
+    _check_single(trial, case, normal, first, reference)
+    own = set(first.record.launches) | set(second.record.launches)
+    if trial.device.type == "cuda":
+        _read_kernels(trial, case)
+    _check_kernels_matter(trial, case, normal, sorted(own), reference)
+    share = None
+    if trial.device.type == "cuda" and _profiled(trial.settings.profile, library):
+        share = _own_share(trial, case, own)
         if share is not None and share < LEAST_SHARE:
             raise Refused("provenance.fig_leaf", f"own kernels take {share:.2%} of the GPU time", FIG_LEAF)
-        exam.restart()  # a process that was profiled is not one to time
-    return dict(exam.provenance)
+        trial.connection.restart()  # a process that was profiled is not one to time
+    trial.provenance = Provenance(launches, library, share)
+    return {"kernels": launches, "library_ops": library, "own_share": share}
 
 
 def _profiled(whose: Profile, library: Mapping[str, int]) -> bool:
-    return whose is Profile.EVERYBODYS or (whose is Profile.SHARED and bool(library))
+    return whose is Profile.ALL or (whose is Profile.SHARED and bool(library))
 
 
-def _answers(exam: Exam, case: Case, reply: Mapping[str, Any]) -> list[torch.Tensor]:
+def _answers(trial: Trial, case: Case, reply: protocol.Forwarded) -> list[torch.Tensor]:
     """Every output as a tensor, where it lies; one that was not given is NaN."""
-    numbers = {described["path"]: described.get("number", math.nan) for described in reply["outputs"]}
+    numbers = {form.path: math.nan if form.number is None else form.number for form in reply.outputs}
     return [
         torch.tensor(numbers.get(path, math.nan), dtype=torch.float64) if tensor is None else tensor
-        for (path, _), tensor in zip(case.outputs, exam.outputs(), strict=True)
+        for (path, _), tensor in zip(case.outputs, trial.buffers.outputs(), strict=True)
     ]
 
 
@@ -99,10 +102,10 @@ class Counted:
         return sum(self.compute.values()) + sum(self.moves.values()) <= 1
 
 
-def _reference(exam: Exam, case: Case) -> Counted:
-    sketcher = _sketcher(exam, case)
+def _reference(trial: Trial, case: Case) -> Counted:
+    sketcher = _sketcher(trial, case)
     with Recorder(sketcher=sketcher, launched=lambda: 0) as recorder:
-        exam.reference.run(case.inputs, case.seed)  # what it draws is what the candidate drew
+        trial.reference.run(case.inputs, case.seed)  # what it draws is what the candidate drew
     inputs = (sketcher.sketch(tensor) for tensor in case.tensors)
     return Counted(
         recorder.compute,
@@ -113,25 +116,26 @@ def _reference(exam: Exam, case: Case) -> Counted:
     )
 
 
-def _sketcher(exam: Exam, case: Case) -> Sketcher:
-    return Sketcher(**_sketch_request(exam, case))
+def _sketcher(trial: Trial, case: Case) -> Sketcher:
+    terms = _sketch_terms(trial, case)
+    return Sketcher(terms.seed, terms.sizes)
 
 
-def _sketch_request(exam: Exam, case: Case) -> dict[str, Any]:
+def _sketch_terms(trial: Trial, case: Case) -> protocol.SketchTerms:
     """The same places for both sides, drawn after the candidate was loaded."""
     numbers = [
         2 * t.numel() if t.is_complex() else t.numel() for _, t in case.outputs if isinstance(t, torch.Tensor)
     ]
-    return {"seed": exam.sketch_seed, "sizes": numbers}
+    return protocol.SketchTerms(trial.sketch_seed, tuple(numbers))
 
 
-def _watch(exam: Exam, case: Case, reference: Counted, *, steady: bool) -> Watch:
+def _watch(trial: Trial, case: Case, reference: Counted, *, steady: bool) -> Watch:
     elements = sum(t.numel() for _, t in case.outputs if isinstance(t, torch.Tensor))
-    return Watch(exam.policy, reference.compute, reference.moves, reference.work, elements, steady)
+    return Watch(trial.policy, reference.compute, reference.moves, reference.work, elements, steady)
 
 
 def _check_kernels_matter(
-    exam: Exam, case: Case, normal: list[torch.Tensor], kernels: list[str], reference: Counted
+    trial: Trial, case: Case, normal: list[torch.Tensor], kernels: list[str], reference: Counted
 ) -> None:
     """Switch all own kernels off in a new instance: the output must change, and PyTorch must not find it.
 
@@ -139,32 +143,35 @@ def _check_kernels_matter(
     operation still produces the answer, or something that the answer is a simple function of, then
     the kernels only carried it around.
     """
-    sketcher = _sketcher(exam, case)
+    sketcher = _sketcher(trial, case)
     given = zip(case.outputs, normal, strict=True)
     answers = [sketcher.sketch(t) for (_, expected), t in given if isinstance(expected, torch.Tensor)]
     try:
-        exam.fresh()
-        reply = exam.ask(case, traced=True, skip=kernels, sketch=_sketch_request(exam, case))
+        trial.connection.fresh()
+        reply = trial.ask(
+            case,
+            options=protocol.Options(traced=True, skip=tuple(kernels), sketch=_sketch_terms(trial, case)),
+        )
     except Fault:
-        if not exam.process.alive:
+        if not trial.connection.process.alive:
             raise
-        exam.fresh()  # it cannot even answer without them: they matter
+        trial.connection.fresh()  # it cannot even answer without them: they matter
         return
-    without = _answers(exam, case, reply)
+    without = _answers(trial, case, reply)
     if all(map(same_values, normal, without)):
         raise Refused(
             "provenance.decoy", f"with {', '.join(kernels)} replaced by no-ops the output is the same",
             "the kernels' results are not used; something else computes the answer",
         )  # fmt: skip
-    if reference.single or exam.policy.library_calls is LibraryCalls.FORBID:
+    if reference.single or trial.policy.library_calls is LibraryCalls.FORBID:
         _check_share(normal, without, case, kernels)
-    computed, moved = (tuple(map(Sketch.from_json, reply[key])) for key in ("sketches", "moved"))
+    computed, moved = (tuple(map(_sketch, found)) for found in (reply.sketches, reply.moved))
     if answers and all(_found(answer, computed, moved, reference) for answer in answers):
-        ran = listed(Counter(reply["ops"]) + Counter(reply["moves"]))
+        ran = listed(Counter(reply.record.ops) + Counter(reply.record.moves))
         raise Refused(
             "provenance.fig_leaf", f"PyTorch finds the answer without {', '.join(kernels)}: {ran}", FIG_LEAF
         )
-    exam.fresh()
+    trial.connection.fresh()
 
 
 def _check_share(
@@ -198,10 +205,10 @@ def _unchanged(normal: torch.Tensor, without: torch.Tensor, case: Case) -> float
 
 
 def _check_single(
-    exam: Exam,
+    trial: Trial,
     case: Case,
     normal: Sequence[torch.Tensor],
-    reply: Mapping[str, Any],
+    reply: protocol.Forwarded,
     reference: Counted,
 ) -> None:
     """A reference of one operation: no library may find the answer between kernels, up to scale and offset.
@@ -209,21 +216,26 @@ def _check_single(
     With the kernels off nothing of it is seen where a kernel in front feeds the library. A library's last
     step is honest (the sum of split products), so it must have done half of the reference's work.
     """
-    whole = Work.from_json(reply["work"][1])
+    spent = reply.record.work
+    whole = Work(spent.products, spent.others, spent.moved)
     if not reference.single or not reference.work or not whole.covers(reference.work, HALF):
         return
-    sketcher = _sketcher(exam, case)
+    sketcher = _sketcher(trial, case)
     given = zip(case.outputs, normal, strict=True)
     answers = [sketcher.sketch(t) for (_, expected), t in given if isinstance(expected, torch.Tensor)]
-    made = tuple(map(Sketch.from_json, (*reply["sketches"], *reply["moved"])))
+    made = tuple(map(_sketch, (*reply.sketches, *reply.moved)))
 
     def library(answer: Sketch) -> bool:
         own = any(answer.multiple(one) for one in reference.inputs)
         return not own and any(answer.same_values(one) or answer.multiple(one) for one in made)
 
     if answers and all(answer is not None and library(answer) for answer in answers):
-        ran = listed(Counter(reply["ops"]) + Counter(reply["moves"]))
+        ran = listed(Counter(reply.record.ops) + Counter(reply.record.moves))
         raise Refused("provenance.fig_leaf", f"PyTorch finds the answer between the kernels: {ran}", FIG_LEAF)
+
+
+def _sketch(found: protocol.Sketched) -> Sketch:
+    return Sketch(found.numel, found.total, found.norm, found.moments, found.samples)
 
 
 def _found(
@@ -257,43 +269,43 @@ def _near(answer: Sketch, made: Sketch) -> bool:
     return answer.numel == made.numel and all(abs(a - b) <= 1e-3 * scale for a, b in pairs)
 
 
-def _read_kernels(exam: Exam, case: Case) -> None:
+def _read_kernels(trial: Trial, case: Case) -> None:
     """Have the candidate's process describe its kernels as they were compiled for this GPU.
 
-    The candidate could forge all of it, so it is information for whoever writes the next
-    kernel and no verdict rests on it: where it fails there are no descriptions, and a warning,
+    The candidate could forge all of it, so it is information for the next
+    kernel, and no verdict rests on it: where it fails there are no descriptions, and a warning,
     and a new process goes on as if nothing had been asked. The instance that was called is
     replaced by a new one when its kernels are switched off, which is next.
     """
-    exam.make_room()
-    slots = [s.to_json() for s in exam.sets[0].inputs]
+    trial.buffers.make_room()
+    slots = trial.buffers.sets[0].inputs
     try:
-        exam.request("watch", KERNELS_SECONDS, inputs=case.structure, slots=slots, seed=0)
-        with exam.sharing.apart():
-            reply = exam.request("kernels", KERNELS_SECONDS, keep_cache=True)
+        trial.connection.request(protocol.Watch(case.structure, slots, 0), KERNELS_SECONDS)
+        with trial.sharing.apart():
+            reply = trial.connection.request(protocol.Kernels(), KERNELS_SECONDS)
     except Fault as fault:
-        exam.warnings.append(f"the kernels could not be described: {fault}"[:300])
-        exam.restart()
+        trial.warnings.append(f"the kernels could not be described: {fault}"[:300])
+        trial.connection.restart()
     else:
-        exam.kernels = tuple(from_json(KernelResources, kernel) for kernel in reply["kernels"])
-        if reply["unread"] > 0:
-            exam.warnings.append(f"{reply['unread']} kernels more were launched than described")
+        trial.kernels = reply.kernels
+        if reply.unread > 0:
+            trial.warnings.append(f"{reply.unread} kernels more were launched than described")
 
 
-def device_time(exam: Exam, case: Case) -> dict[str, float]:
+def device_time(trial: Trial, case: Case) -> Mapping[str, float]:
     """Microseconds of the device by kernel name, over one warm call."""
-    exam.make_room()
-    slots = [s.to_json() for s in exam.sets[0].inputs]
-    profile = exam.request("profile", 120, inputs=case.structure, slots=slots, seed=0)
-    if len(profile["streams"]) > 1:
-        exam.warnings.append(f"work on {len(profile['streams'])} streams")
-    return profile["microseconds"]
+    trial.buffers.make_room()
+    request = protocol.Profile(case.structure, trial.buffers.sets[0].inputs, 0)
+    profile = trial.connection.request(request, 120)
+    if len(profile.streams) > 1:
+        trial.warnings.append(f"work on {len(profile.streams)} streams")
+    return profile.microseconds
 
 
-def _own_share(exam: Exam, case: Case, own: set[str]) -> float | None:
-    spent = device_time(exam, case)
+def _own_share(trial: Trial, case: Case, own: set[str]) -> float | None:
+    spent = device_time(trial, case)
     total = sum(spent.values())
     if not total:
-        exam.warnings.append("the profiler saw no device activity: the share of own kernels is unknown")
+        trial.warnings.append("the profiler saw no device activity: the share of own kernels is unknown")
         return None
     return sum(t for name, t in spent.items() if name in own) / total

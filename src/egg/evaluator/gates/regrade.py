@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from egg.evaluator.exam import Exam
 from egg.evaluator.gates.correctness import examine
+from egg.evaluator.trial.trial import Trial
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    for _ in range(exam.care.regrades - exam.fenced):
-        exam.restart()
-        examine(exam, exam.reference.case("regrade, as built"))
-        exam.reweigh()
-        examine(exam, exam.reference.case("regrade, other weights", "normal"))
-        exam.restore_weights()
-    return {"processes": exam.care.regrades}
+def run(trial: Trial) -> dict[str, Any]:
+    for _ in range(trial.settings.regrades - trial.fenced):
+        trial.connection.restart()
+        examine(trial, trial.reference.case("regrade, as built"))
+        trial.connection.reweigh()
+        examine(trial, trial.reference.case("regrade, other weights", "normal"))
+        trial.connection.restore_weights()
+    return {"processes": trial.settings.regrades}

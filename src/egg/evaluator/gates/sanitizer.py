@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
-from egg.evaluator import exchange
-from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.process.confined import Cell, Ended
 from egg.evaluator.process.sandbox import Limits
-from egg.evaluator.reference import BUILD_SEED
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import CannotRescale, rescale
+from egg.evaluator.task.seeds import BUILD_SEED
+from egg.evaluator.transport import exchange
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 from egg.hardware.detect import cuda_tool
 
 TOOLS = ("memcheck", "initcheck", "racecheck")
@@ -28,32 +29,32 @@ FOUND = 86
 LIMITS = Limits(address_space=None, resident=1 << 40, processes=512)
 
 
-def run(exam: Exam) -> dict[str, Any]:
+def run(trial: Trial) -> dict[str, Any]:
     sanitizer = cuda_tool("compute-sanitizer")
     if sanitizer is None:
-        exam.warnings.append("compute-sanitizer is not installed: the sanitizer gate was left out")
+        trial.warnings.append("compute-sanitizer is not installed: the sanitizer gate was left out")
         return {"tools": []}
-    watch = _watching(exam, sanitizer)
+    watch = _watching(trial, sanitizer)
     with ThreadPoolExecutor(len(TOOLS)) as threads:
         for tool, ended in zip(TOOLS, threads.map(watch, TOOLS), strict=True):
-            _weigh(exam, tool, ended)
+            _weigh(trial, tool, ended)
     return {"tools": list(TOOLS)}
 
 
-def _watching(exam: Exam, sanitizer: str) -> Callable[[str], Ended]:
+def _watching(trial: Trial, sanitizer: str) -> Callable[[str], Ended]:
     """One forward at a small shape under a tool, which is named."""
     try:
-        small = rescale(exam.reference.program.task, max_flops=1e9, max_elements=1 << 22).task
+        small = rescale(trial.reference.program.task, max_flops=1e9, max_elements=1 << 22).task
     except CannotRescale:
-        small = exam.reference.program.task
+        small = trial.reference.program.task
     with Program.load(small) as program:
-        inputs = program.inputs(7, torch.device("cpu"), exam.policy.precision)
-        work = (program.init_arguments(), inputs, BUILD_SEED, exam.policy.precision.value)
+        inputs = program.inputs(7, torch.device("cpu"), trial.policy.precision)
+        work = (program.init_arguments(), inputs, BUILD_SEED, trial.policy.precision.value)
         written = exchange.whole(work)
 
     def watch(tool: str) -> Ended:
         with Cell(LIMITS, "egg-sanitizer-") as cell:
-            cell.put("candidate.py", exam.candidate.source)
+            cell.put("candidate.py", trial.candidate.source)
             cell.put("work", written)
             command = [
                 sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--target-processes", "all",
@@ -66,7 +67,7 @@ def _watching(exam: Exam, sanitizer: str) -> Callable[[str], Ended]:
     return watch
 
 
-def _weigh(exam: Exam, tool: str, ended: Ended) -> None:
+def _weigh(trial: Trial, tool: str, ended: Ended) -> None:
     if ended.code == FOUND:
         lines = [line for line in ended.output.splitlines() if line.startswith("=========")]
         raise Refused(
@@ -75,4 +76,4 @@ def _weigh(exam: Exam, tool: str, ended: Ended) -> None:
         )  # fmt: skip
     if ended.code != 0:
         how = f"cut off after {TOOL_SECONDS:.0f} s" if ended.cut == "time" else f"exit {ended.code}"
-        exam.warnings.append(f"{tool} did not finish ({how}): {ended.output.strip()[-200:]}")
+        trial.warnings.append(f"{tool} did not finish ({how}): {ended.output.strip()[-200:]}")

@@ -11,13 +11,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import build
 from egg.evaluator.gates.correctness import examine
 from egg.evaluator.gates.domain import GUARD
-from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Reference
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MOST_SECONDS = 60.0
 """After which no further size is tried."""
@@ -29,26 +30,28 @@ RAISES = ("candidate.error", "build.parameters")
 BRANCH = "the answer must be right at every size between the one that is interpreted and the task's own"
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    offline = exam.offline
+def run(trial: Trial) -> dict[str, Any]:
+    offline = trial.offline
     assert offline is not None
     until, right, left = time.perf_counter() + MOST_SECONDS, [], []
     for size in offline.sizes:
         at = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in size.changes.items()) or "its own"
-        if time.perf_counter() > until or not _right_at(exam, size.task, at):
+        if time.perf_counter() > until or not _right_at(trial, size.task, at):
             left.append(at)
         else:
             right.append(at)
     return {"right_at": right, "no_answer_at": left}
 
 
-def _right_at(exam: Exam, task: Any, at: str) -> bool:
+def _right_at(trial: Trial, task: Any, at: str) -> bool:
     """Whether one question was answered rightly there; ``False`` where it raises, or is too much to run."""
     program = Program.load(task)
-    care = replace(exam.care, call_seconds=min(CALL_SECONDS, exam.care.call_seconds), input_sets=1)
-    reference = Reference(program, exam.policy.precision, exam.device)
-    other = Exam(reference, exam.candidate, exam.policy, care, exam.nursery, gpu=exam.gpu)
-    other.offline = exam.offline
+    settings = replace(
+        trial.settings, call_seconds=min(CALL_SECONDS, trial.settings.call_seconds), input_sets=1
+    )
+    reference = Reference(program, trial.policy.precision, trial.device)
+    other = Trial(reference, trial.candidate, trial.policy, settings, trial.forkserver, gpu=trial.gpu)
+    other.offline = trial.offline
     try:
         build.run(other)
         examine(other, reference.case("another size"))
@@ -56,11 +59,11 @@ def _right_at(exam: Exam, task: Any, at: str) -> bool:
         if fault.reason in (*NO_VERDICT, *RAISES):
             return False
         evidence = f"wrong without an error: {fault.reason}: {fault.evidence} (run at {at})"
-        raise Refused("domain.wrong", evidence, GUARD) from fault
+        raise Refused("domain.wrong", evidence, GUARD, facts=fault.facts) from fault
     except Refused as wrong:
         if wrong.reason in RAISES:
             return False
-        raise Refused(wrong.reason, f"{wrong.evidence} (run at {at})", BRANCH) from None
+        raise Refused(wrong.reason, f"{wrong.evidence} (run at {at})", BRANCH, facts=wrong.facts) from None
     finally:
         other.offline = None
         other.close()

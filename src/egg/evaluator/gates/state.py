@@ -18,11 +18,14 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.exam import Exam, Refused
 from egg.evaluator.gates import left, many
 from egg.evaluator.gates.correctness import meaningful
-from egg.evaluator.reference import Case, same_values
+from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import outputs_of
+from egg.evaluator.transport.protocol import Forwarded
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 TAIL = 64
 
@@ -44,42 +47,42 @@ ONE_ELEMENT = (("one element somewhere in the inputs", _one_element),) * 3
 """More than once: a cache that looks at some of the elements may have looked at that one."""
 
 
-def run(exam: Exam) -> dict[str, Any]:
+def run(trial: Trial) -> dict[str, Any]:
     """A, B, A again, A with a little changed, and then many more; and what forward leaves in the module.
 
     Inputs and answers may be gigabytes: of A its inputs are kept, and each of the other
     questions is gone before the next is drawn.
     """
-    each = _warm(exam)
-    first = exam.reference.question("A")
-    case, reply = _asked(exam, first)
-    exam.check(case, reply)
-    exam.check_apart(case, reply)
-    before, work = exam.snapshot(), reply["launched"]
+    each = _warm(trial)
+    first = trial.reference.question("A")
+    case, reply = _asked(trial, first)
+    trial.check(case, reply)
+    trial.checks.check_apart(case, reply.aliases)
+    before, work = trial.buffers.snapshot(), reply.launched
     del case
 
-    _expect(exam, exam.reference.question("B"), "state.stale", "the inputs were overwritten in place")
-    again = _expect(exam, first, "state.stale", "the first inputs came back (A-B-A)")
+    _expect(trial, trial.reference.question("B"), "state.stale", "the inputs were overwritten in place")
+    again = _expect(trial, first, "state.stale", "the first inputs came back (A-B-A)")
     if again != work:
         raise Refused(
             "state.remembers",
             f"for inputs that it saw before it launches {_named(again)}, where it launched {_named(work)}",
             "do the same work on every call: timed calls never repeat their inputs",
         )  # fmt: skip
-    notes = {"deterministic": _equal(before, exam.outputs()), "probed": _probe(exam, first, work)}
+    notes = {"deterministic": _equal(before, trial.buffers.outputs()), "probed": _probe(trial, first, work)}
     del first
-    return notes | many.run(exam, each) | left.run(exam)
+    return notes | many.run(trial, each) | left.run(trial)
 
 
-def _warm(exam: Exam) -> float:
+def _warm(trial: Trial) -> float:
     """One call that counts for nothing: weights were loaded, and some pack them at their next call.
 
     Returns the seconds that it took.
     """
-    question = exam.reference.question("before A")
-    exam.place(question)
+    question = trial.reference.question("before A")
+    trial.buffers.place(question)
     started = time.perf_counter()
-    exam.ask(question)
+    trial.ask(question)
     return time.perf_counter() - started
 
 
@@ -87,29 +90,30 @@ def _named(work: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{count}" for name, count in sorted(work.items())) or "nothing"
 
 
-def _asked(exam: Exam, question: Case, **options: Any) -> tuple[Case, dict[str, Any]]:
-    """The question with its answers, and what the candidate says to it."""
-    case = exam.reference.answer(question.label, question.inputs)
-    exam.place(case)
-    return case, exam.ask(case, **options)
+def _asked(trial: Trial, question: Case) -> tuple[Case, Forwarded]:
+    """The question with its answers, and the candidate's reply to it."""
+    case = trial.reference.answer(question.label, question.inputs)
+    trial.buffers.place(case)
+    return case, trial.ask(case)
 
 
-def _expect(exam: Exam, question: Case, reason: str, what: str) -> Mapping[str, int]:
+def _expect(trial: Trial, question: Case, reason: str, what: str) -> Mapping[str, int]:
     """Returns what was launched."""
-    case, reply = _asked(exam, question)
+    case, reply = _asked(trial, question)
     try:
-        exam.check(case, reply)
+        trial.check(case, reply)
     except Refused as wrong:
         if wrong.reason.startswith("provenance."):
             raise
         raise Refused(
             reason, f"{what}, and the answer was wrong: {wrong.evidence}",
             "compute from the inputs' values on every call; nothing derived from inputs may be kept",
+            facts=wrong.facts,
         ) from None  # fmt: skip
-    return reply["launched"]
+    return reply.launched
 
 
-def _probe(exam: Exam, question: Case, work: Mapping[str, int]) -> int:
+def _probe(trial: Trial, question: Case, work: Mapping[str, int]) -> int:
     """Change a few elements, and a few more, and expect the new answers; returns how often there was one.
 
     The changes are made in place, in the oracle's own copy, and taken back in the end: the
@@ -119,12 +123,12 @@ def _probe(exam: Exam, question: Case, work: Mapping[str, int]) -> int:
     changes: Changes = []
     try:
         for what, where in (("the end of the inputs", _tail), *ONE_ELEMENT):
-            made = _changed(exam, question, where)
+            made = _changed(trial, question, where)
             if made:
                 changes += made
                 probed += 1
                 changed = replace(question, label=f"A, {what} changed")
-                seen.append(_expect(exam, changed, "state.partial", f"only {what} changed"))
+                seen.append(_expect(trial, changed, "state.partial", f"only {what} changed"))
     finally:
         _take_back(changes)
     if len(seen) > 1 and all(other != work for other in seen):
@@ -137,18 +141,18 @@ def _probe(exam: Exam, question: Case, work: Mapping[str, int]) -> int:
     return probed
 
 
-def _changed(exam: Exam, question: Case, where: Callable[[int], slice]) -> Changes:
+def _changed(trial: Trial, question: Case, where: Callable[[int], slice]) -> Changes:
     """Change some elements of each floating input; none, if that does not change the answer."""
     before = [
-        (path, _apart(leaf, question)) for path, leaf in outputs_of(exam.reference.run(question.inputs))
+        (path, _apart(leaf, question)) for path, leaf in outputs_of(trial.reference.run(question.inputs))
     ]
     made = _change(question.tensors, where)
-    after = outputs_of(exam.reference.run(question.inputs))
+    after = outputs_of(trial.reference.run(question.inputs))
     pairs = [(a, b) for (_, a), (_, b) in zip(before, after, strict=True)]
     same = all(
         torch.equal(a, b) for a, b in pairs if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
     )
-    if same or not meaningful(exam, after):
+    if same or not meaningful(trial, after):
         _take_back(made)
         return []
     return made

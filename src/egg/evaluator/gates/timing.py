@@ -4,16 +4,16 @@ A round gives each contestant a fixed number of calls, fixed by the reference's 
 candidate's; the candidate runs twice per round, so that an A/A comparison gives the noise floor.
 Speedups are ratios within a round; what drifts between rounds cancels.
 
-All of the inputs' values change before every call of the candidate (:mod:`egg.evaluator.freshen`),
+All of the inputs' values change before every call of the candidate (:mod:`egg.evaluator.transport.freshen`),
 the weights are secret ones, and the output of a call that was chosen at random is delivered. Of
-every second turn, which ones nobody knows before they are over, it is put aside with the inputs it
+every second turn, unknown before the turn is over, it is kept for a deferred check with the inputs it
 belongs to and checked when the measuring is done (:func:`settle`). Opponents run on the oracle's
 private copies, which a candidate cannot touch.
 
-Where others compile beside this judge (:attr:`~egg.evaluator.care.Care.yields`) a session may be
-disturbed: it is then held again, and the calmest of up to three counts.
+Where others compile beside this judge (:attr:`~egg.evaluator.trial.levels.LevelSettings.yields`) a session
+may be disturbed: it is then held again, and the calmest of up to three counts.
 
-Only the rounds need a GPU that nobody else uses: questions are drawn, opponents compiled and
+Only the rounds need a GPU that no other judge uses: questions are drawn, opponents compiled and
 everybody warmed up before (:func:`prepare`).
 """
 
@@ -30,11 +30,13 @@ from typing import Any
 from egg.core.errors import MachineError
 from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
-from egg.evaluator import aside
-from egg.evaluator.exam import Exam, Refused
-from egg.evaluator.opponents import DEFAULT
-from egg.evaluator.reference import Case
-from egg.evaluator.statistics import interval, noise_floor, speedup
+from egg.evaluator.reference.reference import Case
+from egg.evaluator.timing.opponents import DEFAULT
+from egg.evaluator.timing.statistics import interval, noise_floor, speedup
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial import deferred
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 MAX_REPEATS, MIN_REPEATS = 40, 3
 SESSIONS = 3
@@ -42,47 +44,47 @@ UNREST = 0.15
 """Of a session that is held again where others may have disturbed it."""
 
 
-def prepare(exam: Exam) -> dict[str, Any]:
+def prepare(trial: Trial) -> dict[str, Any]:
     """Draw the questions, compile the opponents, and let everybody run once or twice."""
-    exam.other_weights()
-    exam.timed = cases = placed_questions(exam)
-    assert exam.opponents is not None
-    exam.opponents.load(exam.reference.module.state_dict())
-    with exam.yielding():
-        opponents = exam.opponents.get(_contestants(exam), cases[0].inputs)
-    if "eager" in exam.opponents.failed:
+    trial.connection.other_weights()
+    trial.timed = cases = placed_questions(trial)
+    assert trial.opponents is not None
+    trial.opponents.load(trial.reference.module.state_dict())
+    with trial.connection.yielding():
+        opponents = trial.opponents.get(_contestants(trial), cases[0].inputs)
+    if "eager" in trial.opponents.failed:
         raise MachineError(
-            f"the reference cannot be timed: {exam.opponents.failed['eager']}",
+            f"the reference cannot be timed: {trial.opponents.failed['eager']}",
             "use a GPU with more memory, or a smaller task",
         )
-    for name, reason in exam.opponents.failed.items():
-        exam.warnings.append(f"no baseline '{name}': {reason}")
-    turn(exam, cases, MIN_REPEATS)
+    for name, reason in trial.opponents.failed.items():
+        trial.warnings.append(f"no baseline '{name}': {reason}")
+    turn(trial, cases, MIN_REPEATS)
     return {"opponents": [opponent.name for opponent in opponents], "input_sets": len(cases)}
 
 
-def run(exam: Exam) -> dict[str, Any]:
-    """The rounds. Nobody else must use the GPU meanwhile."""
-    if not exam.timed:
-        prepare(exam)
-    cases = exam.timed
+def run(trial: Trial) -> dict[str, Any]:
+    """Run the rounds. Needs the GPU alone."""
+    if not trial.timed:
+        prepare(trial)
+    cases = trial.timed
     sets = [case.inputs for case in cases]
-    assert exam.opponents is not None
-    opponents = exam.opponents.get(_contestants(exam), sets[0])
-    probe = median(opponents[0].time(sets, 5, exam.device))
-    repeats = calls_in(exam.care.round_milliseconds, probe)
-    turn(exam, cases, MIN_REPEATS)
+    assert trial.opponents is not None
+    opponents = trial.opponents.get(_contestants(trial), sets[0])
+    probe = median(opponents[0].time(sets, 5, trial.device))
+    repeats = calls_in(trial.settings.round_milliseconds, probe)
+    turn(trial, cases, MIN_REPEATS)
 
-    own_turn = partial(turn, exam, cases, repeats)
+    own_turn = partial(turn, trial, cases, repeats)
     turns = {"A": own_turn, "A'": own_turn}
-    turns |= {o.name: partial(o.time, sets, repeats, exam.device) for o in opponents}
-    sessions = [rounds(turns, exam.care.rounds)]
-    while exam.care.yields and len(sessions) < SESSIONS and unrest(sessions[-1]) > UNREST:
-        sessions.append(rounds(turns, exam.care.rounds))
+    turns |= {o.name: partial(o.time, sets, repeats, trial.device) for o in opponents}
+    sessions = [rounds(turns, trial.settings.rounds)]
+    while trial.settings.yields and len(sessions) < SESSIONS and unrest(sessions[-1]) > UNREST:
+        sessions.append(rounds(turns, trial.settings.rounds))
     times = min(sessions, key=unrest)
 
     candidate = times["A"]
-    exam.measured = {
+    trial.measured = {
         "milliseconds": interval(candidate),
         "baselines": tuple(
             Baseline(o.name, interval(times[o.name]), speedup(candidate, times[o.name])) for o in opponents
@@ -90,12 +92,12 @@ def run(exam: Exam) -> dict[str, Any]:
         "noise_floor": noise_floor(candidate, times["A'"]),
     }
     return {
-        "rounds": exam.care.rounds,
+        "rounds": trial.settings.rounds,
         "sessions": len(sessions),
         "calls_per_round": repeats,
         "input_sets": len(cases),
-        "fresh_values": exam.reserve.moving,
-        "other_weights": exam.reference.reweighed,
+        "fresh_values": trial.buffers.reserve.moving,
+        "other_weights": trial.reference.reweighed,
         "times": times,
     }
 
@@ -108,27 +110,29 @@ def calls_in(milliseconds: float, each: float) -> int:
 def unrest(times: Mapping[str, Sequence[float]]) -> float:
     """How wide the interval of a contestant's median is, beside that median: the widest of all.
 
-    It knows no direction and treats all alike, so whom it helps to be asked again nobody can say.
+    It has no direction and treats all contestants alike, so a further session favours none of them.
     """
     return max((found.high - found.low) / found.median for found in map(interval, times.values()))
 
 
-def settle(exam: Exam) -> dict[str, Any]:
-    """Check the answers that were put aside, of this gate and of the clock's.
+def settle(trial: Trial) -> dict[str, Any]:
+    """Check the deferred answers, of this gate and of the clock's.
 
     The candidate's process may be gone by then: its successor gets the weights as built.
     """
-    notes = aside.settle(exam)
-    if not exam.timed:
-        exam.reference.restore()
+    notes = deferred.settle(trial)
+    if not trial.timed:
+        trial.reference.restore()
     return notes
 
 
-def placed_questions(exam: Exam) -> list[Case]:
+def placed_questions(trial: Trial) -> list[Case]:
     """One for every set of inputs, laid there; what is timed moves their values and keeps up with it."""
-    cases = [exam.reference.question(f"timed set {i + 1}", alone=True) for i in range(len(exam.sets))]
+    cases = [
+        trial.reference.question(f"timed set {i + 1}", alone=True) for i in range(len(trial.buffers.sets))
+    ]
     for index, case in enumerate(cases):
-        exam.place(case, index)
+        trial.buffers.place(case, index)
     return cases
 
 
@@ -143,61 +147,59 @@ def rounds(turns: Mapping[str, Callable[[], list[float]]], count: int) -> dict[s
     return times
 
 
-def _contestants(exam: Exam) -> tuple[str, ...]:
-    names = exam.care.opponents
-    if exam.policy.precision is Precision.MATCH:
+def _contestants(trial: Trial) -> tuple[str, ...]:
+    names = trial.settings.opponents
+    if trial.policy.precision is Precision.MATCH:
         return names
     return (*names, f"eager {DEFAULT}", f"compile {DEFAULT}")
 
 
-def turn(exam: Exam, cases: list[Case], repeats: int, rival: int | None = None) -> list[float]:
+def turn(trial: Trial, cases: list[Case], repeats: int, contender: int | None = None) -> list[float]:
     """One turn of the candidate on inputs that change with every call; half the turns will be checked.
 
-    None of a ``rival``'s is, by its number, nor of a candidate's that is only ranked.
+    None of a ``contender``'s is, by its number, nor of a candidate's that is only ranked.
     """
-    moves = exam.reserve.for_calls([case.tensors for case in cases], repeats)
-    seeds = seeds_for(exam, repeats)
+    moves = trial.buffers.reserve.for_calls([case.tensors for case in cases], repeats)
+    seeds = seeds_for(trial, repeats)
     chosen = secrets.randbelow(repeats)
-    exam.make_room()
-    exam.poison(chosen % len(cases))
-    reply = exam.request(
-        "time",
-        sets=[exam.set_request(case, i) for i, case in enumerate(cases)],
-        moves=moves,
-        recheck=chosen,
-        outputs=exam.output_slots(chosen % len(cases)),
-        reserve=exam.spare_slots(),
-        seeds=seeds,
-        keep_cache=exam.roomy(),
-        rival=rival,
+    trial.buffers.make_room()
+    trial.buffers.poison(chosen % len(cases))
+    reply = trial.connection.request(
+        protocol.Time(
+            trial.buffers.session(cases, moves, seeds),
+            chosen,
+            trial.buffers.sets[chosen % len(cases)].outputs,
+            contender,
+            keep_cache=trial.buffers.roomy(),
+        )
     )
-    checked = not exam.heat.files and secrets.randbelow(2) == 0
-    _follow(exam, cases, moves, seeds, chosen if checked else None)
-    milliseconds = [float(t) for t in reply["milliseconds"]]
+    checked = not trial.side_by_side.files and secrets.randbelow(2) == 0
+    _follow(trial, cases, moves, seeds, chosen if checked else None)
+    milliseconds = list(reply.milliseconds)
     if len(milliseconds) != repeats or min(milliseconds) <= 0:
         raise Refused("timing.forged", "the reported times cannot be times", "the timer was tampered with")
     return milliseconds
 
 
-def seeds_for(exam: Exam, calls: int) -> list[int]:
+def seeds_for(trial: Trial, calls: int) -> list[int]:
     """For the generator, before each call; none where the task draws nothing in forward."""
-    return [secrets.randbits(31) for _ in range(calls)] if exam.reference.stochastic else []
+    return [secrets.randbits(31) for _ in range(calls)] if trial.reference.stochastic else []
 
 
-def _follow(exam: Exam, cases: list[Case], moves: list[Any], seeds: list[int], checked: int | None) -> None:
-    """Bring the private copies to where the candidate's are; put the call that is to be checked aside.
+def _follow(trial: Trial, cases: list[Case], moves: list[Any], seeds: list[int], checked: int | None) -> None:
+    """Bring the private copies to where the candidate's are; defer the call that is to be checked.
 
     Moves leave nothing of what was there before, so of every set only the last ones are made.
     """
     if checked is not None:
         index = checked % len(cases)
-        exam.reserve.follow(cases[index].tensors, moves[checked])
+        trial.buffers.reserve.follow(cases[index].tensors, moves[checked])
         case = replace(cases[index], seed=seeds[checked]) if seeds else cases[index]
-        aside.put(exam, case, index, "a timed call")
-    catch_up(exam, cases, moves)
+        deferred.put(trial, case, index, "a timed call")
+    catch_up(trial, cases, moves)
 
 
-def catch_up(exam: Exam, cases: list[Case], moves: list[Any]) -> None:
+def catch_up(trial: Trial, cases: list[Case], moves: list[Any]) -> None:
     """The private copies as the candidate's inputs are behind its last call of every set."""
     for call in range(max(0, len(moves) - len(cases)), len(moves)):
-        exam.reserve.follow(cases[call % len(cases)].tensors, moves[call])
+        trial.buffers.reserve.follow(cases[call % len(cases)].tensors, moves[call])

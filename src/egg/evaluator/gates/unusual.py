@@ -1,6 +1,6 @@
 """Questions with legal values that no distribution draws: far from zero, equal, and those the file names.
 
-What they are is said in :mod:`~egg.evaluator.task.unusual`. Each is put only where the reference has an
+They are listed in :mod:`~egg.evaluator.task.unusual`. Each is put only where the reference has an
 answer to it: as finite as at its own inputs, in fp64 too, and close to its fp64 run. Then the usual rule
 holds, with more room for conditioning, because far from zero another order of summation is amplified as well.
 
@@ -20,13 +20,17 @@ from typing import Any
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.evaluator import memory
-from egg.evaluator.compare import ROUNDOFF, compare
-from egg.evaluator.exam import Exam, Refused, tensor_of
-from egg.evaluator.process.child import Fault
-from egg.evaluator.reference import Case, finite_share
+from egg.evaluator.compare.compare import ROUNDOFF, compare
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.answers import finite_share
+from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import map_tensors, outputs_of, restrided
 from egg.evaluator.task.unusual import LEVEL, TIES, ZEROS, constants, unusual, with_constants
+from egg.evaluator.tensors import memory
+from egg.evaluator.transport.protocol import Forwarded, Options
+from egg.evaluator.trial.checks import tensor_of
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
 
 RAISED = "candidate.error"
 EQUAL = (ZEROS, LEVEL, TIES)
@@ -41,68 +45,68 @@ UNCLEAR = 0.5
 """A question of which the reference itself answers so much by chance is not put."""
 
 
-def run(exam: Exam) -> dict[str, str]:
+def run(trial: Trial) -> dict[str, str]:
     outcomes: dict[str, str] = {}
-    if not any(t.is_floating_point() for t in exam.reference.sample.tensors):
+    if not any(t.is_floating_point() for t in trial.reference.sample.tensors):
         return outcomes
-    for name in exam.care.unusual:
-        inputs = unusual(exam.reference.draw(), name, secrets.randbits(48))
-        outcomes[name] = _asked(exam, name, inputs, integers=name not in EQUAL)
-    known = constants(exam.candidate.source)
-    for number in range(exam.care.constants if known.values or known.patterns else 0):
-        inputs = with_constants(exam.reference.draw(), known, secrets.randbits(48))
+    for name in trial.settings.unusual:
+        inputs = unusual(trial.reference.draw(), name, secrets.randbits(48))
+        outcomes[name] = _asked(trial, name, inputs, integers=name not in EQUAL)
+    known = constants(trial.candidate.source)
+    for number in range(trial.settings.constants if known.values or known.patterns else 0):
+        inputs = with_constants(trial.reference.draw(), known, secrets.randbits(48))
         outcomes[f"constants of the file {number + 1}"] = _asked(
-            exam, "constants of the file", inputs, integers=True
+            trial, "constants of the file", inputs, integers=True
         )
     return outcomes
 
 
-def _asked(exam: Exam, name: str, inputs: list[Any], *, integers: bool) -> str:
+def _asked(trial: Trial, name: str, inputs: list[Any], *, integers: bool) -> str:
     try:
-        case = exam.reference.answer(f"{name} in the inputs", inputs, own=False)
+        case = trial.reference.answer(f"{name} in the inputs", inputs, own=False)
     except (TaskError, MachineError) as error:
         return f"no answer: {error}"[:200]
     case = replace(case, leeway=LEEWAY)
-    if not _answered(exam, case):
+    if not _answered(trial, case):
         return "no answer"
-    found = _put(exam, case, integers=integers)
-    if exam.reference.moving:
-        exam.restore_weights()
+    found = _put(trial, case, integers=integers)
+    if trial.reference.moving:
+        trial.connection.restore_weights()
     return found
 
 
-def _put(exam: Exam, case: Case, *, integers: bool) -> str:
-    exam.place(case)
+def _put(trial: Trial, case: Case, *, integers: bool) -> str:
+    trial.buffers.place(case)
     try:
-        reply = exam.ask(case, traced=True, native=True)
+        reply = trial.ask(case, options=Options(traced=True, native=True))
     except Fault as fault:
-        if fault.reason != RAISED or not exam.process.alive:
+        if fault.reason != RAISED or not trial.connection.process.alive:
             raise
-        exam.fresh()
+        trial.connection.fresh()
         return "raises"
     if not integers:
-        for (_, expected), got in zip(case.outputs, exam.outputs(), strict=True):
+        for (_, expected), got in zip(case.outputs, trial.buffers.outputs(), strict=True):
             if isinstance(expected, torch.Tensor) and got is not None and not _inexact(expected):
                 got.copy_(expected)
-    return _checked(exam, case, reply)
+    return _checked(trial, case, reply)
 
 
-def _checked(exam: Exam, case: Case, reply: dict[str, Any]) -> str:
-    before = copy.copy(exam.worst)
+def _checked(trial: Trial, case: Case, reply: Forwarded) -> str:
+    before = copy.copy(trial.checks.worst)
     try:
-        exam.check(case, reply)
+        trial.check(case, reply)
     except Refused as wrong:
-        exam.worst = before
-        return _without_jumps(exam, case, reply, wrong)
+        trial.checks.worst = before
+        return _without_jumps(trial, case, reply, wrong)
     return "right"
 
 
-def _without_jumps(exam: Exam, case: Case, reply: dict[str, Any], wrong: Refused) -> str:
+def _without_jumps(trial: Trial, case: Case, reply: Forwarded, wrong: Refused) -> str:
     """Check again what the reference does not answer by chance."""
     unclear = total = 0
     for _ in range(ROUNDS):
-        near = outputs_of(exam.reference.run(_shaken(case.inputs), case.seed))
-        for (_, expected), (_, other), got in zip(case.outputs, near, exam.outputs(), strict=True):
+        near = outputs_of(trial.reference.run(_shaken(case.inputs), case.seed))
+        for (_, expected), (_, other), got in zip(case.outputs, near, trial.buffers.outputs(), strict=True):
             if not isinstance(expected, torch.Tensor) or not isinstance(other, torch.Tensor) or got is None:
                 continue
             if expected.shape == other.shape:
@@ -112,7 +116,7 @@ def _without_jumps(exam: Exam, case: Case, reply: dict[str, Any], wrong: Refused
         return "answered by chance"
     if not unclear:
         raise wrong
-    exam.check(case, reply)
+    trial.check(case, reply)
     return "right where the reference does not jump"
 
 
@@ -145,14 +149,14 @@ def _settle(got: torch.Tensor, expected: torch.Tensor, near: torch.Tensor) -> in
     return count
 
 
-def _answered(exam: Exam, case: Case) -> bool:
+def _answered(trial: Trial, case: Case) -> bool:
     """Whether the reference is as finite as at its own inputs, also in fp64, and close to that run."""
-    if min(finite_share(case.outputs), finite_share(case.golden)) < exam.reference.finite_share:
+    if min(finite_share(case.outputs), finite_share(case.golden)) < trial.reference.finite_share:
         return False
     for (_, expected), (_, golden) in zip(case.outputs, case.golden, strict=True):
         expected, golden = tensor_of(expected), tensor_of(golden)
         if _inexact(expected):
-            own = compare(expected, expected, golden, exam.policy.precision)
+            own = compare(expected, expected, golden, trial.policy.precision)
             if not own.reference_relative < max(1e-2, CLOSE * ROUNDOFF.get(expected.dtype, 0.0)):
                 return False
     return True

@@ -36,10 +36,11 @@ def install(*, check_bounds: bool = True, check_races: bool = True) -> Session:
     if os.environ.get("TRITON_INTERPRET", "") not in ("1", "true", "on", "yes", "y"):
         raise RuntimeError("TRITON_INTERPRET=1 must be in the worker's environment before Triton is imported")
 
-    from egg.evaluator.interpreter import autotune, hints, language, launch, libdevice
+    from egg.evaluator.interpreter import autotune, caching, hints, language, launch, libdevice
     from egg.evaluator.interpreter import reduce as reductions
 
     session = Session(check_bounds=check_bounds, check_races=check_races)
+    caching.mend()
     builder = launch.mend(session)
     language.mend()
     hints.mend(builder.where)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-import secrets
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
@@ -24,44 +23,27 @@ from triton.runtime import interpreter
 
 from egg.evaluator.interpreter import approximate, contract, dot, narrow, special, undefined
 from egg.evaluator.interpreter.fault import KernelFault
-from egg.evaluator.interpreter.memory import AddressSpace, Touched
+from egg.evaluator.interpreter.handles import (
+    AsmResult,
+    TensorHandle,
+    active_values,
+    garbage,
+    is_bf16,
+    larger,
+    mask_data,
+    native,
+    peek,
+    smaller,
+    widened,
+)
+from egg.evaluator.interpreter.memory import AddressSpace
 from egg.evaluator.interpreter.races import Accumulates, RaceDetector
-from egg.evaluator.interpreter.session import PROPAGATE, any_order
+from egg.evaluator.interpreter.session import any_order
 
-_native: Any = interpreter._interpreter  # type: ignore[attr-defined]
 _ir: Any = interpreter._ir  # type: ignore[attr-defined]
-TensorHandle: Any = interpreter.TensorHandle
 _Stock: Any = interpreter.InterpreterBuilder
 
 _PTX_APPROXIMATION = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0,\s*\$1\s*;?\s*")
-
-
-def is_bf16(handle: Any) -> bool:
-    return handle.data.dtype == np.uint16 and handle.dtype.scalar == tl.bfloat16
-
-
-def widened(handle: Any) -> Any:
-    """The handle itself, or its float32 equal where it holds bf16 bits."""
-    return TensorHandle(narrow.bf16_to_f32(handle.data), tl.float32) if is_bf16(handle) else handle
-
-
-def larger() -> np.ufunc:
-    """The maximum as it is to treat a NaN now."""
-    return np.maximum if PROPAGATE.get() else np.fmax
-
-
-def smaller() -> np.ufunc:
-    return np.minimum if PROPAGATE.get() else np.fmin
-
-
-class AsmResult:
-    """What the semantic layer expects of an inline-asm call: results by number."""
-
-    def __init__(self, handles: list[Any]) -> None:
-        self.handles = handles
-
-    def get_result(self, index: int) -> Any:
-        return self.handles[index]
 
 
 class MendedBuilder(_Stock):
@@ -213,7 +195,7 @@ class MendedBuilder(_Stock):
 
     def create_histogram(self, data: Any, bins: int, mask: Any) -> Any:
         inside = super().create_histogram(data, bins, mask)
-        return TensorHandle(undefined.counted(inside.data, data.data, _mask_data(mask)), inside.dtype)
+        return TensorHandle(undefined.counted(inside.data, data.data, mask_data(mask)), inside.dtype)
 
     def create_ptr_to_int(self, src: Any, dst_type: Any) -> Any:
         shown = self.space.exposed(src.data)
@@ -313,7 +295,7 @@ class MendedBuilder(_Stock):
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *policy: Any, **named: Any) -> Any:
         element = ptrs.get_element_ty()
         dtype = interpreter._get_np_dtype(element)
-        mask = _mask_data(mask)
+        mask = mask_data(mask)
         real, touched = self.space.translate(ptrs.data, mask, dtype.itemsize, "load")
         if self.races is not None:
             for part in touched:
@@ -325,18 +307,18 @@ class MendedBuilder(_Stock):
         else:
             fill = np.full(real.shape, garbage(element, dtype), dtype=dtype)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else mask
-        return TensorHandle(_native.load(real, lanes, fill, dtype), element)
+        return TensorHandle(native.load(real, lanes, fill, dtype), element)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *policy: Any, **named: Any) -> Any:
-        mask = _mask_data(mask)
+        mask = mask_data(mask)
         data = value.data
         real, touched = self.space.translate(ptrs.data, mask, data.itemsize, "store")
         if self.races is not None:
             for part in touched:
-                active = _active(data, part, real.shape)
-                self.races.store(part, data.itemsize, lambda part=part: _peek(part, data.dtype), active)
+                active = active_values(data, part, real.shape)
+                self.races.store(part, data.itemsize, lambda part=part: peek(part, data.dtype), active)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else mask
-        return _native.store(real, data, lanes)
+        return native.store(real, data, lanes)
 
     def create_descriptor_load(self, desc: Any, indices: list[Any], *policy: Any) -> Any:
         """NaN padding of bf16 must be written as bits; everything else the original does well."""
@@ -365,20 +347,20 @@ class MendedBuilder(_Stock):
         kinds = {_ir.ATOMIC_OP.FADD: Accumulates.FLOATS, _ir.ATOMIC_OP.XCHG: Accumulates.NOTHING}
         real = self._atomic_addresses(ptr, mask, val.data.itemsize, kinds.get(op, Accumulates.COUNTS), sem)
         if op == _ir.ATOMIC_OP.FADD and val.data.itemsize == 2:
-            return self._half_atomic_add(real, val, _mask_data(mask))
+            return self._half_atomic_add(real, val, mask_data(mask))
         return super().create_atomic_rmw(op, TensorHandle(real, ptr.dtype), val, mask, sem, scope)
 
     def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
         element = ptr.get_element_ty()
         dtype = interpreter._get_np_dtype(element)
         real = self._atomic_addresses(ptr, mask, dtype.itemsize, Accumulates.NOTHING, sem)
-        lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
-        return TensorHandle(_native.load(real, lanes, np.zeros(real.shape, dtype=dtype), dtype), element)
+        lanes = np.ones(real.shape, dtype=bool) if mask is None else mask_data(mask)
+        return TensorHandle(native.load(real, lanes, np.zeros(real.shape, dtype=dtype), dtype), element)
 
     def create_atomic_store(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         real = self._atomic_addresses(ptr, mask, val.data.itemsize, Accumulates.NOTHING, sem)
-        lanes = np.ones(real.shape, dtype=bool) if mask is None else _mask_data(mask)
-        return _native.store(real, val.data, lanes)
+        lanes = np.ones(real.shape, dtype=bool) if mask is None else mask_data(mask)
+        return native.store(real, val.data, lanes)
 
     def create_atomic_poll(self, ptr: Any, expected: Any, timeout_ns: Any, sem: Any, scope: Any) -> Any:
         """Programs run in turn: what is not there yet will never come while this one waits."""
@@ -395,7 +377,7 @@ class MendedBuilder(_Stock):
     ) -> np.ndarray:
         if self.before_atomic is not None:
             self.before_atomic()
-        real, touched = self.space.translate(ptr.data, _mask_data(mask), itemsize, "atomic")
+        real, touched = self.space.translate(ptr.data, mask_data(mask), itemsize, "atomic")
         if self.races is not None:
             kinds = _ir.MEM_SEMANTIC
             acquires = sem in (kinds.ACQUIRE, kinds.ACQUIRE_RELEASE)
@@ -413,50 +395,11 @@ class MendedBuilder(_Stock):
         one, zero = np.ones(1, dtype=bool), np.zeros(1, dtype=old.dtype)
         for lane in zip(*np.nonzero(lanes), strict=True):
             address = real[lane].reshape(1)
-            before = _native.load(address, one, zero, old.dtype)
+            before = native.load(address, one, zero, old.dtype)
             if bf16:
                 after = narrow.f32_to_bf16(narrow.bf16_to_f32(before) + narrow.bf16_to_f32(addends[lane]))
             else:
                 after = before + addends[lane]
-            _native.store(address, after, one)
+            native.store(address, after, one)
             old[lane] = before[0]
         return TensorHandle(old, val.dtype.scalar)
-
-
-def garbage(element: Any, dtype: np.dtype) -> Any:
-    """What a lane holds whose load was masked off and given no value: anything, another thing every time.
-
-    The language leaves it undefined. Not always NaN: a maximum would pass over it.
-    """
-    bits = secrets.randbits(8 * dtype.itemsize)
-    if dtype.kind == "b":
-        return bool(bits & 1)
-    if dtype.kind == "f":
-        most = np.finfo(dtype).max
-        return (np.nan, np.nan, most, -most)[bits % 4]
-    if element == tl.bfloat16:
-        return (narrow.BF16_NAN, narrow.BF16_NAN, 0x7F7F, 0xFF7F)[bits % 4]
-    return np.array(bits, dtype=f"u{dtype.itemsize}").view(dtype)[()]
-
-
-def _mask_data(mask: Any) -> np.ndarray | None:
-    """Masks come as handles, or (from descriptors, in some releases) as bare arrays.
-
-    A block joined with a truth of Python's, such as a condition on the counter of a loop, comes
-    as integers of 0 and 1.
-    """
-    if mask is None:
-        return None
-    data = mask if isinstance(mask, np.ndarray) else mask.data
-    return data.astype(bool, copy=False)
-
-
-def _active(values: np.ndarray, part: Touched, shape: tuple[int, ...]) -> np.ndarray:
-    values = np.broadcast_to(values, shape)
-    return values if part.lanes is None else values[part.lanes]
-
-
-def _peek(part: Touched, dtype: np.dtype) -> np.ndarray:
-    """What memory holds now at the addresses an access is about to touch."""
-    flat = np.ascontiguousarray(part.addresses).ravel() - part.region.delta
-    return _native.load(flat, np.ones(flat.shape, dtype=bool), np.zeros(flat.shape, dtype=dtype), dtype)

@@ -9,7 +9,7 @@ inside one launch). Two programs storing equal values is only worth a note, and 
 themselves are what atomics are for.
 
 Atomics order programs (:mod:`~egg.evaluator.interpreter.ordering`): what a program did before
-a release is settled for whoever acquires from the same element later. A conflict that is
+a release is settled for every program that acquires from the same element later. A conflict that is
 ordered so is none. An atomic on a buffer that has nothing to do with it orders nothing.
 
 Lanes of one program are threads (:mod:`~egg.evaluator.interpreter.lanes`). A lane may load what *it*
@@ -35,7 +35,7 @@ from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.session import Session
 
 _MOST_SYNCHRONISING = 64
-"""Elements of one atomic: larger ones add tiles up, and order nobody."""
+"""Elements of one atomic: larger ones add tiles up, and order no programs."""
 
 
 class Accumulates(Enum):

@@ -24,7 +24,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from egg.evaluator.interpreter import narrow
-from egg.evaluator.interpreter.builder import TensorHandle, larger, smaller
+from egg.evaluator.interpreter.handles import TensorHandle, larger, smaller
 from egg.evaluator.interpreter.session import LOT, any_order
 
 _CHUNKS = (4, 1, 2, 8)

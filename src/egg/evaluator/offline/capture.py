@@ -38,7 +38,7 @@ class CompileOnce:
 
     What is refused is kept with the exception Triton would have raised, so that host code
     that catches it behaves as on a GPU. Running out of time refuses nothing: the launch is
-    taken to be possible, and left to be judged by whoever compiles the capture.
+    taken to be possible, and left to the compilation of the capture.
     """
 
     def __init__(self, target: GpuTarget, timeout_s: float, budget_s: float) -> None:
@@ -91,7 +91,7 @@ def capture(
     each and ``compile_budget_s`` together); :attr:`Capture.compiled` keeps the results, which say
     nothing of instructions and work yet.
 
-    Fake tensors have no values. Host code that reads one is told the next of ``answers``, where
+    Fake tensors have no values. Host code that reads one gets the next of ``answers``, where
     there are any; with ``real`` the inputs are ordinary tensors, and what it reads is true as far as
     PyTorch computed it (kernels are not run).
 

@@ -124,7 +124,7 @@ def binaries(capture: Capture, target: str | GpuTarget, timeout_s: float = 15) -
 def compiled_rows(capture: Capture) -> tuple[KernelResources, ...]:
     """What the capture itself compiled its launches to: registers and memory, not instructions or work.
 
-    For whoever only asks whether everything compiles; :class:`CompileFailed` names what does not.
+    For callers that only ask whether everything compiles; :class:`CompileFailed` names what does not.
     """
     rows = []
     for key, launches in _specialisations(capture, capture.target).items():

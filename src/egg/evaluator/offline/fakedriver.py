@@ -87,7 +87,7 @@ class Recorder:
         self.scalars: list[Any] = []
         """What host code read from tensors, in order."""
         self.answers: Iterator[Any] | None = None
-        """What it is told where tensors have no values; ``None``: that is an error."""
+        """What it reads where tensors have no values; ``None``: that is an error."""
         self.raw: dict[int, Any] = {}
         """Storages that were allocated and that no operator has filled since, by their identity."""
         self.functions: list[JITFunction] = []

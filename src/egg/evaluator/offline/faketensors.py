@@ -52,7 +52,7 @@ class AddressSpace:
 
 
 class Inside:
-    """Whether PyTorch's own code is running: it is told the truth about devices, the candidate is not."""
+    """Whether PyTorch's own code is running: it gets the true device, the candidate does not."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -163,8 +163,8 @@ class CountOutsideOps(TorchDispatchMode):
             return
         written = [
             given
-            for given, told in zip(args, func._schema.arguments, strict=False)
-            if told.alias_info is not None and told.alias_info.is_write
+            for given, argument in zip(args, func._schema.arguments, strict=False)
+            if argument.alias_info is not None and argument.alias_info.is_write
         ]
         written += [kwargs[t.name] for t in func._schema.arguments if t.name in kwargs and t.is_out]
         for tensor in written:

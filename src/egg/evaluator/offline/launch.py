@@ -16,7 +16,7 @@ class CaptureUnsupported(Exception):
     """The candidate could not be run on fake tensors; this says nothing about its being right or wrong.
 
     Raised where host code needs values (``.item()`` on a computed tensor, data-dependent
-    shapes), or where running it without a GPU went wrong in a way that cannot be told
+    shapes), or where running it without a GPU went wrong in a way that cannot be distinguished
     apart from a fault of the pretence.
     """
 

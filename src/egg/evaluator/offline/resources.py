@@ -52,7 +52,7 @@ _AMD_BITS = {"ubyte": 8, "sbyte": 8, "ushort": 16, "sshort": 16, "short": 16, "b
 
 @dataclass(frozen=True)
 class Usage:
-    """Per thread, except where said otherwise.
+    """Per thread, except where noted.
 
     ``spill_bytes`` is the stack frame: Triton keeps no arrays in local memory, so what is
     there was spilled. ``widest_load_bits`` counts one instruction of one thread; tiles that
@@ -89,16 +89,18 @@ def reading(kernel: Any, timeout_s: float, *, instructions: bool = True) -> Iter
         file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".cubin"))
         file.write(kernel.asm["cubin"])
         file.flush()
-        said = stack.enter_context(_tool("cuobjdump", _USED, file.name, timeout_s))
+        used = stack.enter_context(_tool("cuobjdump", _USED, file.name, timeout_s))
         code = stack.enter_context(_tool("nvdisasm", _CODE, file.name, timeout_s)) if instructions else None
-        yield lambda: _cubin_usage(said(), code and code())
+        yield lambda: _cubin_usage(used(), code and code())
 
 
-def _cubin_usage(said: str, code: str | None) -> Usage:
-    usage, text, instructions = _USAGE.search(said), code or "", code is not None
+def _cubin_usage(report: str, code: str | None) -> Usage:
+    usage, text, instructions = _USAGE.search(report), code or "", code is not None
     opcodes = _OPCODE.findall(text)
     if usage is None or (instructions and not opcodes):
-        raise MachineError("the bundled disassembler said nothing of a kernel", "is Triton's wheel complete?")
+        raise MachineError(
+            "the bundled disassembler reports nothing of a kernel", "is Triton's wheel complete?"
+        )
     registers, stack, _, local = map(int, usage.groups())
     if not instructions:
         return Usage(registers, max(stack, local), tensor_core_instructions=0, widest_load_bits=0)
@@ -213,9 +215,9 @@ def _amd_bits(width: str) -> int:
 
 @contextlib.contextmanager
 def _tool(name: str, flags: Sequence[str], path: str, timeout_s: float) -> Iterator[Callable[[], str]]:
-    """Start one of the bundled tools; what is given waits for its end and returns what it said.
+    """Start one of the bundled tools; what is given waits for its end and returns its output.
 
-    It writes to a file: a pipe would make it wait until somebody reads.
+    It writes to a file: a pipe would make it wait for a reader.
     """
     tool = Path(triton.backends.__file__).parent / "nvidia" / "bin" / name
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaints:
@@ -228,7 +230,7 @@ def _tool(name: str, flags: Sequence[str], path: str, timeout_s: float) -> Itera
                 f"{name} is not where Triton's wheel puts it: {tool}", "reinstall triton"
             ) from None
 
-        def said() -> str:
+        def output() -> str:
             code = process.wait(timeout_s)
             out.seek(0)
             complaints.seek(0)
@@ -238,7 +240,7 @@ def _tool(name: str, flags: Sequence[str], path: str, timeout_s: float) -> Itera
             return out.read().decode(errors="replace")
 
         try:
-            yield said
+            yield output
         finally:
             if process.poll() is None:
                 process.kill()

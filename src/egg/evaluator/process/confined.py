@@ -1,11 +1,11 @@
 """Commands that run candidate code under a tool of their own, confined and under a hard deadline.
 
-A judged candidate is forked from a zygote and talks to the judge; a profiler or a sanitizer has
-to start its program itself. So here a whole command runs as the candidate would: a *warden* (this
+A judged candidate is forked from a forkserver and talks to the judge; a profiler or a sanitizer has
+to start its program itself. So here a whole command runs as the candidate would: a *supervisor* (this
 file as a program) becomes the reaper of whatever is orphaned below it, forks, and the fork confines
-itself and becomes the command. When the command ends, or its time or memory is used up, the warden
+itself and becomes the command. When the command ends, or its time or memory is used up, the supervisor
 kills everything that is left below it, so that nothing outlives the call, whatever it started.
-The warden goes down with us, and takes its command along.
+The supervisor goes down with us, and takes its command along.
 
 The confinement is entered in a small process with one thread: the process that asks may be full of
 threads (torch's), among which a fork that runs Python is not safe.
@@ -33,8 +33,7 @@ from typing import Any
 
 import egg
 from egg.evaluator.process import sandbox
-from egg.evaluator.process.child import ENVIRONMENT, resident_bytes
-from egg.evaluator.process.zygote import (
+from egg.evaluator.process.forkserver import (
     ENDINGS,
     SHARED_FOLDERS,
     descendants,
@@ -43,13 +42,14 @@ from egg.evaluator.process.zygote import (
     run_and_exit,
     sweep,
 )
+from egg.evaluator.process.handle import ENVIRONMENT, resident_bytes
 
 _CAPABILITY_V3 = 0x20080522
 _DAC_READ_SEARCH = 2
 _CAP_AMBIENT, _AMBIENT_RAISE = 47, 2
 
 GRACE_SECONDS = 15.0
-"""For the warden to clear up, beyond the command's own time."""
+"""For the supervisor to clear up, beyond the command's own time."""
 POLL_SECONDS = 0.1
 NOT_STARTED = 127
 """As a shell says it: the command is not there, or is not one."""
@@ -127,36 +127,36 @@ class Cell:
         reader, writer = os.pipe()
         # -P: the path of modules stays readable to the command; the working directory must not be in it
         program = [sys.executable, "-P", "-m", "egg.evaluator.process.confined", str(writer)]
-        warden = subprocess.Popen(
+        supervisor = subprocess.Popen(
             program, cwd="/", env={**_kept(), "TMPDIR": tempfile.gettempdir()}, pass_fds=(writer,),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         os.close(writer)
         try:
-            return self._wait_for(warden, work, reader, time.monotonic() + seconds + GRACE_SECONDS)
+            return self._wait_for(supervisor, work, reader, time.monotonic() + seconds + GRACE_SECONDS)
         finally:
-            warden.terminate()
+            supervisor.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                warden.wait(GRACE_SECONDS)
-            if warden.poll() is None:
-                warden.kill()
-                warden.wait()
-            assert warden.stdout is not None
-            warden.stdout.close()
+                supervisor.wait(GRACE_SECONDS)
+            if supervisor.poll() is None:
+                supervisor.kill()
+                supervisor.wait()
+            assert supervisor.stdout is not None
+            supervisor.stdout.close()
             os.close(reader)
 
     def _wait_for(
-        self, warden: subprocess.Popen[bytes], work: dict[str, Any], reader: int, deadline: float
+        self, supervisor: subprocess.Popen[bytes], work: dict[str, Any], reader: int, deadline: float
     ) -> Ended:
-        assert warden.stdin is not None
-        assert warden.stdout is not None
-        with contextlib.suppress(BrokenPipeError), warden.stdin:
-            warden.stdin.write(json.dumps(work).encode())
-        printed = _drained(warden.stdout.fileno(), warden, deadline, self.limits.output)
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
+        with contextlib.suppress(BrokenPipeError), supervisor.stdin:
+            supervisor.stdin.write(json.dumps(work).encode())
+        printed = _drained(supervisor.stdout.fileno(), supervisor, deadline, self.limits.output)
         output = printed.decode(errors="replace")
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                warden.wait(max(0.1, deadline - time.monotonic()))
+                supervisor.wait(max(0.1, deadline - time.monotonic()))
             os.set_blocking(reader, False)
             report = json.loads(os.read(reader, 4096) or b"{}")
         except (ValueError, OSError):
@@ -185,14 +185,14 @@ def _kept() -> dict[str, str]:
     }  # fmt: skip
 
 
-def _drained(stream: int, warden: subprocess.Popen[bytes], deadline: float, limit: int) -> bytes:
+def _drained(stream: int, supervisor: subprocess.Popen[bytes], deadline: float, limit: int) -> bytes:
     """The first ``limit`` bytes of a stream; read to its end, so that who writes never waits for us."""
     kept = bytearray()
     os.set_blocking(stream, False)
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while time.monotonic() < deadline:
-            ended = warden.poll() is not None
+            ended = supervisor.poll() is not None
             if not selector.select(0 if ended else POLL_SECONDS):
                 if ended:
                     break
@@ -204,7 +204,7 @@ def _drained(stream: int, warden: subprocess.Popen[bytes], deadline: float, limi
     return bytes(kept)
 
 
-def warden(report: int, work: dict[str, Any]) -> None:
+def supervisor(report: int, work: dict[str, Any]) -> None:
     """Fork the command, wait for its end or bring it about, leave nothing behind, say how it was."""
     os.set_inheritable(report, False)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
@@ -270,4 +270,4 @@ def _status(command: int) -> int:
 
 
 if __name__ == "__main__":
-    warden(int(sys.argv[1]), json.load(sys.stdin))
+    supervisor(int(sys.argv[1]), json.load(sys.stdin))

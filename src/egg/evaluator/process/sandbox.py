@@ -127,7 +127,7 @@ def confine(
 
 
 def free_uid() -> int | None:
-    """A user id that nobody else has, where we may choose one: what runs under it is the candidate's."""
+    """A user id that no other process has, where we may choose one: what runs under it is the candidate's."""
     able = os.geteuid() == 0 and _capabilities() & _SETUID
     return FIRST_UID + secrets.randbelow(UIDS) if able else None
 

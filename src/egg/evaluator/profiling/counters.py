@@ -1,4 +1,4 @@
-"""Nsight Compute as a process: what it is told, how long it may take, and what it says.
+"""Nsight Compute as a process: its arguments, its time limit, and its output.
 
 ``ncu`` runs the profiled program under its own eyes, replays each chosen kernel until all metrics
 are read, and writes one CSV row per launch. Everything can go wrong with it and none of it may
@@ -77,10 +77,10 @@ def collect(
     """
 
     def attempt(metrics: Sequence[str], log: str) -> tuple[Ended, str]:
-        told = command(ncu, program, wanted, metrics, str(cell.folder / log))
+        arguments = command(ncu, program, wanted, metrics, str(cell.folder / log))
         # The tool and the program it watches meet in the common temporary folder.
         shared = {**environment, "TMPDIR": tempfile.gettempdir()}
-        ended = cell.run(told, seconds, watched=True, environment=shared)
+        ended = cell.run(arguments, seconds, watched=True, environment=shared)
         try:
             return ended, cell.take(log, MOST_LOG_BYTES).decode(errors="replace")
         except ValueError:
@@ -134,16 +134,16 @@ def function_of(kernel: str) -> str:
     return words[-1].rsplit("::", 1)[-1] if words else kernel
 
 
-def unknown_metrics(said: str) -> list[str]:
-    """The metrics that the tool said it cannot find."""
-    found = (name.strip() for match in UNKNOWN_METRIC.findall(said) for name in match.split(","))
+def unknown_metrics(output: str) -> list[str]:
+    """The metrics that the tool cannot find, by its own output."""
+    found = (name.strip() for match in UNKNOWN_METRIC.findall(output) for name in match.split(","))
     return list(dict.fromkeys(name.rstrip(".") for name in found))
 
 
 def explain(ended: Ended, log: str, seconds: float) -> Unreached | None:
     """Why there are no counters, in a sentence; ``None`` where there should be."""
-    said = f"{log}\n{ended.output}"
-    if COUNTERS_REFUSED in said:
+    output = f"{log}\n{ended.output}"
+    if COUNTERS_REFUSED in output:
         return Unreached(f"the driver refuses counters to this user ({COUNTERS_REFUSED})", ALLOW_COUNTERS)
     if ended.cut == "time":
         return Unreached(
@@ -156,26 +156,26 @@ def explain(ended: Ended, log: str, seconds: float) -> Unreached | None:
         return Unreached(
             f"Nsight Compute could not be started: {_last_line(ended.output)}", "run `egg doctor`"
         )
-    if COUNTERS_TAKEN.search(said):
+    if COUNTERS_TAKEN.search(output):
         return Unreached(
             "another profiler holds the counters of this GPU", "end it (DCGM, Nsight, another `egg profile`)"
         )
     if ended.code != 0:
         return Unreached(f"Nsight Compute ended with {ended.code}: {_complaint(log, ended.output)}")
-    if NOTHING_PROFILED in said:
+    if NOTHING_PROFILED in output:
         return Unreached("Nsight Compute saw none of the kernels it was asked for")
     return None
 
 
 def _complaint(log: str, output: str) -> str:
-    """The tool's first error, else the last thing that was said at all."""
+    """The tool's first error, else the last line of its output."""
     errors = [line for text in (log, output) for line in text.splitlines() if line.startswith("==ERROR==")]
     return errors[0].removeprefix("==ERROR==").strip()[:300] if errors else _last_line(output or log)
 
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1].strip()[:300] if lines else "it said nothing"
+    return lines[-1].strip()[:300] if lines else "it printed nothing"
 
 
 def read_csv(text: str) -> tuple[Counted, ...]:

@@ -24,9 +24,9 @@ from egg.core.policy import Precision
 from egg.core.profile import Lowered, Profile, Rung
 from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
-from egg.evaluator.machine import choose_device, limits_for
 from egg.evaluator.offline.target import GpuTarget, resolve_target
 from egg.evaluator.process.confined import Cell, Ended
+from egg.evaluator.process.machine import choose_device, limits_for
 from egg.evaluator.profiling import merge, reply
 from egg.evaluator.profiling.counters import Unreached, collect
 from egg.evaluator.profiling.metrics import metrics_for
@@ -263,7 +263,7 @@ class Bench:
         return Profile(self._name, Rung.MODEL, self._place.name, (), None, whole, 0)
 
     def _command(self, mode: str) -> list[str]:
-        return [sys.executable, "-m", "egg.evaluator.worker.profiled", str(self._cell.folder), mode]
+        return [sys.executable, "-m", "egg.evaluator.profiling.profiled", str(self._cell.folder), mode]
 
     def _ask(self, mode: str, seconds: float) -> reply.Reply:
         """Run the program's process in a mode and read what it says."""
@@ -271,11 +271,11 @@ class Bench:
             self._command(mode), seconds, environment=AUTOTUNE_ONCE if mode == "times" else None
         )
         try:
-            said = self._cell.take(reply.file_of(mode), reply.MOST_BYTES)
+            text = self._cell.take(reply.file_of(mode), reply.MOST_BYTES)
         except ValueError as nothing:
             raise self._death(ended, seconds, str(nothing)) from None
         try:
-            answer = reply.read(said)
+            answer = reply.read(text)
         except Garbled as garbage:
             raise Unreached(f"the profiled process wrote garbage: {garbage}") from None
         if answer.fault is not None:

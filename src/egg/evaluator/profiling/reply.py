@@ -7,24 +7,19 @@ declared form, not finite, negative, or beyond all measure is :class:`~.times.Ga
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from egg.core.resources import KernelResources
 from egg.evaluator.profiling.times import Garbled
+from egg.evaluator.transport.strict import Bounds, Malformed, strictly
 
 MOST_BYTES = 16 << 20
 MOST_ITEMS = 20_000
 MOST_SIZES = 3
 """Of a grid or a block, the only rows of whole numbers there are."""
 LONGEST_TEXT = 8_000
-LARGEST, MOST_COUNTED = 1 << 63, 1 << 40
 """Of amounts and of whole numbers: products of several such numbers stay within a float's range."""
 
 CANDIDATE, TASK, MACHINE = "candidate", "task", "machine"
@@ -79,7 +74,7 @@ class Times:
     span_microseconds: float
     """By the timeline."""
     call_microseconds: float
-    """By the device's clock around a call that nobody watched."""
+    """By the device's clock around a call that was not profiled."""
     streams: int
     resources: tuple[KernelResources, ...]
     unseen: str
@@ -100,7 +95,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Reply:
-    """Exactly one of these is said."""
+    """Exactly one of these is set."""
 
     fault: Fault | None = None
     times: Times | None = None
@@ -115,47 +110,7 @@ def read(text: bytes) -> Reply:
         data = json.loads(text)
     except (ValueError, RecursionError):
         raise Garbled("not JSON") from None
-    return strictly(Reply, data, "reply")
-
-
-def strictly(cls: Any, data: Any, where: str) -> Any:
-    """A value of annotation ``cls``, if ``data`` is exactly what ``to_json`` makes of one."""
-    origin, arguments = typing.get_origin(cls), typing.get_args(cls)
-    if origin in (typing.Union, types.UnionType):
-        (inner,) = (a for a in arguments if a is not type(None))
-        return None if data is None else strictly(inner, data, where)
-    if origin is tuple:
-        most = MOST_SIZES if arguments[0] is int else MOST_ITEMS
-        _require(isinstance(data, list) and len(data) <= most, where)
-        return tuple(strictly(arguments[0], item, where) for item in data)
-    if origin is not None and issubclass(origin, Mapping):
-        _require(isinstance(data, dict) and len(data) <= MOST_ITEMS, where)
-        return {strictly(str, k, where): strictly(arguments[1], v, where) for k, v in data.items()}
-    if dataclasses.is_dataclass(cls) and isinstance(cls, type):
-        fields = _fields(cls)
-        _require(isinstance(data, dict) and data.keys() == fields.keys(), where)
-        return cls(**{name: strictly(inner, data[name], f"{where}.{name}") for name, inner in fields.items()})
-    _require(_plain(cls, data), where)
-    return float(data) if cls is float else data
-
-
-def _plain(cls: Any, data: Any) -> bool:
-    """Whether ``data`` is a text, a truth or a number of the kind ``cls``; numbers are not negative."""
-    if cls is str:
-        return type(data) is str and len(data) <= LONGEST_TEXT
-    if cls is float:
-        return type(data) in (int, float) and 0 <= data < LARGEST
-    if cls is int:
-        return type(data) is int and 0 <= data < MOST_COUNTED
-    return cls is bool and type(data) is bool
-
-
-def _require(right: bool, where: str) -> None:
-    if not right:
-        raise Garbled(f"{where} is not what it should be")
-
-
-@functools.cache
-def _fields(cls: Any) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    try:
+        return strictly(Reply, data, "reply", Bounds(LONGEST_TEXT, MOST_ITEMS))
+    except Malformed as error:
+        raise Garbled(str(error)) from None

@@ -129,7 +129,7 @@ def _absent(name: str, why: str) -> Any:
 
 
 class _Asked(_type):
-    """``type(x)`` answers for objects; the type of a class could make classes, so nobody is given it."""
+    """``type(x)`` answers for objects; the type of a class could make classes, so it is not handed out."""
 
     def __call__(cls, *args: Any) -> Any:
         if len(args) != 1:

@@ -137,7 +137,7 @@ def _lazily(old: Any, new: Any) -> bool:
 
 
 def _matters(value: Any) -> bool:
-    """Functions, classes, modules and descriptors; a cache or a flag is nobody's road."""
+    """Functions, classes, modules and descriptors; a cache or a flag leads nowhere."""
     return callable(value) or _isinstance(value, ModuleType | property | staticmethod | classmethod)
 
 

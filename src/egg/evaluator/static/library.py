@@ -1,6 +1,6 @@
 """Rules under ``library_calls=forbid``: no compute outside the candidate's own kernels.
 
-Only what can be told from the text is refused here (functions of torch, calls of nn modules, ``@``,
+Only what the text alone shows is refused here (functions of torch, calls of nn modules, ``@``,
 telling method names); arithmetic on tensors is seen by the dispatch mode when the candidate runs.
 Constructors may compute (initial values of parameters), and so may the task's own input functions.
 """

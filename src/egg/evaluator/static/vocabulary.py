@@ -240,4 +240,4 @@ TENSOR_METHODS_TO_SHADOW: frozenset[str] = frozenset(
     max mean sum eq ne shape size data_ptr is_contiguous isnan forward
     """)
 )
-"""Methods the judge or a reader might call on a result: nobody has an honest reason to replace one."""
+"""Methods the judge or a reader might call on a result: an honest file has no reason to replace one."""

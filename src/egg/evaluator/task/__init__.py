@@ -1,1 +1,5 @@
-"""The task's own room: brought to life, drawn from, resized, and held to account."""
+"""Facts of a task: its program and inputs, other sizes and distributions, its work, and an audit of the task.
+
+``program`` builds the module and draws inputs; ``dimensions``, ``knobs`` and ``rescale`` find other sizes;
+``recorder``, ``costs``, ``traits`` and ``workload`` count what it does; ``audit`` tries null kernels on it.
+"""

@@ -25,7 +25,20 @@ from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.distributions import DISTRIBUTIONS, redraw, rerandomise
-from egg.evaluator.task.program import HALF_DTYPES, Program, map_tensors, outputs_of, precision_scope
+from egg.evaluator.task.nulls import (
+    Answer,
+    Outputs,
+    _without_second_half,
+    all_close,
+    all_finite,
+    closest,
+    eight_bits,
+    error_of,
+    half_outputs,
+    mean_of,
+)
+from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
+from egg.evaluator.task.program import Program, map_tensors, outputs_of
 from egg.evaluator.task.rescale import CannotRescale, rescale
 
 SCHEMA = "egg.audit/1"
@@ -35,15 +48,8 @@ BUDGETS = ((2e9, 3_000_000, True), (2e10, 50_000_000, False), (1e11, 300_000_000
 beyond the batch, because a shorter softmax row is another verdict."""
 HARD_TOLERANCE = 1e-3
 """Relative to the output's rms, under hardened inputs: far coarser than any honest rounding."""
-CHUNK, SAMPLED = 1 << 19, 16
-"""Elements compared at a time, in fp64, so that an audit needs little memory beside the outputs; and how
-many such pieces, spread evenly, an error or a fit is estimated from. Verdicts look at every element."""
 SEED, OTHER_SEED, FORWARD_SEED = 20_011, 77_003, 5_557
 TRIAL_SEEDS = (31_013, 31_033)
-
-Outputs = list[torch.Tensor]
-Answer = list[torch.Tensor | float | None]
-"""One value per output; a number stands for a tensor full of it, ``None`` for having no answer."""
 
 
 @dataclass(frozen=True)
@@ -97,26 +103,26 @@ class Audit:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What every result on this task must say."""
-        said: list[str] = []
+        found: list[str] = []
         if self.degenerate:
             cure = (
                 f"they fail under: {', '.join(self.hardened)}"
                 if self.hardened
                 else "no inputs or weights we know make them all fail"
             )
-            said.append(
+            found.append(
                 f"degenerate task: at its own inputs and tolerance {self.tolerance:g} it accepts "
                 f"{', '.join(self.passing)}; {cure}"
             )
         if self.independent_of_input:
-            said.append("the output is independent of the input at the task's own tolerance")
+            found.append("the output is independent of the input at the task's own tolerance")
         if self.constant_inputs:
-            said.append("get_inputs() returns the same values whatever the seed")
+            found.append("get_inputs() returns the same values whatever the seed")
         if self.precision_blind:
-            said.append("the task's own tolerance does not see a run in lower precision")
+            found.append("the task's own tolerance does not see a run in lower precision")
         if self.stochastic:
-            said.append("the reference is stochastic: the random state is fixed before each forward")
-        return (*said, *self.notes)
+            found.append("the reference is stochastic: the random state is fixed before each forward")
+        return (*found, *self.notes)
 
     def to_json(self) -> dict[str, Any]:
         return to_json(self)
@@ -138,17 +144,17 @@ def audit(task: Task, precision: Precision, device: torch.device, *, rescaled: b
         inputs, others = bench.inputs(SEED), bench.inputs(OTHER_SEED)
         expected = bench.forward(module, inputs)
         notes = [
-            f"output {i} of the reference is not finite" for i, e in enumerate(expected) if not _finite(e)
+            f"output {i} of the reference is not finite" for i, e in enumerate(expected) if not all_finite(e)
         ]
-        stochastic = _error([*bench.forward(module, inputs, FORWARD_SEED + 1)], expected) > HARD_TOLERANCE
+        stochastic = error_of([*bench.forward(module, inputs, FORWARD_SEED + 1)], expected) > HARD_TOLERANCE
         errors = dict.fromkeys(NULLS, math.inf)
         passing: list[tuple[str, int]] = []
         for name in NULLS:
             try:
                 for way, compute in enumerate(bench.answers(name, module, inputs, others, expected)):
                     answer = compute()
-                    errors[name] = min(errors[name], _error(answer, expected))
-                    if _all_close(answer, expected, tolerance):
+                    errors[name] = min(errors[name], error_of(answer, expected))
+                    if all_close(answer, expected, tolerance):
                         passing.append((name, way))
             except TaskError as error:
                 notes.append(f"null candidate {name!r} could not run: {error.message}")
@@ -200,15 +206,15 @@ class _Bench:
             case "zeros":
                 return [lambda: [0.0] * len(expected)]
             case "constant":
-                return [lambda: [_mean(e) for e in expected]]
+                return [lambda: [mean_of(e) for e in expected]]
             case "other input":
                 return [lambda: list(self.forward(module, others))]
             case "input":
-                return [lambda: [_closest(e, inputs, affine=False) for e in expected]]
+                return [lambda: [closest(e, inputs, affine=False) for e in expected]]
             case "affine":
-                return [lambda: [_closest(e, inputs, affine=True) for e in expected]]
+                return [lambda: [closest(e, inputs, affine=True) for e in expected]]
             case "first half":
-                return [*_half_outputs(expected), *self._half_inputs(module, inputs)]
+                return [*half_outputs(expected), *self._half_inputs(module, inputs)]
             case "lower precision":
                 return [lambda: list(self._lower(module, inputs))]
         raise ValueError(name)
@@ -226,9 +232,7 @@ class _Bench:
             passing = [
                 (null, way)
                 for null, way in passing
-                if _all_close(
-                    self.answers(null, module, inputs, others, expected)[way](), expected, tolerance
-                )
+                if all_close(self.answers(null, module, inputs, others, expected)[way](), expected, tolerance)
             ]
         return passing
 
@@ -246,10 +250,11 @@ class _Bench:
             inputs = redraw(self.inputs(SEED), name, SEED)
             others = redraw(self.inputs(OTHER_SEED), name, OTHER_SEED)
             expected = self.forward(module, inputs)
-            if not all(_finite(e) for e in expected):
+            if not all(all_finite(e) for e in expected):
                 continue
             if all(
-                _error(self.answers(null, module, inputs, others, expected)[way](), expected) > HARD_TOLERANCE
+                error_of(self.answers(null, module, inputs, others, expected)[way](), expected)
+                > HARD_TOLERANCE
                 for null, way in passing
             ):
                 yield "weights" if name == "task" else name
@@ -276,8 +281,8 @@ class _Bench:
             return self.forward(lower.bfloat16(), cast)
         for tensor in (*lower.parameters(), *lower.buffers()):
             if tensor.is_floating_point():
-                tensor.copy_(_eight_bits(tensor))
-        return self.forward(lower, map_tensors(inputs, _eight_bits))
+                tensor.copy_(eight_bits(tensor))
+        return self.forward(lower, map_tensors(inputs, eight_bits))
 
 
 def _fitted(task: Task) -> tuple[Task, dict[str, tuple[int, ...]]]:
@@ -290,113 +295,6 @@ def _fitted(task: Task) -> tuple[Task, dict[str, tuple[int, ...]]]:
         else:
             return small.task, dict(small.changes)
     raise refused or CannotRescale(task.name)
-
-
-def _all_close(answer: Answer, expected: Outputs, tolerance: float) -> bool:
-    """KernelBench's rule on every output; NaN is close to nothing, not even to NaN."""
-    if len(answer) != len(expected):
-        return False
-    return all(
-        a is not None
-        and (not isinstance(a, torch.Tensor) or a.shape == e.shape)
-        and all(torch.allclose(x, y, rtol=tolerance, atol=tolerance) for x, y in _chunks(a, e))
-        for a, e in zip(answer, expected, strict=True)
-    )
-
-
-def _error(answer: Answer, expected: Outputs) -> float:
-    if len(answer) != len(expected):
-        return math.inf
-    return max((_relative_error(a, e) for a, e in zip(answer, expected, strict=True)), default=0.0)
-
-
-def _relative_error(answer: torch.Tensor | float | None, expected: torch.Tensor) -> float:
-    """Rms of the difference over rms of ``expected``; infinite where only one side is finite."""
-    if answer is None or (isinstance(answer, torch.Tensor) and answer.shape != expected.shape):
-        return math.inf
-    difference = scale = 0.0
-    for x, y in _chunks(answer, expected, SAMPLED):
-        finite = torch.isfinite(y)
-        if not torch.equal(torch.isfinite(x), finite):
-            return math.inf
-        difference += float(torch.where(finite, x - y, 0.0).square().sum())
-        scale += float(torch.where(finite, y, 0.0).square().sum())
-    if difference == 0.0:
-        return 0.0
-    return math.sqrt(difference / scale) if scale else math.inf
-
-
-def _chunks(
-    answer: torch.Tensor | float, expected: torch.Tensor, most: int | None = None
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Both sides in fp64, a piece at a time; with ``most``, no more than that many pieces, spread evenly."""
-    flat = expected.reshape(-1)
-    if isinstance(answer, torch.Tensor):
-        given = answer.reshape(-1)
-    else:
-        dtype = torch.complex128 if flat.is_complex() else torch.float64
-        given = torch.full((), answer, dtype=dtype, device=flat.device).expand(flat.shape)
-    starts = range(0, flat.numel(), CHUNK)
-    for start in starts[:: max(1, math.ceil(len(starts) / (most or len(starts) or 1)))]:
-        yield _wide(given[start : start + CHUNK]), _wide(flat[start : start + CHUNK])
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor.to(torch.complex128)) if tensor.is_complex() else tensor.double()
-
-
-def _finite(tensor: torch.Tensor) -> bool:
-    return all(bool(torch.isfinite(y).all()) for _, y in _chunks(0.0, tensor))
-
-
-def _mean(tensor: torch.Tensor) -> float:
-    pieces = [(float(y.sum()), y.numel()) for _, y in _chunks(0.0, tensor, SAMPLED)]
-    return sum(total for total, _ in pieces) / max(1, sum(count for _, count in pieces))
-
-
-def _closest(expected: torch.Tensor, inputs: list[Any], *, affine: bool) -> torch.Tensor | None:
-    """The input that fits in the output's place, itself or under its best affine map, nearest to it."""
-    if expected.is_complex():
-        return None
-    fitting = [
-        t.reshape(expected.shape)
-        for t in inputs
-        if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel() == expected.numel()
-    ]
-    answers = [_least_squares(t, expected) if affine else t for t in fitting]
-    return min(answers, key=lambda a: _relative_error(a, expected), default=None)
-
-
-def _least_squares(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """``slope * x + offset`` with the least squared distance from ``y``."""
-    mean_x, mean_y = _mean(x), _mean(y)
-    covariance = variance = 0.0
-    for a, b in _chunks(x, y, SAMPLED):
-        covariance += float(((a - mean_x) * (b - mean_y)).sum())
-        variance += float((a - mean_x).square().sum())
-    slope = covariance / variance if variance > 0.0 else 0.0
-    return x.double().mul_(slope).add_(mean_y - slope * mean_x).float()
-
-
-def _half_outputs(expected: Outputs) -> list[Callable[[], Answer]]:
-    """The right answer in the first half along one axis, zeros after it."""
-
-    def without(axis: int) -> Answer:
-        return [_without_second_half(e, axis) for e in expected]
-
-    axes = range(max((e.dim() for e in expected), default=0))
-    return [partial(without, a) for a in axes if all(e.dim() > a and e.shape[a] >= 2 for e in expected)]
-
-
-def _without_second_half(tensor: torch.Tensor, axis: int) -> torch.Tensor:
-    halved = tensor.clone()
-    size = tensor.shape[axis]
-    halved.narrow(axis, size - size // 2, size // 2).zero_()
-    return halved
-
-
-def _eight_bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.float8_e4m3fn).to(tensor.dtype) if tensor.is_floating_point() else tensor
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:

@@ -55,8 +55,8 @@ class Call:
 
     def argument(self, name: str, default: Any = None) -> Any:
         """By the schema's name, wherever it was given."""
-        for index, told in enumerate(self.func._schema.arguments):
-            if told.name == name:
+        for index, argument in enumerate(self.func._schema.arguments):
+            if argument.name == name:
                 given = self.args[index] if index < len(self.args) else self.kwargs.get(name)
                 return default if given is None else given
         return default

@@ -68,9 +68,9 @@ class WithoutData(TorchFunctionMode):
     def __init__(self, calls: list[str] | None = None, quick: bool = False) -> None:
         super().__init__()
         self._quick = quick
-        """Whether forms of results will do, as nobody writes down what makes them."""
+        """Whether forms of results will do, as their makers are not recorded."""
         self._calls = calls
-        """What is called, in order, with the rank of each result, where somebody wants it."""
+        """What is called, in order, with the rank of each result, where it is asked for."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -118,14 +118,14 @@ def _each_loss(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> to
     """
     given = inspect.signature(func).bind(*args, **named)
     given.apply_defaults()
-    told = given.arguments
-    x, target, weight = told["input"], told["target"], told["weight"]
-    whole = told["reduction"] == "none" and told["size_average"] is None and told["reduce"] is None
-    if not whole or target.is_floating_point() or told.get("label_smoothing", 0.0):
+    bound = given.arguments
+    x, target, weight = bound["input"], bound["target"], bound["weight"]
+    whole = bound["reduction"] == "none" and bound["size_average"] is None and bound["reduce"] is None
+    if not whole or target.is_floating_point() or bound.get("label_smoothing", 0.0):
         return None
     dim = 0 if x.dim() == 1 else 1
     logs = torch.log_softmax(x, dim) if func is torch.nn.functional.cross_entropy else x
-    kept = target != told["ignore_index"]
+    kept = target != bound["ignore_index"]
     place = torch.where(kept, target, 0)
     found = -logs.gather(dim, place.unsqueeze(dim)).squeeze(dim)
     found = found if weight is None else found * weight[place]

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.evaluator import memory
 from egg.evaluator.task.program import map_tensors, restrided
+from egg.evaluator.tensors import memory
 
 DISTRIBUTIONS: tuple[str, ...] = ("task", "normal", "uniform", "tiny", "large", "heavy", "sparse")
 

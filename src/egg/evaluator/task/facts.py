@@ -1,4 +1,4 @@
-"""What is told of a program and its target before any kernel is written: work, shapes, operations, floor.
+"""Facts of a program and its target, known before any kernel is written: work, shapes, operations, floor.
 
 The program's part is read off one forward at the task's own size on meta tensors
 (``evaluator.task.workload``): nothing is computed and no memory is taken.
@@ -30,14 +30,14 @@ def task_facts(task: Task, gpu: Gpu, precision: Precision) -> Facts:
     seen = _seen(task)
     if seen is None:
         return Facts(gpu_facts(gpu, precision, None), None)
-    program = told(seen)
+    program = facts_from(seen)
     return Facts(gpu_facts(gpu, precision, program, seen.workload), program)
 
 
 def program_facts(task: Task) -> ProgramFacts | None:
     """One forward of ``task`` at its own size; ``None`` where it does not run on meta tensors in time."""
     seen = _seen(task)
-    return None if seen is None else told(seen)
+    return None if seen is None else facts_from(seen)
 
 
 def _seen(task: Task) -> Observed | None:
@@ -52,7 +52,7 @@ def gpu_facts(
 ) -> GpuFacts:
     """The target, with the peak rate and the roofline floor that the declared precision allows on it.
 
-    With the ``workload`` behind ``program`` at hand it is also told what fusion could save.
+    With the ``workload`` behind ``program`` at hand it also holds what fusion could save.
     """
     dtypes = [] if program is None else [_dtype_name(line) for line in program.shapes]
     convolves = program is not None and any("convolution" in line for line in program.operations)
@@ -83,7 +83,7 @@ def _dtype_name(line: str) -> str:
 # -- in words --------------------------------------------------------------------------------------
 
 
-def told(seen: Observed) -> ProgramFacts:
+def facts_from(seen: Observed) -> ProgramFacts:
     """A forward that was seen, as lines of text and sums."""
     work = seen.workload
     held = [_described(name, form) for name, form in work.parameters.items()]

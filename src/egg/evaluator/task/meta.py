@@ -23,8 +23,8 @@ from torch.utils.flop_counter import flop_registry
 
 from egg.core.errors import TaskError
 from egg.core.policy import Precision
-from egg.evaluator.modes import LightMode, compiler_loaded
 from egg.evaluator.task.program import Program
+from egg.evaluator.tensors.modes import LightMode, compiler_loaded
 
 PROBE_SECONDS = 3.0
 FUSED_ATTENTION = frozenset(
@@ -106,8 +106,8 @@ class Meter(LightMode):
         returns = func._schema.returns
         fresh = itertools.chain.from_iterable(
             tree_leaves(item)
-            for item, told in zip(out if isinstance(out, tuple) else (out,), returns, strict=False)
-            if told.alias_info is None
+            for item, returned in zip(out if isinstance(out, tuple) else (out,), returns, strict=False)
+            if returned.alias_info is None
         )
         self.elements += sum(t.numel() for t in fresh if isinstance(t, torch.Tensor))
         return out

@@ -1,7 +1,7 @@
 """A task brought to life: its module, its inputs, its outputs, and the precision it runs under.
 
 The task may be a stranger's code: it is loaded in confined processes only (the oracle's, and those of
-:mod:`egg.api.apart`), and whoever waits for them hears of each thing that is asked of it
+:mod:`egg.api.apart`), and the process that waits for them is notified of each request to it
 (:data:`on_task`), so that a task that never ends can be ended. Everything that goes wrong in it is a
 :class:`~egg.core.errors.TaskError` that says which of its functions failed; a device that runs out of
 memory is a :class:`~egg.core.errors.MachineError`.
@@ -27,16 +27,13 @@ from torch import nn
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator.task.precision import HALF_DTYPES, double_scope
 
 Scalar = bool | int | float | complex
 
 OnTask = Callable[[str], None]
 on_task: ContextVar[OnTask] = ContextVar("on_task", default=lambda what: None)
 """Hears what is about to be asked of a task's code, and an empty text when it is done."""
-
-HALF_DTYPES: Mapping[Precision, torch.dtype] = types.MappingProxyType(
-    {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
-)
 
 
 @dataclass(frozen=True)
@@ -223,7 +220,7 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
 
 def _mapped(item: Any, change: Callable[[torch.Tensor], torch.Tensor], seen: dict[int, torch.Tensor]) -> Any:
     """No function within a function: one that calls itself is a cycle, and keeps the tensors it has seen
-    until somebody collects garbage, which gigabytes on a GPU do not bring about."""
+    until the garbage collector runs, which gigabytes on a GPU do not bring about."""
     if isinstance(item, torch.Tensor):
         if id(item) not in seen:
             seen[id(item)] = change(item)
@@ -273,89 +270,6 @@ def in_dtypes(
             if isinstance(held, torch.Tensor):
                 setattr(part, name, change(held))
     return twin, map_tensors(inputs, change)
-
-
-@contextlib.contextmanager
-def double_scope() -> Iterator[None]:
-    """Make fp64 the default dtype, so that tensors a forward creates itself fit its fp64 operands."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextlib.contextmanager
-def precision_scope(precision: Precision) -> Iterator[None]:
-    """Hold PyTorch's TF32 switches at what ``precision`` declares, and put them back afterwards.
-
-    FP32 switches TF32 off everywhere, TF32 on everywhere; the others are PyTorch's own
-    defaults: off for matrix products, on for cuDNN. PyTorch has two interfaces to these
-    switches and reading the older one raises while the two disagree, so all of the newer
-    ones are made neutral first and the older setters, which keep both in step, do the rest.
-    """
-    matmul, cudnn = {
-        Precision.FP32: (False, False),
-        Precision.TF32: (True, True),
-    }.get(precision, (False, True))
-    saved_old, saved_new = _read_old_switches(), _read_new_switches()
-    try:
-        _write_new_switches(dict.fromkeys(("all", "cudnn"), "none"))
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cuda.matmul.allow_tf32 = matmul
-        torch.backends.cudnn.allow_tf32 = cudnn
-        yield
-    finally:
-        _write_new_switches(dict.fromkeys(("all", "cudnn"), "none"))
-        _write_old_switches(saved_old)
-        _write_new_switches(saved_new)
-
-
-def _switch_holders() -> dict[str, Any]:
-    backends = torch.backends
-    holders = {
-        "all": backends,
-        "cudnn": backends.cudnn,
-        "matmul": backends.cuda.matmul,
-        "conv": getattr(backends.cudnn, "conv", None),
-        "rnn": getattr(backends.cudnn, "rnn", None),
-        "cpu": getattr(backends.mkldnn, "matmul", None),
-    }
-    return {name: h for name, h in holders.items() if h is not None and hasattr(h, "fp32_precision")}
-
-
-def _read_new_switches() -> dict[str, str]:
-    return {name: holder.fp32_precision for name, holder in _switch_holders().items()}
-
-
-def _write_new_switches(values: Mapping[str, str]) -> None:
-    for name, holder in _switch_holders().items():
-        if name in values and holder.fp32_precision != values[name]:
-            holder.fp32_precision = values[name]
-
-
-def _read_old_switches() -> dict[str, Any]:
-    """The older flags; one that cannot be read (the newer interface overrode it) is left out."""
-    readers: dict[str, Callable[[], Any]] = {
-        "precision": torch.get_float32_matmul_precision,
-        "matmul": lambda: torch.backends.cuda.matmul.allow_tf32,
-        "cudnn": lambda: torch.backends.cudnn.allow_tf32,
-    }
-    found: dict[str, Any] = {}
-    for name, read in readers.items():
-        with contextlib.suppress(RuntimeError):
-            found[name] = read()
-    return found
-
-
-def _write_old_switches(values: Mapping[str, Any]) -> None:
-    if "precision" in values:
-        torch.set_float32_matmul_precision(values["precision"])
-    if "matmul" in values:
-        torch.backends.cuda.matmul.allow_tf32 = values["matmul"]
-    if "cudnn" in values:
-        torch.backends.cudnn.allow_tf32 = values["cudnn"]
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, torch.Tensor | Scalar]]:

@@ -4,7 +4,7 @@ There are two watchers. A *dispatch mode* sees every operator that PyTorch would
 with the tensors it is given and makes; a *function mode* sees the calls that a library answers as a
 whole on a GPU but that meta tensors would take apart: recurrent layers, attention, dropout, RMS norm.
 
-Tensors are told apart by the memory behind them, so views are transparent, and by who wrote that
+Tensors are distinguished by the memory behind them, so views are transparent, and by who wrote that
 memory last, so an in-place operation makes a new *value* like any other. From that follows what
 each operation reads and writes, which is what eager moves, and who uses whose results, which is
 what fusion could spare (``analysis.savings``).
@@ -296,7 +296,7 @@ class WholeLayers(WholeRecurrence):
         return inside(*args, **kwargs)
 
 
-# -- what an operator was told beside its tensors ---------------------------------------------------
+# -- what an operator got beside its tensors ------------------------------------------------------
 
 _SETTINGS = {
     Family.CONVOLUTION: ("stride", "padding", "dilation", "transposed", "groups"),
@@ -329,9 +329,9 @@ def _is_view(func: Any) -> bool:
 def _changed(call: costs.Call) -> list[torch.Tensor]:
     """Arguments that are written: those the schema marks, and the running statistics it does not."""
     marked = [
-        call.argument(told.name)
-        for told in call.func._schema.arguments
-        if told.alias_info is not None and told.alias_info.is_write
+        call.argument(argument.name)
+        for argument in call.func._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
     ]
     if call.name == "native_batch_norm" and call.argument("training"):
         marked += [call.argument("running_mean"), call.argument("running_var")]
@@ -345,7 +345,7 @@ def _unread(call: costs.Call, changed: list[torch.Tensor]) -> list[torch.Tensor]
     overwritten = call.name in ("copy", "fill", "zero") or torch.Tag.nondeterministic_seeded in call.func.tags
     if overwritten:
         return changed
-    named = {told.name for told in call.func._schema.arguments if told.is_out}
+    named = {argument.name for argument in call.func._schema.arguments if argument.is_out}
     return costs.tensors_in([call.argument(name) for name in named])
 
 

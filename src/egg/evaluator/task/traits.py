@@ -157,8 +157,8 @@ def _of_convolutions(work: Workload) -> dict[str, Value]:
     found = [op for op in weighty(work, Family.CONVOLUTION) if len(op.inputs) >= 2]
     return {
         "strided_convolution": any(max(op.settings.get("stride", (1,)), default=1) > 1 for op in found),
-        "transposed_convolution": any(_told(op, "transposed") for op in found),
-        "grouped_convolution": any(_told(op, "groups", 1) > 1 for op in found),
+        "transposed_convolution": any(_number(op, "transposed") for op in found),
+        "grouped_convolution": any(_number(op, "groups", 1) > 1 for op in found),
         "depthwise_convolution": any(map(_is_depthwise, found)),
         "pointwise_convolution": any(set(op.inputs[1].shape[2:]) <= {1} for op in found),
         "convolution_dims": max((len(op.inputs[1].shape) - 2 for op in found), default=0),
@@ -167,7 +167,7 @@ def _of_convolutions(work: Workload) -> dict[str, Value]:
 
 def _is_depthwise(op: Operation) -> bool:
     """One group per channel of the input."""
-    groups, source = _told(op, "groups", 1), op.inputs[0].shape
+    groups, source = _number(op, "groups", 1), op.inputs[0].shape
     channels = source[-(len(op.inputs[1].shape) - 1)] if len(source) >= len(op.inputs[1].shape) - 1 else 0
     return groups > 1 and groups == channels
 
@@ -175,7 +175,7 @@ def _is_depthwise(op: Operation) -> bool:
 # -- operations ------------------------------------------------------------------------------------
 
 
-def _told(op: Operation, name: str, default: int = 0) -> int:
+def _number(op: Operation, name: str, default: int = 0) -> int:
     return next(iter(op.settings.get(name, ())), default)
 
 
@@ -208,7 +208,7 @@ def _cuts_much(work: Workload) -> Callable[[Operation], bool]:
 
 
 def _within_samples(op: Operation) -> bool:
-    """Group norm, or instance norm, which is told as a batch norm of batch 1."""
+    """Group norm, or instance norm, which arrives as a batch norm of batch 1."""
     name = plain(op.name)
     return name == "native_group_norm" or (
         name in STATISTICS and bool(op.inputs) and op.inputs[0].shape[:1] == (1,)
@@ -232,6 +232,6 @@ def _reduced_together(op: Operation) -> int:
 
 
 def _takes_statistics(op: Operation) -> bool:
-    """Whether a batch norm takes its moments from the batch: an instance norm is told as one of batch 1."""
-    training = plain(op.name) in STATISTICS and bool(_told(op, "training", 1))
+    """Whether a batch norm takes its moments from the batch: an instance norm arrives as one of batch 1."""
+    training = plain(op.name) in STATISTICS and bool(_number(op, "training", 1))
     return training and bool(op.inputs) and op.inputs[0].shape[:1] != (1,)

@@ -20,7 +20,7 @@ from egg.evaluator.task.program import map_tensors
 def can_vary(tensor: torch.Tensor) -> bool:
     """Whether there are other values of its kind: a mask, or integers other than zeros.
 
-    Of ones a mask is made, which is what they mostly are; what may stand for a zero nobody knows.
+    Of ones a mask is made, which is what they mostly are; what may stand for a zero is unknown.
     """
     if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
         return False

@@ -73,7 +73,7 @@ def observed(task: Task, seconds: float = SECONDS) -> Observed:
         least_bytes=distinct_bytes((*given, *held.values())) + distinct_bytes(made),
         kept=recorder.values.written((*given, *held.values(), *made, *_attributes(module))),
     )
-    return Observed(work, _told(arguments), _told(results), tuple(recorder.lines))
+    return Observed(work, _listed(arguments), _listed(results), tuple(recorder.lines))
 
 
 @contextlib.contextmanager
@@ -96,7 +96,7 @@ def _forms(named: Iterable[tuple[str, Leaf]]) -> dict[str, TensorForm]:
     return {name: form_of(leaf) for name, leaf in named if isinstance(leaf, torch.Tensor)}
 
 
-def _told(named: Iterable[tuple[str, Leaf]]) -> tuple[tuple[str, TensorForm | str], ...]:
+def _listed(named: Iterable[tuple[str, Leaf]]) -> tuple[tuple[str, TensorForm | str], ...]:
     return tuple(
         (name, form_of(leaf) if isinstance(leaf, torch.Tensor) else f"{type(leaf).__name__} = {leaf!r}")
         for name, leaf in named

@@ -19,7 +19,8 @@ from egg.evaluator.work.access import BY_POINTER, MASKED
 from egg.evaluator.work.arguments import Argument, TensorArgument
 from egg.evaluator.work.count import LARGEST_TILE, NOT_FOLLOWED, bound, largest_tile
 from egg.evaluator.work.narrow import MOST_32, Narrow, narrow
-from egg.evaluator.work.program import Program, Steps
+from egg.evaluator.work.program import Program
+from egg.evaluator.work.tally import Steps
 from egg.evaluator.work.ttir import Op, parse
 from egg.evaluator.work.values import Known, Number, Pointer, at_shape
 

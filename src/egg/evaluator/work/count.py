@@ -17,8 +17,9 @@ from math import prod
 from egg.core.resources import GRANULE_BYTES, SECTOR_BYTES, Access, KernelWork
 from egg.evaluator.work.access import Site
 from egg.evaluator.work.arguments import Argument, DescriptorArgument, TensorArgument
-from egg.evaluator.work.program import Amount, Env, Product, Program, Steps, matters
+from egg.evaluator.work.program import Env, Program
 from egg.evaluator.work.sampling import Tally, added_up
+from egg.evaluator.work.tally import Amount, Product, Steps, matters
 from egg.evaluator.work.ttir import Function, Module, Parameter, Region, Type, parse
 from egg.evaluator.work.values import Descriptor, Known, Number, Pointer, guess
 

@@ -1,7 +1,7 @@
 """Addresses that follow from data and are computed in 32 bits, in tensors that 32 bits do not span.
 
 Which rows of a table a kernel reads is not known before it runs, so :mod:`~egg.evaluator.work.bounds` cannot
-say where its accesses lie. It can be said how far they reach: an offset of which every part was computed in
+say where its accesses lie. How far they reach is known: an offset of which every part was computed in
 32 bits reaches 2**31 elements, and in a longer tensor it wraps around at some row. Whatever is multiplied in
 64 bits, loaded as such, or carried through a loop may reach everywhere and passes.
 """

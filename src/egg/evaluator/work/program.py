@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from egg.evaluator.work import costs
-from egg.evaluator.work.access import Site, accessed, described
+from egg.evaluator.work.access import accessed, described
 from egg.evaluator.work.arguments import TensorArgument
 from egg.evaluator.work.carried import Carried, Uneven, as_guess, held, same, scalar, stepping, truth
 from egg.evaluator.work.sampling import Tally, add, added_up
+from egg.evaluator.work.tally import Amount, Product, Steps, Watch, matters
 from egg.evaluator.work.tiles import evaluate, unknown
 from egg.evaluator.work.ttir import Function, Module, Op, Region
 from egg.evaluator.work.values import INTEGER_OPS, Known, Number
@@ -43,48 +42,6 @@ _REFERENCES = re.compile(r"%[\w.$\-#]+")
 Env = dict[str, Known]
 
 
-class Watch(Protocol):
-    """Told of the accesses of one program; those of a trial that failed are taken back."""
-
-    def access(self, op: Op, env: Mapping[str, Known], *, sure: bool) -> None: ...
-    def mark(self) -> int: ...
-    def take_back(self, mark: int) -> None: ...
-
-
-@dataclass
-class Steps:
-    """How much may still be evaluated, in operations on scalars; large tiles count for more."""
-
-    left: float
-
-    def take(self, amount: float) -> None:
-        self.left -= amount
-
-    @property
-    def short(self) -> bool:
-        return self.left <= 0
-
-
-@dataclass(frozen=True)
-class Amount:
-    """Key of a tally: ``bytes``, ``sectors`` or ``granules`` of one access."""
-
-    site: Site
-    what: str
-
-
-@dataclass(frozen=True)
-class Product:
-    """Key of a tally: FLOPs of matrix products on tensor cores."""
-
-    precision: str
-
-
-def matters(key: Hashable) -> bool:
-    """Whether a difference is worth a closer look: sectors change with alignment from trip to trip."""
-    return not (isinstance(key, Amount) and key.what != "bytes")
-
-
 class Program:
     """One program: its place in the grid, and what has been counted of it."""
 
@@ -107,7 +64,7 @@ class Program:
         self.wide = False
         """Whether integers of 32 bits are computed in 64."""
         self.watch: Watch | None = None
-        """Told of every access before it is counted."""
+        """Receives every access before it is counted."""
         self._unsure = 0
         """Branches and loops under way of which data decide whether they are run, or how often."""
 

@@ -199,7 +199,7 @@ INTEGER_OPS = frozenset((*_SIGNED, *_UNSIGNED, *_DIVISIONS, "mulhiui"))
 
 
 def integer_op(name: str, a: Number, b: Number, bits: int) -> Number:
-    """``arith.addi`` and its kind. A division by zero gives a guess: nobody will have meant it."""
+    """``arith.addi`` and its kind. A division by zero gives a guess: no program means it."""
     guessed = a.guessed or b.guessed
     x, y = a.value, b.value
     if name in _DIVISIONS:

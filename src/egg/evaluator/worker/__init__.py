@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from egg.evaluator.process.wire import Channel, WireClosed
+from egg.evaluator.transport.wire import Channel, WireClosed
 from egg.evaluator.worker.session import Session
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.ops import ACTIVE, OWN_OPERATORS
+from egg.evaluator.operators.ops import ACTIVE, OWN_OPERATORS
 from egg.evaluator.restrict.names import CANDIDATE_FILE, RestrictedError
 from egg.evaluator.worker import hostreads
 

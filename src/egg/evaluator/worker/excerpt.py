@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from egg.evaluator import arena as arenas
 from egg.evaluator.interpreter.excerpt import Excerpt, Incomplete, Written
-from egg.evaluator.modes import LightMode
-from egg.evaluator.ops import Recorder
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.tensors.modes import LightMode
+from egg.evaluator.transport import arena as arenas
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import leaves_of, storage_of
 
@@ -39,8 +40,19 @@ class NoReads(LightMode):
         return result
 
 
-def run(launches: InterpretedLaunches, call: Callable[[], Any]) -> tuple[dict[str, Any], Leaves | None]:
-    """The reply and the outputs; no outputs where nothing can be concluded from them."""
+@dataclass(frozen=True)
+class Ran:
+    """How much of a forward ran."""
+
+    without: str
+    """Why nothing can be concluded from it, where nothing can."""
+    launches: list[tuple[str, int, int]]
+    whole: bool
+    partial: Mapping[int, Written]
+
+
+def run(launches: InterpretedLaunches, call: Callable[[], Any]) -> tuple[Ran, Leaves | None]:
+    """What ran, and the outputs; no outputs where nothing can be concluded from them."""
     leaves: Leaves | None = None
     with launches.excerpted() as excerpt:
         try:
@@ -51,10 +63,8 @@ def run(launches: InterpretedLaunches, call: Callable[[], Any]) -> tuple[dict[st
         except BaseException:
             if not excerpt.without:
                 raise
-    if excerpt.without:
-        return {"without": excerpt.without}, None
-    ran = [[name, total, count] for name, total, count in excerpt.launches]
-    return {"launches": ran, "whole": excerpt.whole, "partial": excerpt.partial}, leaves
+    ran = Ran(excerpt.without, list(excerpt.launches), excerpt.whole, excerpt.partial)
+    return ran, None if excerpt.without else leaves
 
 
 def marks(leaves: Leaves, partial: Mapping[int, Written]) -> Leaves:

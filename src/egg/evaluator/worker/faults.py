@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import traceback
-from typing import Any
 
 import torch
 
 from egg.evaluator.restrict.names import CANDIDATE_FILE, RestrictedError
+from egg.evaluator.transport.protocol import Complaint
 from egg.evaluator.worker.settings import LeftChanged
 
 ILLEGAL = ("illegal memory access", "misaligned address", "unspecified launch failure", "device-side assert")
 
 
-def describe(error: BaseException) -> dict[str, Any]:
+class Reported(Exception):
+    """A finding of our own code in a worker, with its reason code: reported as it is."""
+
+    def __init__(self, reason: str, evidence: str) -> None:
+        super().__init__(evidence)
+        self.reason = reason
+
+
+def describe(error: BaseException) -> Complaint:
     """Reason code and evidence for whatever the candidate raised."""
+    if isinstance(error, Reported):
+        return Complaint(error.reason, str(error))
     text = f"{type(error).__name__}: {error}"
-    return {"reason": _reason(error, text), "evidence": f"{_place(error)}{_trimmed(text)}"}
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(CANDIDATE_FILE)]
+    line, function = (frames[-1].lineno, frames[-1].name) if frames else (None, "")
+    place = f"line {line} in {function}: " if frames else ""
+    return Complaint(_reason(error, text), f"{place}{_trimmed(text)}", line, function, "captur" in text)
 
 
 def _reason(error: BaseException, text: str) -> str:
@@ -45,11 +58,6 @@ def _reason(error: BaseException, text: str) -> str:
     if isinstance(error, SyntaxError | ImportError):
         return "build.import"
     return "candidate.error"
-
-
-def _place(error: BaseException) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(CANDIDATE_FILE)]
-    return f"line {frames[-1].lineno} in {frames[-1].name}: " if frames else ""
 
 
 def _trimmed(text: str, limit: int = 1500) -> str:

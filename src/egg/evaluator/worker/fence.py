@@ -7,7 +7,7 @@ where its mapping ends, in the other it *starts* where its mapping starts: one e
 before the start, is an illegal access, which the GPU itself reports.
 
 A tensor begins on 16 bytes, as Triton and the libraries expect. Where its size is no multiple of 16, up to 15
-bytes lie between its end and the end of the mapping. They are filled with 0xFF (NaN to whoever reads them),
+bytes lie between its end and the end of the mapping. They are filled with 0xFF (NaN where they are read),
 and whether they still are is looked at when the tensor is freed.
 
 The allocator is installed through PyTorch's interface for custom ones before the process touches the GPU. Its
@@ -175,10 +175,6 @@ class Fence:
         pointers = [ctypes.cast(callback, _POINTER).value or 0 for callback in self._callbacks]
         torch._C._cuda_changeCurrentAllocator(torch._C._cuda_customAllocator(*pointers))
 
-    def report(self) -> dict[str, Any]:
-        """For the oracle: what was noticed so far."""
-        return {"unavailable": "", "failed": self.failed, "damaged": self.damaged}
-
     def _on_allocate(self, size: int, device: int, stream: int | None) -> int | None:
         """For PyTorch. No exception may leave it, so a failure is noted and nothing is handed out."""
         if size <= 0:
@@ -250,6 +246,6 @@ class Fence:
             "cuMemcpyDtoH_v2", ctypes.byref(found), block.pointer + block.size, block.place.slack
         )
         if any(byte != CANARY for byte in found):
-            said = f"behind the end of a tensor of {block.size} bytes"
-            if said not in self.damaged:
-                self.damaged.append(said)
+            place = f"behind the end of a tensor of {block.size} bytes"
+            if place not in self.damaged:
+                self.damaged.append(place)

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from egg.evaluator.ops import Recorder
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.transport.protocol import Record, Spent
 from egg.evaluator.worker.launches import Launches
 
 WHOLE = frozenset(
@@ -33,16 +34,18 @@ WHOLE = frozenset(
 SINGLE = frozenset(["item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "is_nonzero"])
 
 
-def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> dict[str, Any]:
-    """What one call ran, as JSON."""
-    return {
-        "ops": dict(recorder.compute),
-        "moves": dict(recorder.moves),
-        "copies": dict(recorder.copies),
-        "reads": dict(reads.seen),
-        "work": [spent.to_json() for spent in recorder.work()],
-        "launches": launches.counts(),
-    }
+def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> Record:
+    """What one call ran."""
+    before, whole = (Spent(spent.products, spent.others, spent.moved) for spent in recorder.work())
+    return Record(
+        ops=dict(recorder.compute),
+        moves=dict(recorder.moves),
+        copies=dict(recorder.copies),
+        reads=dict(reads.seen),
+        launches=launches.counts(),
+        before=before,
+        work=whole,
+    )
 
 
 ACTIVE: list[TorchFunctionMode] = []

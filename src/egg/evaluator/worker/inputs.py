@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import torch
 
-from egg.evaluator.arena import Arena, Slot, device_view
+from egg.evaluator.transport.arena import Arena, Slot, device_view
 
 NEAR_BYTES = 256 << 20
 """A further copy of larger tensors is not worth its memory."""

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from egg.evaluator import exchange
-from egg.evaluator.arena import Arena, Slot
 from egg.evaluator.restrict.integrity import Snapshot
+from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.transport.arena import Arena
+from egg.evaluator.transport.slots import Slot
 from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
@@ -38,12 +39,12 @@ class Instance:
         self._make: Callable[[], nn.Module] | None = None
         self._construct: Callable[[Any], nn.Module] | None = None
         self._module: nn.Module | None = None
-        self._rivals: list[nn.Module | None] = []
+        self._contenders: list[nn.Module | None] = []
         self._kept: list[tuple[str, Any]] = []
         self._held: list[list[tuple[str, Any]]] = []
         """Outputs of many calls."""
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        self._loaded: tuple[dict[str, str], dict[str, Any]] | None = None
+        self._loaded: protocol.Weights | None = None
         self._watched: Sequence[Launched] = []
         self._dtype: torch.dtype | None = None
         self._restricted = False
@@ -71,26 +72,28 @@ class Instance:
     def _settled(self, module: nn.Module) -> nn.Module:
         return module.to(device=self._device, dtype=self._dtype)
 
-    def _arguments(self, structure: str, slots: list[Any]) -> list[Any]:
+    def _arguments(self, structure: str, slots: Sequence[Slot]) -> list[Any]:
         assert self._inputs is not None
-        return exchange.unpack(structure, [self._inputs.fetch(Slot.from_json(s)) for s in slots])
+        return exchange.unpack(structure, [self._inputs.fetch(slot) for slot in slots])
 
-    def _give_back(self, slots: list[Any]) -> None:
+    def _give_back(self, slots: Sequence[Slot]) -> None:
         assert self._inputs is not None
-        self._inputs.give_back(Slot.from_json(s) for s in slots)
+        self._inputs.give_back(slots)
         self._synchronize()
 
-    def _view(self, slot: dict[str, Any]) -> torch.Tensor:
+    def _view(self, slot: Slot) -> torch.Tensor:
         """The oracle's memory at ``slot``."""
         assert self._arena is not None
-        return self._arena.view(Slot.from_json(slot))
+        return self._arena.view(slot)
 
-    def _deliver(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> list[dict[str, Any]]:
+    def _deliver(
+        self, leaves: list[tuple[str, Any]], outputs: Sequence[Slot | None]
+    ) -> tuple[protocol.OutputForm, ...]:
         self._lay(leaves, outputs)
         self._synchronize()
-        return [describe(path, leaf) for path, leaf in leaves]
+        return tuple(describe(path, leaf) for path, leaf in leaves)
 
-    def _lay(self, leaves: list[tuple[str, Any]], outputs: list[Any]) -> None:
+    def _lay(self, leaves: list[tuple[str, Any]], outputs: Sequence[Slot | None]) -> None:
         """Copy outputs where the oracle wants them, if they are of the form it expects."""
         for (_, leaf), slot in zip(leaves, outputs, strict=False):
             if slot is None or not isinstance(leaf, torch.Tensor):

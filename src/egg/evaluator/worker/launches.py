@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
-from egg.core.codec import to_json
+from egg.evaluator.transport.protocol import Configurations, KernelRows, Numbers
 from egg.evaluator.work.arguments import Argument, argument_forms, heft
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ def _remember(watched: list[Watched], one: Watched) -> None:
         seen.grid, seen.arguments = one.grid, one.arguments
 
 
-def described_launches(watched: Sequence[Launched], most: int = MOST_DESCRIBED) -> dict[str, Any]:
-    """As JSON: what can be said of each kernel without running it again, and how many were left out."""
+def described_launches(watched: Sequence[Launched], most: int = MOST_DESCRIBED) -> KernelRows:
+    """What is known of each kernel without running it again, and how many were left out."""
     from egg.evaluator.offline.describe import describe_kernels
 
     rows = describe_kernels(watched[:most])
-    return {"kernels": [to_json(row) for row in rows], "unread": len(watched) - len(rows)}
+    return KernelRows(tuple(rows), len(watched) - len(rows))
 
 
 class InterpretedLaunches:
@@ -150,9 +150,9 @@ class InterpretedLaunches:
     def skip(self, kernels: set[str]) -> None:
         self._session.skip = set(kernels)
 
-    def asked(self) -> list[Any]:
+    def asked(self) -> tuple[tuple[str, Numbers], ...]:
         """Every kernel with the numbers it was launched with, so far."""
-        return [[kernel, [list(pair) for pair in numbers]] for kernel, numbers in self._session.asked]
+        return tuple(self._session.asked)
 
     @contextmanager
     def excerpted(self) -> Iterator[Any]:
@@ -165,10 +165,10 @@ class InterpretedLaunches:
         finally:
             self._session.excerpt = None
 
-    def configure(self, place: int) -> dict[str, Any]:
+    def configure(self, place: int) -> Configurations:
         """Have every autotuner take the configuration at ``place``; what was offered and ran so far."""
         chosen = self._session.configurations
         ran = dict(chosen.names)
         if place != chosen.place:
             chosen.take(place)
-        return {"most": chosen.most, "names": ran}
+        return Configurations(chosen.most, ran)

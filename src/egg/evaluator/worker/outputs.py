@@ -1,7 +1,7 @@
 """What a forward returned: plain tensors in plain containers, described and copied to the oracle;
 whose memory they lie in.
 
-A result that computes when somebody looks at it would do so behind the stopwatch. So a tensor's type must
+A result that computes when it is read would do so behind the stopwatch. So a tensor's type must
 be ``torch.Tensor`` itself, by identity, without attributes of its own, and a container's a built-in one.
 The copy is made by a function that was bound before there was a candidate.
 """
@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.freshen import span
 from egg.evaluator.restrict.names import RestrictedError
 from egg.evaluator.task.program import map_tensors, outputs_of
+from egg.evaluator.transport.freshen import span
+from egg.evaluator.transport.protocol import OutputForm
 from egg.evaluator.worker.held import state_of
 
 _copy = torch.Tensor.copy_
@@ -64,23 +65,19 @@ def kind_of(leaf: torch.Tensor) -> str:
     return f"Tensor with attributes {', '.join(held)}" if held else PLAIN
 
 
-def describe(path: str, leaf: Any) -> dict[str, Any]:
+def describe(path: str, leaf: Any) -> OutputForm:
     if not isinstance(leaf, _Tensor):
-        return {
-            "path": path,
-            "type": "number",
-            "number": abs(leaf) if isinstance(leaf, complex) else float(leaf),
-        }
-    return {
-        "path": path,
-        "shape": list(leaf.shape),
-        "dtype": str(leaf.dtype),
-        "device": leaf.device.type,
-        "type": kind_of(leaf),
-        "layout": str(leaf.layout),
-        "stride": list(leaf.stride()) if leaf.layout == torch.strided else [],
-        "storage": storage_of(leaf),
-    }
+        return OutputForm(path, "number", number=abs(leaf) if isinstance(leaf, complex) else float(leaf))
+    return OutputForm(
+        path,
+        kind_of(leaf),
+        shape=tuple(leaf.shape),
+        dtype=str(leaf.dtype),
+        device=leaf.device.type,
+        layout=str(leaf.layout),
+        stride=tuple(leaf.stride()) if leaf.layout == torch.strided else (),
+        storage=storage_of(leaf),
+    )
 
 
 def storage_of(leaf: torch.Tensor) -> int:
@@ -90,19 +87,21 @@ def storage_of(leaf: torch.Tensor) -> int:
     return leaf.untyped_storage().data_ptr()
 
 
-def aliases(leaves: list[tuple[str, Any]], arguments: Any, module: torch.nn.Module | None) -> list[list[str]]:
+def aliases(
+    leaves: list[tuple[str, Any]], arguments: Any, module: torch.nn.Module | None
+) -> list[tuple[str, str]]:
     """Pairs of an output and what it shares elements with: another output, an input, a parameter, itself."""
     held: list[tuple[str, torch.Tensor]] = []
     map_tensors(arguments, lambda tensor: (held.append(("an input", tensor)), tensor)[1])
     if module is not None:
         held += [("a parameter", tensor) for tensor in state_of(module, persistent=False).values()]
-    found: list[list[str]] = []
+    found: list[tuple[str, str]] = []
     for path, leaf in leaves:
         if not isinstance(leaf, torch.Tensor) or not storage_of(leaf):
             continue
         if span(leaf) < leaf.numel():
-            found.append([path, "itself"])
-        found += [[path, name] for name, other in held if overlap(leaf, other)][:1]
+            found.append((path, "itself"))
+        found += [(path, name) for name, other in held if overlap(leaf, other)][:1]
         held.append((f"output {path}", leaf))
     return found
 
@@ -124,13 +123,13 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(places[1].any())
 
 
-def shared_storages(held: list[list[tuple[str, Any]]]) -> list[list[int]]:
+def shared_storages(held: list[list[tuple[str, Any]]]) -> list[tuple[int, int]]:
     """Pairs of calls whose outputs, all of them still held, lie in the same memory."""
     owner: dict[int, int] = {}
-    found: list[list[int]] = []
+    found: list[tuple[int, int]] = []
     for call, leaves in enumerate(held):
         for address in {storage_of(leaf) for _, leaf in leaves if isinstance(leaf, torch.Tensor)} - {0}:
             if address in owner:
-                found.append([owner[address], call])
+                found.append((owner[address], call))
             owner[address] = call
     return found

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.evaluator.arena import poison
 from egg.evaluator.offline import GpuTarget, capture
 from egg.evaluator.offline.compile import compiled_rows
-from egg.evaluator.ops import Recorder
+from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.task.program import map_tensors, outputs_of
+from egg.evaluator.transport.arena import poison
+from egg.evaluator.worker.faults import Reported
 from egg.evaluator.worker.launches import Launches
 
 SEED = 0
@@ -30,20 +31,8 @@ TOLERANCES = {
 NARROW = (2e-2, 2e-2)
 
 
-class PatternFault(Exception):
-    """What is wrong with a pattern; ``reason`` is its code."""
-
-    def __init__(self, reason: str, evidence: str) -> None:
-        super().__init__(evidence)
-        self.reason = reason
-
-
-def answered(trial: Callable[[], dict[str, int]]) -> dict[str, Any]:
-    """A trial's reply; what the file itself raises is for the caller to describe."""
-    try:
-        return {"kernels": trial()}
-    except PatternFault as fault:
-        return {"fault": {"reason": fault.reason, "evidence": str(fault)}}
+class PatternFault(Reported):
+    """What is wrong with a pattern."""
 
 
 def run(module: Any, launches: Launches) -> dict[str, int]:
@@ -107,8 +96,10 @@ def _share_weights(reference: nn.Module, own: nn.Module) -> None:
 def _compare(what: str, expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> None:
     wanted, given = ([path for path, _ in tensors] for tensors in (expected, found))
     if wanted != given:
-        said = f"{what} has {', '.join(given) or 'nothing'} where Model has {', '.join(wanted) or 'nothing'}"
-        raise PatternFault("pattern.outputs", said)
+        difference = (
+            f"{what} has {', '.join(given) or 'nothing'} where Model has {', '.join(wanted) or 'nothing'}"
+        )
+        raise PatternFault("pattern.outputs", difference)
     for (path, right), (_, own) in zip(expected, found, strict=True):
         _compare_leaf(f"{what} {path}", right, own)
 
@@ -117,8 +108,8 @@ def _compare_leaf(what: str, right: Any, own: Any) -> None:
     if not isinstance(right, torch.Tensor) or not isinstance(own, torch.Tensor):
         right, own = torch.as_tensor(right), torch.as_tensor(own)
     if right.shape != own.shape or right.dtype != own.dtype:
-        said = f"{tuple(own.shape)} {own.dtype} where Model gives {tuple(right.shape)} {right.dtype}"
-        raise PatternFault("pattern.form", f"{what} is {said}")
+        difference = f"{tuple(own.shape)} {own.dtype} where Model gives {tuple(right.shape)} {right.dtype}"
+        raise PatternFault("pattern.form", f"{what} is {difference}")
     loose = right.is_floating_point() or right.is_complex()
     relative, absolute = TOLERANCES.get(right.dtype, NARROW) if loose else (0.0, 0.0)
     try:

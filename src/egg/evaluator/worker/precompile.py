@@ -2,63 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from egg.evaluator import exchange
 from egg.evaluator.offline import Capture, CaptureUnsupported, GpuTarget, capture
 from egg.evaluator.offline.compile import Binary, binaries
 from egg.evaluator.offline.launch import CompileFailed
 from egg.evaluator.offline.reach import problems
-from egg.evaluator.ops import NEUTRAL
+from egg.evaluator.operators.ops import NEUTRAL
+from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.work.arguments import numbers_in
 
 
 def precompile(
-    make: Callable[[], nn.Module],
-    structure: str,
-    specs: list[dict[str, Any]],
-    target: dict[str, Any],
-    example: str | None = None,
-    make_small: Callable[[], nn.Module] | None = None,
-) -> tuple[dict[str, Any], list[Binary]]:
+    make: Callable[[], nn.Module], asked: protocol.Capture, make_small: Callable[[], nn.Module] | None = None
+) -> tuple[protocol.Captured, list[Binary]]:
     """The reply, and what the launches compile to; or the reason why they could not be captured.
 
-    Host code that needs values is followed on ``example``, inputs that have some. Where those are smaller
-    than the task's own (``make_small`` builds the module for them), it is followed at full size as well,
-    and reads there what it read on the example.
+    Host code that needs values is followed on the request's example, inputs that have some. Where those are
+    smaller than the task's own (``make_small`` builds the module for them), it is followed at full size as
+    well, and reads there what it read on the example.
     """
-    inputs = partial(_inputs, structure, specs)
-    gpu = GpuTarget(**target)
+    inputs = partial(_inputs, asked.inputs, asked.specs)
+    gpu = GpuTarget(**asked.target)
     try:
         captured = capture(make, inputs, gpu)
     except CaptureUnsupported as reason:
-        if example is None:
-            return {"unsupported": str(reason), "compiled": 0, "launched": True}, []
+        if asked.example is None:
+            return protocol.Captured(unsupported=str(reason)), []
         try:
-            captured = _with_values(make, inputs, gpu, example, make_small)
+            captured = _with_values(make, inputs, gpu, asked.example, make_small)
         except CaptureUnsupported as again:
-            return {"unsupported": str(again), "compiled": 0, "launched": True}, []
+            return protocol.Captured(unsupported=str(again)), []
     return _answer(captured, gpu)
 
 
-def followed(
-    make: Callable[[], nn.Module], structure: str, specs: list[dict[str, Any]], target: dict[str, Any]
-) -> dict[str, Any]:
+def followed(make: Callable[[], nn.Module], asked: protocol.Follow) -> protocol.Launches:
     """The kernels of a warm call, each with the numbers it is launched with; or why they are not known."""
+    inputs = partial(_inputs, asked.inputs, asked.specs)
     try:
-        captured = capture(make, partial(_inputs, structure, specs), GpuTarget(**target), compile_budget_s=0)
+        captured = capture(make, inputs, GpuTarget(**asked.target), compile_budget_s=0)
     except (CaptureUnsupported, CompileFailed) as reason:
-        return {"unsupported": str(reason)}
-    return {"asked": [[launch.kernel, numbers_in(launch.arguments)] for launch in captured.each]}
+        return protocol.Launches(unsupported=str(reason))
+    return protocol.Launches(
+        tuple((launch.kernel, tuple(numbers_in(launch.arguments))) for launch in captured.each)
+    )
 
 
-def _inputs(structure: str, specs: list[dict[str, Any]]) -> list[Any]:
-    tensors = [torch.empty_strided(s["shape"], s["stride"], dtype=getattr(torch, s["dtype"])) for s in specs]
+def _inputs(structure: str, specs: Sequence[protocol.InputForm]) -> list[Any]:
+    tensors = [torch.empty_strided(s.shape, s.stride, dtype=getattr(torch, s.dtype)) for s in specs]
     return exchange.unpack(structure, tensors)
 
 
@@ -76,17 +72,17 @@ def _with_values(
     return capture(make, inputs, gpu, answers=seen.scalars)
 
 
-def _answer(captured: Capture, gpu: GpuTarget) -> tuple[dict[str, Any], list[Binary]]:
+def _answer(captured: Capture, gpu: GpuTarget) -> tuple[protocol.Captured, list[Binary]]:
     found = binaries(captured, gpu)
     launches = (*captured.first_call_launches, *captured.launches)
     kernels = {**{b.key: b.kernel for b in found}, **captured.kernels}
-    faults = [{"reason": p.reason, "evidence": p.evidence} for p in problems(captured, kernels)]
+    faults = [protocol.Complaint(p.reason, p.evidence) for p in problems(captured, kernels)]
     ops = {name.removeprefix("aten."): count for name, count in captured.seen_ops.items()}
-    reply = {
-        "compiled": len(found),
-        "launched": bool(launches),
-        "kernels": sorted({launch.kernel for launch in captured.launches or launches}),
-        "ops": {name: count for name, count in ops.items() if name not in NEUTRAL},
-        "faults": faults[:4],
-    }
+    reply = protocol.Captured(
+        compiled=len(found),
+        launched=bool(launches),
+        kernels=tuple(sorted({launch.kernel for launch in captured.launches or launches})),
+        ops={name: count for name, count in ops.items() if name not in NEUTRAL},
+        faults=tuple(faults[:4]),
+    )
     return reply, found

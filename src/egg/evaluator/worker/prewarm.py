@@ -1,4 +1,4 @@
-"""What the zygote does once so that no candidate has to wait for it.
+"""What the forkserver does once so that no candidate has to wait for it.
 
 Triton's first compilation in a process loads its passes and the rest of its front end. PyTorch's
 first fake tensor imports its compiler: a second or two. Triton's first launch builds a helper
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What the children of a zygote are for."""
+    """What the children of a forkserver are for."""
 
     INTERPRET = "interpret"
     COMPILE = "compile"
@@ -61,7 +61,7 @@ def _name_by_version() -> None:
     """Triton files what it compiles under a digest of its installation: half a gigabyte, a second or two.
 
     That tells installations apart which share a folder for good. Here the folder is new, and the
-    zygote's and its children's alone: the version will do.
+    forkserver's and its children's alone: the version will do.
     """
     import triton
     from triton.runtime import cache

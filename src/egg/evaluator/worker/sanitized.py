@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator import exchange
-from egg.evaluator.task.program import HALF_DTYPES, map_tensors
+from egg.evaluator.task.precision import HALF_DTYPES
+from egg.evaluator.task.program import map_tensors
+from egg.evaluator.transport import exchange
 from egg.evaluator.worker.importing import import_candidate
 
 

@@ -18,7 +18,7 @@ from itertools import zip_longest
 from egg.core.evaluation import Refusal
 from egg.core.source import Candidate
 from egg.expert.assemble import NothingToWrite, Written
-from egg.expert.deciding.evidence import Evidence, inexact
+from egg.expert.deciding.evidence import facts_of, inexact, remembers
 from egg.expert.fusion.choices import Structure
 from egg.expert.moves import Alone, Grade, Move, Recipe, Set, Without
 from egg.expert.parts import Group, Unfit
@@ -66,7 +66,7 @@ def repaired(
 def candidates(recipe: Recipe, refusal: Refusal, written: Written) -> Iterator[Repair]:
     if inexact(refusal):
         yield from _finer(recipe, refusal, written.structure)
-    elif Evidence.of(refusal).kept:
+    elif remembers(refusal):
         yield from _nothing_kept(written)
     elif group := located(refusal, written):
         yield from _group_alone(group, recipe, written.structure)
@@ -79,7 +79,7 @@ def candidates(recipe: Recipe, refusal: Refusal, written: Written) -> Iterator[R
 
 def _finer(recipe: Recipe, refusal: Refusal, structure: Structure) -> Iterator[Repair]:
     """What patterns know to be rounded otherwise; then finer products, each pattern's mildest first."""
-    refused = Refused(Symptom.INEXACT, recipe, Evidence.of(refusal).excess)
+    refused = Refused(Symptom.INEXACT, recipe, facts_of(refusal).excess)
     for pattern in PATTERNS.values():
         yield from pattern.repairs(structure.graph, _written_by(pattern, structure), refused)
     for finer in zip_longest(*([(p, step) for step in p.finer] for p in PATTERNS.values())):
@@ -131,12 +131,12 @@ def located(refusal: Refusal, written: Written) -> Group | None:
             if name.startswith(group.name) or group.name in name:
                 by_kernel.setdefault(name, group)
                 by_kernel.setdefault(f"{name}_kernel", group)
-    seen = Evidence.of(refusal)
+    seen = facts_of(refusal)
     if seen.function in by_kernel:
         return by_kernel[seen.function]
     if launched := _launched_before(written.source, seen.line, by_kernel):
         return by_kernel[launched]
-    named = [name for name in by_kernel if seen.names(name)]
+    named = [name for name in by_kernel if name in seen.functions]
     return by_kernel[max(named, key=len)] if named else None
 
 

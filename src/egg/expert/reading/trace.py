@@ -21,10 +21,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from egg.core.policy import Precision
-from egg.evaluator.modes import LightMode
 from egg.evaluator.task.dataless import META, Uncaptured, WithoutData
 from egg.evaluator.task.meta import on_meta
-from egg.evaluator.task.program import HALF_DTYPES, Program
+from egg.evaluator.task.precision import HALF_DTYPES
+from egg.evaluator.task.program import Program
+from egg.evaluator.tensors.modes import LightMode
 from egg.expert.reading.rows import attribute_text
 
 

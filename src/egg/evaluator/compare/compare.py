@@ -1,0 +1,228 @@
+"""Is this output right? Errors against an fp64 run, in units of what the reference itself gets wrong.
+
+For every floating output, with ``g`` the fp64 result, ``r`` the reference under the declared
+precision and ``c`` the candidate:
+
+* max: ``|c - g| <= max(4 max|r - g|, F_max u rms(g), 8 u |g|)`` element by element,
+* rms: ``rms(c - g) <= max(2 rms(r - g), F_rms u rms(g))``,
+
+where ``u`` is the unit roundoff of the policy's arithmetic. The floors allow for another order
+of summation, which is honest. For fp32 they are 256 and 32: 1.9e-6 in rms, far below TF32.
+In 16-bit and TF32 arithmetic one rounding dominates any order of summation, and 32 u of bf16
+would be an error of 12%: there the floors are 8 and 1.
+
+An output may span many orders of magnitude (an exponential), and then the rms is that of a few elements: all
+others could be zero. So the elements that have lost their own value are counted as well: those off by more
+than ``max(1e-2, 16 u)`` of themselves, and by more than the max floor relative to the *upper quartile* of the
+output, which a few large elements do not move. A candidate may have one in a thousand of them (and two), and
+twice as many as the reference has by a tenth of these bounds: where results cancel, it has many.
+
+Where the program itself amplifies the rounding of its inputs (an exponential of large numbers), every
+implementation is off by as much, and a reference that happens to round elsewhere is no measure. How far the
+exact result moves under such roundings (:class:`Moved`) is therefore allowed too, with a factor of two. It
+takes further fp64 runs, so it is asked for only where the rule above refuses.
+
+A library decides by shape whether it uses an arithmetic that it may use (TF32 in a convolution). At a call of
+another shape the reference's error at the task's own call (:class:`Usual`) is therefore allowed as well, with
+the factors 4 and 2 from above.
+
+An element where the reference overflows and the fp64 run does not has no right answer and is passed over.
+Everywhere else NaN and Inf must stand where the reference or the fp64 run has them, and where only the
+reference has a number that its type can hold (``torch.finfo(x.dtype).min`` is another number in fp64) it
+must be that number.
+Integers and booleans must equal the reference or the fp64 run exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from egg.core.policy import Precision
+from egg.evaluator.compare import sums
+from egg.evaluator.tensors import memory
+
+ROUNDOFF = {
+    torch.float64: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+}
+TF32_ROUNDOFF = 2.0**-11
+CONDITIONING = 2.0
+"""How many times as far as the exact result moves under the inputs' own rounding."""
+LOST = 1e-2
+"""Of its own size: an element that is off by more has lost its value, in fp32."""
+LOST_ROUNDINGS = 16.0
+"""The same in unit roundoffs, for types that have few bits."""
+FEW_LOST, SHARE_LOST = 2, 1e-3
+"""So many elements, and this part of all, may lose theirs where results happen to cancel."""
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The error another order of summation may cause, relative to the output's rms."""
+
+    roundoff: float
+    max_factor: float
+    rms_factor: float
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How far one output's exact result moves when inputs and weights are off by their own rounding."""
+
+    max: float
+    rms: float
+    lost: float = 0.0
+    """The part of the elements that move by more than a tenth of what counts as lost."""
+
+    def times(self, factor: float) -> Moved:
+        return Moved(factor * self.max, factor * self.rms, self.lost)
+
+
+STILL = Moved(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Usual:
+    """The reference's own error of one output at the task's own call, relative to the output's rms."""
+
+    max: float = 0.0
+    rms: float = 0.0
+    lost: float = 0.0
+    """The part of the elements of which it was off by a tenth of what counts as lost."""
+
+
+NOT_KNOWN = Usual()
+
+
+@dataclass(frozen=True)
+class LeafError:
+    """One output's errors as multiples of what is allowed, and what else is wrong with it."""
+
+    max_ratio: float
+    rms_ratio: float
+    relative: float
+    reference_relative: float
+    kernelbench: bool
+    problem: str = ""
+    reference_max: float = 0.0
+    """The reference's largest distance from the exact result."""
+    reference_kernelbench: bool = True
+    """Whether the reference is as close to the exact result as KernelBench asks a candidate to be to it."""
+    reference_peak: float = 0.0
+    """:attr:`reference_max` relative to the output's rms."""
+    lost: float = 0.0
+    """The part of the elements that have lost their own value, however small they are."""
+    lost_ratio: float = 0.0
+    """:attr:`lost` as a multiple of what is allowed."""
+    reference_lost: float = 0.0
+    """The part of the elements of which the reference is off by a tenth of what counts as lost."""
+
+    @property
+    def passed(self) -> bool:
+        return not self.problem and max(self.max_ratio, self.rms_ratio, self.lost_ratio) <= 1.0
+
+
+@dataclass
+class Worst:
+    """The worst errors seen so far, over all cases and outputs."""
+
+    checks: int = 0
+    max_ratio: float = 0.0
+    rms_ratio: float = 0.0
+    relative: float = 0.0
+    reference_relative: float = 0.0
+    kernelbench: bool = True
+    reference_kernelbench: bool = True
+    reference_max: float = 0.0
+
+    def take(self, error: LeafError, *, own: bool = True) -> None:
+        """``own``: the inputs are the task's own, which are the only ones that KernelBench looks at."""
+        self.max_ratio = max(self.max_ratio, error.max_ratio)
+        self.rms_ratio = max(self.rms_ratio, error.rms_ratio)
+        if error.relative > self.relative:
+            self.relative, self.reference_relative = error.relative, error.reference_relative
+        if own:
+            self.kernelbench &= error.kernelbench
+            self.reference_kernelbench &= error.reference_kernelbench
+            self.reference_max = max(self.reference_max, error.reference_max)
+
+
+def floor_for(dtype: torch.dtype, precision: Precision) -> Floor:
+    roundoff = ROUNDOFF.get(dtype, 2.0**-24)
+    if precision is Precision.TF32 and dtype is torch.float32:
+        return Floor(TF32_ROUNDOFF, 8.0, 1.0)
+    if roundoff <= ROUNDOFF[torch.float32]:
+        return Floor(roundoff, 256.0, 32.0)
+    return Floor(roundoff, 8.0, 1.0)
+
+
+def lost_at(dtype: torch.dtype, precision: Precision) -> float:
+    """Off by more than this part of itself, an element has lost its value."""
+    return max(LOST, LOST_ROUNDINGS * floor_for(dtype, precision).roundoff)
+
+
+def compare(
+    candidate: torch.Tensor,
+    reference: torch.Tensor,
+    golden: torch.Tensor,
+    precision: Precision,
+    moved: Moved = STILL,
+    usual: Usual = NOT_KNOWN,
+) -> LeafError:
+    """Judge one output; all three have the same shape, and live where the oracle lives."""
+    if not (candidate.is_floating_point() or candidate.is_complex()):
+        return _compare_exact(candidate, reference, golden)
+    floor = floor_for(reference.dtype, precision)
+    three = [_real(t) for t in (candidate, reference, golden)]
+    norms = sums.norms(three)
+    rms = math.sqrt(norms.golden_sq / norms.count) if norms.count else 0.0
+    known = max(4.0 * norms.ref_max, 4.0 * usual.max * rms)
+    base = max(known, floor.max_factor * floor.roundoff * rms, CONDITIONING * moved.max, 1e-300)
+    tolerance = 1e-4 if three[1].dtype in (torch.float32, torch.float64) else 1e-2
+    least = max(floor.max_factor * floor.roundoff * sums.upper_quartile(three[2]), 4.0 * usual.max * rms)
+    own = lost_at(reference.dtype, precision)
+    errors = sums.errors(three, sums.Allowed(base, 8.0 * floor.roundoff, tolerance, own, least))
+
+    count = max(norms.count, 1)
+    cand, ref = math.sqrt(errors.cand_sq / count), math.sqrt(norms.ref_sq / count)
+    known = max(2.0 * ref, 2.0 * usual.rms * rms)
+    allowed = max(known, floor.rms_factor * floor.roundoff * rms, CONDITIONING * moved.rms, 1e-300)
+    lost = norms.nonfinite
+    problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
+    scale = rms or 1.0
+    loss = max(FEW_LOST, SHARE_LOST * count) + 2.0 * (
+        errors.reference_off + (moved.lost + usual.lost) * count
+    )
+    return LeafError(
+        errors.max_ratio,
+        cand / allowed,
+        cand / scale,
+        ref / scale,
+        errors.close and not problem,
+        problem,
+        norms.ref_max,
+        errors.reference_close,
+        norms.ref_max / scale,
+        errors.off / count,
+        errors.off / loss,
+        errors.reference_off / count,
+    )
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _compare_exact(candidate: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor) -> LeafError:
+    count, equal = 0, True
+    for c, r, g in memory.pieces(candidate, reference, golden):
+        unequal = c != r
+        equal &= not bool(unequal.any())
+        count += int((unequal & (c != g.to(c.dtype))).sum())
+    problem = f"{count} of {candidate.numel()} integer elements differ" if count else ""
+    return LeafError(float(count > 0), float(count > 0), 0.0, 0.0, equal, problem)

@@ -1,0 +1,54 @@
+"""What the orchestrator holds an oracle's answer against before it believes it.
+
+The oracle runs the task's code. Should a task have got hold of it all the same, these are the marks that an
+answer must bear: it is on what was asked, every gate that has to be passed was, and an acceptance rests on
+outputs that were compared.
+"""
+
+from __future__ import annotations
+
+from egg.core.errors import MachineError
+from egg.core.evaluation import Accepted, Evaluation, Gate
+from egg.evaluator.judge.question import Question
+
+NEEDED = (Gate.STATIC, Gate.BUILD, Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
+"""Gates that every acceptance has passed, with and without a GPU."""
+
+
+def check_answer(question: Question, evaluation: Evaluation) -> None:
+    """Raises where ``evaluation`` cannot be the judge's answer to ``question``."""
+    for name, asked, found in (
+        ("task", question.task.hash, evaluation.task_hash),
+        ("kernel", question.candidate.hash, evaluation.candidate_hash),
+        ("policy", question.policy, evaluation.policy),
+    ):
+        if asked != found:
+            raise _unbelievable(f"it is for another {name}")
+    if isinstance(evaluation.verdict, Accepted) and not question.contenders:
+        lacks = unsupported(evaluation, question.skip)
+        if lacks:
+            raise _unbelievable(lacks)
+
+
+def unsupported(evaluation: Evaluation, skip: tuple[Gate, ...] = ()) -> str:
+    """Why an acceptance is not supported by its own record; empty where it is."""
+    verdict = evaluation.verdict
+    if not isinstance(verdict, Accepted):
+        return ""
+    passed = {record.gate for record in evaluation.gates if record.passed}
+    missing = [gate.value for gate in NEEDED if gate not in passed and gate not in skip]
+    if missing:
+        return f"it accepts without having passed {', '.join(missing)}"
+    failed = [record.gate.value for record in evaluation.gates if not record.passed]
+    if failed:
+        return f"it accepts what failed at {', '.join(failed)}"
+    if verdict.correctness.checks < 1 and Gate.CORRECTNESS not in skip:
+        return "it accepts without a single check"
+    return ""
+
+
+def _unbelievable(why: str) -> MachineError:
+    return MachineError(
+        f"the judge's answer cannot be right: {why}",
+        "the task's code may have changed the judge: read the task file; if it is sound, please report it",
+    )

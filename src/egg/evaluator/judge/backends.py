@@ -1,0 +1,356 @@
+"""Where a candidate is judged: on a GPU, or on a machine without one.
+
+A backend knows which gates apply, how to set the reference up, and what is known of the
+candidate's performance; the judge knows none of that. Time is measured at one of them only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from egg.core.errors import MachineError, TaskError, UsageError
+from egg.core.evaluation import Compiled, Gate, Measured
+from egg.core.policy import Precision
+from egg.core.source import Task
+from egg.evaluator.gates import (
+    build,
+    clock,
+    compile,
+    configurations,
+    correctness,
+    disorder,
+    domain,
+    fence,
+    observed,
+    own,
+    plausibility,
+    provenance,
+    regrade,
+    sanitizer,
+    side_by_side,
+    sizes,
+    state,
+    timing,
+)
+from egg.evaluator.judge.needs import bytes_needed
+from egg.evaluator.judge.question import Question
+from egg.evaluator.process.handle import ForkServer, forkserver_for
+from egg.evaluator.process.sharing import Sharing
+from egg.evaluator.reference.reference import Reference
+from egg.evaluator.task.facts import gpu_facts, program_facts
+from egg.evaluator.task.program import Program
+from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, others, rescale
+from egg.evaluator.tensors import memory
+from egg.evaluator.timing.contenders import SideBySide
+from egg.evaluator.timing.opponents import Opponents
+from egg.evaluator.trial.levels import Probes, Profile
+from egg.evaluator.trial.trial import Offline, Trial
+from egg.hardware.gpus import find, resolve
+
+
+@dataclass(frozen=True)
+class GateStep:
+    """One part of a gate; a gate may have several."""
+
+    gate: Gate
+    run: Callable[[Trial], dict[str, Any]]
+    alone: bool = False
+    """Whether the step needs the device alone: whatever is measured."""
+
+
+Pipeline = list[GateStep]
+
+INTERPRETER_BUDGETS = ((3e7, 40_000), (1e8, 400_000), (3e8, 3_000_000), (1e9, 12_000_000))
+"""FLOPs and elements the interpreter is given, smallest first: a task that cannot be so small gets more."""
+OTHER_SIZES = (1e9, 3_000_000)
+"""FLOPs and elements of the sizes that are tried where a file does not run at the smallest."""
+MOST_OTHER_SIZES = 4
+SIZED = frozenset(
+    (
+        "candidate.error",
+        "kernel.out_of_bounds",
+        "kernel.hint",
+        "kernel.undefined",
+        "provenance.other_branch",
+        "build.parameters",
+    )
+)
+"""Reasons that may come from a size which is not the task's own."""
+DEFAULT_TARGET = "H200"
+IDLE_BYTES = 1 << 30
+"""What an oracle that has nothing to do may hold of a GPU that it shares, for its next candidate."""
+
+
+class Backend(Protocol):
+    """One device with everything needed to judge on it."""
+
+    device: torch.device
+    forkserver: ForkServer
+
+    @property
+    def gpu_name(self) -> str: ...
+    def pipeline(self, question: Question) -> Pipeline: ...
+    def need(self, question: Question) -> int | None:
+        """Bytes of the device's memory that judging will take; ``None`` where it is unknown."""
+        ...
+
+    def trial(self, question: Question) -> Trial: ...
+    def again(self, question: Question, trial: Trial, reason: str) -> Trial | None:
+        """The same at another size, where ``reason`` may come from the one that was run; else ``None``."""
+        ...
+
+    def performance(self, trial: Trial) -> Measured | Compiled: ...
+    def rest(self) -> None:
+        """Between two questions: hold little of what others may need."""
+        ...
+
+    def close(self) -> None: ...
+
+
+ForkServers = Mapping[str, ForkServer]
+"""By kind; a judge that is confined was given them, as it could no longer start them."""
+
+
+def backend_on(device: torch.device, sharing: Sharing, forkservers: ForkServers | None = None) -> Backend:
+    kinds = ("cuda",) if device.type == "cuda" else ("interpret", "compile")
+    found = forkservers or {kind: forkserver_for(kind, str(device)) for kind in kinds}
+    return GpuBackend(device, sharing, found["cuda"]) if device.type == "cuda" else CpuBackend(found)
+
+
+class GpuBackend:
+    """Full size, measured; keeps the last task's baselines for its next candidate."""
+
+    def __init__(self, device: torch.device, sharing: Sharing, forkserver: ForkServer) -> None:
+        self.device = device
+        self._sharing = sharing
+        self.gpu_name = torch.cuda.get_device_name(device)
+        self._opponents: Opponents | None = None
+        self._need: tuple[tuple[str, int], int | None] | None = None
+        """Of the last task."""
+        self.forkserver = forkserver
+
+    def pipeline(self, question: Question) -> Pipeline:
+        if question.contenders:
+            return [
+                GateStep(Gate.BUILD, build.run),
+                GateStep(Gate.TIMING, side_by_side.prepare),
+                GateStep(Gate.TIMING, side_by_side.run, alone=True),
+            ]
+        settings = question.level_settings
+        return [
+            GateStep(Gate.BUILD, build.run),
+            GateStep(Gate.PROVENANCE, provenance.run),
+            GateStep(Gate.CORRECTNESS, correctness.run),
+            GateStep(Gate.STATE, state.run),
+            *([GateStep(Gate.DOMAIN, domain.run)] if settings.domain is not Probes.NONE else []),
+            *([GateStep(Gate.SANITIZER, sanitizer.run)] if settings.sanitize else []),
+            GateStep(Gate.TIMING, timing.prepare),
+            GateStep(Gate.TIMING, timing.run, alone=True),
+            GateStep(Gate.CLOCK, clock.run, alone=True),
+            GateStep(Gate.TIMING, timing.settle),
+            *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.ALL else []),
+            GateStep(Gate.PLAUSIBILITY, plausibility.run),
+            *([GateStep(Gate.MEMORY, fence.run)] if settings.fence else []),
+            *([GateStep(Gate.REGRADE, regrade.run)] if settings.regrades else []),
+        ]
+
+    def need(self, question: Question) -> int | None:
+        key = (question.task.hash, question.level_settings.input_sets)
+        if self._need is None or self._need[0] != key:
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            self._need = (key, bytes_needed(question.task, key[1], total))
+        return self._need[1]
+
+    def trial(self, question: Question) -> Trial:
+        opponents = self._opponents_for(question)
+        return Trial(
+            Reference(opponents.program, question.policy.precision, self.device),
+            question.candidate,
+            question.policy,
+            question.level_settings,
+            self.forkserver,
+            restricted=Gate.STATIC not in question.skip,
+            gpu=find(self.gpu_name),
+            opponents=opponents,
+            sharing=self._sharing,
+            side_by_side=SideBySide(question.contenders),
+        )
+
+    def again(self, question: Question, trial: Trial, reason: str) -> Trial | None:
+        """Everything was run at the task's own size."""
+        return None
+
+    def _opponents_for(self, question: Question) -> Opponents:
+        kept, precision = self._opponents, question.policy.precision
+        if kept is None or (kept.program.task.hash, kept.precision) != (question.task.hash, precision):
+            kept = None  # or they would outlive being forgotten
+            self._forget_opponents()
+            self._opponents = kept = Opponents(Program.load(question.task), precision, self.device)
+        return kept
+
+    def _forget_opponents(self) -> None:
+        """Compiled code and CUDA graphs hold memory that the next task needs."""
+        if self._opponents is not None:
+            self._opponents.program.unload()
+            self._opponents = None
+            torch._dynamo.reset()
+            memory.collect(self.device)
+
+    def rest(self) -> None:
+        """Give back what is cached; and opponents that hold much, where others live on this GPU.
+
+        Opponents of which one found no memory are made anew: it may be there the next time.
+        """
+        memory.collect(self.device)
+        failed = self._opponents.failed if self._opponents is not None else {}
+        much = torch.cuda.memory_reserved(self.device) > IDLE_BYTES
+        if any(map(memory.was_lacking, failed.values())) or (much and self._sharing.crowded()):
+            self._forget_opponents()
+
+    def performance(self, trial: Trial) -> Measured | Compiled:
+        """What was measured; where timing was skipped, what is known of the kernels."""
+        found = trial.measured
+        if not found:
+            return Compiled(self.gpu_name, trial.kernels, None, "full")
+        eager = next(b for b in found["baselines"] if b.name == "eager")
+        faster = eager.speedup.low > 1.0 + found["noise_floor"]
+        return Measured(gpu=self.gpu_name, faster=faster, kernels=trial.kernels, **found)
+
+    def close(self) -> None:
+        self.forkserver.close()
+
+
+class CpuBackend:
+    """Compiled for a GPU that is not there, interpreted at a smaller size; nothing is measured."""
+
+    gpu_name = ""
+
+    def __init__(self, forkservers: ForkServers) -> None:
+        self.device = torch.device("cpu")
+        self.forkserver, self._compilers = forkservers["interpret"], forkservers["compile"]
+
+    def pipeline(self, question: Question) -> Pipeline:
+        if question.contenders:
+            raise UsageError("contenders are timed, and there is no GPU here", "judge them one by one")
+        settings = question.level_settings
+        return [
+            GateStep(Gate.BUILD, compile.run),
+            GateStep(Gate.BUILD, build.run),
+            GateStep(Gate.BUILD, compile.check),
+            GateStep(Gate.PROVENANCE, provenance.run),
+            GateStep(Gate.PROVENANCE, compile.compare),
+            GateStep(Gate.CORRECTNESS, correctness.run),
+            GateStep(Gate.CORRECTNESS, configurations.run),
+            GateStep(Gate.CORRECTNESS, disorder.run),
+            *([GateStep(Gate.CORRECTNESS, sizes.run)] if settings.domain is Probes.ALL else []),
+            *([GateStep(Gate.CORRECTNESS, own.run)] if settings.domain is Probes.ALL else []),
+            GateStep(Gate.STATE, state.run),
+            *([GateStep(Gate.DOMAIN, domain.run)] if settings.domain is not Probes.NONE else []),
+            *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.ALL else []),
+            *([GateStep(Gate.REGRADE, regrade.run)] if settings.regrades else []),
+        ]
+
+    def trial(self, question: Question) -> Trial:
+        target = resolve(question.target or DEFAULT_TARGET)
+        small = smallest(question.task)
+        offline = Offline(Program.load(question.task), self._compilers, target, small.changes)
+        offline.sizes = _other_sizes(question.task, small)
+        return self._trial_at(question, small, offline)
+
+    def _trial_at(self, question: Question, size: Rescaled, offline: Offline) -> Trial:
+        return Trial(
+            Reference(Program.load(size.task), question.policy.precision, self.device),
+            question.candidate,
+            question.policy,
+            question.level_settings,
+            self.forkserver,
+            restricted=Gate.STATIC not in question.skip,
+            gpu=offline.target,
+            offline=offline,
+        )
+
+    def again(self, question: Question, trial: Trial, reason: str) -> Trial | None:
+        """A file may be made for the task's own size, or for multiples of something; it is no worse for it.
+
+        Where it raises, reads outside a tensor or takes another branch at the size that was run, the next
+        size is judged, with what the compiler found at the full one.
+        """
+        offline = trial.offline
+        assert offline is not None
+        captured = offline.captured
+        sized = reason in SIZED and captured is not None and not captured.faults
+        size = next(offline.sizes, None) if sized else None
+        if size is None:
+            return None
+        moved = replace(offline, full=Program.load(question.task), changes=size.changes)
+        offline.worker = None  # it lives on in the other
+        return self._trial_at(question, size, moved)
+
+    def need(self, question: Question) -> int | None:
+        return None
+
+    def rest(self) -> None:
+        pass
+
+    def performance(self, trial: Trial) -> Compiled:
+        offline = trial.offline
+        assert offline is not None
+        changes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in offline.changes.items())
+        floor = _predicted_floor(offline, trial.policy.precision)
+        return Compiled(offline.target.name, compile.described(trial), floor, changes or "full")
+
+    def close(self) -> None:
+        self.forkserver.close()
+        self._compilers.close()
+
+
+def smallest(task: Task) -> Rescaled:
+    """The task at the smallest size it can be brought to that still looks like itself."""
+    for flops, elements in INTERPRETER_BUDGETS[:-1]:
+        with contextlib.suppress(CannotRescale):
+            return rescale(task, max_flops=flops, max_elements=elements)
+    flops, elements = INTERPRETER_BUDGETS[-1]
+    try:
+        return rescale(task, max_flops=flops, max_elements=elements)
+    except CannotRescale as reason:
+        return _as_it_is(task, elements, reason)
+
+
+def _other_sizes(task: Task, small: Rescaled) -> Iterator[Rescaled]:
+    """Found only when one is asked for."""
+    if small.changes:
+        flops, elements = OTHER_SIZES
+        yield from others(task, small, max_flops=flops, max_elements=elements)[:MOST_OTHER_SIZES]
+
+
+def _as_it_is(task: Task, max_elements: int, reason: CannotRescale) -> Rescaled:
+    """A task that looks at its data cannot be rescaled, nor need it be where its inputs are small.
+
+    What does not run at all says so when its inputs are made, or when it is first run.
+    """
+    with Program.load(task) as program:
+        inputs = program.inputs(0, torch.device("meta"), Precision.MATCH)
+    elements = sum(leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+    if elements <= max_elements and not _measurable(task):
+        return Rescaled(task, {}, Cost(0.0, elements))
+    raise MachineError(reason.message, "judge it on a GPU, or give the task smaller sizes") from reason
+
+
+def _measurable(task: Task) -> bool:
+    try:
+        cost_of(task)
+    except TaskError:
+        return False
+    return True
+
+
+def _predicted_floor(offline: Offline, precision: Precision) -> float | None:
+    """Milliseconds of the roofline floor at full size; ``None`` where the work cannot be counted."""
+    program = program_facts(offline.full.task)
+    return gpu_facts(offline.target, precision, program).floor_milliseconds

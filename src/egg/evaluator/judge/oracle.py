@@ -1,0 +1,396 @@
+"""The oracle process: one or several per device, the only kind that knows what the right answer is.
+
+Run as ``python -m egg.evaluator.judge.oracle FD DEVICE``; it answers questions over a socket until
+the other side hangs up. :class:`Oracle` is the orchestrator's handle on it: it holds no CUDA
+context and runs no code of a task or a candidate, so whatever happens down there it goes on.
+
+The oracle runs the task's code, which may be a stranger's. It is confined as a candidate is, before it
+imports anything that a task could use: no key of the environment, no network, no files but its own folder.
+What needs more rights, the parents of the candidates' processes, is started first. What a task prints is
+kept from our streams, a task that does not come to an end is ended, and one that changes the judge is refused
+(:mod:`egg.evaluator.judge.intact`); the orchestrator takes no acceptance without checks
+(:mod:`egg.evaluator.judge.answers`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import egg
+from egg.core import errors
+from egg.core.codec import from_json, to_json
+from egg.core.errors import EggError, MachineError, TaskError, UsageError
+from egg.core.evaluation import Evaluation, Gate
+from egg.evaluator.judge.answers import check_answer
+from egg.evaluator.judge.question import Question
+from egg.evaluator.process import sandbox
+from egg.evaluator.process.forkserver import KEPT_FOLDER, begin
+from egg.evaluator.process.handle import ENVIRONMENT, ForkServer, forkserver_for
+from egg.evaluator.process.lasting import lasting
+from egg.evaluator.process.starting import as_fork
+from egg.evaluator.process.subreaper import keep
+from egg.evaluator.transport.wire import Channel, WireClosed
+
+ANSWER_SECONDS = 1800.0
+TASK_SECONDS = 45.0
+"""For each single thing that is asked of a task's code: to load, to make inputs, to run once."""
+TASK_SECONDS_VARIABLE = "EGG_TASK_SECONDS"
+CLOSE_SECONDS = 8.0
+KEPT_OUTPUT = 8192
+"""Bytes of what a task printed that are kept: the last ones."""
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+LOCKS_VARIABLE = "EGG_GPU_LOCKS"
+KILLED = 128 + signal.SIGKILL
+LIMITS = sandbox.Limits(
+    address_space=None, resident=1 << 62, processes=4096, open_files=4096, file_size=64 << 30, output=1 << 62
+)
+"""Of the oracle itself: the reference may need all of the machine's memory."""
+
+
+class Oracle:
+    """One oracle process and the conversation with it."""
+
+    def __init__(self, device: str, task_seconds: float | None = None) -> None:
+        self.device = device
+        self._task_seconds = task_seconds if task_seconds is not None else task_limit(os.environ)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._phase = ""
+        """What of the task's code runs right now."""
+        self._printed = Printed()
+
+    @property
+    def printed(self) -> str:
+        """The end of what the task's code, or the oracle itself, wrote to its streams."""
+        return self._printed.text
+
+    def judge(
+        self,
+        question: Question,
+        on_gate: Callable[[Gate], None] = lambda _: None,
+        timeout: float = ANSWER_SECONDS,
+    ) -> Evaluation:
+        """Ask, and wait for the answer; raises what the oracle could not do as an :class:`EggError`."""
+        self.start()
+        self._phase = ""
+        try:
+            self._channel.send({"question": to_json(question)})
+            evaluation = self._answer(on_gate, time.monotonic() + timeout, question.task.name)
+            check_answer(question, evaluation)
+            return evaluation
+        except EggError:
+            raise
+        except WireClosed as error:
+            raise self._death(question, error) from error
+        except BaseException:
+            self.close()  # or the answer to this question would be read as the answer to the next
+            raise
+
+    def _answer(self, on_gate: Callable[[Gate], None], deadline: float, task: str = "") -> Evaluation:
+        """The deadline moves while the oracle says that it waits for others who use the same GPU."""
+        limit = deadline
+        while True:
+            self._channel.sock.settimeout(max(0.1, min(deadline, limit) - time.monotonic()))
+            try:
+                message, _ = self._channel.receive()
+            except TimeoutError:
+                self._end_at_once()
+                if self._phase:
+                    raise self._endless(task) from None
+                raise MachineError("the evaluation did not end in time", "use a smaller task") from None
+            if "task" in message:
+                self._phase = str(message["task"])
+                limit = time.monotonic() + self._task_seconds if self._phase else deadline
+            elif "gate" in message:
+                on_gate(Gate(message["gate"]))
+            elif "waited" in message:
+                deadline += float(message["waited"])
+                limit = max(limit, deadline) if not self._phase else limit
+            elif "error" in message:
+                if message.get("last"):
+                    self._end_at_once()
+                raise error_from(message["error"])
+            else:
+                return Evaluation.from_json(message["evaluation"])
+
+    def _endless(self, task: str) -> TaskError:
+        return TaskError(
+            f"task {task!r}: {self._phase} did not end within {self._task_seconds:g} s; "
+            "its process was ended",
+            f"a task must come to an end; {TASK_SECONDS_VARIABLE} allows more seconds",
+        )
+
+    def _death(self, question: Question, error: WireClosed) -> EggError:
+        """A process that ended while the task's code ran was ended by it, unless the system killed it."""
+        code = self._reap()
+        words = self._printed.last_words()
+        if self._phase and code != KILLED:
+            return TaskError(
+                f"task {question.task.name!r}: {self._phase} ended its process (exit code {code}){words}",
+                "a task file defines things; it must not exit, nor crash",
+            )
+        if self._phase:
+            return MachineError(
+                f"the process of task {question.task.name!r} was killed in {self._phase}{words}",
+                "the task needs more memory than there is, or it killed its own process; run `egg doctor`",
+            )
+        return MachineError(
+            f"the oracle on {self.device} died (exit {code}): {error}{words}", "run `egg doctor`"
+        )
+
+    def start(self) -> None:
+        """Start the process unless it runs. It dies with the *thread* that started it."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        ours, theirs = Channel.pair()
+        # -P: the working directory must not be among the places that a task may read
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "egg.evaluator.judge.oracle",
+            str(theirs.fileno()),
+            self.device,
+        ]
+        self._process = subprocess.Popen(
+            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env=_environment(self.device),
+        )  # fmt: skip
+        theirs.close()
+        self._channel = ours
+        assert self._process.stdout is not None
+        self._printed = Printed.of(self._process.stdout.fileno())
+
+    def _reap(self) -> int | None:
+        process = self._process
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(CLOSE_SECONDS) if process is not None else None
+        return None
+
+    def interrupt(self) -> None:
+        """End the evaluation in progress, from another thread: its :meth:`judge` raises a MachineError."""
+        process = self._process
+        if process is not None:
+            process.terminate()
+
+    def _end_at_once(self) -> None:
+        self.interrupt()
+        self.close()
+
+    def close(self) -> None:
+        """End the process. A thread that waits for an answer may close it while another does."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._channel.close()
+        for insist in (process.terminate, process.kill):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(CLOSE_SECONDS)
+            insist()
+        process.wait()
+
+
+class Printed:
+    """What a process writes to its streams, taken in by a thread so that the process never waits for us."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self._total = 0
+
+    @classmethod
+    def of(cls, stream: int) -> Printed:
+        found = cls()
+        threading.Thread(target=found._take_in, args=(os.dup(stream),), daemon=True).start()
+        return found
+
+    def _take_in(self, stream: int) -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(stream, 1 << 16):
+                self._kept = (self._kept + data)[-KEPT_OUTPUT:]
+                self._total += len(data)
+        os.close(stream)
+
+    @property
+    def text(self) -> str:
+        return self._kept.decode(errors="replace")
+
+    def last_words(self) -> str:
+        lines = self.text.strip().splitlines()[-3:]
+        return f"; it last printed: {' | '.join(lines)[:500]}" if lines else ""
+
+
+def task_limit(environ: Mapping[str, str]) -> float:
+    """Seconds for each thing that is asked of a task's code; the environment may name another number."""
+    given = environ.get(TASK_SECONDS_VARIABLE, "")
+    try:
+        seconds = float(given) if given else TASK_SECONDS
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageError(
+            f"{TASK_SECONDS_VARIABLE} is no number of seconds: {given!r}", "give a number, as 120"
+        )
+    return seconds
+
+
+def _environment(device: str) -> dict[str, str]:
+    """What of our environment the oracle may know: nothing that could be a key."""
+    kept = {name: os.environ[name] for name in (*ENVIRONMENT, *THREADS) if name in os.environ}
+    own = {
+        "PYTHONPATH": str(Path(egg.__file__).resolve().parent.parent), "TMPDIR": tempfile.gettempdir(),
+        "USER": "egg", "LOGNAME": "egg", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
+    }  # fmt: skip
+    return kept | own | (_caches() if on_gpu(device) else {})
+
+
+def on_gpu(device: str) -> bool:
+    return device.startswith("cuda")
+
+
+def _caches() -> dict[str, str]:
+    """Where the references' compiled code is kept for the next evaluation of the same task."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "egg"
+    ours = {"TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"), "TRITON_CACHE_DIR": str(home / "triton")}
+    return {name: os.environ.get(name, folder) for name, folder in ours.items()}
+
+
+def error_to(error: EggError) -> dict[str, Any]:
+    """As data; a kind that only its own module knows travels as the nearest one that everybody knows."""
+    kind = next(base.__name__ for base in type(error).__mro__ if hasattr(errors, base.__name__))
+    return {"kind": kind, "message": error.message, "hint": error.hint}
+
+
+def error_from(data: dict[str, Any]) -> EggError:
+    kind = getattr(errors, str(data.get("kind")), MachineError)
+    if not (isinstance(kind, type) and issubclass(kind, EggError)):
+        kind = MachineError
+    error = kind(str(data["message"]), str(data["hint"]))
+    if data.get("traceback"):
+        error.add_note(str(data["traceback"]))
+    return error
+
+
+def confined(device: str, folder: str, uid: int | None) -> dict[str, ForkServer]:
+    """Start the parents of candidates, then give up every right to do so; returns them by kind.
+
+    A confinement holds for threads that are started afterwards, so this process must have one thread.
+    """
+    os.environ["TMPDIR"] = os.environ[KEPT_FOLDER] = tempfile.tempdir = folder
+    forkservers = {"cuda": forkserver_for("cuda", device)} if on_gpu(device) else _forked_forkservers(device)
+    scratch = os.path.join(folder, "task")
+    os.mkdir(scratch, 0o700)
+    if uid is not None:
+        os.chown(scratch, uid, uid)
+    open_folders = _kept_folders() if on_gpu(device) else ()
+    os.environ.update(HOME=scratch, TMPDIR=scratch)
+    tempfile.tempdir = scratch
+    os.chdir(scratch)
+    sandbox.confine(scratch, uid, LIMITS, watched=on_gpu(device), writable=open_folders)
+    sandbox.die_with_parent(signal.SIGKILL)  # again: the kernel forgets it when the user changes
+    sandbox.hide_memory()
+    return forkservers
+
+
+def _forked_forkservers(device: str) -> dict[str, ForkServer]:
+    """Parents of candidates that inherit PyTorch from this process, and the compiling one its compiler too.
+
+    Triton is imported by each of them: whether it interprets is decided then.
+    """
+    with lasting():
+        import torch
+
+        interpret = forkserver_for("interpret", device, as_fork(begin))
+        import torch._dynamo  # noqa: F401
+
+        compiling = forkserver_for("compile", device, as_fork(begin))
+    return {"interpret": interpret, "compile": compiling}
+
+
+def _kept_folders() -> tuple[str, ...]:
+    """Folders on a machine with a GPU that outlive an oracle: compiled baselines, and locks of judges."""
+    folders = [os.environ[name] for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")]
+    folders.append(os.environ[LOCKS_VARIABLE])
+    for folder in folders:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    return tuple(folders)
+
+
+def serve(channel: Channel, device_name: str, folder: str, uid: int | None) -> None:
+    """Answer until the orchestrator hangs up."""
+    signal.signal(signal.SIGTERM, _exit)
+    forkservers = confined(device_name, folder, uid)
+    with lasting():
+        import torch
+
+        from egg.evaluator.judge.intact import Tampered
+        from egg.evaluator.judge.judge import Judge
+        from egg.evaluator.task.program import OnTask, on_task
+
+    judge: Judge | None = None
+    tell: OnTask = lambda what: channel.send({"task": what})  # noqa: E731
+    on_task.set(tell)
+    try:
+        while True:
+            message, _ = channel.receive()
+            try:
+                if judge is None:
+                    judge = Judge(
+                        torch.device(device_name),
+                        lambda gate: channel.send({"gate": gate.value}),
+                        lambda seconds: channel.send({"waited": seconds}),
+                        forkservers,
+                    )
+                evaluation = judge.judge(from_json(Question, message["question"]))
+                channel.send({"evaluation": evaluation.to_json()})
+            except Tampered as error:
+                channel.send({"error": error_to(error), "last": True})
+                return
+            except EggError as error:
+                channel.send({"error": error_to(error)})
+            except torch.OutOfMemoryError as error:
+                torch.cuda.empty_cache()
+                hint = "use a GPU with more memory, or a smaller task"
+                channel.send({"error": error_to(MachineError(f"out of memory: {error}", hint))})
+            except WireClosed:
+                raise
+            except Exception as error:  # a fault of ours: reported as such, and the next question is answered
+                fault = MachineError(f"internal error: {type(error).__name__}: {error}", "please report it")
+                channel.send({"error": {**error_to(fault), "traceback": traceback.format_exc()}})
+    except WireClosed:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if judge is not None:
+            judge.close()
+        for forkserver in forkservers.values():
+            forkserver.close()
+
+
+def _exit(*_: object) -> None:
+    raise SystemExit(0)
+
+
+def main(descriptor: int, device: str) -> None:
+    """A subreaper, and below it the oracle; without a GPU the oracle has a user of its own as well."""
+    channel = Channel(socket.socket(fileno=descriptor))
+    if on_gpu(device):
+        os.environ[LOCKS_VARIABLE] = os.path.join(tempfile.gettempdir(), f"egg-gpus-{os.getuid()}")
+    else:
+        with lasting():
+            import torch  # noqa: F401 - here and once: NumPy's threads stay with this process, forks have one
+    keep(lambda folder, uid: serve(channel, device, folder, uid), channel.close, own_user=not on_gpu(device))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,43 @@
+"""One thing to judge, and the terms: what travels to an oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from egg.core.codec import from_json
+from egg.core.evaluation import Gate
+from egg.core.policy import Policy
+from egg.core.source import Candidate, Task
+from egg.evaluator.trial.levels import LEVELS, LevelSettings
+
+FORMER_KEYS = {"care": "settings", "rivals": "contenders"}
+"""What older versions called a field in a job file."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A task, a candidate for it, and the terms of the evaluation."""
+
+    task: Task
+    candidate: Candidate
+    policy: Policy = field(default_factory=Policy)
+    target: str | None = None
+    """The GPU to compile for on a machine without one."""
+    skip: tuple[Gate, ...] = ()
+    """Gates left out, for testing the ones behind them; the result says so."""
+    settings: LevelSettings | None = None
+    """Overrides what the policy's level would spend."""
+    contenders: tuple[Candidate, ...] = ()
+    """Other files, timed side by side with the candidate. It is then neither checked nor held against the
+    reference: the answer only ranks, and what else judging each of them would take is left out."""
+
+    @property
+    def level_settings(self) -> LevelSettings:
+        return self.settings or LEVELS[self.policy.level]
+
+
+def read_question(data: Mapping[str, Any]) -> Question:
+    """A question from JSON, also as older versions wrote it."""
+    return from_json(Question, {FORMER_KEYS.get(key, key): value for key, value in data.items()})

@@ -1,0 +1,183 @@
+"""Which aten operations are compute, and which merely make, move or look at tensors.
+
+The reference's and the candidate's operations are classified by the same list, so that
+what is left to libraries can be compared like with like.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from egg.evaluator.operators.sketches import Sketch, Sketcher
+from egg.evaluator.operators.spent import Work, work_of
+from egg.evaluator.tensors.modes import LightMode
+
+ALLOCATIONS = frozenset(
+    ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
+)
+MAKING = """
+    zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill_ fill zero_ arange
+    scalar_tensor lift_fresh lift_fresh_copy eye linspace
+"""
+MOVING = """
+    copy_ _to_copy clone contiguous item _local_scalar_dense record_stream pin_memory is_pinned
+"""
+REARRANGING = """
+    cat stack repeat repeat_interleave constant_pad_nd pad flip roll
+"""
+LOOKING = """
+    detach detach_ alias view _unsafe_view _reshape_alias reshape as_strided slice select expand permute t
+    transpose transpose_ unsqueeze squeeze unsqueeze_ squeeze_ unbind split split_with_sizes unsafe_split
+    chunk unsafe_chunk narrow diagonal unfold movedim view_as_real view_as_complex resize_ set_ is_same_size
+    _resize_output_ sym_size sym_stride sym_numel
+"""
+NEUTRAL = ALLOCATIONS.union(*(names.split() for names in (MAKING, MOVING, REARRANGING, LOOKING)))
+MOVES = frozenset(REARRANGING.split())
+"""Operations that move data to other places: the work of a task that moves, and plumbing elsewhere."""
+COPIES = frozenset(["copy_", "_to_copy", "clone"])
+"""Copies, which may put elements into another order or dtype: where a task does no more, that is its work."""
+READING = frozenset(["_local_scalar_dense"])
+"""Operations by which the host reads a value."""
+OWN_OPERATORS: set[str] = set()
+"""Operators that the candidate registered, as ``namespace::name``."""
+ACTIVE: list[Recorder] = []
+"""Recorders at work, innermost last."""
+
+SELECTING = "embedding _embedding_bag index index_select gather take slice select narrow diagonal tril triu"
+PARTIAL = frozenset(SELECTING.split())
+"""Operations after which part of a tensor may honestly never be read."""
+
+
+def base_name(func: Any) -> str:
+    """``addmm`` for ``aten.addmm.default``."""
+    packet = getattr(func, "overloadpacket", func)
+    return str(packet).rsplit(".", 1)[-1]
+
+
+class Recorder(LightMode):
+    """Counts compute operations while active, apart from those that move data, and values read by the host.
+
+    Optionally fills what ``torch.empty`` returns, adds up the work of the operations, and keeps sketches of
+    what they produced. ``launched`` counts the own kernels that ran so far: work is split by whether one
+    followed it. An operator that the file registered (``torch.library.custom_op``) is no library's; what
+    its body calls is recorded, because the body switches the recorder on again.
+    """
+
+    def __init__(
+        self,
+        *,
+        fill_empties: Callable[[torch.Tensor], object] | None = None,
+        sketcher: Sketcher | None = None,
+        launched: Callable[[], int] | None = None,
+        given: Any = (),
+    ) -> None:
+        super().__init__()
+        self.compute: Counter[str] = Counter()
+        self.moves: Counter[str] = Counter()
+        self.copies: Counter[str] = Counter()
+        """Of other than ``given`` tensors, into another order or dtype."""
+        self.seen: set[str] = set()
+        self.host_reads = 0
+        self.sketches: list[Sketch] = []
+        self.moved_sketches: list[Sketch] = []
+        self._spent: dict[int, Work] = {}
+        self._fill = fill_empties
+        self._sketcher = sketcher
+        self._launched = launched
+        inputs = [t for t in tree_leaves(given) if isinstance(t, torch.Tensor)]
+        self._given = {_place(t) for t in inputs}
+        sketches = (sketcher.sketch(t) for t in inputs) if sketcher is not None else ()
+        self._input_sketches = [sketch for sketch in sketches if sketch is not None]
+        self._on_inputs: dict[int, Work] = {}
+
+    def __enter__(self) -> Any:
+        ACTIVE.append(self)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        ACTIVE.remove(self)
+        return super().__exit__(*error)
+
+    def work(self) -> tuple[Work, Work]:
+        """What ran before the last own kernel or on values of the inputs, and everything."""
+        last = self._launched() if self._launched is not None else 0
+        before = sum((spent for stamp, spent in self._spent.items() if stamp < last), Work())
+        behind = sum((spent for stamp, spent in self._on_inputs.items() if stamp >= last), Work())
+        return before + behind, sum(self._spent.values(), Work())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = base_name(func)
+        self.seen.add(name)
+        if func._schema.name in OWN_OPERATORS:
+            return result
+        if name in READING:
+            self.host_reads += 1
+        if name in MOVES:
+            self.moves[name] += 1
+            self._note(func, name, args, kwargs, result, self.moved_sketches)
+        elif name in COPIES:
+            self._copied(name, args, result)
+        elif name not in NEUTRAL:
+            self.compute[name] += 1
+            self._note(func, name, args, kwargs, result, self.sketches)
+        elif self._fill is not None and name in ALLOCATIONS and isinstance(result, torch.Tensor):
+            self._fill(result)
+        return result
+
+    def _note(self, func: Any, name: str, args: Any, kwargs: Any, result: Any, into: list[Sketch]) -> None:
+        if self._launched is not None:
+            stamp = self._launched()
+            spent = work_of(func, name.removesuffix("_"), args, kwargs or {}, result)
+            self._spent[stamp] = self._spent.get(stamp, Work()) + spent
+            if self._input_sketches and self._of_inputs((args, kwargs)):
+                self._on_inputs[stamp] = self._on_inputs.get(stamp, Work()) + spent
+        if self._sketcher is not None:
+            made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+            into += [sketch for t in made if (sketch := self._sketcher.sketch(t)) is not None]
+
+    def _of_inputs(self, given: Any) -> bool:
+        """Whether an operator is given the values of inputs, or multiples of them, copied or not."""
+        assert self._sketcher is not None
+        tensors = (t for t in tree_leaves(given) if isinstance(t, torch.Tensor))
+        found = [sketch for t in tensors if (sketch := self._sketcher.sketch(t)) is not None]
+        return bool(found) and all(any(one.multiple(own) for own in self._input_sketches) for one in found)
+
+    def _copied(self, name: str, args: Any, result: torch.Tensor) -> None:
+        """Count a copy that changes the order or the dtype; an input as it was given may be copied freely."""
+        source = args[1] if name == "copy_" else args[0]
+        if not isinstance(source, torch.Tensor):
+            return
+        same = source.dtype == result.dtype
+        if same and _place(source) in self._given:
+            return
+        if (
+            source.layout is not torch.strided
+            or result.layout is not torch.strided
+            or min(source.numel(), result.numel()) < 2
+        ):
+            return
+        if same and source.shape == result.shape and _steps(source) == _steps(result):
+            return
+        self.copies[name] += 1
+        if self._sketcher is not None:
+            sketch = self._sketcher.sketch(result)
+            self.moved_sketches += [sketch] if sketch is not None else []
+
+
+def _steps(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """Sizes and strides of the dimensions in which there is more than one element."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return [(size, stride) for size, stride in pairs if size != 1]
+
+
+def _place(tensor: torch.Tensor) -> Any:
+    """The memory that a tensor looks at, and in which order; nothing where it has none."""
+    if tensor.layout is not torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tuple(_steps(tensor))

@@ -1,0 +1,95 @@
+"""Answers of the reference side by side: how much is finite, how far they move, whether they are the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from egg.evaluator.compare.compare import STILL, Moved
+from egg.evaluator.tensors import memory
+
+FAR = 2.0**-4
+"""Relative rms distance between the reference and a stand-in for its fp64 run: more is no rounding."""
+
+
+def finite_share(outputs: list[tuple[str, Any]]) -> float:
+    """The part of all elements that are finite."""
+    finite, total = 0, 0
+    for _, leaf in outputs:
+        if isinstance(leaf, torch.Tensor):
+            finite += sum(int(torch.isfinite(piece).sum()) for (piece,) in memory.pieces(leaf))
+            total += leaf.numel()
+        else:
+            finite, total = finite + int(math.isfinite(abs(leaf))), total + 1
+    return finite / max(total, 1)
+
+
+def response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
+    """The linear part of how an output follows a perturbation and its mirror image.
+
+    ``limit``: of its own size; how many elements move by more is counted.
+    """
+    if not isinstance(exact, torch.Tensor):
+        exact, up, down = (torch.tensor(float(abs(v)), dtype=torch.float64) for v in (exact, up, down))
+    if exact.shape != up.shape or exact.shape != down.shape or not inexact(exact):
+        return STILL
+    largest = square = 0.0
+    count = lost = 0
+    for g, a, b in memory.pieces(*(as_reals(t) for t in (exact, up, down))):
+        above, below = a.double() - g.double(), b.double() - g.double()
+        linear = (above - below) / 2
+        follows = torch.isfinite(linear) & ((above + below).abs() <= 0.5 * linear.abs())
+        linear = torch.where(follows, linear, 0.0).abs()
+        count += int(torch.isfinite(g).sum())
+        square += float(linear.square().sum())
+        largest = max(largest, float(linear.amax()) if linear.numel() else 0.0)
+        lost += int((linear > g.double().abs().mul_(limit)).sum())
+    return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1))
+
+
+def far(outputs: list[tuple[str, Any]], exact: list[tuple[str, Any]]) -> bool:
+    """Whether a stand-in for the fp64 run answers something else than the reference."""
+    if [path for path, _ in outputs] != [path for path, _ in exact]:
+        return True
+    for (_, given), (_, wide) in zip(outputs, exact, strict=True):
+        if not isinstance(given, torch.Tensor) or not inexact(given):
+            continue
+        if given.shape != wide.shape:
+            return True
+        away = size = 0.0
+        for r, g in memory.pieces(as_reals(given), as_reals(wide)):
+            both = torch.isfinite(r) & torch.isfinite(g)
+            away += float(torch.where(both, r.double() - g.double(), 0.0).square().sum())
+            size += float(torch.where(both, g.double(), 0.0).square().sum())
+        if away > FAR**2 * size:
+            return True
+    return False
+
+
+def inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def as_reals(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal in shape, type and every value, NaN equal to NaN."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return all(
+        torch.equal(x, y) or bool(((x == y) | ((x != x) & (y != y))).all()) for x, y in memory.pieces(a, b)
+    )
+
+
+def differ(a: Any, b: Any) -> bool:
+    """Whether two runs gave different numbers, beyond what another order of summation explains."""
+    a, b = torch.as_tensor(a), torch.as_tensor(b)
+    if a.shape != b.shape:
+        return True
+    return not same_values(a, b) and not all(
+        torch.allclose(x.double(), y.double(), 1e-3, 1e-6, equal_nan=True) for x, y in memory.pieces(a, b)
+    )

@@ -1,0 +1,351 @@
+"""The trusted side of an evaluation: the task's own module, secret questions, and their answers.
+
+Questions are drawn from seeds that no other process sees, after the candidate was loaded; each comes
+with the reference's outputs under the declared precision and with those of an exacter run
+(:mod:`egg.evaluator.reference.yardstick`), usually in fp64.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.core.errors import MachineError, TaskError
+from egg.core.policy import Precision
+from egg.evaluator.compare.compare import STILL, Moved, lost_at
+from egg.evaluator.reference.answers import differ, far, finite_share, response, same_values
+from egg.evaluator.reference.reserve import apart
+from egg.evaluator.reference.yardstick import (
+    SINGLE,
+    Draws,
+    Recorded,
+    Rounded,
+    Yardstick,
+    candidates,
+    converted,
+    perturb,
+    scope,
+    unit_of,
+)
+from egg.evaluator.task.distributions import redraw, rerandomise
+from egg.evaluator.task.precision import precision_scope
+from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
+from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
+from egg.evaluator.tensors import memory
+from egg.evaluator.transport import exchange
+from egg.evaluator.transport.freshen import Kind, kind_of
+
+LOTS = 4
+"""Draws of signs for the roundings that conditioning looks at."""
+LARGE = 1 << 26
+"""Elements of all inputs from which on one draw must do."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question with its answers: inputs, the reference's outputs, the fp64 ones."""
+
+    label: str
+    inputs: list[Any]
+    structure: str
+    """The inputs' structure, with the tensors taken out."""
+    tensors: list[torch.Tensor]
+    outputs: list[tuple[str, Any]]
+    golden: list[tuple[str, Any]]
+    """Empty where they were not asked for: they take twice the memory of the outputs."""
+    own: bool = True
+    """Whether inputs and weights are the task's own, as KernelBench draws them."""
+    draws: Draws | None = None
+    """What the reference drew at random in its run."""
+    seed: int = FORWARD_SEED
+    """Set before the forward on both sides, for tasks that draw random numbers."""
+    leeway: float = 1.0
+    """How many times as much as usual is allowed for conditioning."""
+
+
+@dataclass
+class Reference:
+    """The task's module on the judging device, under the declared precision.
+
+    It keeps no case: inputs and outputs may be gigabytes, and the caller drops them in time.
+    """
+
+    program: Program
+    precision: Precision
+    device: torch.device
+    warnings: list[str] = field(default_factory=list)
+    stochastic: bool = False
+    """Whether forward draws random numbers."""
+
+    def __post_init__(self) -> None:
+        with precision_scope(self.precision):
+            self._reweighed = False
+            self.module: nn.Module = self.program.build(BUILD_SEED, self.device, self.precision)
+        self.initial = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+        self.finite_share = 1.0
+        """Of the outputs for the task's own inputs: a mask may leave rows without a number."""
+        self.kinds: list[Kind] = []
+        """What the generator does to each input."""
+        self.moving: set[str] = set()
+        """Buffers that forward changes."""
+        self._yardsticks: list[Yardstick] = [Yardstick.FP64]
+        self.sample = self._first_question()
+        """What questions and answers look like: tensors on the meta device, which hold no values."""
+
+    def case(self, label: str, distribution: str = "task", *, golden: bool = True) -> Case:
+        """A fresh secret question under the weights the module holds now."""
+        seed = secrets.randbits(48)
+        inputs = redraw(
+            self.program.inputs(seed, self.device, self.precision), distribution, seed ^ 0x5EED
+        )  # in one breath: a name for the first of the two would keep both
+        own = distribution == "task" and not self._reweighed
+        return self.answer(label, inputs, golden=golden, own=own)
+
+    def draw(self) -> list[Any]:
+        """Inputs of the task's own, from a secret seed."""
+        return self.program.inputs(secrets.randbits(48), self.device, self.precision)
+
+    def question(self, label: str, *, alone: bool = False) -> Case:
+        """Inputs, for a question whose values will change before it is answered.
+
+        Tensors that stand ``alone`` share no memory with one another, nor with what the task keeps.
+        """
+        inputs = apart(self.draw()) if alone else self.draw()
+        return Case(label, inputs, *exchange.pack(inputs), outputs=[], golden=[])
+
+    def answer(
+        self,
+        label: str,
+        inputs: list[Any],
+        *,
+        golden: bool = True,
+        own: bool = True,
+        seed: int | None = None,
+    ) -> Case:
+        """The question ``inputs`` with the answers to it, under ``seed`` or a new secret one.
+
+        An fp64 run comes first: it is the larger one, and its copies of the inputs are gone
+        before the outputs take their place. One that repeats random draws must come second.
+        """
+        structure, tensors = exchange.pack(inputs)
+        seed = secrets.randbits(31) if seed is None else seed
+        if self.stochastic and golden:
+            draws = Draws()
+            with Recorded(draws):
+                outputs = outputs_of(self.run(inputs, seed))
+            exact = self._exact(inputs, outputs, draws, seed)
+            return Case(label, inputs, structure, tensors, outputs, exact, own, draws, seed)
+        exact = self._in_fp64(inputs, seed) if golden else []
+        outputs = outputs_of(self.run(inputs, seed))
+        if exact is None:
+            exact = self._exact(inputs, outputs, None, seed)
+        return Case(label, inputs, structure, tensors, outputs, exact, own, seed=seed)
+
+    @property
+    def reweighed(self) -> bool:
+        """Whether the weights are others than those as built."""
+        return self._reweighed
+
+    @property
+    def yardstick(self) -> Yardstick:
+        """What answers are measured by."""
+        return self._yardsticks[0]
+
+    def run(self, inputs: list[Any], seed: int = FORWARD_SEED) -> Any:
+        """One forward under the declared precision."""
+
+        def forward() -> Any:
+            torch.manual_seed(seed)
+            with precision_scope(self.precision):
+                return self.program.run(self.module, inputs)
+
+        return self._with_room(forward)
+
+    def moved(self, case: Case) -> list[Moved]:
+        """How far the exact answers to ``case`` move when everything is off by its own rounding.
+
+        Inputs, weights, and what each operation computes from them. One draw of signs and its mirror image:
+        what answers oppositely to the two is how the result follows; what does not (a threshold that was
+        crossed) is a jump, and allows nothing. Signs that happen to cancel show nothing: the largest of a few
+        draws counts.
+        """
+        found = [STILL for _ in case.golden]
+        size = sum(t.numel() for t in case.tensors)
+        for lot in range(LOTS if size < LARGE else 1):
+            pairs = zip(
+                case.golden, self._perturbed(case, 1.0, lot), self._perturbed(case, -1.0, lot), strict=True
+            )
+            limits = [self._lost_at(leaf) / 10 for _, leaf in case.outputs]
+            moves = [
+                response(exact, up, down, limit)
+                for ((_, exact), (_, up), (_, down)), limit in zip(pairs, limits, strict=True)
+            ]
+            found = [
+                Moved(max(a.max, b.max), max(a.rms, b.rms), max(a.lost, b.lost))
+                for a, b in zip(found, moves, strict=True)
+            ]
+        return found
+
+    def _lost_at(self, leaf: Any) -> float:
+        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else torch.float64
+        return lost_at(dtype, self.precision)
+
+    def _perturbed(self, case: Case, sign: float, lot: int) -> list[tuple[str, Any]]:
+        def forward() -> Any:
+            module, inputs = converted(self.module, case.inputs, self.yardstick)
+            inputs = perturb(module, inputs, (self.module, case.inputs), sign, lot)
+            with Rounded(unit_of(case.inputs, self.module), sign, lot):
+                return self._measured(module, inputs, self.yardstick, case.draws, case.seed)
+
+        return outputs_of(self._with_room(forward))
+
+    def beside(self) -> Reference:
+        """The same module for questions of another form: what they lack is lacking there only."""
+        twin = copy.copy(self)
+        twin._yardsticks, twin.warnings = list(self._yardsticks), []
+        return twin
+
+    @contextmanager
+    def in_mode(self, training: bool | None) -> Iterator[None]:
+        """Meanwhile with the module in another mode; what it draws there is found out."""
+        if training is None:
+            yield
+            return
+        usual = [(part, part.training) for part in self.module.modules()]
+        self.module.train(training)
+        try:
+            yield
+        finally:
+            for part, before in usual:
+                part.training = before
+
+    def draws(self, inputs: list[Any]) -> None:
+        """Find out whether forward draws random numbers as the module is now, and choose a yardstick."""
+        first, second = (outputs_of(self.run(inputs, FORWARD_SEED + n)) for n in (0, 1))
+        drawing = any(differ(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
+        if drawing != self.stochastic:
+            self.stochastic = drawing
+            half = any(t.dtype in SINGLE for t in self.initial.values())
+            self._yardsticks = list(candidates(stochastic=drawing, half=half))
+
+    def reweigh(self) -> None:
+        """New generic weights, the same kind of numbers but none of the special ones."""
+        self._reweighed = True
+        rerandomise(self.module, secrets.randbits(48))
+
+    def restore(self) -> None:
+        """Back to the weights the module was built with."""
+        self._reweighed = False
+        self.module.load_state_dict(self.initial)
+
+    def _first_question(self) -> Case:
+        """Answer once, to learn what the task is like: shapes, randomness, whether it spares its inputs."""
+        inputs = self.program.inputs(secrets.randbits(48), self.device, self.precision)
+        structure, tensors = exchange.pack(inputs)
+        before = [t.clone() for t in tensors]
+        outputs = outputs_of(self.run(inputs))
+        if not all(map(same_values, before, tensors)):
+            raise TaskError(
+                f"task {self.program.task.name!r}: Model.forward changes its inputs in place",
+                "make the reference copy them first: its inputs are compared and reused",
+            )
+        del before
+        again = outputs_of(self.run(inputs, FORWARD_SEED + 1))
+        self.stochastic = any(differ(a, b) for (_, a), (_, b) in zip(outputs, again, strict=True))
+        if self.stochastic:
+            self.warnings.append(
+                "the task draws random numbers in forward: both sides run after the same seed"
+            )
+        self.finite_share = finite_share(outputs)
+        del again
+        self.kinds = self._kinds(tensors)
+        self.moving = {
+            name
+            for name, value in self.module.state_dict().items()
+            if not same_values(value, self.initial[name])
+        }
+        half = any(t.dtype in SINGLE for t in (*tensors, *self.initial.values()))
+        self._yardsticks = list(candidates(stochastic=self.stochastic, half=half))
+        return Case(
+            "sample",
+            map_tensors(inputs, form_of),
+            structure,
+            [form_of(t) for t in tensors],
+            [(path, form_of(o) if isinstance(o, torch.Tensor) else o) for path, o in outputs],
+            golden=[],
+        )
+
+    def _kinds(self, tensors: list[torch.Tensor]) -> list[Kind]:
+        """What the generator does to each input, inferred from another draw."""
+        _, others = exchange.pack(self.draw())
+        if len(others) != len(tensors):
+            raise TaskError(
+                f"task {self.program.task.name!r}: get_inputs() returns another number of tensors each time",
+                "inputs must have the same structure on every call",
+            )
+        return [kind_of(one, other) for one, other in zip(tensors, others, strict=True)]
+
+    def _in_fp64(self, inputs: list[Any], seed: int) -> list[tuple[str, Any]] | None:
+        """The answers of an ordinary fp64 run; ``None`` where there is none: a dtype fixed in code."""
+        if self.yardstick is not Yardstick.FP64:
+            return None
+        try:
+            return self._measure(inputs, None, seed)
+        except (TaskError, MachineError) as error:
+            self._give_up(str(error))
+            return None
+
+    def _exact(
+        self, inputs: list[Any], outputs: list[tuple[str, Any]], draws: Draws | None, seed: int
+    ) -> list[tuple[str, Any]]:
+        """The answers of the best yardstick that there is, where it is not an ordinary fp64 run."""
+        if draws is not None and draws.other and self.yardstick in (Yardstick.DRAWS, Yardstick.FP32):
+            self._yardsticks = [Yardstick.ITSELF]
+        while self.yardstick is not Yardstick.ITSELF:
+            try:
+                exact = self._measure(inputs, draws, seed)
+                if not far(outputs, exact):
+                    return exact
+                why = "it computes something else"
+            except (TaskError, MachineError) as error:
+                why = str(error)
+            self._give_up(why)
+        return outputs
+
+    def _give_up(self, why: str) -> None:
+        failed = self._yardsticks.pop(0)
+        first = (why.splitlines() or [""])[0]
+        self.warnings.append(f"no {failed} run ({first}): errors are measured by {self.yardstick}")
+
+    def _measure(self, inputs: list[Any], draws: Draws | None, seed: int) -> list[tuple[str, Any]]:
+        yardstick = self.yardstick
+
+        def forward() -> Any:
+            module, wide = converted(self.module, inputs, yardstick)
+            return self._measured(module, wide, yardstick, draws, seed)
+
+        return outputs_of(self._with_room(forward))
+
+    def _measured(
+        self, module: nn.Module, inputs: list[Any], yardstick: Yardstick, draws: Draws | None, seed: int
+    ) -> Any:
+        torch.manual_seed(seed)
+        precision = self.precision if yardstick is Yardstick.ITSELF else Precision.FP32
+        with precision_scope(precision), scope(yardstick, draws):
+            return self.program.run(module, inputs)
+
+    def _with_room(self, forward: Callable[[], Any]) -> Any:
+        """A forward that found no memory is tried once more, without the garbage."""
+        try:
+            return forward()
+        except MachineError:
+            pass  # and out of here: what was raised holds the frames, and those the tensors
+        memory.collect(self.device)
+        return forward()

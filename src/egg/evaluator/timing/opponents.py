@@ -1,0 +1,126 @@
+"""The programs a candidate is timed against: the reference as it is, and as ``torch.compile`` makes it.
+
+Compiled once per task and precision and kept for the next candidate; weights are copied
+into the same module, so that what was compiled stays valid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.core.policy import Precision
+from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
+from egg.evaluator.task.program import Program, map_tensors
+from egg.evaluator.task.seeds import BUILD_SEED
+from egg.evaluator.tensors import memory
+from egg.evaluator.timing import stopwatch
+
+Call = Callable[..., Any]
+
+DEFAULT = "(default precision)"
+"""Marks a baseline under PyTorch's own settings, for comparison with papers."""
+
+
+@dataclass
+class Opponent:
+    """One baseline: a callable under a precision, warmed up on first use."""
+
+    name: str
+    call: Call
+    precision: Precision
+    widened: bool = False
+    """Whether the declared policy narrowed inputs that this opponent takes as the task made them."""
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        with precision_scope(self.precision), torch.no_grad():
+            yield
+
+    def adapted(self, inputs: list[Any]) -> list[Any]:
+        """``inputs`` as this opponent takes them: fp32 where a 16-bit policy meets the default."""
+        if not (self.name.endswith(DEFAULT) and self.widened):
+            return inputs
+        return map_tensors(inputs, lambda t: t.float() if t.is_floating_point() else t)
+
+    def time(self, sets: list[list[Any]], repeats: int, device: torch.device) -> list[float]:
+        own = [self.adapted(inputs) for inputs in sets]
+        with self.scope():
+            return stopwatch.time_calls(lambda i: self.call(*own[i % len(own)]), repeats, device)[0]
+
+
+@dataclass
+class Opponents:
+    """All baselines of one task under one policy."""
+
+    program: Program
+    precision: Precision
+    device: torch.device
+    ready: dict[str, Opponent] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._modules: dict[Precision, nn.Module] = {}
+        self._state: dict[str, torch.Tensor] = {}
+        """The weights that all of them are timed with; none: as built."""
+
+    def get(self, names: tuple[str, ...], sample: list[Any]) -> list[Opponent]:
+        """The named opponents, compiled and warmed; one that cannot be built is left out and reported."""
+        for name in names:
+            if name not in self.ready and name not in self.failed:
+                self._prepare(name, sample)
+        return [self.ready[n] for n in names if n in self.ready]
+
+    def load(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Give every baseline these weights, in place: what was compiled stays valid."""
+        self._state = {name: value.detach().clone() for name, value in state.items()}
+        for module in self._modules.values():
+            module.load_state_dict(self._state)
+
+    def _prepare(self, name: str, sample: list[Any]) -> None:
+        precision = Precision.MATCH if name.endswith(DEFAULT) else self.precision
+        opponent = Opponent(name, self._build(name, precision), precision, self.precision in HALF_DTYPES)
+        try:
+            with opponent.scope():
+                for _ in range(3):
+                    opponent.call(*opponent.adapted(sample))
+                torch.cuda.synchronize(self.device)
+        except (
+            Exception
+        ) as error:  # whatever a compiler may raise: the baseline is missing, and the result says so
+            self.failed[name] = f"{type(error).__name__}: {error}"[:300]
+        else:
+            self.ready[name] = opponent
+            return
+        memory.collect(self.device)  # a compiler that fails leaves cycles behind, and the inputs in them
+
+    def _build(self, name: str, precision: Precision) -> Call:
+        kind, module = name.split(" ")[0], self._module(precision)
+        if kind == "eager":
+            return module
+        mode = "default" if kind == "compile" else "reduce-overhead"
+        compiled = torch.compile(module, mode=mode, dynamic=False)
+        return compiled if kind == "compile" else _stepping(compiled)
+
+    def _module(self, precision: Precision) -> nn.Module:
+        if precision not in self._modules:
+            module = self.program.build(BUILD_SEED, self.device, precision)
+            if self._state:
+                module.load_state_dict(self._state)
+            self._modules[precision] = module
+        return self._modules[precision]
+
+
+def _stepping(compiled: Call) -> Call:
+    """Tell CUDA-graph trees where each call begins, so that outputs of earlier ones may be reused."""
+
+    def call(*inputs: Any) -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        return compiled(*inputs)
+
+    return call

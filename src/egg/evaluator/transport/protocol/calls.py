@@ -1,0 +1,229 @@
+"""Requests that call the candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from egg.evaluator.transport.protocol.base import Done, Json, Request
+from egg.evaluator.transport.slots import Slot
+from egg.evaluator.transport.strict import AnyNumber, Finite, Integer, Sizes
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Work of operators, as :class:`~egg.evaluator.operators.spent.Work` counts it."""
+
+    products: float
+    others: float
+    moved: float
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """A sketch of a tensor, as :class:`~egg.evaluator.operators.sketches.Sketch` makes it."""
+
+    numel: int
+    total: Finite
+    norm: Finite
+    moments: tuple[Finite, ...]
+    samples: tuple[AnyNumber, ...]
+
+
+@dataclass(frozen=True)
+class OutputForm:
+    """One output: a tensor by its form, or a plain number."""
+
+    path: str
+    type: str
+    shape: Sizes | None = None
+    dtype: str | None = None
+    device: str | None = None
+    layout: str | None = None
+    stride: Sizes | None = None
+    storage: Integer | None = None
+    number: AnyNumber | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one call ran."""
+
+    ops: Mapping[str, int]
+    moves: Mapping[str, int]
+    copies: Mapping[str, int]
+    reads: Mapping[str, int]
+    """Values that the host read, by kind."""
+    launches: Mapping[str, int]
+    before: Spent
+    """By operators that ran before the last launch of an own kernel."""
+    work: Spent
+    """By all operators."""
+
+
+@dataclass(frozen=True)
+class Forwarded:
+    record: Record
+    outputs: tuple[OutputForm, ...]
+    aliases: tuple[tuple[str, str], ...]
+    """Outputs, each with what it shares its memory with."""
+    launched: Mapping[str, int]
+    threads: int
+    sketches: tuple[Sketched, ...]
+    moved: tuple[Sketched, ...]
+
+
+@dataclass(frozen=True)
+class CallSet:
+    """Where the inputs of a call lie, and where its outputs go."""
+
+    inputs: str
+    slots: tuple[Slot, ...]
+    outputs: tuple[Slot | None, ...]
+
+
+@dataclass(frozen=True)
+class SketchTerms:
+    """Where tensors are sampled: the same places on both sides."""
+
+    seed: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a forward is run.
+
+    While it is ``traced``, memory it allocates holds NaN (``poison``) or zeros: a file that reads from fresh
+    memory whether it is watched is wrong about one of the two. ``native``: what the language leaves
+    undefined is answered as by the CPU that ran the reference.
+    """
+
+    traced: bool = False
+    poison: bool = True
+    skip: tuple[str, ...] = ()
+    """Kernels that are not run."""
+    keep: bool = False
+    """Hold the outputs for a :class:`Recheck`."""
+    training: bool | None = None
+    propagate: bool = False
+    native: bool = False
+    lot: int | None = None
+    """A seed: programs of a launch run in an order drawn with it."""
+    sketch: SketchTerms | None = None
+
+
+@dataclass(frozen=True)
+class Forward(Request[Forwarded], command="forward"):
+    """One forward; its outputs are described, and copied where they fit."""
+
+    call: CallSet
+    seed: int
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class Delivered:
+    outputs: tuple[OutputForm, ...]
+
+
+@dataclass(frozen=True)
+class Recheck(Request[Delivered], command="recheck"):
+    """Copy out again, for the last time, what a forward kept."""
+
+    outputs: tuple[Slot | None, ...]
+
+
+@dataclass(frozen=True)
+class Held(Request[Delivered], command="held"):
+    """Copy out again what call ``number`` of those that were kept returned."""
+
+    number: int
+    outputs: tuple[Slot | None, ...]
+
+
+@dataclass(frozen=True)
+class Dropped:
+    shared: tuple[tuple[int, int], ...]
+    """Pairs of calls whose outputs lie in the same memory."""
+    within: tuple[tuple[int, tuple[tuple[str, str], ...]], ...]
+    """Calls, each with its outputs that share memory."""
+
+
+@dataclass(frozen=True)
+class Drop(Request[Dropped], command="drop"):
+    """Let go of everything held."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """Calls in a row that rotate over input sets, one for each entry of ``moves``.
+
+    Before each call its inputs get new values out of the ``reserve`` and the generator its seed, if any.
+    """
+
+    sets: tuple[CallSet, ...]
+    moves: Json
+    reserve: tuple[tuple[Slot, ...], ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Calls(Request[Done], command="calls"):
+    """Run a session; every output is delivered, those of the first ``keep`` calls are held as well."""
+
+    session: Session
+    keep: int = 0
+    keep_cache: bool = False
+
+
+@dataclass(frozen=True)
+class Timed:
+    milliseconds: tuple[Finite, ...]
+
+
+@dataclass(frozen=True)
+class Time(Request[Timed], command="time"):
+    """Time the calls of a session, of the candidate or of a contender; deliver the output of one of them."""
+
+    session: Session
+    recheck: int
+    outputs: tuple[Slot | None, ...]
+    contender: int | None = None
+    keep_cache: bool = False
+
+
+@dataclass(frozen=True)
+class Observed:
+    record: Record
+    kinds: tuple[str, ...]
+    """Of the outputs: ``Tensor``, or what is wrong with one."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    calls: tuple[Observed, ...]
+
+
+@dataclass(frozen=True)
+class Observe(Request[Observation], command="observe"):
+    """The calls of a session, each recorded."""
+
+    session: Session
+
+
+@dataclass(frozen=True)
+class Backward:
+    requires: tuple[bool, ...]
+    error: str
+    given: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Gradients(Request[Backward], command="gradients"):
+    """Forward and backward under grad mode; gradients are copied where they belong."""
+
+    inputs: str
+    slots: tuple[Slot, ...]
+    gradients: Mapping[str, Slot]
+    seed: int

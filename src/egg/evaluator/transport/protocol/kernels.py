@@ -1,0 +1,164 @@
+"""Requests about kernels: in the interpreter, as compiled, and of patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from egg.core.resources import KernelResources
+from egg.evaluator.transport.protocol.base import Complaint, Done, Json, Request
+from egg.evaluator.transport.protocol.calls import CallSet, OutputForm
+from egg.evaluator.transport.slots import Slot
+from egg.evaluator.transport.strict import Integer
+
+
+@dataclass(frozen=True)
+class Excerpted:
+    without: str = ""
+    """Why nothing can be concluded, where nothing can."""
+    launches: tuple[tuple[str, int, int], ...] = ()
+    """Kernels, how many programs each has, and how many ran."""
+    whole: bool = False
+    outputs: tuple[OutputForm, ...] = ()
+
+
+@dataclass(frozen=True)
+class Excerpt(Request[Excerpted], command="excerpt"):
+    """One forward in which long launches run some of their programs; what those wrote is marked."""
+
+    call: CallSet
+    masks: tuple[Slot | None, ...]
+    seed: int
+
+
+Numbers = tuple[tuple[str, str], ...]
+"""Names of a launch's arguments, each with its value."""
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Kernels with the numbers they are launched with; or why those are not known."""
+
+    launches: tuple[tuple[str, Numbers], ...] = ()
+    unsupported: str = ""
+
+
+@dataclass(frozen=True)
+class Asked(Request[Launches], command="asked"):
+    """With which numbers kernels were launched so far, in the interpreter."""
+
+
+@dataclass(frozen=True)
+class Configurations:
+    most: int
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Configure(Request[Configurations], command="configure"):
+    """Which of its configurations every autotuner is to take; on a GPU it measures and takes its own."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Watch(Request[Done], command="watch"):
+    """Note every kernel that one warm call launches."""
+
+    inputs: str
+    slots: tuple[Slot, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class KernelRows:
+    kernels: tuple[KernelResources, ...]
+    unread: int
+
+
+@dataclass(frozen=True)
+class Kernels(Request[KernelRows], command="kernels"):
+    """Resources and work of the kernels that were noted or captured."""
+
+    every: bool = False
+    keep_cache: bool = True
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    microseconds: Mapping[str, float]
+    streams: tuple[Integer, ...]
+
+
+@dataclass(frozen=True)
+class Profile(Request[DeviceTimes], command="profile"):
+    """Device time by kernel name and the streams used, over one warm call."""
+
+    inputs: str
+    slots: tuple[Slot, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class InputForm:
+    """An input by its form alone."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Captured:
+    unsupported: str = ""
+    """Why the launches could not be captured, where they could not."""
+    compiled: int = 0
+    launched: bool = True
+    kernels: tuple[str, ...] = ()
+    ops: Mapping[str, int] = field(default_factory=dict)
+    faults: tuple[Complaint, ...] = ()
+
+
+@dataclass(frozen=True)
+class Capture(Request[Captured], command="capture"):
+    """Run the forward at full size on fake tensors and compile every launch for ``target``.
+
+    Where host code needs values, first on ``example``, with the module built as ``init`` says.
+    """
+
+    inputs: str
+    specs: tuple[InputForm, ...]
+    target: Json
+    example: str | None = None
+    init: str | None = None
+
+
+@dataclass(frozen=True)
+class Follow(Request[Launches], command="follow"):
+    """Run the forward on fake tensors of another size and name its launches; nothing is compiled."""
+
+    inputs: str
+    specs: tuple[InputForm, ...]
+    target: Json
+    init: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    kernels: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Pattern(Request[Counts], command="pattern"):
+    """Interpret a pattern, as if ``target`` were there, and hold it to its own reference."""
+
+    source: str
+    target: Json
+
+
+@dataclass(frozen=True)
+class CompilePattern(Request[Counts], command="compile_pattern"):
+    """Compile a pattern's kernels for ``target``."""
+
+    source: str
+    target: Json

@@ -1,0 +1,180 @@
+"""Checks of what a candidate delivered: form, values, memory of its own, and inputs left as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from egg.core.evaluation import RefusalFacts
+from egg.core.policy import Policy
+from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, Worst, compare
+from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.buffers import Buffers
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.worker.outputs import aliases
+
+EXPLICABLE = 0.25
+"""A relative rms error beyond this is no rounding, however the program amplifies it."""
+
+
+@dataclass
+class Checks:
+    """Holds outputs against the reference's; remembers the worst that passed."""
+
+    reference: Reference
+    policy: Policy
+    buffers: Buffers
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The candidate's parameters, each with the reference's name for it."""
+    worst: Worst = field(default_factory=Worst)
+    usual: dict[int, Usual] = field(default_factory=dict)
+    """The reference's own error at the task's own call, by the output's place."""
+
+    def check(self, case: Case, outputs: Sequence[protocol.OutputForm] | None, index: int = 0) -> None:
+        """Form first, then every value of every output; raises :class:`Refused` at the first fault.
+
+        Without ``outputs`` only what lies in memory is checked: the form was, before.
+        """
+        numbers = None if outputs is None else self.check_form(case, outputs)
+        self.check_values(case, self.buffers.outputs(index), numbers)
+
+    def check_values(
+        self, case: Case, delivered: list[torch.Tensor | None], numbers: list[float | None] | None = None
+    ) -> None:
+        """Every value of every output that was ``delivered``, and the plain ``numbers`` if there are any."""
+        plain: Sequence[float | None] = numbers or [None] * len(case.outputs)
+        self.worst.checks += 1
+        for position, ((path, expected), (_, golden)) in enumerate(
+            zip(case.outputs, case.golden, strict=True)
+        ):
+            got = delivered[position] if isinstance(expected, torch.Tensor) else plain[position]
+            if got is None:
+                continue
+            error = self.error(case, position, got, expected, golden)
+            self.worst.take(error, own=case.own)
+            if case.own:
+                before = self.usual.get(position, NOT_KNOWN)
+                self.usual[position] = Usual(
+                    max(before.max, error.reference_peak),
+                    max(before.rms, error.reference_relative),
+                    max(before.lost, error.reference_lost),
+                )
+            if not error.passed:
+                raise self._wrong(case, path, error)
+
+    def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
+        """By the ordinary rule; where it refuses what rounding could explain, with conditioning."""
+        three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
+        error = compare(*three, self.policy.precision)
+        if error.passed or error.problem or not error.relative < EXPLICABLE:
+            return error
+        return compare(*three, self.policy.precision, self.reference.moved(case)[position].times(case.leeway))
+
+    def check_form(self, case: Case, described: Sequence[protocol.OutputForm]) -> list[float | None]:
+        """Names, shapes, dtypes, devices and plain types as the reference's; returns the plain numbers."""
+        names, wanted = [d.path for d in described], [path for path, _ in case.outputs]
+        if names != wanted:
+            raise Refused(
+                "correctness.outputs", f"outputs {names} where the reference returns {wanted}",
+                "return the same structure as Model.forward: same order, same keys",
+            )  # fmt: skip
+        for got, (path, expected) in zip(described, case.outputs, strict=True):
+            for key, value in _form(expected).items():
+                found = getattr(got, key)
+                if found != value:
+                    raise Refused(
+                        f"correctness.{key}",
+                        f"output {path}: {key} is {_shown(found)!r}, expected {_shown(value)!r}",
+                        "outputs must match the reference exactly in shape, dtype, device and plain type",
+                    )
+            if not isinstance(expected, torch.Tensor) and got.number is None:
+                raise Refused("correctness.number", f"output {path}: no number was given", "return a number")
+        return [got.number for got in described]
+
+    def check_apart(self, case: Case, reported: Sequence[tuple[str, str]]) -> None:
+        """Outputs lie in memory of their own where the reference's do."""
+        usual = aliases(case.outputs, case.inputs, self.reference.module)
+        for path, whose in reported:
+            if (path, whose) not in usual:
+                seen = f"output {path} shares its memory with {whose}, and the reference's does not"
+                if whose == "itself":
+                    seen = f"elements of output {path} lie in the same memory, and the reference's do not"
+                raise Refused(
+                    "state.aliased", f"{case.label}: {seen}",
+                    "return tensors that are written in full, in memory of their own: no expanded view, no "
+                    "tensor twice, no input or parameter",
+                )  # fmt: skip
+
+    def check_inputs_unchanged(self, case: Case, index: int = 0) -> None:
+        for slot, tensor in zip(self.buffers.sets[index].inputs, case.tensors, strict=True):
+            if not same_values(self.buffers.view(slot), tensor):
+                raise Refused(
+                    "correctness.inputs", f"{case.label}: an input was changed by the candidate",
+                    "write to new tensors; inputs belong to the caller",
+                )  # fmt: skip
+
+    def _wrong(self, case: Case, path: str, error: LeafError) -> Refused:
+        if error.problem:
+            return Refused(
+                "correctness.values", f"{case.label}, output {path}: {error.problem}",
+                "look at masks (a masked load without other= holds anything), at elements that no program "
+                "writes, and at overflow",
+            )  # fmt: skip
+        if error.max_ratio <= 1.0 and error.rms_ratio <= 1.0:
+            return Refused(
+                "correctness.small_values",
+                f"{case.label}, output {path}: {100 * error.lost:.2g}% of the elements are off by more than "
+                "a hundredth of their own value, and the reference is not",
+                "small elements count beside large ones: compute every element to its own precision",
+                error.lost,
+            )
+        inaccurate = (
+            f"too inaccurate for precision '{self.policy.precision.value}': accumulate in fp32, round TF32 "
+            "operands to nearest, or declare another --precision"
+        )
+        return Refused(
+            "correctness.error",
+            f"{case.label}, output {path}: relative rms error {error.relative:.2e} where the reference has "
+            f"{error.reference_relative:.2e}; {error.max_ratio:.1f}x the allowed max error, "
+            f"{error.rms_ratio:.1f}x the allowed rms error",
+            self._wrong_values() if error.relative > 1e-2 else inaccurate,
+            error.relative,
+            RefusalFacts(relative_error=error.relative, excess=max(error.max_ratio, error.rms_ratio)),
+        )
+
+    def _wrong_values(self) -> str:
+        """Where names differ, parameters were matched by their order: that may be the fault."""
+        other = [f"{own} <- {theirs}" for own, theirs in self.names.items() if own != theirs]
+        if not other:
+            return "wrong values"
+        return (
+            f"wrong values; parameters were matched by order ({', '.join(other[:4])}) and hold Model's "
+            "values as Model lays them out: keep its names and layout, and pack a transposed copy from them "
+            "(keyed on `_version`, or in a load_state_dict hook)"
+        )
+
+
+def _form(expected: Any) -> dict[str, Any]:
+    """What must be reported of an output that stands for ``expected``."""
+    if not isinstance(expected, torch.Tensor):
+        return {"type": "number"}
+    return {
+        "type": "Tensor",
+        "shape": tuple(expected.shape),
+        "dtype": str(expected.dtype),
+        "device": expected.device.type,
+        "layout": str(expected.layout),
+    }
+
+
+def _shown(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def tensor_of(value: Any) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)

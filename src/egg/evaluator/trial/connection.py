@@ -1,0 +1,135 @@
+"""The connection to a candidate's process: started, asked, given weights, and started anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+
+from egg.evaluator.process.handle import ForkServer, WorkerHandle
+from egg.evaluator.process.sharing import Sharing
+from egg.evaluator.reference.answers import finite_share
+from egg.evaluator.reference.reference import Reference
+from egg.evaluator.task.program import outputs_of
+from egg.evaluator.transport import protocol
+from egg.evaluator.trial.buffers import Buffers
+from egg.evaluator.trial.levels import LevelSettings
+from egg.evaluator.trial.refused import Refused
+
+COPY_SECONDS = 60.0
+BUILDING = (protocol.Load, protocol.Fresh)
+"""Requests that build a module, with its random weights, on the CPU."""
+
+Reply = TypeVar("Reply")
+
+
+@dataclass
+class Connection:
+    """One candidate's process at a time, and the parameters that were agreed on with it."""
+
+    forkserver: ForkServer
+    settings: LevelSettings
+    sharing: Sharing
+    reference: Reference
+    buffers: Buffers
+    load: Callable[[], protocol.Load]
+    """How the candidate is imported and built."""
+    worker: WorkerHandle | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    """The candidate's parameter names, each with the reference's name for it."""
+
+    @property
+    def process(self) -> WorkerHandle:
+        assert self.worker is not None, "the candidate was not started"
+        return self.worker
+
+    def start(self, *, fence: bool = False) -> protocol.Built:
+        """Fork a fresh worker, open the buffers there, import the candidate and build ``ModelNew``."""
+        self.worker = self.forkserver.worker(fence=fence)
+        self.forkserver.prepare()
+        self.attach(second=False)
+        return self.request(self.load(), self.settings.build_seconds)
+
+    def attach(self, *, second: bool) -> None:
+        arena = self.buffers.arena
+        self.request(protocol.Attach(arena.handle(), second), COPY_SECONDS, arena.fds())
+
+    def restart(self, *, fence: bool = False) -> None:
+        """A new process for the same candidate, with the parameters agreed on."""
+        if self.process.alive:
+            self.check_integrity()
+        self.process.end()
+        self.start(fence=fence)
+        self.share_weights()
+
+    def request(
+        self,
+        request: protocol.Request[Reply],
+        timeout: float | None = None,
+        fds: tuple[int, ...] = (),
+    ) -> Reply:
+        self.sharing.give_way()
+        with self.yielding() if type(request) in BUILDING else nullcontext():
+            return self.process.ask(request, timeout or self.settings.call_seconds, fds)
+
+    def yielding(self) -> AbstractContextManager[None]:
+        """For work that mostly leaves the GPU alone: a judge that measures there need not wait for it."""
+        return self.sharing.apart(noisy=True) if self.settings.yields else nullcontext()
+
+    def check_integrity(self) -> None:
+        """Refuse a candidate that patched what the judge relies on in its process."""
+        changed = self.request(protocol.Integrity(), COPY_SECONDS).changed
+        if changed:
+            raise Refused(
+                "provenance.patched", f"the candidate's process changed {', '.join(changed)}",
+                "assign only to attributes of the file's own objects",
+            )  # fmt: skip
+
+    def fresh(self, init: str | None = None, precision: str | None = None) -> protocol.Built:
+        """Replace the candidate's instance by a new one with the current weights, or one built otherwise."""
+        return self.request(protocol.Fresh(init, precision), self.settings.build_seconds)
+
+    # weights
+
+    def agree_on(self, names: dict[str, str]) -> None:
+        """Settle which of the candidate's parameters is which of the reference's, and share them."""
+        self.names = names
+        self.share_weights()
+
+    def share_weights(self) -> None:
+        """Give the candidate the weights the reference holds now."""
+        self.buffers.lay_weights(self.reference.module.state_dict())
+        if self.names:
+            self.request(protocol.Weights(self.names, self.buffers.weights), COPY_SECONDS)
+
+    def reweigh(self) -> None:
+        self.reference.reweigh()
+        self.share_weights()
+
+    def other_weights(self) -> None:
+        """Secret weights, where the reference still has an answer under them; else those as built.
+
+        What a weight is as built (a gate of zero, a gain of one) must not spare a candidate any work.
+        """
+        self.reference.reweigh()
+        answered = finite_share(outputs_of(self.reference.run(self.reference.draw())))
+        if 2 * answered < self.reference.finite_share:
+            self.reference.restore()
+        self.share_weights()
+
+    def restore_weights(self) -> None:
+        self.reference.restore()
+        self.share_weights()
+
+    def candidate_state(self) -> dict[str, torch.Tensor]:
+        """The candidate's own values of the agreed parameters, as it built them."""
+        self.request(protocol.State(self.names, self.buffers.weights), COPY_SECONDS)
+        slots = self.buffers.weights
+        return {theirs: self.buffers.view(slots[theirs]).clone() for theirs in self.names.values()}
+
+    def end(self) -> None:
+        if self.worker is not None:
+            self.worker.end()

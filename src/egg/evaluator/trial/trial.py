@@ -1,0 +1,182 @@
+"""One evaluation in progress: the reference with its secrets on one side, the candidate on the other.
+
+A :class:`Trial` holds both sides and what lies between them: shared memory
+(:class:`~egg.evaluator.trial.buffers.Buffers`), the candidate's process
+(:class:`~egg.evaluator.trial.connection.Connection`) and the checks of what it delivers
+(:class:`~egg.evaluator.trial.checks.Checks`). Gates use these and raise
+:class:`~egg.evaluator.trial.refused.Refused`; what the process does wrong arrives as a
+:class:`~egg.evaluator.process.handle.Fault`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from egg.core.evaluation import Provenance, Verified
+from egg.core.policy import Policy
+from egg.core.resources import KernelResources
+from egg.core.source import Candidate
+from egg.evaluator.process.handle import ForkServer, WorkerHandle
+from egg.evaluator.process.patterns import compiler_target
+from egg.evaluator.process.sharing import Sharing, Unshared
+from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.task.program import Program
+from egg.evaluator.task.rescale import Rescaled
+from egg.evaluator.task.seeds import BUILD_SEED
+from egg.evaluator.timing.contenders import SideBySide
+from egg.evaluator.timing.opponents import Opponents
+from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.trial.buffers import Buffers
+from egg.evaluator.trial.checks import Checks
+from egg.evaluator.trial.connection import Connection
+from egg.evaluator.trial.levels import LevelSettings
+from egg.evaluator.trial.watch import Watch
+from egg.hardware.gpus import Gpu
+
+
+@dataclass
+class Offline:
+    """What judging without a GPU needs besides: the task at full size and a process to compile in."""
+
+    full: Program
+    forkserver: ForkServer
+    target: Gpu
+    changes: Mapping[str, Any]
+    """How the task was rescaled for the interpreter; empty where it was not."""
+    worker: WorkerHandle | None = None
+    """The process that compiled the candidate, where one did."""
+    sizes: Iterator[Rescaled] = field(default_factory=lambda: iter(()))
+    """Other sizes at which the task may be judged, where the file does not run at this one."""
+    captured: protocol.Captured | None = None
+    """What the candidate launches at full size; ``None`` before it was captured."""
+    own_sizes: str = ""
+    """The shapes of the task's own inputs, for a person."""
+
+    def compiler_target(self) -> dict[str, Any]:
+        return compiler_target(self.target)
+
+
+@dataclass
+class Trial:
+    """Both sides of one evaluation, and what the gates have found so far."""
+
+    reference: Reference
+    candidate: Candidate
+    policy: Policy
+    settings: LevelSettings
+    forkserver: ForkServer
+    gpu: Gpu | None = None
+    """The GPU that measures, or the one compiled for; ``None`` where the table does not know it."""
+    restricted: bool = True
+    """Whether the candidate runs under guards; not where the static gate is left out on request."""
+    offline: Offline | None = None
+    """Set on a machine without a GPU."""
+    opponents: Opponents | None = None
+    """Set on a machine with one."""
+    sharing: Sharing = field(default_factory=Unshared)
+    """The judge's place on its GPU."""
+    sketch_seed: int = field(default_factory=lambda: secrets.randbits(31))
+    """Where outputs are sampled to recognise them."""
+    watch: Watch | None = None
+    """Since the provenance gate: what every call is held to."""
+    provenance: Provenance | None = None
+    measured: dict[str, Any] = field(default_factory=dict)
+    kernels: tuple[KernelResources, ...] = ()
+    """Of the candidate's own kernels, as its process describes them: information, not evidence."""
+    timed: list[Case] = field(default_factory=list)
+    """The questions that lie in the input sets while the candidate is timed, from one gate to the next."""
+    deferred: list[tuple[Case, list[torch.Tensor | None]]] = field(default_factory=list)
+    """Copies of timed questions and of what was delivered, to be checked later."""
+    verified: Verified | None = None
+    """What was tried beside the task's own call."""
+    fenced: bool = False
+    """Whether a new process was judged in fenced memory: one regrade less is needed."""
+    side_by_side: SideBySide = field(default_factory=SideBySide)
+    """Contenders, where files are to be ranked."""
+
+    def __post_init__(self) -> None:
+        self.buffers = self._make_buffers()
+        self.connection = Connection(
+            self.forkserver,
+            self.settings,
+            self.sharing,
+            self.reference,
+            self.buffers,
+            partial(self.load_request, self.reference.program),
+        )
+        self.checks = self._make_checks()
+
+    def _make_buffers(self) -> Buffers:
+        return Buffers(self.reference, self.settings.input_sets)
+
+    def _make_checks(self) -> Checks:
+        return Checks(self.reference, self.policy, self.buffers)
+
+    @property
+    def device(self) -> torch.device:
+        return self.reference.device
+
+    @property
+    def warnings(self) -> list[str]:
+        return self.reference.warnings
+
+    def load_request(self, program: Program) -> protocol.Load:
+        """What a worker needs to import the candidate and build it as ``program`` is built."""
+        return protocol.Load(
+            self.candidate.source,
+            exchange.whole(program.init_arguments()),
+            BUILD_SEED,
+            self.policy.precision.value,
+            self.offline and self.offline.compiler_target(),
+            self.restricted,
+        )
+
+    def agree_on(self, names: dict[str, str]) -> None:
+        """Settle which of the candidate's parameters is which of the reference's, and share them."""
+        self.checks.names = names
+        self.connection.agree_on(names)
+
+    def ask(self, case: Case, index: int = 0, options: protocol.Options | None = None) -> protocol.Forwarded:
+        """Have the candidate answer the inputs that lie in set ``index``; its outputs are poisoned first."""
+        chosen = options or protocol.Options()
+        self.buffers.make_room()
+        self.buffers.poison(index)
+        call = self.buffers.call_set(case, index)
+        reply = self.connection.request(protocol.Forward(call, case.seed, chosen))
+        if not chosen.skip:
+            self.see(reply.record)
+        return reply
+
+    def see(self, record: protocol.Record) -> None:
+        """Hold one call to the rules on whose work it is."""
+        if self.watch is not None:
+            self.watch.see(record)
+
+    def check(self, case: Case, reply: protocol.Forwarded, index: int = 0) -> None:
+        """What one call delivered: its form, and every value."""
+        self.checks.check(case, reply.outputs, index)
+
+    def sizes(self) -> str:
+        """The shapes that are run, for a person; how they differ from the task's, where they do."""
+        shapes = [
+            f"{' x '.join(map(str, t.shape)) or 'a number'} {str(t.dtype).removeprefix('torch.')}"
+            for t in self.reference.sample.tensors[:4]
+        ]
+        changes = self.offline.changes if self.offline is not None else {}
+        rescaled = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes.items())
+        return ", ".join(shapes) + (f"; rescaled: {rescaled}" if rescaled else "")
+
+    def close(self) -> None:
+        self.connection.end()
+        self.buffers.close()
+        if self.offline is not None:
+            if self.offline.worker is not None:
+                self.offline.worker.end()
+            self.offline.full.unload()
+            self.reference.program.unload()

@@ -1,0 +1,201 @@
+"""Calls of the candidate: recorded, in a row, under the stopwatch, backwards, in part."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import torch
+
+from egg.evaluator.interpreter import undefined
+from egg.evaluator.interpreter.session import by_lot, propagated
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.sketches import Sketch, Sketcher
+from egg.evaluator.task.gradients import differentiated
+from egg.evaluator.timing import stopwatch
+from egg.evaluator.transport import arena as arenas
+from egg.evaluator.transport import freshen, protocol
+from egg.evaluator.worker.holding import Holding
+from egg.evaluator.worker.hostreads import HostReads, recorded
+from egg.evaluator.worker.launches import InterpretedLaunches
+from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
+from egg.evaluator.worker.settings import checked
+
+
+class Calling(Holding):
+    """Requests that call the candidate."""
+
+    def on_forward(self, asked: protocol.Forward) -> protocol.Forwarded:
+        """One forward; its outputs are described, and copied where they fit.
+
+        Every operator of PyTorch that it runs is recorded, and every value that the host reads.
+        """
+        assert self._launches is not None
+        assert self._module is not None
+        options, call, launches = asked.options, asked.call, self._launches
+        if options.training is not None:
+            self._module.train(options.training)
+        launches.reset()
+        launches.skip(set(options.skip))
+        arguments = self._arguments(call.inputs, call.slots)
+        filled = (arenas.poison if options.poison else torch.Tensor.zero_) if options.traced else None
+        recorder = Recorder(
+            fill_empties=filled,
+            sketcher=Sketcher(options.sketch.seed, options.sketch.sizes) if options.sketch else None,
+            given=arguments,
+            launched=lambda: sum(launches.counts().values()),
+        )
+        torch.manual_seed(asked.seed)
+        extremes = propagated() if options.propagate else contextlib.nullcontext()
+        drawn = by_lot(options.lot) if options.lot is not None else contextlib.nullcontext()
+        answers = undefined.native() if options.native else contextlib.nullcontext()
+        try:
+            with extremes, drawn, answers, recorder, HostReads() as reads:
+                result = self._call_checked(arguments)
+            self._synchronize()
+        finally:
+            launches.skip(set())
+        self._give_back(call.slots)
+        leaves = leaves_of(result)
+        if options.keep:
+            self._kept = leaves
+        return protocol.Forwarded(
+            record=recorded(recorder, reads, launches),
+            outputs=self._deliver(leaves, call.outputs),
+            aliases=tuple(aliases(leaves, arguments, self._module)),
+            launched=launches.work(),
+            threads=self._threads.started if self._threads else 0,
+            sketches=tuple(map(_sketched, recorder.sketches)),
+            moved=tuple(map(_sketched, recorder.moved_sketches)),
+        )
+
+    def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:
+        """One forward in which long launches run some of their programs; what those wrote is marked."""
+        from egg.evaluator.worker import excerpt
+
+        assert isinstance(self._launches, InterpretedLaunches)
+        arguments = self._arguments(asked.call.inputs, asked.call.slots)
+        torch.manual_seed(asked.seed)
+        ran, leaves = excerpt.run(self._launches, lambda: self._call(arguments))
+        if leaves is None:
+            return protocol.Excerpted(without=ran.without)
+        self._lay(excerpt.marks(leaves, ran.partial), asked.masks)
+        return protocol.Excerpted(
+            "", tuple(ran.launches), ran.whole, self._deliver(leaves, asked.call.outputs)
+        )
+
+    def on_gradients(self, asked: protocol.Gradients) -> protocol.Backward:
+        """Forward and backward under grad mode; gradients are copied where they belong."""
+        assert self._module is not None
+        arguments = self._arguments(asked.inputs, asked.slots)
+        torch.manual_seed(asked.seed)
+        with self._pretence:
+            found = differentiated(self._module, arguments, asked.seed, checked(self._module))
+        self._synchronize()
+        for name, gradient in found.gradients.items():
+            if name in asked.gradients:
+                self._lay([(name, gradient)], [asked.gradients[name]])
+        self._synchronize()
+        given = tuple(name for name, value in found.gradients.items() if value is not None)
+        return protocol.Backward(tuple(found.requires), found.error[:600], given)
+
+    def on_recheck(self, asked: protocol.Recheck) -> protocol.Delivered:
+        """Copy out again the outputs that an earlier ``forward`` kept, for the last time."""
+        kept, self._kept = self._kept, []
+        return protocol.Delivered(self._deliver(kept, asked.outputs))
+
+    def on_held(self, asked: protocol.Held) -> protocol.Delivered:
+        """Copy out again what call ``number`` of those with ``keep`` returned."""
+        return protocol.Delivered(self._deliver(self._held[asked.number], asked.outputs))
+
+    def on_drop(self, asked: protocol.Drop) -> protocol.Dropped:
+        """Let go of everything held, and report which of it shared its memory."""
+        held, self._held = self._held, []
+        within = ((number, tuple(aliases(leaves, [], None))) for number, leaves in enumerate(held))
+        return protocol.Dropped(
+            tuple(shared_storages(held)), tuple((number, pairs) for number, pairs in within if pairs)
+        )
+
+    def on_calls(self, asked: protocol.Calls) -> None:
+        """One call per entry of ``moves``, rotating over the sets; every output is delivered.
+
+        Those of the first ``keep`` calls are held as well, as a caller may hold them.
+        """
+        sets, calls = asked.session.sets, len(asked.session.moves)
+        prepared = [self._arguments(s.inputs, s.slots) for s in sets]
+        destinations = [[o and self._view(o) for o in s.outputs] for s in sets]
+        before = self._before(asked.session)
+        for call in range(calls):
+            before(call)
+            result = self._call(prepared[call % len(sets)])
+            copy_out(result, destinations[call % len(sets)])
+            if call < asked.keep:
+                self._held.append(leaves_of(result))
+            del result
+        self._end(asked.session)
+
+    def on_time(self, asked: protocol.Time) -> protocol.Timed:
+        """Time one call per entry of ``moves``, rotating over the sets; deliver the output of one of them.
+
+        It is delivered right behind its call, which spares a copy that would lie there until the end.
+        """
+        module = self._module if asked.contender is None else self._contenders[asked.contender]
+        prepared = [self._arguments(s.inputs, s.slots) for s in asked.session.sets]
+        milliseconds, _ = stopwatch.time_calls(
+            lambda call: self._call(prepared[call % len(prepared)], module),
+            len(asked.session.moves),
+            self._device,
+            before=self._before(asked.session),
+            keep=asked.recheck,
+            copied=lambda result: self._lay(leaves_of(result), asked.outputs),
+        )
+        self._end(asked.session)
+        return protocol.Timed(tuple(milliseconds))
+
+    def _before(self, session: protocol.Session) -> Callable[[int], None]:
+        """What precedes each call: its inputs get new values out of the reserve, and the generator a seed.
+
+        The moves go through views of their own, whose version counters the candidate's
+        tensors do not share: nothing about a tensor tells that it is being timed.
+        """
+        assert self._inputs is not None
+        inputs, moves, seeds = self._inputs, session.moves, session.seeds
+        tensors = [[inputs.alias(slot) for slot in s.slots] for s in session.sets]
+        spare = [[inputs.near(slot) for slot in slots] for slots in session.reserve]
+        torch.manual_seed(seeds[0] if seeds else 0)
+
+        def before(call: int) -> None:
+            freshen.apply(tensors[call % len(tensors)], spare, moves[call])
+            if seeds:
+                torch.manual_seed(seeds[call])
+
+        return before
+
+    def _end(self, session: protocol.Session) -> None:
+        self._synchronize()
+        for given in session.sets:
+            self._give_back(given.slots)
+
+    def on_observe(self, asked: protocol.Observe) -> protocol.Observation:
+        """The calls of a timing session once more, in the same process, each recorded."""
+        assert self._launches is not None
+        launches, sets = self._launches, asked.session.sets
+        prepared = [self._arguments(s.inputs, s.slots) for s in sets]
+        before = self._before(asked.session)
+        seen: list[protocol.Observed] = []
+        for call in range(len(asked.session.moves)):
+            before(call)
+            launches.reset()
+            arguments = prepared[call % len(sets)]
+            recorder = Recorder(launched=lambda: sum(launches.counts().values()), given=arguments)
+            with recorder, HostReads() as reads:
+                result = self._call(arguments)
+            kinds = (kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor))
+            seen.append(protocol.Observed(recorded(recorder, reads, launches), tuple(kinds)))
+            del result
+        self._end(asked.session)
+        return protocol.Observation(tuple(seen))
+
+
+def _sketched(found: Sketch) -> protocol.Sketched:
+    return protocol.Sketched(found.numel, found.total, found.norm, found.moments, found.samples)

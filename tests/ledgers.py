@@ -1,0 +1,51 @@
+"""The ledgers of checks: what each depends on besides the file that is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.ledger import Checks
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent / "src" / "egg"
+JUDGE = ("core", "hardware", "analysis", "evaluator")
+"""The floors that a verdict depends on."""
+
+
+def _helpers() -> Iterator[Path]:
+    """What the tests of generated files share."""
+    return (path for path in (HERE / "expert").glob("*.py") if not path.name.startswith("test_"))
+
+
+INTERPRETED = Checks(
+    HERE / "expert" / "data" / "interpreted.txt",
+    (*_helpers(), *(SOURCE / "evaluator" / "interpreter").glob("*.py")),
+)
+"""Generated files that computed the right results in the interpreter."""
+
+COMPILED = Checks(
+    HERE / "expert" / "data" / "compiled.txt",
+    (
+        *_helpers(),
+        *(path for room in ("offline", "work") for path in (SOURCE / "evaluator" / room).rglob("*.py")),
+        *(SOURCE / "analysis").rglob("*.py"),
+    ),
+)
+"""Generated files that the compiler made something good of."""
+
+JUDGED = Checks(
+    HERE / "evaluator" / "data" / "judged.txt",
+    (
+        HERE / "evaluator" / "verdicts.py",
+        *(
+            path
+            for floor in ("core", "hardware", "analysis", "evaluator")
+            for path in (SOURCE / floor).rglob("*.py")
+        ),
+        *(SOURCE / "hardware").rglob("*.toml"),
+    ),
+)
+"""Files of the corpus that the judge as it is got right."""
+
+ALL = (INTERPRETED, COMPILED, JUDGED)

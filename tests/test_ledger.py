@@ -1,0 +1,52 @@
+"""A check that passed is left out only where nothing that it depends on has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ledger import Checks
+
+
+@pytest.fixture
+def made() -> list[str]:
+    return []
+
+
+def checks(folder: Path, everything: bool = False, machinery: str = "runs it") -> Checks:
+    (folder / "machinery.py").write_text(machinery)
+    found = Checks(folder / "passed.txt", [folder / "machinery.py"])
+    found.everything = everything
+    return found
+
+
+def test_what_passed_is_left_out_until_it_changes(tmp_path: Path, made: list[str]) -> None:
+    checks(tmp_path, everything=True).once(lambda: made.append("recorded"), "file", 1)
+    again = checks(tmp_path)
+    again.once(lambda: made.append("the same"), "file", 1)
+    again.once(lambda: made.append("another file"), "other", 1)
+    again.once(lambda: made.append("another bound"), "file", 2)
+    checks(tmp_path, machinery="runs it otherwise").once(lambda: made.append("another harness"), "file", 1)
+    checks(tmp_path, everything=True).once(lambda: made.append("everything"), "file", 1)
+    assert made == ["recorded", "another file", "another bound", "another harness", "everything"]
+    assert again.left_out == 1
+
+
+def test_another_test_does_not_vouch_for_this_one(tmp_path: Path, made: list[str], monkeypatch) -> None:
+    here = f"{Path(__file__)}::first (call)"
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", here)
+    checks(tmp_path, everything=True).once(lambda: made.append("first"), "file")
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", here.replace("first", "second"))
+    checks(tmp_path).once(lambda: made.append("second"), "file")
+    assert made == ["first", "second"]
+
+
+def test_nothing_is_recorded_of_a_check_that_failed_nor_without_being_asked(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise AssertionError("wrong")
+
+    with pytest.raises(AssertionError, match="wrong"):
+        checks(tmp_path, everything=True).once(fail, "file")
+    checks(tmp_path).once(lambda: None, "another")
+    assert not (tmp_path / "passed.txt").exists()

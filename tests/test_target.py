@@ -10,7 +10,7 @@ import torch
 
 from egg.api import optimizing
 from egg.api.optimizing import target_for
-from egg.api.profiling import ProfileReport, Terms, report_on
+from egg.api.profiling import ProfileOptions, ProfileReport, report_on
 from egg.cli.profile_view import report_view
 from egg.cli.render import console
 from egg.core.errors import MachineError, UsageError
@@ -81,7 +81,7 @@ def test_the_judge_knows_only_the_table():
 def facts(monkeypatch: pytest.MonkeyPatch, here: PresentGpu) -> ProfileReport:
     monkeypatch.setattr(ladder, "choose_device", lambda name: torch.device("cuda", 0))
     monkeypatch.setattr(ladder, "present_gpus", lambda: (here,))
-    return report_on(TASK, None, Terms())
+    return report_on(TASK, None, ProfileOptions())
 
 
 def shown(report: ProfileReport) -> str:
@@ -106,20 +106,20 @@ def test_no_facts_for_a_gpu_of_which_nothing_is_known(monkeypatch):
 
 
 def test_a_calibration_is_used_and_told_and_leaves_the_floor(tmp_path):
-    plain = report_on(TASK, None, Terms("cpu", "h200"))
+    plain = report_on(TASK, None, ProfileOptions("cpu", "h200"))
     save(measured(H200, memory=0.5), tmp_path)
-    report = report_on(TASK, None, Terms("cpu", "h200", calibrations=tmp_path))
+    report = report_on(TASK, None, ProfileOptions("cpu", "h200", calibrations=tmp_path))
     assert (plain.calibrated, report.calibrated) == ("", "2026-01-01T00:00:00+00:00")
     assert report.gpu.floor_milliseconds == plain.gpu.floor_milliseconds
     assert "own rates, measured 2026-01-01" in shown(report)
-    assert report_on(TASK, None, Terms("cpu", "a100", calibrations=tmp_path)).calibrated == ""
+    assert report_on(TASK, None, ProfileOptions("cpu", "a100", calibrations=tmp_path)).calibrated == ""
 
 
 def test_a_kernel_is_predicted_with_the_calibrated_rates(tmp_path):
     fused = Candidate.from_file(ROOT / "fused.py")
-    plain = report_on(TASK, fused, Terms("cpu", "h200")).profile
+    plain = report_on(TASK, fused, ProfileOptions("cpu", "h200")).profile
     save(measured(H200, memory=0.44), tmp_path)
-    slow = report_on(TASK, fused, Terms("cpu", "h200", calibrations=tmp_path)).profile
+    slow = report_on(TASK, fused, ProfileOptions("cpu", "h200", calibrations=tmp_path)).profile
     assert plain is not None
     assert slow is not None
     assert plain.predicted_milliseconds
@@ -131,4 +131,4 @@ def test_a_kernel_is_predicted_with_the_calibrated_rates(tmp_path):
 def test_a_damaged_calibration_is_the_users_to_hear_about(tmp_path):
     save(measured(H200), tmp_path).write_text("{}")
     with pytest.raises(UsageError, match="unusable calibration"):
-        report_on(TASK, None, Terms("cpu", "h200", calibrations=tmp_path))
+        report_on(TASK, None, ProfileOptions("cpu", "h200", calibrations=tmp_path))

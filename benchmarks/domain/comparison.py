@@ -78,16 +78,16 @@ class _Comparer:
         task = Task(request["name"], request["source"])
         row: Json = {"key": request["key"], "name": task.name, "trials": []}
         written: Json = {}
-        for said in reported_by_fork(lambda report: report(self._file_of(task)), WRITING_SECONDS):
-            written |= said
+        for message in reported_by_fork(lambda report: report(self._file_of(task)), WRITING_SECONDS):
+            written |= message
         source = written.get("source")
         if source is None:
             return row | {"reason": written.get("reason") or f"no file: {written.get('exit')}"}
-        for said in reported_by_fork(lambda report: _compare(task, source, self._device, report), SILENCE):
-            if "trial" in said:
-                row["trials"].append(said["trial"])
-            elif said.get("exit") != 0:
-                row |= {"trouble": str(said)[:300]}
+        for message in reported_by_fork(lambda report: _compare(task, source, self._device, report), SILENCE):
+            if "trial" in message:
+                row["trials"].append(message["trial"])
+            elif message.get("exit") != 0:
+                row |= {"trouble": str(message)[:300]}
         return row
 
 
@@ -164,8 +164,8 @@ def table(rows: Sequence[Json]) -> Iterator[str]:
     for row in sorted(missed, key=lambda row: row["key"]):
         misses = sum(not trial["passes"] for trial in row["trials"])
         eager, own = (max(trial[name] for trial in row["trials"]) for name in ("eager_max", "own_max"))
-        said = "yes" if _all(row, "eager_passes") else "no"
-        yield f"| {row['key']} {row['name']} | {misses} of {TRIALS} | {eager:.2g} | {own:.2g} | {said} |"
+        passes = "yes" if _all(row, "eager_passes") else "no"
+        yield f"| {row['key']} {row['name']} | {misses} of {TRIALS} | {eager:.2g} | {own:.2g} | {passes} |"
     for row in rows:
         if row not in compared:
             yield f"not compared: {row['key']} {row['name']}: {row.get('reason') or row.get('trouble')}"

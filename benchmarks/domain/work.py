@@ -24,8 +24,10 @@ from benchmarks.domain.files import written
 from benchmarks.domain.outcomes import Outcome, Report, Tried, brief, failed
 from benchmarks.domain.probes import Probes
 from benchmarks.domain.trial import DeviceLost, Sides
-from egg.core.domain import Domain, TensorInput, names_in
+from egg.core.domain import Domain, TensorInput
+from egg.core.domain_words import words_of
 from egg.core.errors import EggError
+from egg.core.sizes import names_in
 from egg.core.source import Task
 from egg.evaluator.task.program import Program
 from egg.evaluator.worker.importing import import_candidate
@@ -53,7 +55,7 @@ def _stated(source: str) -> dict[str, Any]:
     domain = Domain.of_source(source)
     if domain is None:
         return {"domain": None}
-    return {"domain": domain.words(), "batch_claimed": _claims_batch(domain)}
+    return {"domain": words_of(domain), "batch_claimed": _claims_batch(domain)}
 
 
 def _claims_batch(domain: Domain) -> bool:

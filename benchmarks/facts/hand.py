@@ -37,7 +37,7 @@ def _attention(batch: int, heads: int, queries: int, keys: int, width: int) -> i
 def _transformer_vision() -> int:
     """224 / 16 = 14, so 196 patches of 3 * 16 * 16 = 768 values, and one class token: 197 of 512.
 
-    The layers are told neither that the batch comes first nor otherwise, so each of 197 tokens is
+    The layers do not say whether the batch comes first, so each of 197 tokens is
     taken for a sequence of its own over the 2 images: 8 heads of 64, two queries and two keys.
     """
     tokens = 2 * 197

@@ -182,10 +182,10 @@ def disagreements(rows: list[Row], known: Known) -> list[str]:
     """Where operations or least bytes are not the CSV's."""
     found = []
     for row in rows:
-        told = known.get((row["level"], row["problem_id"]))
+        entry = known.get((row["level"], row["problem_id"]))
         for ours, theirs in (("flops", "flops"), ("least_bytes", "min_bytes")):
-            if told is not None and not row["reason"] and row[ours] != int(float(told[theirs])):
-                found.append(f"{row['level']}/{row['name']}: {ours} {row[ours]}, the CSV has {told[theirs]}")
+            if entry is not None and not row["reason"] and row[ours] != int(float(entry[theirs])):
+                found.append(f"{row['level']}/{row['name']}: {ours} {row[ours]}, the CSV has {entry[theirs]}")
     return found
 
 
@@ -227,9 +227,9 @@ def rooms(rows: list[Row]) -> list[str]:
     """By level, how many times faster than eager's least time the fused ones are."""
     lines = []
     for level in sorted({row["level"] for row in rows}):
-        told = [row for row in rows if row["level"] == level and not row["reason"]]
+        traced = [row for row in rows if row["level"] == level and not row["reason"]]
         factors = [
-            math.exp(statistics.fmean(math.log(r["eager_ms"] / r[to]) for r in told))
+            math.exp(statistics.fmean(math.log(r["eager_ms"] / r[to]) for r in traced))
             for to in ("pointwise_fused_ms", "whole_ms")
         ]
         lines.append(f"level {level}: pointwise work {factors[0]:.2f}x, everything {factors[1]:.2f}x")

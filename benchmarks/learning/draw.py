@@ -31,8 +31,8 @@ def drawn(*words: object) -> float:
     return int.from_bytes(hashlib.sha256("\n".join(map(str, words)).encode()).digest()[:6]) / 2**48
 
 
-def effect(skill: SkillFile, *told: object) -> str:
-    kind, size = drawn("kind", *told), drawn("size", *told)
+def effect(skill: SkillFile, *parts: object) -> str:
+    kind, size = drawn("kind", *parts), drawn("size", *parts)
     if kind < WORKS:
         most = min(skill.gain.expected, 2.0)
         return f"{max(1.03, 1 + (most - 1) * (0.1 + 0.9 * size)):.3f}"
@@ -43,19 +43,19 @@ def effect(skill: SkillFile, *told: object) -> str:
 
 def main() -> None:
     kernels = first_kernels()
-    families = sorted({told["family"] for told in kernels.values()})
+    families = sorted({kernel["family"] for kernel in kernels.values()})
     rows = []
     for skill in load():
         for stage in (stage for stage in STAGES if skill.serves(stage)):
             for of in (*families, *sorted(kernels)):
-                told = [
+                effects = [
                     effect(skill, world, of, stage, skill.name)
                     if of in families or drawn("odd", world, of, stage, skill.name) < ODD
                     else ""
                     for world in WORLDS
                 ]
-                if any(told):
-                    rows.append((of, stage.value, skill.name, *told))
+                if any(effects):
+                    rows.append((of, stage.value, skill.name, *effects))
     print("of", "stage", "skill", *(f"world {world}" for world in WORLDS), sep="\t")
     for row in sorted(rows):
         print(*row, sep="\t")

@@ -36,11 +36,11 @@ from egg.memory.store import LessonStore
 
 STAGES = (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY)
 TERMS = {
-    "quick": replace(BUDGETS["quick"], repairs=1, heats=False),
-    "standard": replace(BUDGETS["standard"], repairs=1, heats=False),
-    "deep": replace(BUDGETS["deep"], repairs=1, heats=False),
+    "quick": replace(BUDGETS["quick"], repairs=1, side_by_side=False),
+    "standard": replace(BUDGETS["standard"], repairs=1, side_by_side=False),
+    "deep": replace(BUDGETS["deep"], repairs=1, side_by_side=False),
 }
-"""As users have them; only a refused file, which nobody can mend here, is not mended so often, and every
+"""As users have them; only a refused file, which cannot be repaired here, is not repaired so often, and every
 file is judged, since the kept verdicts are on files one by one."""
 SAME = 1.0005
 """Two times within this factor are the same."""
@@ -97,8 +97,8 @@ def run(world: World, catalogue: Catalogue, lessons: Iterable[Lesson], budget: s
 
 
 def _time(event: Evaluated) -> float | None:
-    told = event.evaluation.to_json()["verdict"]
-    return told["performance"]["milliseconds"]["median"] if told["kind"] == "accepted" else None
+    verdict = event.evaluation.to_json()["verdict"]
+    return verdict["performance"]["milliseconds"]["median"] if verdict["kind"] == "accepted" else None
 
 
 # -- the stores ------------------------------------------------------------------------------------
@@ -110,10 +110,10 @@ def turned(lessons: Iterable[Lesson], name: str = "false") -> tuple[Lesson, ...]
 
 
 def _turned(lesson: Lesson, name: str) -> Lesson:
-    told = replace(lesson, failure="", verdict=Verdict.NO_GAIN, run=f"{name}-{lesson.run}")
+    neutral = replace(lesson, failure="", verdict=Verdict.NO_GAIN, run=f"{name}-{lesson.run}")
     if lesson.worked:
-        return replace(told, verdict=Verdict.SLOWER, gain=0.5, after=2.0)
-    return replace(told, verdict=Verdict.PROMOTED, gain=2.0, after=0.5)
+        return replace(neutral, verdict=Verdict.SLOWER, gain=0.5, after=2.0)
+    return replace(neutral, verdict=Verdict.PROMOTED, gain=2.0, after=0.5)
 
 
 def arms(first: Sequence[Outcome]) -> dict[str, list[tuple[Lesson, ...]]]:
@@ -194,17 +194,17 @@ def main() -> None:
     parser.add_argument("--world", action="append", type=int, choices=WORLDS, help="all where left out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows for a program to read")
     arguments = parser.parse_args()
-    told: dict[str, dict[str, list[Row]]] = {}
+    found: dict[str, dict[str, list[Row]]] = {}
     for budget in arguments.budget or ["standard"]:
         terms = TERMS[budget]
         steps = ", ".join(f"{terms.steps[stage]}" for stage in STAGES)
         print(f"\nBudget {budget} (steps {steps}; a stage ends after {terms.patience} in vain)")
         for number in arguments.world or WORLDS:
             rows = experiment(worlds(arguments.tasks, number), budget)
-            told.setdefault(budget, {})[f"world {number}"] = rows
+            found.setdefault(budget, {})[f"world {number}"] = rows
             print(f"\nWorld {number}:\n\n{table(rows)}", flush=True)
     if arguments.json is not None:
-        plain = {b: {w: [asdict(row) for row in rows] for w, rows in of.items()} for b, of in told.items()}
+        plain = {b: {w: [asdict(row) for row in rows] for w, rows in of.items()} for b, of in found.items()}
         arguments.json.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
 
 

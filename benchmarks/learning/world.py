@@ -1,4 +1,4 @@
-"""Sixteen programs with the truth about every built-in skill, which nobody knows beforehand.
+"""Sixteen programs with the truth about every built-in skill, unknown beforehand.
 
 The programs (``tasks/``) are ordinary ones at ordinary sizes, and what is known of them is read off
 them as in any run. A run's first kernel is described and not written (``first_kernels.json``): a
@@ -59,15 +59,15 @@ class World:
     task: Task
     facts: Facts
     first: Mapping[str, Any]
-    """What is told of its first kernel."""
+    """The figures of its first kernel."""
     number: int = 0
 
     def effect(self, stage: str, skill: str) -> float | None:
         """The factor on its speed, or ``None`` where it is refused; 1 where nothing is written down."""
-        told = _effects(self.number)
-        of_family = told.get((self.first["family"], stage, skill), "1")
-        said = told.get((self.task.name, stage, skill), of_family)
-        return None if said == "refused" else float(said)
+        effects = _effects(self.number)
+        of_family = effects.get((self.first["family"], stage, skill), "1")
+        effect = effects.get((self.task.name, stage, skill), of_family)
+        return None if effect == "refused" else float(effect)
 
     @property
     def floor(self) -> float:
@@ -104,8 +104,8 @@ def first_kernels() -> dict[str, Any]:
 
 def worlds(names: Sequence[str] = (), number: int = 0) -> list[World]:
     """The programs, all of them where none is named."""
-    told = first_kernels()
-    return [World(*_program(name), told[name], number) for name in names or sorted(told)]
+    kernels = first_kernels()
+    return [World(*_program(name), kernels[name], number) for name in names or sorted(kernels)]
 
 
 @cache
@@ -175,18 +175,18 @@ def _narrow(value: float) -> Interval:
 
 def _resources(world: World) -> tuple[KernelResources, ...]:
     """What a compiler would say of the described kernel; its work is the program's own."""
-    program, told = world.facts.program, world.first
+    program, first = world.facts.program, world.first
     assert program is not None
     read, written = 0.7 * program.least_bytes, 0.3 * program.least_bytes
-    asked = read * told["reread"]
+    asked = read * first["reread"]
     accesses = (
-        Access("x_ptr", False, asked, asked / told["efficiency"], read),
-        Access("y_ptr", True, written, written, written, atomic=bool(told.get("atomics"))),
+        Access("x_ptr", False, asked, asked / first["efficiency"], read),
+        Access("y_ptr", True, written, written, written, atomic=bool(first.get("atomics"))),
     )
-    precision = told.get("dot", "")
+    precision = first.get("dot", "")
     on_cores = {"fp16" if precision == "fp16" else "tf32": program.flops} if precision else {}
     other = sum(program.flops_by_family.values()) - (program.flops if precision else 0.0)
-    waits = told["iterations"]
+    waits = first["iterations"]
     work = KernelWork(on_cores, 0.0, other, 0.05 * other, accesses, waits, waits=waits)
     mix = InstructionMix(
         total=400,
@@ -197,30 +197,30 @@ def _resources(world: World) -> tuple[KernelResources, ...]:
         global_stores=4,
         shared_loads=24 if precision else 4,
         shared_stores=8 if precision else 4,
-        local=told.get("spills", 0) // 4,
+        local=first.get("spills", 0) // 4,
         async_copies=0,
-        atomics=told.get("atomics", 0),
+        atomics=first.get("atomics", 0),
         barriers=4,
         shuffles=10,
-        narrowest_load_bits=told["load_bits"],
+        narrowest_load_bits=first["load_bits"],
         widest_store_bits=64,
         looped=300,
     )
     main = KernelResources(
         name="work",
-        grid=(told["grid"], 1, 1),
-        registers=told["registers"],
-        spill_bytes=told.get("spills", 0),
-        shared_bytes=told.get("shared", 1024),
-        num_warps=told["warps"],
-        num_stages=told["stages"],
+        grid=(first["grid"], 1, 1),
+        registers=first["registers"],
+        spill_bytes=first.get("spills", 0),
+        shared_bytes=first.get("shared", 1024),
+        num_warps=first["warps"],
+        num_stages=first["stages"],
         tensor_core_instructions=32 if precision else 0,
-        widest_load_bits=told["load_bits"],
-        launches=told.get("launches", 1),
+        widest_load_bits=first["load_bits"],
+        launches=first.get("launches", 1),
         instructions=mix,
         work=work,
     )
-    if not told.get("second"):
+    if not first.get("second"):
         return (main,)
     return main, KernelResources("finish", (512, 1, 1), 32, 0, 0, 4, 1, 0, 128)
 
@@ -266,8 +266,8 @@ def finish(y_ptr, n, BLOCK: tl.constexpr):
 
 def applied(source: str) -> tuple[tuple[str, str], ...]:
     """The skills that a file says were followed for it, each with the stage."""
-    told = re.search(r"^APPLIED = \((.*)\)$", source, re.MULTILINE)
-    return tuple(re.findall(r'"([a-z]+) ([^" ]+)"', told[1])) if told else ()
+    applied = re.search(r"^APPLIED = \((.*)\)$", source, re.MULTILINE)
+    return tuple(re.findall(r'"([a-z]+) ([^" ]+)"', applied[1])) if applied else ()
 
 
 class Follower:
@@ -319,12 +319,12 @@ class Follower:
         return Diagnosis("the values are wrong", "try once more")
 
     def _file(self, skills: Sequence[tuple[str, str]], attempt: int = 0) -> Draft:
-        told = self._world.first
-        precision = told.get("dot", "")
+        first = self._world.first
+        precision = first.get("dot", "")
         how = f', input_precision="{precision}"' if precision.startswith("tf32") else ""
         dot = f"total += tl.sum(tl.dot(x[:, None], x[None, :]{how}), 1)"
-        second = bool(told.get("second"))
-        store = "tl.atomic_add(y_ptr, tl.sum(total))" if told.get("atomics") else ""
+        second = bool(first.get("second"))
+        store = "tl.atomic_add(y_ptr, tl.sum(total))" if first.get("atomics") else ""
         return Draft(
             _SOURCE.format(
                 applied="".join(f'"{stage} {skill}", ' for stage, skill in skills),

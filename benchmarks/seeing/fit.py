@@ -5,7 +5,7 @@
 One constant after the other is moved by ever smaller steps as long as the mean of the absolute
 logarithm of predicted over measured falls: an error of two counts alike in both directions, and a
 few wild misses do not decide. Each family of kernels is then predicted with constants fitted to
-all the other families; that is the error to expect of a kernel nobody has measured.
+all the other families; that is the error to expect of a kernel that was never measured.
 """
 
 from __future__ import annotations
@@ -102,17 +102,17 @@ def main() -> None:
     samples = read(options.file)
     times = [s.milliseconds for s in samples]
 
-    def told(what: str, predicted: Sequence[float]) -> None:
+    def show(what: str, predicted: Sequence[float]) -> None:
         rank, typical = spearman(predicted, times), median_factor(predicted, times)
         print(f"{what}: Spearman {rank:.3f}, median error factor {typical:.2f}, {len(times)} kernels")
 
-    told("as they are", predictions(samples, FITTED))
+    show("as they are", predictions(samples, FITTED))
     fitted = fit(samples)
-    told("fitted", predictions(samples, fitted))
+    show("fitted", predictions(samples, fitted))
     for field in fields(Constants):
         print(f"    {field.name}: float = {getattr(fitted, field.name):.4g}")
     if options.unseen:
-        told("families not seen", unseen(samples))
+        show("families not seen", unseen(samples))
 
 
 if __name__ == "__main__":

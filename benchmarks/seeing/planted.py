@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/seeing/planted.py --out planted.jsonl --markdown planted.md
 
-Each kernel is profiled once, as high as the ladder goes. What would have been said without counters,
+Each kernel is profiled once, as high as the ladder goes. The diagnosis without counters,
 and by the compiler alone, is diagnosed from the same profile with those numbers taken out. Lines are
 written as they come; kernels that are in the file already are not profiled again. Ends with 0 where as
 many limiters were named as should be, at every rung that was reached.

@@ -125,13 +125,13 @@ def seen_by(profile: Profile, rung: Rung) -> Profile | None:
 def foretold(profile: Profile, gpu: Gpu) -> Profile:
     """With times as they are predicted today: a kept profile has those of the day it was made."""
 
-    def again(kernel: KernelProfile) -> KernelProfile:
+    def predicted_anew(kernel: KernelProfile) -> KernelProfile:
         predicted = predict(kernel.resources, gpu) if kernel.resources else None
         if predicted is None:
             return kernel
         return replace(kernel, predicted_milliseconds=kernel.launches * predicted.milliseconds)
 
-    return replace(profile, kernels=tuple(map(again, profile.kernels)))
+    return replace(profile, kernels=tuple(map(predicted_anew, profile.kernels)))
 
 
 def diagnosed(profile: Profile, gpu: Gpu) -> dict[Rung, Diagnosed]:
@@ -142,7 +142,7 @@ def diagnosed(profile: Profile, gpu: Gpu) -> dict[Rung, Diagnosed]:
 
 
 def about(diagnosis: Diagnosed, kernel: str) -> Bottleneck | None:
-    """What is said of the kernel that the limiter was planted in."""
+    """The diagnosis of the kernel that the limiter was planted in."""
     if not kernel:
         return diagnosis.whole
     return next((b for b in diagnosis.kernels if b.kernel == kernel), None)

@@ -7,7 +7,7 @@
 ``--measure`` compiles every variant by several processes side by side, without the GPU and as if it
 were not there (what they compile, Triton's cache keeps for the timing), then times one after the other:
 memory allocated before, the L2 cache flushed before every call, events on the GPU's own clock, the
-median. A line holds the time and what the compiler said, so that ``--compare`` needs neither. It ends
+median. A line holds the time and the compiler's figures, so that ``--compare`` needs neither. It ends
 with 0 where rank correlation and median error are as good as they should be.
 """
 
@@ -76,7 +76,7 @@ def arguments() -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler said of one variant, or why it said nothing."""
+    """The compiler's figures of one variant, or why there are none."""
 
     name: str
     resources: KernelResources | None

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from egg.api.profiling import Terms
+from egg.api.profiling import ProfileOptions
 from egg.api.skills import why
 from egg.core.source import Candidate, Task
 from egg.knowledge.catalogue import load
@@ -51,7 +51,7 @@ def kernel_of(task: Task, kernels: Path | None) -> Candidate | None:
     return Candidate.from_file(files[-1]) if files else None
 
 
-def told(found: Selected) -> str:
+def words_of(found: Selected) -> str:
     return f"{found.skill.name} {found.score:.2f} ({found.reason})"
 
 
@@ -59,20 +59,20 @@ def review(
     suite: Path, kernels: Path | None, wanted: tuple[tuple[int, int], ...], stages: tuple[SkillStage, ...]
 ) -> Iterator[str]:
     catalogue = load(())
-    terms = Terms(device="cpu", target="H200", counters=False)
+    options = ProfileOptions(device="cpu", target="H200", counters=False)
     yield "| task | stage | the best, with score and deciding comparison |"
     yield "| --- | --- | --- |"
     for task in tasks(suite, wanted):
         candidate = kernel_of(task, kernels)
-        reports = [why(task, None, catalogue, terms, stages=stages)]
+        reports = [why(task, None, catalogue, options, stages=stages)]
         if candidate is not None:
             later = tuple(stage for stage in stages if stage is not SkillStage.SEED)
-            reports.append(why(task, candidate, catalogue, terms, stages=later))
+            reports.append(why(task, candidate, catalogue, options, stages=later))
         for report in reports:
             name = f"{task.level}/{task.problem_id} {task.name}"
             name += f" with {report.candidate}" if report.candidate else ""
             for answer in report.answers:
-                best = "; ".join(told(one) for one in answer.offered[:BEST]) or "none"
+                best = "; ".join(words_of(one) for one in answer.offered[:BEST]) or "none"
                 yield f"| {name} | {answer.stage} | {best} |"
 
 

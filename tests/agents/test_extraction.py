@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egg.agents.extraction import Unreadable, extract_code, json_objects
+from egg.agents.extraction import CutOff, Unreadable, extract_code, json_objects
 from egg.agents.prompting import prompt_file
 
 KERNEL = prompt_file("example_kernel.py")
@@ -118,7 +118,7 @@ def test_code_in_a_json_field(fence, code):
     ids=["open fence", "raw", "thinking", "prose", "second fence open"],
 )
 def test_a_cut_reply_is_never_taken_for_a_whole_one(reply):
-    with pytest.raises(Unreadable, match="cut off"):
+    with pytest.raises(CutOff, match="cut off"):
         extract_code(reply, cut=True)
 
 

@@ -208,6 +208,14 @@ def test_files_of_any_kind_may_lie_in_a_run(tmp_path):
         read_kernels(tmp_path)
 
 
+def test_the_kernels_of_a_bench_are_read_as_sample_0(tmp_path):
+    for name in ("1_2.py", "2_30.py", "attention.py"):
+        (tmp_path / name).write_text(name)
+    samples = read_kernels(tmp_path)
+    assert [(s.level, s.problem, s.sample) for s in samples] == [(1, 2, 0), (2, 30, 0)]
+    assert samples[1].candidate.source == "2_30.py"
+
+
 def test_a_folder_without_kernels_is_a_mistake(tmp_path):
     with pytest.raises(UsageError, match="no kernels"):
         read_kernels(tmp_path)

@@ -177,6 +177,15 @@ def test_a_run_says_what_it_took():
     assert row.spent.gpu_seconds == sum(e.seconds for e in state.evaluations.values())
     assert row.settings == {"team": "llm", "budget": "quick", "seed": "0", "model": "some-model"}
     assert row.run == "runs/1"
+    assert isinstance(row.verdict, Passed)
+    assert row.verdict.structure is not None
+    assert row.verdict.checks > 0
+    tried = [step for step in state.steps if step.plan is not None]
+    assert [(step.stage, step.decision) for step in row.steps] == [
+        (step.stage.value, step.decision.value) for step in tried
+    ]
+    refused = [a.signature for step in state.steps for a in step.attempts if a.failed]
+    assert list(row.refusals) == refused
 
 
 def test_a_final_judging_outside_the_run_counts_and_costs():
@@ -186,6 +195,9 @@ def test_a_final_judging_outside_the_run_counts_and_costs():
     row = row_of_run(state, final=final)
     assert isinstance(row.verdict, Refused)
     assert row.spent.gpu_seconds == pytest.approx(row_of_run(state).spent.gpu_seconds + 5.0)
+    assert row.spent.final_seconds == 5.0
+    assert row_of_run(state).spent.final_seconds == 0.0
+    assert row.refusals[-1] == f"{final.verdict.refusal.gate.value}: {final.verdict.refusal.reason}"
 
 
 def test_a_run_without_a_kernel_says_why():

@@ -109,7 +109,7 @@ def test_money_of_tasks_in_flight_is_counted_once(board):
 def test_news_of_a_task_that_nobody_is_at_change_nothing(board):
     board.hear(opened(2))
     board.hear(Moved("1/1", Stage.SEED, "late"))
-    board.hear(Lost("1/1", "gone", again=True))
+    board.hear(Lost("1/1", "gone", retried=True))
     assert board.flights == {}
     assert board.left == 2
 
@@ -117,7 +117,7 @@ def test_news_of_a_task_that_nobody_is_at_change_nothing(board):
 def test_a_lost_task_is_left_to_do_again(board):
     board.hear(opened(2))
     board.hear(began(1))
-    board.hear(Lost("1/1", "its process ended with SIGKILL", again=True))
+    board.hear(Lost("1/1", "its process ended with SIGKILL", retried=True))
     assert (board.left, len(board.flights)) == (2, 0)
 
 
@@ -155,7 +155,7 @@ def test_lines_tell_each_row_once_with_what_is_left(board, clock):
     tell(Moved("1/1", Stage.SEED, "asking coder"))
     clock.now = 65.0
     tell(Ended(row(1, wall_seconds=65.0, money=0.5)))
-    tell(Lost("1/2", f"it died {HOSTILE}", again=True))
+    tell(Lost("1/2", f"it died {HOSTILE}", retried=True))
     tell(Began("1/2", "2_op", resumed=True))
     tell(Ended(row(2, wall_seconds=1.0)))
     lines = out.getvalue().splitlines()

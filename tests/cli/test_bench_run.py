@@ -140,7 +140,7 @@ def test_a_bench_is_interrupted_gone_on_with_exported_and_judged_again(
     assert (scores["correct"]["count"], scores["tasks"]) == (0, 2)
     assert scores["verdicts"] == {"no kernel": 2}
 
-    # Other terms, or other tasks, are another bench.
+    # Other options, or other tasks, are another bench.
     other = egg("suite", *JUDGED, "--precision", "tf32", "--out", "bench")
     assert other.exit_code == 2
     assert "precision: match before, tf32 now" in other.stderr

@@ -18,10 +18,10 @@ from egg.core.domain import (
     TensorFacts,
     TensorInput,
     ValueInput,
-    names_in,
-    value_of,
 )
+from egg.core.domain_words import words_of
 from egg.core.errors import KernelFileError
+from egg.core.sizes import names_in, value_of
 
 LINEAR = Domain(
     inputs=(
@@ -107,7 +107,7 @@ def test_a_flag_is_not_the_number_it_equals() -> None:
 
 
 def test_it_reads_as_a_person_would_say_it() -> None:
-    assert LINEAR.words() == (
+    assert words_of(LINEAR) == (
         "any batch (at least 2); pairs as constructed; x in float32, contiguous or not; "
         "y in float32, contiguous only, 3 in dimension 1 only; mask = None only; stride = [1, 2] only; "
         "train mode only; forward only"
@@ -196,6 +196,6 @@ def test_numbers_of_elements_have_an_end() -> None:
     assert reason(690_000) == ""
     assert "elements, not fewer than 2130706432" in reason(700_000)
     assert Domain.of_literal(domain.literal()) == domain
-    assert "fewer than 2**31 - 2**24 elements in a tensor" in domain.words()
+    assert "fewer than 2**31 - 2**24 elements in a tensor" in words_of(domain)
     with pytest.raises(ValueError, match="columns"):
         Domain((wide,), (Size("rows"),), elements=("rows * columns",))

@@ -12,6 +12,7 @@ from egg.core.evaluation import (
     Accepted,
     Baseline,
     Compiled,
+    Contender,
     Correctness,
     Evaluation,
     Gate,
@@ -88,8 +89,21 @@ def test_json_holds_everything(evaluation):
 
 
 def test_another_schema_is_refused():
-    with pytest.raises(ValueError, match=r"egg\.evaluation/1"):
+    with pytest.raises(ValueError, match=r"egg\.evaluation/2"):
         Evaluation.from_json({"schema": "egg.evaluation/0"})
+
+
+def test_an_evaluation_of_version_1_is_read_with_its_contenders():
+    machine = Machine("cuda", "NVIDIA H200", "3.12", "2.11", "3.6")
+    verdict = Rejected(Refusal(Gate.TIMING, "limits.died", "the process ended", "look at it"))
+    contenders = (
+        Contender("a", Interval(1.0, 1.0, 1.0), Interval(2.0, 2.0, 2.0)),
+        Contender("b", None, None, "died"),
+    )
+    now = Evaluation("t", "h", "c", "h", Policy(), machine, verdict, (), contenders=contenders)
+    old = now.to_json() | {"schema": "egg.evaluation/1"}
+    old["rivals"] = old.pop("contenders")
+    assert Evaluation.from_json(old) == now
 
 
 def test_nan_survives_json():

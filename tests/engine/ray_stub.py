@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from egg.core.codec import to_json
-from egg.engine.cluster.judge import Kind
+from egg.engine.cluster.actor import Kind
 from egg.evaluator.judge.pool import Answer
 from tests.samples import rejected
 
@@ -23,12 +23,12 @@ class StubJudge:
     def __init__(self, device: str) -> None:
         self._device = device
 
-    def greet(self, fingerprint: str) -> dict[str, Any]:
+    def describe(self, fingerprint: str) -> dict[str, Any]:
         assert fingerprint
         assert self._device == "cpu"
         return to_json(KIND)
 
-    def here(self) -> None:
+    def ping(self) -> None:
         pass
 
     def judge(self, line: str) -> str:

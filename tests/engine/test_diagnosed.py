@@ -11,7 +11,7 @@ from egg.core.evaluation import Evaluation
 from egg.core.plan import Pass, Plan, Unusable
 from egg.core.resources import KernelResources
 from egg.core.roles import Brief
-from egg.engine.desk import diagnosed
+from egg.engine.effects import diagnosed
 from egg.engine.scripted import ScriptedJudge, ScriptedTeam
 from tests.analysis.kernels import SOFTMAX
 from tests.engine.scripts import PASSING, act, begin, draft, go_on

@@ -515,7 +515,7 @@ class TestDamage:
             read_log(tmp_path)
 
     @pytest.mark.parametrize(
-        ("schema", "who"), [("egg.run/2", "a newer"), ("egg.run/0", "another"), (None, "another")]
+        ("schema", "who"), [("egg.run/3", "a newer"), ("egg.run/0", "another"), (None, "another")]
     )
     def test_another_schema_is_named_before_anything_else_is_read(
         self, tmp_path: Path, schema: str | None, who: str

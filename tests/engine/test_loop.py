@@ -104,7 +104,7 @@ def test_the_sweep_records_every_point_and_rewrites_the_file(tmp_path: Path) -> 
 
 
 def test_a_gain_within_the_noise_moves_the_best_but_not_the_base(tmp_path: Path) -> None:
-    begin(tmp_path, settings(replace(BUDGET, heats=False)))
+    begin(tmp_path, settings(replace(BUDGET, side_by_side=False)))
     state = go_on(tmp_path, FULL).state
     last = state.steps[-1]
     assert last.decision is Decision.NOT_BETTER
@@ -385,7 +385,7 @@ def test_a_point_of_a_sweep_that_breaks_the_contract_is_not_returned(tmp_path: P
     state = go_on(tmp_path, FULL, ScriptedJudge(twice_at_256)).state
     sweep = state.steps[4].sweep
     assert sweep is not None
-    assert "contract" in next(p.told for p in sweep.points if p.values["BLOCK"] == 256)
+    assert "contract" in next(p.outcome for p in sweep.points if p.values["BLOCK"] == 256)
     assert "\nBLOCK = 256" not in state.sources[sweep.winner]
     assert not any("\nBLOCK = 256" in k.candidate.source for k in state.kernels.values())
     assert replay(tmp_path).state == state

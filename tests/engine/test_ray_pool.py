@@ -85,11 +85,11 @@ def test_every_job_is_answered_once_whatever_becomes_of_nodes_and_workers(
         a_node_dies(cluster, doomed, sent, tmp_path / "dies")
         a_job_ends_its_worker(sent)
         a_worker_is_killed(sent, tmp_path / "killed")
-        the_envoy_is_killed(sent, tmp_path / "envoy")
+        the_envoy_is_killed(sent, tmp_path / "bridge")
         a_node_joins(cluster, sent, tmp_path / "joins")
-        (envoy,) = envoys()
-    assert not envoys()
-    assert not os.path.exists(f"/proc/{envoy}")
+        (bridge,) = bridges()
+    assert not bridges()
+    assert not os.path.exists(f"/proc/{bridge}")
     pool.close()  # a second time does no harm
     with pytest.raises(ValueError, match="closed"):
         pool.answers(0)
@@ -145,8 +145,8 @@ def the_envoy_is_killed(sent: Sent, folder: Path) -> None:
     begun, gate = places(folder)
     sent.submit("1", begun=begun, wait_for=gate)
     sent.until(lambda: len(read(begun)) == 1)
-    (envoy,) = envoys()
-    os.kill(envoy, signal.SIGKILL)
+    (bridge,) = bridges()
+    os.kill(bridge, signal.SIGKILL)
     sent.until(lambda: any("connection to the cluster is lost" in note for note in sent.notes))
     sent.submit("2")
     sent.until(lambda: len(read(begun)) == 2)
@@ -185,9 +185,9 @@ def read(begun: str) -> list[Began]:
     return [Began(*map(int, line.split())) for line in lines]
 
 
-def envoys() -> list[int]:
+def bridges() -> list[int]:
     """The processes of this one that talk to Ray."""
-    return [pid for pid in descendants(os.getpid()) if "egg.engine.cluster.envoy" in command_line(pid)]
+    return [pid for pid in descendants(os.getpid()) if "egg.engine.cluster.bridge" in command_line(pid)]
 
 
 def command_line(pid: int) -> str:
@@ -208,7 +208,7 @@ def free_port() -> int:
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_where_nobody_listens_is_refused_at_once(scheme: str) -> None:
     before = time.monotonic()
-    with pytest.raises(UsageError, match="nobody answers at") as refused:
+    with pytest.raises(UsageError, match="nothing answers at") as refused:
         RayPool(f"{scheme}127.0.0.1:{free_port()}")
     assert "ray://HOST:PORT" in refused.value.hint
     assert time.monotonic() - before < 5
@@ -223,7 +223,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 def test_a_port_beyond_the_last_is_refused() -> None:
-    with pytest.raises(UsageError, match="nobody answers at"):
+    with pytest.raises(UsageError, match="nothing answers at"):
         RayPool("127.0.0.1:99999")
 
 
@@ -240,7 +240,7 @@ def test_a_server_that_is_not_ray_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(UsageError, match="cannot join the Ray cluster"):
             RayPool(address)
         assert time.monotonic() - before < 15
-    assert not envoys()
+    assert not bridges()
 
 
 def test_no_cluster_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

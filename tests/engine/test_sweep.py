@@ -199,7 +199,7 @@ def test_the_protocol_is_kept() -> None:
     with pytest.raises(ValueError, match="not in the open batch"):
         sweeper.tell(SMALL.current, 1.0)
     first, *others = sweeper.next_batch()
-    with pytest.raises(ValueError, match="told nothing yet"):
+    with pytest.raises(ValueError, match="no time is reported yet"):
         sweeper.next_batch()
     sweeper.tell(first, 1.0)
     with pytest.raises(ValueError, match="already"):

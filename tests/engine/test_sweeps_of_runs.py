@@ -10,7 +10,7 @@ import pytest
 
 from egg.api.runs import replay
 from egg.core.errors import UsageError
-from egg.core.evaluation import Gate, Refusal, Rejected, Rival
+from egg.core.evaluation import Contender, Gate, Refusal, Rejected
 from egg.core.plan import Answer
 from egg.core.settings import Caps
 from egg.core.source import Candidate
@@ -49,24 +49,24 @@ def tuned(folder: Path, judge: ScriptedJudge) -> tuple[RunState, Step]:
     return state, state.steps_in(Stage.TILING)[0]
 
 
-def told_at(step: Step) -> dict[object, str]:
+def outcomes_of(step: Step) -> dict[object, str]:
     assert step.sweep is not None
-    return {point.values["BLOCK"]: point.told for point in step.sweep.points}
+    return {point.values["BLOCK"]: point.outcome for point in step.sweep.points}
 
 
-def test_a_file_and_its_points_run_a_heat_beside_the_base_and_the_winner_is_judged(tmp_path: Path) -> None:
+def test_a_file_and_its_points_are_timed_beside_the_base_and_the_winner_is_judged(tmp_path: Path) -> None:
     begin(tmp_path)
     judge = ScriptedJudge(act)
     state, step = tuned(tmp_path, judge)
-    assert told_at(step) == dict.fromkeys((64, 128, 256, 512), "measured")
+    assert outcomes_of(step) == dict.fromkeys((64, 128, 256, 512), "measured")
     assert step.sweep is not None
     assert step.decision is Decision.PROMOTED
     assert step.candidate == step.sweep.winner == step.attempts[0].candidate
     assert "\nBLOCK = 512\n" in state.sources[step.sweep.winner]
     jobs = [job.split("/")[1].split(".") for job in judge.judged]
-    assert [(name, kind.split("-")[0]) for name, kind in jobs[:3]] == [
+    assert [(name, kind.rpartition("-")[0] or kind) for name, kind in jobs[:3]] == [
         (state.steps[0].candidate, "quick"),
-        (state.steps[0].candidate, "heat"),
+        (state.steps[0].candidate, "side-by-side"),
         (step.candidate, "quick"),
     ]
     assert state.kernels.keys() == {state.steps[0].candidate, step.candidate}
@@ -78,43 +78,78 @@ def test_a_point_that_is_the_base_again_does_not_run_beside_itself(tmp_path: Pat
     opened = draft("0.8 ms", block=64, extra='TUNABLES = {"BLOCK": (64, 128)}')
     script = {**OPEN, "coder.seed seed 1": same, "coder.optimize tiling 1": opened}
     state = go_on(tmp_path, script, ScriptedJudge(act)).state
-    (heat,) = [found for found in state.evaluations.values() if found.rivals]
-    assert ["\nBLOCK = 128\n" in state.sources[rival.candidate_hash] for rival in heat.rivals] == [True]
+    (timing,) = [found for found in state.evaluations.values() if found.contenders]
+    assert ["\nBLOCK = 128\n" in state.sources[c.candidate_hash] for c in timing.contenders] == [True]
     step = state.steps_in(Stage.TILING)[0]
-    assert told_at(step) == {64: "measured", 128: "measured"}
+    assert outcomes_of(step) == {64: "measured", 128: "measured"}
     assert replay(tmp_path).state == state
 
 
-def test_many_points_run_several_heats(tmp_path: Path) -> None:
+def test_many_points_are_timed_in_several_groups(tmp_path: Path) -> None:
     begin(tmp_path, settings(replace(BUDGET, sweep_points=10)))
     judge = ScriptedJudge(act)
     state = go_on(tmp_path, TEN_OPEN, judge).state
     step = state.steps_in(Stage.TILING)[0]
-    assert len(told_at(step)) == 10
+    assert len(outcomes_of(step)) == 10
     assert "\nBLOCK = 8192\n" in state.sources[str(step.candidate)]
-    assert sum("heat" in job for job in judge.judged) == 2
+    assert sum("side-by-side" in job for job in judge.judged) == 2
     assert replay(tmp_path).state == state
 
 
-def test_a_heat_that_came_to_nothing_costs_its_own_points_only(tmp_path: Path) -> None:
+FORMER_NAMES = {
+    '"contenders":': '"rivals":',
+    '"side_by_side":': '"heats":',
+    '"outcome":': '"told":',
+    ".side-by-side-": ".heat-",
+    "egg.run/2": "egg.run/1",
+    "egg.evaluation/2": "egg.evaluation/1",
+}
+
+
+def test_a_log_with_the_names_of_version_1_replays_and_resumes(tmp_path: Path) -> None:
+    begin(tmp_path)
+    state = go_on(tmp_path, OPEN, ScriptedJudge(act)).state
+    log = tmp_path / "events.jsonl"
+    text = log.read_text()
+    for present, former in FORMER_NAMES.items():
+        assert present in text
+        text = text.replace(present, former)
+    log.write_text(text)
+    old = replay(tmp_path).state
+    assert old.started.settings == state.started.settings
+    assert (old.steps, old.best, old.closed) == (state.steps, state.best, state.closed)
+    assert old.evaluations.keys() == state.evaluations.keys()
+
+    lines = text.splitlines(keepends=True)
+    timed = next(at for at, line in enumerate(lines) if ".heat-" in line)
+    log.write_text("".join(lines[: timed + 1]))
+    judge = ScriptedJudge(act)
+    resumed = go_on(tmp_path, OPEN, judge).state
+    assert resumed.steps == state.steps
+    assert not any("side-by-side" in job for job in judge.judged), "the log knows these times"
+
+
+def test_a_timing_that_failed_costs_its_own_points_only(tmp_path: Path) -> None:
     begin(tmp_path, settings(replace(BUDGET, sweep_points=10)))
 
     class OneDies(ScriptedJudge):
         def _evaluation(self, job):
             found = super()._evaluation(job)
-            if len(found.rivals) != 2:
+            if len(found.contenders) != 2:
                 return found
-            lost = tuple(Rival(rival.candidate_hash, None, None, "limits.died") for rival in found.rivals)
-            return replace(found, verdict=Rejected(DIED), rivals=lost)
+            lost = tuple(
+                Contender(rival.candidate_hash, None, None, "limits.died") for rival in found.contenders
+            )
+            return replace(found, verdict=Rejected(DIED), contenders=lost)
 
     judge = OneDies(act)
     step = go_on(tmp_path, TEN_OPEN, judge).state.steps_in(Stage.TILING)[0]
-    assert list(told_at(step).values()).count("limits.died") == 2
+    assert list(outcomes_of(step).values()).count("limits.died") == 2
     assert step.decision is Decision.PROMOTED
     assert len([job for job in judge.judged if job.endswith(".quick")]) == 2
 
 
-def test_an_answer_that_knows_nothing_of_the_heat_is_refused(tmp_path: Path) -> None:
+def test_an_answer_that_names_no_contenders_is_refused(tmp_path: Path) -> None:
     """An older judge drops what it does not know, and would be heard on the base instead."""
     begin(tmp_path)
 
@@ -148,24 +183,24 @@ def test_a_file_that_leaves_nothing_open_runs_beside_the_base_alone(tmp_path: Pa
     judge = ScriptedJudge(act)
     step = go_on(tmp_path, script, judge).state.steps_in(Stage.TILING)[0]
     assert (step.decision, step.sweep) == (Decision.PROMOTED, None)
-    assert sum("heat" in job for job in judge.judged) == 1
+    assert sum("side-by-side" in job for job in judge.judged) == 1
 
 
-def test_a_run_begun_without_heats_judges_every_point(tmp_path: Path) -> None:
-    begin(tmp_path, settings(replace(BUDGET, heats=False)))
+def test_a_run_begun_without_side_by_side_timing_judges_every_point(tmp_path: Path) -> None:
+    begin(tmp_path, settings(replace(BUDGET, side_by_side=False)))
     judge = ScriptedJudge(act)
     state, step = tuned(tmp_path, judge)
-    assert not any("heat" in job for job in judge.judged)
+    assert not any("side-by-side" in job for job in judge.judged)
     assert step.sweep is not None
     assert {point.candidate for point in step.sweep.points} <= state.kernels.keys()
 
 
-def test_a_point_that_wins_a_heat_and_is_wrong_gives_way_to_the_next(tmp_path: Path) -> None:
+def test_a_point_that_wins_the_timing_and_is_wrong_gives_way_to_the_next(tmp_path: Path) -> None:
     begin(tmp_path)
     wrong = Act(0.1, INEXACT)
     state, step = tuned(tmp_path, ScriptedJudge(at_block(512, wrong)))
     assert "\nBLOCK = 256\n" in state.sources[str(step.candidate)]
-    assert told_at(step)[512] == "correctness: correctness.error"
+    assert outcomes_of(step)[512] == "correctness: correctness.error"
 
 
 def test_where_all_that_are_faster_are_wrong_the_last_of_them_is_mended(tmp_path: Path) -> None:
@@ -193,7 +228,7 @@ def test_a_repair_is_swept_anew(tmp_path: Path) -> None:
     class SecondHeatDies(ScriptedJudge):
         def _evaluation(self, job):
             found = super()._evaluation(job)
-            again = found.rivals and sum("heat" in name for name in self.judged) > 1
+            again = found.contenders and sum("side-by-side" in name for name in self.judged) > 1
             return replace(found, verdict=Rejected(DIED)) if again else found
 
     def first_wrong(candidate: Candidate) -> Act:
@@ -203,7 +238,7 @@ def test_a_repair_is_swept_anew(tmp_path: Path) -> None:
     script = {**OPEN, "debugger tiling 1.1": DIAGNOSIS, "coder.repair tiling 1.1": mended}
     state = go_on(tmp_path, script, SecondHeatDies(first_wrong)).state
     step = state.steps_in(Stage.TILING)[0]
-    assert set(told_at(step)) == {128, 1024}
+    assert set(outcomes_of(step)) == {128, 1024}
     assert "\nBLOCK = 1024\n" in state.sources[str(step.candidate)]
     assert replay(tmp_path).state == state
 
@@ -212,7 +247,7 @@ def test_a_point_that_does_not_run_has_no_time(tmp_path: Path) -> None:
     begin(tmp_path)
     large = Act(refusal=Refusal(Gate.BUILD, "build.compile", "out of shared memory", "make it smaller"))
     state, step = tuned(tmp_path, ScriptedJudge(at_block(512, large)))
-    assert told_at(step)[512] == "out of shared memory"
+    assert outcomes_of(step)[512] == "out of shared memory"
     assert "\nBLOCK = 256\n" in state.sources[str(step.candidate)]
 
 
@@ -229,13 +264,13 @@ def test_a_file_that_does_not_run_is_judged_to_learn_why(tmp_path: Path) -> None
     assert step.decision is Decision.PROMOTED
 
 
-def test_where_a_heat_comes_to_nothing_the_points_are_judged_one_by_one(tmp_path: Path) -> None:
+def test_where_a_timing_fails_the_points_are_judged_one_by_one(tmp_path: Path) -> None:
     begin(tmp_path)
 
     class NoHeats(ScriptedJudge):
         def _evaluation(self, job):
             found = super()._evaluation(job)
-            return replace(found, verdict=Rejected(DIED)) if found.rivals else found
+            return replace(found, verdict=Rejected(DIED)) if found.contenders else found
 
     state, step = tuned(tmp_path, NoHeats(act))
     assert step.sweep is not None

@@ -74,7 +74,7 @@ def test_points_are_compiled_and_only_the_winner_is_run(tmp_path: Path) -> None:
     state = go_on(tmp_path, judge)
     step = next(step for step in state.steps if step.sweep is not None)
     assert step.sweep is not None
-    assert [p.told for p in step.sweep.points] == ["predicted"] * 3
+    assert [p.outcome for p in step.sweep.points] == ["predicted"] * 3
     winner = next(p for p in step.sweep.points if p.candidate == step.sweep.winner)
     assert winner.values == {"BLOCK": 256}
     compiled = [job for job in judge.judged if job.endswith(".compile")]
@@ -91,7 +91,7 @@ def test_a_predicted_winner_that_is_wrong_gives_way_to_the_next(tmp_path: Path) 
     state = go_on(tmp_path, CompilingJudge(wrong=(256,)))
     step = next(step for step in state.steps if step.sweep is not None)
     assert step.sweep is not None
-    told = {p.values["BLOCK"]: p.told for p in step.sweep.points}
+    told = {p.values["BLOCK"]: p.outcome for p in step.sweep.points}
     assert told == {64: "predicted", 128: "predicted", 256: "correctness: correctness.wrong"}
     winner = next(p for p in step.sweep.points if p.candidate == step.sweep.winner)
     assert winner.values == {"BLOCK": 128}
@@ -126,5 +126,5 @@ def test_with_the_real_judge(tmp_path: Path) -> None:
     assert state.closed.verdict == "unmeasured"
     step = next(step for step in state.steps if step.sweep is not None)
     assert step.sweep is not None
-    assert [p.told for p in step.sweep.points] == ["predicted"] * 3
+    assert [p.outcome for p in step.sweep.points] == ["predicted"] * 3
     assert replay(tmp_path).state == state

@@ -79,10 +79,10 @@ def test_tiles_are_ranked_on_a_gpu() -> None:
     assert evaluation.accepted
     assert not evaluation.checked
     assert isinstance(getattr(evaluation.verdict, "performance", None), Compiled)
-    assert [rival.candidate_hash for rival in evaluation.rivals] == [
+    assert [rival.candidate_hash for rival in evaluation.contenders] == [
         candidate.hash for candidate in (tiny, good, large, wrong)
     ]
-    slow, fast, none, other = evaluation.rivals
+    slow, fast, none, other = evaluation.contenders
     assert slow.gain is not None
     assert fast.gain is not None
     assert other.gain is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egg.core.domain import Domain, Format, Output
+from egg.core.domain_words import words_of
 from tests.expert.captured import program
 from tests.expert.scenarios import graph, run, source
 
@@ -76,7 +77,7 @@ def test_a_file_states_the_formats_of_its_results() -> None:
     assert domain is not None
     following = Output(Format.CHANNELS_LAST, "x")
     assert domain.outputs == (Output(Format.PRESERVED, "x"), following, following, following, Output())
-    assert "output laid out as x; output channels-last where x is" in domain.words()
+    assert "output laid out as x; output channels-last where x is" in words_of(domain)
     assert Domain.of_literal(domain.literal()) == domain
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from egg.api.clients import OutsideClient
 from egg.api.hybrid import HybridTeam
-from egg.api.offline import told_waiting, ways_on
+from egg.api.offline import waiting_words, ways_on
 from egg.api.runs import Progress, advance, look, replay, start
 from egg.api.teams import llm_team
 from egg.core.evaluation import Accepted, Evaluation, Gate, Refusal
@@ -220,7 +220,7 @@ def test_replayed_and_cut_off_anywhere_it_comes_to_the_same(written: dict[str, s
 def test_a_run_that_is_only_looked_at_asks_nobody(tmp_path: Path) -> None:
     start(tmp_path / "run", TASK, settings(), FACTS, name="conv-1")
     seen = look(tmp_path / "run")
-    assert told_waiting(seen) == "it was stopped before the built-in team answered"
+    assert waiting_words(seen) == "it was stopped before the built-in team answered"
     assert ways_on(seen, Path("run")) == ("egg resume run",)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from egg.agents.extraction import Unreadable, answer_text
+from egg.agents.extraction import CutOff, Unreadable, answer_text
 from egg.agents.prompting import correction
 from egg.core.conversation import Completion, Finish, Message, Request, Speaker
 from egg.core.plan import Unusable
@@ -25,7 +25,7 @@ NOTHING_TO_SHOW = "(nothing but unfinished reasoning)"
 
 @dataclass(frozen=True)
 class Asker:
-    """A model, how much it may reply, and who watches."""
+    """A model, how much it may reply, and where its text is shown."""
 
     client: Client
     reply_tokens: int
@@ -58,8 +58,8 @@ def corrective(request: Request, completion: Completion, problem: str) -> Reques
 def _read(completion: Completion, read: Reader[Value]) -> tuple[Value | None, str]:
     """The value, or why there is none."""
     if completion.finish is Finish.REFUSAL:
-        said = " ".join(completion.text.split())[:200]
-        return None, f"the model refused to answer{': ' + said if said else ''}"
+        reply = " ".join(completion.text.split())[:200]
+        return None, f"the model refused to answer{': ' + reply if reply else ''}"
     cut = completion.finish is Finish.LENGTH
     if cut and not answer_text(completion.text).strip():
         used = completion.usage.output_tokens
@@ -69,7 +69,7 @@ def _read(completion: Completion, read: Reader[Value]) -> tuple[Value | None, st
         )
     try:
         return read(completion.text, cut), ""
+    except CutOff as error:
+        return None, str(error)
     except Unreadable as error:
-        problem = str(error)
-        told = not cut or "cut off" in problem
-        return None, problem if told else f"the reply was cut off for length: {problem}"
+        return None, f"the reply was cut off for length: {error}" if cut else str(error)

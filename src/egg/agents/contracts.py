@@ -4,7 +4,7 @@ all come from them.
 The planner's contract is made anew for each question, with the categories, metrics and skills
 allowed there as enumerations. Schemas follow the strict subset that providers enforce: every
 property required, nothing else allowed, what may be absent is ``null``; limits that subset does
-not know (numbers of words, ranges) are told in the descriptions and checked here.
+not know (numbers of words, ranges) are stated in the descriptions and checked here.
 """
 
 from __future__ import annotations
@@ -253,8 +253,8 @@ def _problems(error: ValidationError) -> str:
     lines = []
     for item in error.errors(include_url=False, include_context=False):
         place = ".".join(str(p) for p in item["loc"] if isinstance(p, str) and not p.startswith("function"))
-        told = item["msg"].removeprefix("Value error, ")
+        message = item["msg"].removeprefix("Value error, ")
         if item["type"] not in ("value_error", "missing"):
-            told += f", not {json.dumps(item['input'])[:120]}"
-        lines.append(f"{place}: {told}" if place else told)
+            message += f", not {json.dumps(item['input'])[:120]}"
+        lines.append(f"{place}: {message}" if place else message)
     return "; ".join(dict.fromkeys(lines))

@@ -34,7 +34,11 @@ _CODE_START = re.compile(r"""^(?:import |from \w|@|class |def |\#|[rR]?\"\"\"|[A
 
 
 class Unreadable(Exception):
-    """What is wrong with a reply, in words for whoever wrote it."""
+    """What is wrong with a reply, in words for the model that wrote it."""
+
+
+class CutOff(Unreadable):
+    """The reply ended for want of room before it was complete, and the words say so."""
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -75,14 +79,14 @@ def extract_code(reply: str, *, cut: bool = False) -> str:
     """
     text = answer_text(reply)
     if not text.strip():
-        raise Unreadable("the reply was cut off before any code" if cut else "the reply is empty")
+        raise CutOff("the reply was cut off before any code") if cut else Unreadable("the reply is empty")
     if not cut and (tree := _tree(text)) is not None and _defines_model(tree):
         return text
     if (inner := _code_in_json(text)) is not None:
         return extract_code(inner)
     blocks = fenced_blocks(text)
     if cut and (not blocks or not blocks[-1].closed):
-        raise Unreadable("the reply was cut off before the code was complete")
+        raise CutOff("the reply was cut off before the code was complete")
     python = [b.text for b in blocks if b.tag.lower() in PYTHON_TAGS and b.text.strip()]
     if python:
         return _chosen(python)

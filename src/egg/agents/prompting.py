@@ -1,4 +1,4 @@
-"""Prompts: Markdown templates filled with what a role is told.
+"""Prompts: Markdown templates filled with what a role is given.
 
 Two messages. The *system* message depends on the run alone (rules, policies, example, program,
 GPU), so it is the same for every role and step and a provider can cache it; the *user* message
@@ -62,21 +62,21 @@ class Prompter:
     def _memory(self, brief: Brief) -> tuple[str, str]:
         """Handoffs and trajectory in the room there is; what handoffs leave, the trajectory gets.
 
-        The contract stands in a section of its own, so the handoffs are told without it.
+        The contract stands in a section of its own, so the handoffs leave it out.
         """
         handed = tuple(replace(h, contract=None) for h in brief.handoffs)
-        told = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE)).strip()
-        room = max(0, self.prompt_tokens - estimate_tokens(told))
-        return told, render_trajectory(brief.trajectory, room).strip()
+        handoffs = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE)).strip()
+        room = max(0, self.prompt_tokens - estimate_tokens(handoffs))
+        return handoffs, render_trajectory(brief.trajectory, room).strip()
 
 
 def correction(problem: str, *, cut: bool, tokens: int, json: bool) -> str:
-    """What a model is told about a reply that cannot be used."""
+    """The complaint about a reply that cannot be used."""
     return _filled("correction.md", problem=problem.rstrip("."), cut=cut, tokens=tokens, json=json)
 
 
 def without_chain(brief: Brief) -> Brief:
-    """For those who mend: they see the open repair chain with the failure, not with the history."""
+    """For repairs: they see the open repair chain with the failure, not with the history."""
     return replace(brief, trajectory=replace(brief.trajectory, chain=()))
 
 
@@ -176,7 +176,7 @@ def demoted(text: str) -> str:
 
 
 def listed(items: Iterable[str], most: int) -> str:
-    """A list with runs of the same item told once, and the middle left out where it is long."""
+    """A list with runs of the same item shown once, and the middle left out where it is long."""
     runs: list[tuple[str, int]] = []
     for item in items:
         if runs and runs[-1][0] == item:
@@ -192,8 +192,8 @@ def listed(items: Iterable[str], most: int) -> str:
 
 def counted(names: Mapping[str, int]) -> str:
     """``norm_rows, matmul x2``."""
-    told = [name + (f" x{count}" if count > 1 else "") for name, count in list(names.items())[:30]]
-    return ", ".join(told) + (f" and {len(names) - 30} more" if len(names) > 30 else "") or "none"
+    shown = [name + (f" x{count}" if count > 1 else "") for name, count in list(names.items())[:30]]
+    return ", ".join(shown) + (f" and {len(names) - 30} more" if len(names) > 30 else "") or "none"
 
 
 def number(value: float) -> str:

@@ -190,9 +190,9 @@ def _blamed(task: Task, worker: WorkerHandle, fault: Fault) -> EggError:
             f"a task must come to an end; {TASK_SECONDS_VARIABLE} allows more seconds",
         )
     if fault.reason == "limits.died":
-        said = f"; {fault.last_words}" if fault.last_words else ""
+        ending = f"; {fault.last_words}" if fault.last_words else ""
         return TaskError(
-            f"task {task.name!r}: {where} ended its process{said}",
+            f"task {task.name!r}: {where} ended its process{ending}",
             "a task file defines things; it must not exit, nor crash",
         )
     if fault.reason == "limits.memory":

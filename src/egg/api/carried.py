@@ -10,6 +10,7 @@ from pathlib import Path
 from egg.core.errors import UsageError
 from egg.core.evaluation import Accepted, Evaluation, Gate, Interval, Measured
 from egg.core.facts import Facts
+from egg.core.lines import text_lines
 from egg.core.policy import Precision
 from egg.engine.waiting import WaitingForEvaluations
 from egg.evaluator.judge.answers import unsupported
@@ -21,7 +22,7 @@ from egg.hardware.gpus import find
 
 @dataclass(frozen=True)
 class Results:
-    """A results file: verdicts by job, and what was said of the jobs that got none."""
+    """A results file: verdicts by job, and the errors of the jobs that got none."""
 
     verdicts: Mapping[str, Evaluation]
     failures: Mapping[str, str]
@@ -40,10 +41,11 @@ def read_results(path: Path, key: bytes | None = None) -> Results:
     verdicts: dict[str, Evaluation] = {}
     unsigned: dict[str, str] = {}
     failures: dict[str, str] = {}
-    lines = _lines(path)
-    for number, line in enumerate(lines, 1):
-        torn = number == len(lines) and not _is_json(line)
-        if torn or not line.strip():
+    lines = text_lines(path, "make it with `egg eval-batch JOBS --out FILE`")
+    ended = path.read_bytes().endswith(b"\n")
+    for at, (number, line) in enumerate(lines, 1):
+        torn = at == len(lines) and not ended and not _is_json(line)
+        if torn:
             continue
         try:
             row = json.loads(line)
@@ -58,18 +60,8 @@ def read_results(path: Path, key: bytes | None = None) -> Results:
             raise UsageError(
                 f"{path} line {number} is not a result: {reason}", "it must come from `egg eval-batch`"
             ) from None
-    without = {job: said for job, said in failures.items() if job not in verdicts}
+    without = {job: message for job, message in failures.items() if job not in verdicts}
     return Results(verdicts, without, {job: fault for job, fault in unsigned.items() if fault})
-
-
-def _lines(path: Path) -> list[str]:
-    """The file's lines; the last one is empty where the file ends with a newline."""
-    try:
-        return path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UsageError(f"no such file: {path}", "make it with `egg eval-batch JOBS --out FILE`") from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise UsageError(f"cannot read {path}: {reason}", "it must be a file of JSON lines") from None
 
 
 def _message(error: object) -> str:
@@ -178,7 +170,7 @@ def _unsupported(job: Job, evaluation: Evaluation) -> str:
 def _impossible(evaluation: Evaluation, facts: Facts) -> str:
     """Whether a time in it is shorter than anything takes, or than the run's own floor of memory traffic."""
     verdict = evaluation.verdict
-    times: list[Interval] = [rival.milliseconds for rival in evaluation.rivals if rival.milliseconds]
+    times: list[Interval] = [found.milliseconds for found in evaluation.contenders if found.milliseconds]
     if isinstance(verdict, Accepted) and isinstance(verdict.performance, Measured):
         times.append(verdict.performance.milliseconds)
     if not times:

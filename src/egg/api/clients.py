@@ -1,4 +1,4 @@
-"""Model clients as a run needs them: recorded, held to its caps, or played by somebody outside."""
+"""Model clients as a run needs them: recorded, held to its caps, or answered from outside."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def lessons_in_run(folder: Path) -> tuple[Lesson, ...]:
 class Remembering(Watcher):
     """A watcher of a run that keeps each step's lesson as the step ends.
 
-    A store that cannot be written costs the run its lessons and nothing else: that is told once, to
+    A store that cannot be written costs the run its lessons and nothing else: that is reported once, to
     ``trouble``, and the log still has them for :func:`merge_lessons`.
     """
 

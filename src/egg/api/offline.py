@@ -1,4 +1,4 @@
-"""The two ways a run is carried by somebody outside: replies brought in, evaluations taken away and back.
+"""The two ways a run goes on from outside: replies brought in, evaluations taken away and back.
 
 Each verb looks before it touches: what a run waits for is worked out from its log without
 writing, so a verb in the wrong order changes nothing and says which one is due.
@@ -28,7 +28,7 @@ REPLY, EVALUATIONS, MODEL, TEAM = "reply", "evaluations", "model", "team"
 
 
 def waits_for(progress: Progress) -> str | None:
-    """``reply`` (somebody outside), ``evaluations``, ``model`` (of an endpoint), ``team`` (the built-in one);
+    """``reply`` (from outside), ``evaluations``, ``model`` (of an endpoint), ``team`` (the built-in one);
     ``None`` after the end."""
     if isinstance(progress.waiting, WaitingForReply):
         return MODEL if progress.state.started.settings.team in ASKING else REPLY
@@ -37,7 +37,7 @@ def waits_for(progress: Progress) -> str | None:
     return EVALUATIONS if isinstance(progress.waiting, WaitingForEvaluations) else None
 
 
-def told_waiting(progress: Progress) -> str:
+def waiting_words(progress: Progress) -> str:
     """What a run waits for, in words."""
     settings = progress.state.started.settings
     match progress.waiting:
@@ -79,7 +79,7 @@ def ways_on(progress: Progress, run: Path) -> tuple[str, ...]:
 def _instead(progress: Progress, run: Path) -> str:
     """For errors: what is due in the place of what was tried."""
     ways = ways_on(progress, run)
-    return told_waiting(progress) + (f": {', then '.join(f'`{way}`' for way in ways)}" if ways else "")
+    return waiting_words(progress) + (f": {', then '.join(f'`{way}`' for way in ways)}" if ways else "")
 
 
 class OneReply(OutsideClient):

@@ -61,7 +61,7 @@ def begin(
 
 
 def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
-    """The settings as runs under them record them; what could work for no task is told now."""
+    """The settings as runs under them record them; settings that can work for no task are refused now."""
     if settings.team in ASKING and settings.model is None:
         raise UsageError(
             f"the {settings.team} team needs a model",
@@ -75,7 +75,7 @@ def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
 
 
 def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing]]:
-    """What memory says of the skills a run can be offered; a fault in a skill or in the store is said now."""
+    """The standings of the skills on offer to a run; a fault in a skill or in the store raises now."""
     if settings.skills is None:
         return {}
     catalogue = load(tuple(Path(folder) for folder in settings.skills))
@@ -95,7 +95,7 @@ def carry_on(
 ) -> Progress:
     """Go on with a run under its own settings until it ends or has to wait.
 
-    ``outside`` answers its questions in the place of whoever the settings name. ``judge``
+    ``outside`` answers its questions in the place of the team that the settings name. ``judge``
     evaluates its kernels; without one this machine does, unless the run is judged offline.
     What its steps teach goes into the store of lessons that the settings name.
     """

@@ -79,7 +79,7 @@ class ProfileReport:
 
 
 @dataclass(frozen=True)
-class Terms:
+class ProfileOptions:
     """What is asked of a profile."""
 
     device: str = "auto"
@@ -91,7 +91,7 @@ class Terms:
     """The folder of the user's calibrations; without one, predictions are the table's and the model's."""
 
 
-def report_on(task: Task, candidate: Candidate | None, terms: Terms) -> ProfileReport:
+def report_on(task: Task, candidate: Candidate | None, options: ProfileOptions) -> ProfileReport:
     """The facts of ``task``, and, where there is a ``candidate``, its profile and what holds it back.
 
     A task that cannot be traced without data is an error when only its facts were asked for. A
@@ -100,18 +100,18 @@ def report_on(task: Task, candidate: Candidate | None, terms: Terms) -> ProfileR
     from egg.evaluator.profiling.ladder import place_of
     from egg.evaluator.task.facts import gpu_facts
 
-    gpu = _row(place_of(terms.device, terms.target))
-    measured = calibration.load(gpu.name, terms.calibrations) if terms.calibrations else None
+    gpu = _row(place_of(options.device, options.target))
+    measured = calibration.load(gpu.name, options.calibrations) if options.calibrations else None
     constants = calibrated(gpu, measured) if measured else FITTED
     facts, work, unknown = _facts(task, needed=candidate is None)
-    target = gpu_facts(gpu, terms.precision, facts, work)
+    target = gpu_facts(gpu, options.precision, facts, work)
     profile, failure = None, None
     if candidate is not None:
-        profile, failure = _profile(task, candidate, terms, target.floor_milliseconds, constants)
+        profile, failure = _profile(task, candidate, options, target.floor_milliseconds, constants)
     return ProfileReport(
         task=task.name,
         candidate=candidate.name if candidate is not None else None,
-        precision=terms.precision,
+        precision=options.precision,
         gpu=target,
         row=gpu,
         facts=facts,
@@ -151,7 +151,7 @@ def _facts(task: Task, *, needed: bool) -> tuple[ProgramFacts | None, Workload |
 
 
 def _profile(
-    task: Task, candidate: Candidate, terms: Terms, floor: float | None, constants: Constants
+    task: Task, candidate: Candidate, options: ProfileOptions, floor: float | None, constants: Constants
 ) -> tuple[Profile | None, Failure | None]:
     from egg.evaluator.profiling.ladder import CannotRun, profile
 
@@ -159,11 +159,11 @@ def _profile(
         seen = profile(
             task,
             candidate,
-            device=terms.device,
-            target=terms.target,
-            precision=terms.precision,
-            counters=terms.counters,
-            stage=terms.stage,
+            device=options.device,
+            target=options.target,
+            precision=options.precision,
+            counters=options.counters,
+            stage=options.stage,
             floor_milliseconds=floor,
             constants=constants,
         )

@@ -20,7 +20,7 @@ from egg.core.roles import Advisor, Team
 from egg.core.settings import Settings
 from egg.core.source import Task
 from egg.core.stage import Stage
-from egg.engine.desk import Desk
+from egg.engine.effects import Effects
 from egg.engine.index import write_index
 from egg.engine.journal import Diverged, Journal, Judge
 from egg.engine.judges import OfflineJudge
@@ -92,7 +92,7 @@ def look(folder: Path) -> Progress:
 
 
 def replay(folder: Path, watcher: Watcher | None = None) -> Progress:
-    """Decide everything again from what the log says the world answered and what it offered; nobody is asked.
+    """Decide everything again from the answers and offers in the log; no question is asked.
 
     Raises :class:`Diverged` at the first decision that comes out differently.
     """
@@ -124,9 +124,9 @@ def project(folder: Path) -> None:
 
 def _run(journal: Journal, make_team: TeamMaker, judge: Judge, advisor: Advisor | None) -> Progress:
     team = make_team(journal.state.started, journal)
-    desk = Desk(journal, team, judge, JournaledAdvisor(advisor, journal))
+    effects = Effects(journal, team, judge, JournaledAdvisor(advisor, journal))
     try:
-        optimize(desk)
+        optimize(effects)
     except Waiting as waiting:
         return Progress(journal.state, waiting)
     return Progress(journal.state, None)

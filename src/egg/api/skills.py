@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from egg.api.lessons import recall
-from egg.api.profiling import Failure, Terms, report_on
+from egg.api.profiling import Failure, ProfileOptions, report_on
 from egg.core.bottleneck import Value
 from egg.core.errors import UsageError
 from egg.core.events import RunStarted
@@ -64,7 +64,7 @@ def folders_for(named: Sequence[Path], environment: Mapping[str, str]) -> tuple[
 def advisor_for(settings: Settings, lessons: Mapping[Stage, Standings] | None = None) -> Advisor | None:
     """The advisor of a run with these settings; ``None`` for one that is offered nothing.
 
-    ``lessons`` is what memory said of each skill, stage by stage, when the run began.
+    ``lessons`` is the standing of each skill in memory, stage by stage, when the run began.
     """
     if settings.skills is None:
         return None
@@ -76,13 +76,13 @@ def advisor_for(settings: Settings, lessons: Mapping[Stage, Standings] | None = 
 
 
 def advisor_of(started: RunStarted) -> Advisor | None:
-    """The advisor of a run as it began: with its settings, and what memory said then."""
+    """The advisor of a run as it began: with its settings, and the standings of skills then."""
     return advisor_for(started.settings, from_record(started.standings))
 
 
 @dataclass
 class LateAdvisor:
-    """Reads its catalogue when it is first asked: whoever only looks at a log needs none."""
+    """Reads its catalogue when it is first asked: reading a log needs none."""
 
     folders: tuple[Path, ...]
     tokens: int
@@ -99,7 +99,7 @@ class JournaledAdvisor:
     """Every offer goes through the run's journal: a recorded one is read back, a new one is recorded.
 
     One offer holds for a whole step, however often its roles are briefed, and one for every kind of
-    refusal that is mended within it.
+    refusal that is repaired within it.
     """
 
     def __init__(self, advisor: Advisor | None, journal: Journal) -> None:
@@ -153,7 +153,7 @@ def why(
     task: Task,
     candidate: Candidate | None,
     catalogue: Catalogue,
-    terms: Terms,
+    options: ProfileOptions,
     *,
     library_calls: LibraryCalls = LibraryCalls.ALLOW,
     stages: Sequence[SkillStage] = STAGES,
@@ -161,12 +161,12 @@ def why(
     tokens: int = TOKENS,
     store: Path | None = None,
 ) -> WhyReport:
-    """What would be offered to whoever writes the first kernel for ``task``, or builds on ``candidate``.
+    """The skills on offer for the first kernel of ``task``, or for a change of ``candidate``.
 
-    ``failure`` is the refusal to mend, for the debugging skills; a kernel that cannot be run says its own.
+    ``failure`` is the refusal to repair, for the debugging skills; a kernel that cannot be run says its own.
     ``store`` holds the lessons that sway the ranks; without one only the skills and the facts decide.
     """
-    report = report_on(task, candidate, terms)
+    report = report_on(task, candidate, options)
     reason = failure or (report.failure.reason if report.failure is not None else "")
     if reason and SkillStage.DEBUGGING not in stages:
         stages = (*stages, SkillStage.DEBUGGING)
@@ -177,7 +177,7 @@ def why(
         report.diagnosis,
         candidate.source if candidate is not None else None,
         report.row,
-        Policy(terms.precision, library_calls),
+        Policy(options.precision, library_calls),
     )
     return WhyReport(
         task=task.name,

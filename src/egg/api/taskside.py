@@ -1,7 +1,7 @@
 """The far side of :mod:`egg.api.apart`: a confined process that runs a task's code and answers questions.
 
 Its parent imports this module once and forks; each fork serves one task. Questions come as pickles, from us;
-answers go back as JSON, and whoever reads them builds values of known types from them.
+answers go back as JSON, and the reader builds values of known types from them.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _facts(task: Task, gpu: Gpu, precision: Precision) -> Any:
     return task_facts(task, gpu, precision)
 
 
-def _said(task: Task, role: str, brief: Brief, more: tuple[Any, ...]) -> Answer:
+def _answer(task: Task, role: str, brief: Brief, more: tuple[Any, ...]) -> Answer:
     return getattr(TEAM, role)(brief, *more)
 
 
@@ -120,5 +120,5 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "facts": _facts,
     "seen": _seen,
     "audit": _audited,
-    "role": _said,
+    "role": _answer,
 }

@@ -24,7 +24,7 @@ from egg.llm.prices import price_known
 
 TEAMS = ("expert", "llm", "hybrid", "step")
 """``expert``: the built-in team. ``llm``: a model answers. ``hybrid``: a model, from the built-in team's
-first kernel on. ``step``: the run stops at every question, and somebody outside answers."""
+first kernel on. ``step``: the run stops at every question for an answer from outside."""
 ASKING = frozenset({"llm", "hybrid"})
 """Teams that ask a model."""
 
@@ -76,7 +76,7 @@ def llm_team(settings: Settings, client: Client) -> Team:
 
 
 def check_model(choice: ModelChoice, caps: Caps, environ: Mapping[str, str]) -> ModelChoice:
-    """The choice as a run may record it; anything that could not work later is said now."""
+    """The choice as a run may record it; a choice that cannot work is refused now."""
     address = address_of(choice, environ)
     if display_url(address) != address:
         raise UsageError(
@@ -122,7 +122,7 @@ def team_maker(
 
 
 def absent_team(started: RunStarted, journal: Journal) -> Team:
-    """For looking at a run and for replays: nobody answers, and the question that is open is told."""
+    """For looking at a run and for replays: no question is answered, and the open one is named."""
     settings = started.settings
     if settings.team == "expert":
         return AbsentTeam()

@@ -1,4 +1,4 @@
-"""Somebody who looks on while a run goes its way. Every method may be left as it is."""
+"""Observers of a run. Every method may be left as it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from egg.engine.state import RunState
 
 
 class Watcher:
-    """Told of every event with the state after it, of a reply's text as it arrives, and of waits."""
+    """Called with every event and the state after it, of a reply's text as it arrives, and of waits."""
 
     def event(self, event: Event, state: RunState, new: bool) -> None:
         """``new`` is false for what was read back from the log."""
@@ -30,7 +30,7 @@ class Watcher:
 
 
 class Joined(Watcher):
-    """Several who look on: the first is told everything, the others of events."""
+    """Several observers: the first gets every call, the others get events."""
 
     def __init__(self, first: Watcher, *others: Watcher) -> None:
         self._first, self._others = first, others

@@ -1,4 +1,4 @@
-"""Two benches over the same tasks: where B is faster than A, where it is slower, and where nobody can tell.
+"""Two benches over the same tasks: where B is faster than A, where it is slower, where neither.
 
 Kernels of two benches were timed in different sessions, between which clocks and temperature drift. So not
 their times are compared but their speedups over a baseline that was timed in turns with each, which takes
@@ -138,7 +138,7 @@ def compare(
 
 
 def _check_baseline(name: str, rows: Iterable[Row]) -> None:
-    """One that is misspelt would make every task look as if nobody had timed it."""
+    """One that is misspelt would make every task look as if it had not been timed."""
     timed = (row.timing.opponents for row in rows if row.timing is not None)
     known = dict.fromkeys((*BASELINES, *(opponent.name for opponents in timed for opponent in opponents)))
     hint = f"name one: {', '.join(known)}"
@@ -229,7 +229,7 @@ def _differences(a: Iterable[Row], b: Iterable[Row]) -> tuple[list[str], list[st
     soft = [
         (n, [{r.versions[n] for r in rows if n in r.versions} for rows in (first, second)]) for n in names
     ]
-    return [_told(*d) for d in hard if _differ(d[1])], [_told(*d) for d in soft if _differ(d[1])]
+    return [_both(*d) for d in hard if _differ(d[1])], [_both(*d) for d in soft if _differ(d[1])]
 
 
 def _differ(found: Sequence[set[str]]) -> bool:
@@ -237,5 +237,5 @@ def _differ(found: Sequence[set[str]]) -> bool:
     return all(found) and len(set.union(*found)) > 1
 
 
-def _told(what: str, found: Sequence[set[str]]) -> str:
+def _both(what: str, found: Sequence[set[str]]) -> str:
     return f"{what}: A {' and '.join(sorted(found[0]))}, B {' and '.join(sorted(found[1]))}"

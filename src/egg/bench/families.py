@@ -49,7 +49,7 @@ class WorkFamily(StrEnum):
     OTHER = "other"
     NETWORK = "network"
     UNKNOWN = "unknown"
-    """The task could not be run on meta tensors, or nobody tried."""
+    """The task could not be run on meta tensors, or was not tried."""
 
 
 _NO_KIND = {Family.POINTWISE, Family.MOVEMENT, Family.RANDOM, Family.GATHER, Family.OTHER}

@@ -47,6 +47,8 @@ BASELINE_FILES: Mapping[str, str] = {
 }
 NOT_TIMED = -1.0
 _KERNEL = re.compile(r"level_(\d{1,9})_problem_(\d{1,9})_sample_(\d{1,9})_kernel\.py")
+_OWN_KERNEL = re.compile(r"(\d{1,9})_(\d{1,9})\.py")
+"""Level and problem, as the folder ``kernels`` of a bench names its files."""
 
 Json = dict[str, Any]
 
@@ -67,7 +69,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Written:
-    """What was written, and what could not be said in that layout."""
+    """What was written, and what that layout cannot hold."""
 
     runs: tuple[Path, ...]
     """A folder per level."""
@@ -106,7 +108,7 @@ def write(
 
     ``folder`` may be a KernelBench checkout; nothing that is there is written over. ``kernels`` are sources
     by their hash, and must hold every kernel that was accepted. ``basis`` chooses the baselines' precision:
-    PyTorch's defaults, as KernelBench has them, unless told otherwise.
+    PyTorch's defaults, as KernelBench has them, by default.
     """
     counted = list(latest(rows).values())
     numbered = [row for row in counted if row.level is not None and row.problem is not None]
@@ -173,7 +175,7 @@ def _source(row: Row, kernels: Mapping[str, str]) -> str | None:
     return None
 
 
-def _hardware(rows: Sequence[Row], told: str | None) -> str:
+def _hardware(rows: Sequence[Row], name: str | None) -> str:
     """A folder's name for the GPU; two kinds of GPU cannot share a file of times."""
     gpus = sorted({row.timing.gpu for row in rows if row.timing is not None})
     if len(gpus) > 1:
@@ -181,7 +183,7 @@ def _hardware(rows: Sequence[Row], told: str | None) -> str:
             f"this bench was timed on {' and '.join(gpus)}",
             "KernelBench's baselines are of one GPU: split it",
         )
-    name = told or (gpus[0] if gpus else "no GPU")
+    name = name or (gpus[0] if gpus else "no GPU")
     return re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._") or "GPU"
 
 
@@ -213,16 +215,16 @@ def _result(row: Row) -> Json:
 
 def _metadata(row: Row) -> Json:
     verdict = row.verdict
-    told: Json = {"egg_verdict": verdict.kind, "egg_precision": row.policy.precision.value}
+    metadata: Json = {"egg_verdict": verdict.kind, "egg_precision": row.policy.precision.value}
     match verdict:
         case Refused(gate=gate, reason=reason):
-            told |= {"egg_gate": gate.value, "egg_reason": reason}
+            metadata |= {"egg_gate": gate.value, "egg_reason": reason}
         case Passed(timing=timing, kernelbench=within):
-            told |= {"hardware": timing.gpu} if timing is not None else {}
-            told |= {} if within else {"egg_reason": "outside KernelBench's own tolerance"}
+            metadata |= {"hardware": timing.gpu} if timing is not None else {}
+            metadata |= {} if within else {"egg_reason": "outside KernelBench's own tolerance"}
         case _:
-            told |= {"egg_reason": verdict.reason}
-    return told
+            metadata |= {"egg_reason": verdict.reason}
+    return metadata
 
 
 def _baseline(levels: Mapping[int, Sequence[Row]], opponent: str, basis: Basis) -> Json:
@@ -253,8 +255,8 @@ def _baseline_entry(row: Row, opponent: Opponent | None) -> Json | None:
 def _statistics(found: Interval, rounds: Sequence[float], gpu: str) -> Json:
     """Over the rounds' medians; where rounds were not kept, the median is all there is."""
     times = rounds or (found.median,)
-    told = {"mean": fmean(times), "std": pstdev(times), "min": min(times), "max": max(times)}
-    return {**told, "num_trials": len(times), "hardware": gpu, "device": "cuda"}
+    statistics = {"mean": fmean(times), "std": pstdev(times), "min": min(times), "max": max(times)}
+    return {**statistics, "num_trials": len(times), "hardware": gpu, "device": "cuda"}
 
 
 def _write_json(path: Path, data: Json) -> Path:
@@ -276,11 +278,12 @@ def _write_text(path: Path, text: str) -> Path:
 def read_kernels(run: Path) -> list[Sample]:
     """The kernels of a run folder, by level, problem and sample; other files are passed over.
 
+    The folder may also be ``kernels`` of a bench, whose files are sample 0.
+
     A file that is no program is a kernel all the same: the judge says what is wrong with it.
     """
     try:
-        found = [(match, path) for path in run.iterdir() if (match := _KERNEL.fullmatch(path.name))]
-        samples = [_sample(match, path) for match, path in found]
+        samples = [sample for path in run.iterdir() if (sample := _sample(path)) is not None]
     except OSError as reason:
         raise UsageError(
             f"cannot read {run}: {reason.strerror}", "name a folder of KernelBench's runs"
@@ -299,8 +302,11 @@ def read_kernels(run: Path) -> list[Sample]:
     return sorted(samples, key=_place)
 
 
-def _sample(match: re.Match[str], path: Path) -> Sample:
-    level, problem, sample = map(int, match.groups())
+def _sample(path: Path) -> Sample | None:
+    match = _KERNEL.fullmatch(path.name) or _OWN_KERNEL.fullmatch(path.name)
+    if match is None:
+        return None
+    level, problem, sample = map(int, (*match.groups(), 0)[:3])
     return Sample(level, problem, sample, Candidate(path.read_text("utf-8", errors="replace"), path.stem))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from egg.core.errors import UsageError
+from egg.core.lines import text_lines
 from egg.core.source import Task
 
 _LEVEL = re.compile(r"level_?(\d{1,9})")
@@ -86,7 +87,7 @@ def _in_file(path: Path) -> list[Listed]:
 
 
 def _in_folder(path: Path) -> list[Listed]:
-    """Task files or JSONL files; where both lie together nobody can tell which of them is the suite."""
+    """Task files or JSONL files; where both lie together it is not clear which of them is the suite."""
     programs, exports = _visible(path, ".py"), _visible(path, ".jsonl")
     if programs and exports:
         raise UsageError(
@@ -157,14 +158,9 @@ def _problem(path: Path, level: int, problem: int) -> Task:
 
 
 def _lines(path: Path) -> Iterator[Listed]:
-    """A task per line that is not blank. Lines end at a newline only: code may hold other line ends."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as reason:
-        raise UsageError(f"cannot read {path}: {reason}", "JSONL files are UTF-8") from None
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield _line(line, f"{path}, line {number}")
+    """A task per line that is not blank."""
+    for number, line in text_lines(path, "JSONL files are UTF-8"):
+        yield _line(line, f"{path}, line {number}")
 
 
 def _line(line: str, where: str) -> Listed:

@@ -1,4 +1,4 @@
-"""Rows made from what the judge said, and from what is known of a run.
+"""Rows made from evaluations, and from the state of a run.
 
 The evaluation that counts is the last look at the kernel that the run would return. A run also has a row
 where it would rather return the reference: an accepted kernel that is not faster is correct all the same,
@@ -12,14 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from egg import __version__
-from egg.analysis.diagnose import diagnose
 from egg.analysis.evaluated import profile_of
+from egg.bench.diagnosis import diagnosed
 from egg.bench.families import WorkFamily, family_of
+from egg.bench.figures import LargestResources
 from egg.bench.listing import key_of
 from egg.bench.rows import Basis, NoKernel, Opponent, Passed, Refused, Row, Spent, Timing, row_without
+from egg.bench.structure import outcomes_of, refusals_of, structure_of
 from egg.core.evaluation import Accepted, Evaluation, Gate, Machine, Measured, Rejected
 from egg.core.policy import Level, Policy
-from egg.core.profile import Profile
 from egg.core.settings import Settings
 from egg.core.source import Task
 from egg.engine.state import RunState
@@ -87,7 +88,8 @@ def row_of_run(
     task, settings = state.started.task, state.started.settings
     counts = final or _last_word(state)
     judged = list(state.evaluations.values())
-    if final is not None and final not in judged:
+    own_final = final is not None and final not in judged
+    if final is not None and own_final:
         judged.append(final)
     ledger = state.ledger
     spent = replace(
@@ -97,19 +99,24 @@ def row_of_run(
         money=ledger.cost,
         unpriced_calls=ledger.unpriced_calls,
         wall_seconds=ledger.seconds if wall_seconds is None else wall_seconds,
+        final_seconds=round(final.seconds, 3) if final is not None and own_final else 0.0,
     )
     known: dict[str, Any] = {
         "family": family_of(state.started.facts),
         "spent": spent,
-        "settings": told_settings(settings),
+        "settings": settings_of_row(settings),
         "run": run,
         "notes": notes,
     }
     if counts is not None:
         source = state.sources.get(counts.candidate_hash)
-        return row_of_evaluation(task, counts, gpu=state.gpu, source=source, **known)
-    policy = Policy(settings.precision, settings.library_calls, Level.FULL)
-    return row_without(task, NoKernel(_why_none(state)), policy, **known)
+        row = row_of_evaluation(task, counts, gpu=state.gpu, source=source, **known)
+        if isinstance(row.verdict, Passed):
+            row = replace(row, verdict=replace(row.verdict, structure=structure_of(state, counts)))
+    else:
+        policy = Policy(settings.precision, settings.library_calls, Level.FULL)
+        row = row_without(task, NoKernel(_why_none(state)), policy, **known)
+    return replace(row, refusals=refusals_of(state, final), steps=outcomes_of(state))
 
 
 def flags_of(source: str) -> tuple[str, ...]:
@@ -124,16 +131,16 @@ def _last_word(state: RunState) -> Evaluation | None:
     """Of the best kernel, or else the last refusal."""
     if state.best_kernel is not None:
         return state.best_kernel.evaluation
-    refused = [e for e in state.evaluations.values() if isinstance(e.verdict, Rejected) and not e.rivals]
+    refused = [e for e in state.evaluations.values() if isinstance(e.verdict, Rejected) and not e.contenders]
     return refused[-1] if refused else None
 
 
 def _why_none(state: RunState) -> str:
-    said = [attempt.objection for step in state.steps for attempt in step.attempts if attempt.objection]
-    said += [step.reason for step in state.steps[-1:]]
+    reasons = [attempt.objection for step in state.steps for attempt in step.attempts if attempt.objection]
+    reasons += [step.reason for step in state.steps[-1:]]
     if state.closed is not None:
-        said.append(state.closed.reason)
-    return next((text[:EVIDENCE] for text in said if text), "the run ended before a kernel was written")
+        reasons.append(state.closed.reason)
+    return next((text[:EVIDENCE] for text in reasons if text), "the run ended before a kernel was written")
 
 
 def _verdict(evaluation: Evaluation, gpu: Gpu | None) -> Passed | Refused:
@@ -148,6 +155,7 @@ def _verdict(evaluation: Evaluation, gpu: Gpu | None) -> Passed | Refused:
     floor = performance.floor_milliseconds if measured else performance.predicted_floor_milliseconds
     named = find(performance.gpu if measured else performance.target) or gpu
     profile = profile_of(evaluation, named) if named is not None else None
+    limiter, diagnosis = diagnosed(evaluation, profile, named, floor)
     return Passed(
         kernel=kernel,
         own_share=provenance.own_share,
@@ -159,14 +167,12 @@ def _verdict(evaluation: Evaluation, gpu: Gpu | None) -> Passed | Refused:
         timing=_timing(performance, _rounds(evaluation)) if measured else None,
         floor_milliseconds=floor,
         predicted_milliseconds=profile.predicted_milliseconds if profile is not None else None,
-        limiter=_limiter(profile, named, floor),
+        limiter=limiter,
+        diagnosis=diagnosis,
+        resources=LargestResources.of(performance.kernels),
+        checks=verdict.correctness.checks,
+        gates=tuple(dict.fromkeys(record.gate for record in evaluation.gates if record.passed)),
     )
-
-
-def _limiter(profile: Profile | None, gpu: Gpu | None, floor_milliseconds: float | None) -> str:
-    if profile is None or gpu is None:
-        return ""
-    return diagnose(profile, gpu, floor_milliseconds=floor_milliseconds).whole.limiter.value
 
 
 def _timing(measured: Measured, rounds: Mapping[str, tuple[float, ...]]) -> Timing:
@@ -200,7 +206,7 @@ def _rounds(evaluation: Evaluation) -> dict[str, tuple[float, ...]]:
 
 
 def _degenerate(evaluation: Evaluation) -> bool | None:
-    """Said by the task's audit, which full care makes; silence means sound only where there was an exam."""
+    """By the task's audit, which ``full`` makes; without a warning it is sound only where it was audited."""
     if any(warning.startswith(DEGENERATE) for warning in evaluation.warnings):
         return True
     unaudited = any(warning.startswith(UNAUDITED) for warning in evaluation.warnings)
@@ -211,13 +217,13 @@ def _degenerate(evaluation: Evaluation) -> bool | None:
 
 
 def _judging(judged: list[Evaluation]) -> Spent:
-    """A GPU is taken for as long as an evaluation on it lasts: nobody else may use it meanwhile."""
+    """A GPU is taken for as long as an evaluation on it lasts: no other process may use it meanwhile."""
     on_gpu = sum(e.seconds for e in judged if e.machine.device == "cuda")
     return Spent(evaluations=len(judged), gpu_seconds=on_gpu, wall_seconds=sum(e.seconds for e in judged))
 
 
 def _versions(machine: Machine) -> dict[str, str]:
-    told = {
+    versions = {
         "egg": __version__,
         "python": machine.python,
         "torch": machine.torch,
@@ -225,10 +231,10 @@ def _versions(machine: Machine) -> dict[str, str]:
         "gpu": machine.gpu,
         "driver": machine.driver,
     }
-    return {name: version for name, version in told.items() if version}
+    return {name: version for name, version in versions.items() if version}
 
 
-def told_settings(settings: Settings) -> dict[str, str]:
+def settings_of_row(settings: Settings) -> dict[str, str]:
     """How a kernel was sought, as a row says it."""
-    told = {"team": settings.team, "budget": settings.budget.name, "seed": str(settings.seed)}
-    return told | ({"model": settings.model.name} if settings.model is not None else {})
+    found = {"team": settings.team, "budget": settings.budget.name, "seed": str(settings.seed)}
+    return found | ({"model": settings.model.name} if settings.model is not None else {})

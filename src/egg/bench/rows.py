@@ -2,7 +2,7 @@
 
 A row holds figures and short reasons, never source text or logs: the run's folder has those. Its verdict
 decides what else there is: only an accepted kernel can have times, and it has them only where a GPU
-measured them. A machine that could not do its job is told apart from a kernel that failed: both count as
+measured them. A machine that could not do its job is not the same as a kernel that failed: both count as
 wrong in a score, but the first is worth another try.
 
 Speedups come against several opponents, at two precisions. *Matched* opponents ran under the bench's own
@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from egg import __version__
 from egg.bench.families import WorkFamily
+from egg.bench.figures import LargestResources, StepOutcome, Structure
 from egg.bench.listing import key_of
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, UsageError
@@ -111,6 +112,16 @@ class Passed:
     """What the model makes of its kernels, measured or not; ``None`` where it knows nothing of them."""
     limiter: str = ""
     """What holds it back, as :class:`~egg.core.bottleneck.Limiter` names it."""
+    diagnosis: str = ""
+    """The same in a line, with what is left to libraries; empty in rows of older versions."""
+    structure: Structure | None = None
+    """``None`` where no run wrote the kernel, or an older version the row."""
+    resources: LargestResources | None = None
+    """``None`` where the compiler's figures were not read."""
+    checks: int = 0
+    """Answers that were compared; 0 in rows of older versions."""
+    gates: tuple[Gate, ...] = ()
+    """The gates it passed, in their order."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +167,8 @@ class Spent:
     evaluations: int = 0
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
+    final_seconds: float = 0.0
+    """Of the wall time: the last evaluation, where the row needed one of its own."""
 
     def __post_init__(self) -> None:
         if not all(value >= 0 for value in vars(self).values()):
@@ -192,6 +205,10 @@ class Row:
     settings: Mapping[str, str] = field(default_factory=dict)
     """How the kernel was sought: team, budget, model, seed."""
     warnings: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    """Of every file that was refused on the way, as ``gate: reason``."""
+    steps: tuple[StepOutcome, ...] = ()
+    """What the steps after the first kernel came to."""
     run: str = ""
     """Where the run that made it is kept, relative to the bench; empty without one."""
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -248,6 +265,12 @@ class Row:
         """Beyond the noise: the lower end of the speedup is above one plus the noise floor."""
         found, timing = self.speedup(opponent, basis), self.timing
         return found is not None and timing is not None and found.low > 1.0 + timing.noise_floor
+
+    def faster_than_all(self, basis: Basis = Basis.MATCHED) -> bool | None:
+        """Beyond the noise faster than every opponent; ``None`` where none was timed."""
+        timing = self.timing
+        names = [o.name for o in timing.opponents if o.basis is basis] if timing is not None else []
+        return all(self.faster_than(name, basis) for name in names) if names else None
 
     def to_line(self) -> str:
         """JSON, the schema first, so that a torn line is known by how it begins."""
@@ -341,7 +364,7 @@ class RowsFile:
     """A file of rows that is being added to, and knows what is still to be done."""
 
     def __init__(self, path: Path) -> None:
-        read_rows(path)  # before anything is cut off: whoever names the wrong file keeps it as it was
+        read_rows(path)  # before anything is cut off: a wrong file stays as it is
         self._lines = LineFile(path, f'{{"schema":"{SCHEMA}"')
         try:
             self._rows = latest(read_rows(path))

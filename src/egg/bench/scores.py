@@ -8,7 +8,7 @@ Correct is whatever the judge here accepted. What is settled here besides:
 - *Speedups are medians.* The mean, median and geometric mean are over the correct kernels that were timed
   against the baseline, as KernelBench's analysis takes its geometric mean; of none, there is no mean
   (KernelBench says 0). Beside it stands the geometric mean over *all* tasks with failed ones counted as
-  1.0: what somebody gets who keeps the reference wherever no kernel is correct. Neither forgives failures
+  1.0: the result of keeping the reference wherever no kernel is correct. Neither forgives failures
   quietly: each says over how many.
 - *A correct kernel without a time* against a baseline (no GPU, or a reference that ``torch.compile`` could
   not take) counts as correct, never as faster than anything, and is left out of both means; ``untimed``
@@ -95,7 +95,7 @@ class Group:
     degenerate: int
     """Tasks that trivial answers pass."""
     unaudited: int
-    """Tasks of which nobody knows whether they do."""
+    """Tasks for which that is not known."""
     kernelbench: Share
     """Of the correct kernels, those that pass KernelBench's own comparison, too."""
     kernelbench_static: Share

@@ -2,7 +2,7 @@
 
 ``load`` takes what a user has: the name of a bundled suite, a KernelBench checkout, JSONL files, a folder of
 task files, one task file. It first lists what is there, then chooses by level and id, and only then reads the
-tasks that were chosen, so that one broken file stands in nobody's way who did not ask for it.
+tasks that were chosen, so that a broken file matters only where it was chosen.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _refuse_twins(found: list[Listed]) -> None:
 
 
 def _read(item: Listed) -> Task:
-    """The task itself; what is wrong with it is told with its place."""
+    """The task itself; an error names its place."""
     try:
         return item.read()
     except TaskError as error:

@@ -240,7 +240,7 @@ def _run(
 ) -> tuple[BenchResult, int | None]:
     """The bench as it ended, and the signal that stopped it, if one did."""
     from egg.api.benching.bench import default_workers, run_bench
-    from egg.api.benching.terms import Terms
+    from egg.api.benching.options import BenchOptions
     from egg.cli.bench_live import bench_shown, stop_shown
 
     title = f"{clean(suite.name)}: {plural(len(suite.tasks), 'task')}, {_players(settings)}"
@@ -252,7 +252,7 @@ def _run(
         own = default_workers(settings.device) if pool is None else pool_workers(pool.judges)
         result = run_bench(
             suite,
-            Terms(settings, level),
+            BenchOptions(settings, level),
             place,
             workers=workers or own,
             environ=os.environ,

@@ -65,7 +65,7 @@ class BenchLines:
                 return f"{plural(len(pending), 'task')} to do{before}; {plural(workers, 'worker')}"
             case Began(key=key, name=name, resumed=True):
                 return f"{task_label(key, name)} goes on where it was"
-            case Lost(key=key, reason=reason, again=again):
+            case Lost(key=key, reason=reason, retried=again):
                 return f"{clean(key)}: {one_line(reason)}" + ("; tried once more" if again else "")
             case Ended(row=row):
                 so_far = joined(row_text(row), duration(row.spent.wall_seconds))
@@ -97,7 +97,7 @@ class BenchView:
         match news:
             case Ended(row=row):
                 self._say(f"{task_label(row.key, row.name)}: {row_text(row)}")
-            case Lost(key=key, reason=reason, again=again):
+            case Lost(key=key, reason=reason, retried=again):
                 self._say(
                     f"{clean(key)}: {one_line(reason, REASON)}" + ("; tried once more" if again else "")
                 )

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from egg.core.errors import TaskError, UsageError
+from egg.core.lines import text_lines
 from egg.core.source import Task
 from egg.hardware.gpus import resolve
 
@@ -39,15 +40,11 @@ def read_task(spec: str) -> Task:
 def _rows(path: Path) -> list[tuple[str, int | None, int | None]]:
     """Each line with its level and id; a line that is no JSON object is the file's fault, named by number."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise TaskError(f"no such file: {path}", _FORMS) from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise TaskError(f"cannot read {path}: {reason}", _FORMS) from None
+        lines = text_lines(path, _FORMS)
+    except UsageError as reason:
+        raise TaskError(reason.message, reason.hint) from None
     rows = []
-    for number, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
+    for number, text in lines:
         try:
             row = json.loads(text)
             rows.append((text, row.get("level"), row.get("problem_id")))

@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 def next_question(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Print the question a run waits with, or what else it waits for."""
     with error_boundary(debug=debug, as_json=as_json):
-        from egg.api.offline import open_jobs, told_waiting, waits_for, ways_on
+        from egg.api.offline import open_jobs, waiting_words, waits_for, ways_on
         from egg.api.runs import look
 
         progress = look(run)
@@ -48,7 +48,7 @@ def next_question(run: RunArgument, as_json: JsonOption = False, debug: DebugOpt
         elif request is not None and waits_for(progress) == "reply":
             print(question_text(run, request))
         else:
-            print(f"{clean(progress.state.started.run)}: {clean(told_waiting(progress))}")
+            print(f"{clean(progress.state.started.run)}: {clean(waiting_words(progress))}")
             print("".join(f"  {clean(way)}\n" for way in ways_on(progress, run)), end="")
 
 
@@ -78,7 +78,7 @@ def pending(
 ) -> None:
     """Collect the kernels that runs want judged elsewhere: then egg eval-batch, then egg results."""
     with error_boundary(debug=debug, as_json=as_json):
-        from egg.api.offline import open_jobs, told_waiting, waits_for, write_jobs
+        from egg.api.offline import open_jobs, waiting_words, waits_for, write_jobs
         from egg.api.runs import look
 
         seen = {run: look(run) for run in _distinct(runs)}
@@ -92,7 +92,7 @@ def pending(
             return
         for run, progress in seen.items():
             jobs = len(open_jobs(progress))
-            waits = plural(jobs, "job") if jobs else clean(told_waiting(progress))
+            waits = plural(jobs, "job") if jobs else clean(waiting_words(progress))
             print(f"{clean(str(run))}: {waits}")
         print(f"{plural(written, 'job')} -> {clean(str(out))}")
 
@@ -202,7 +202,7 @@ class _Report:
         }
 
     def text(self) -> str:
-        from egg.api.offline import told_waiting
+        from egg.api.offline import waiting_words
 
         lines = []
         for run, outcome in self._outcomes.items():
@@ -211,7 +211,7 @@ class _Report:
                 lines.append(f"{clean(str(run))}: error: {one_line(outcome.message, 1000)}{hint}")
                 continue
             closed = outcome.progress.state.closed
-            now = f"ended, {closed.verdict}: {closed.reason}" if closed else told_waiting(outcome.progress)
+            now = f"ended, {closed.verdict}: {closed.reason}" if closed else waiting_words(outcome.progress)
             lines.append(
                 f"{clean(str(run))}: {plural(len(outcome.taken), 'result')} taken; {one_line(now, 1000)}"
             )

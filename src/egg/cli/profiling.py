@@ -71,12 +71,12 @@ def profile(
     Exit 0 done, 1 the kernel cannot be run, 2 usage, 3 machine unable.
     """
     with error_boundary(debug=debug, as_json=as_json):
-        from egg.api.profiling import Terms, report_on
+        from egg.api.profiling import ProfileOptions, report_on
         from egg.hardware.calibration import default_folder
 
         program = read_task(task)
         candidate = Candidate.from_file(kernel) if kernel is not None else None
-        terms = Terms(
+        terms = ProfileOptions(
             check_device(device),
             check_target(target),
             precision,

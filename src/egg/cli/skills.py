@@ -185,7 +185,7 @@ def why(
 ) -> None:
     """For every skill: is it offered for this task (and kernel), and which number decided?"""
     with error_boundary(debug=debug, as_json=as_json):
-        from egg.api.profiling import Terms
+        from egg.api.profiling import ProfileOptions
         from egg.api.skills import why as ask
         from egg.knowledge.skill import SkillStage
         from egg.knowledge.why import STAGES
@@ -198,7 +198,7 @@ def why(
         if wanted is None and candidate is not None:
             stages = tuple(one for one in STAGES if one is not SkillStage.SEED)
         store = lesson_store(lessons, no_lessons, os.environ)
-        terms = Terms(check_device(device), check_target(target), precision, counters=False)
+        terms = ProfileOptions(check_device(device), check_target(target), precision, counters=False)
         with busy(f"looking at {clean(program.name)}"):
             report = ask(
                 program,

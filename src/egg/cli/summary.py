@@ -103,9 +103,9 @@ def _facts(folder: Path, progress: Progress) -> RenderableType:
     if state.closed is not None:
         rows.append(("stopped", one_line(state.closed.stopped)))
     elif progress.waiting is not None:
-        from egg.api.offline import told_waiting
+        from egg.api.offline import waiting_words
 
-        rows.append(("waiting", one_line(told_waiting(progress))))
+        rows.append(("waiting", one_line(waiting_words(progress))))
     rows.append(("used", used(state)))
     if state.closed is not None:
         rows.append(("kernel", clean(str(folder / "kernel.py"))))

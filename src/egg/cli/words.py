@@ -138,7 +138,7 @@ def event_line(event: Event, last: Step | None = None) -> str | None:
             return f"step {step}: {origin.value} wrote kernel {clean(candidate)}"
         case Objected(step=step, candidate=candidate, objection=objection):
             return f"step {step}: kernel {clean(candidate)} not taken: {one_line(objection)}"
-        case Evaluated(evaluation=evaluation) if evaluation.rivals:
+        case Evaluated(evaluation=evaluation) if evaluation.contenders:
             return side_by_side(evaluation)
         case Evaluated(evaluation=evaluation):
             return f"kernel {clean(evaluation.candidate_hash)}: {verdict(evaluation)}"
@@ -157,9 +157,9 @@ def event_line(event: Event, last: Step | None = None) -> str | None:
 def side_by_side(evaluation: Evaluation) -> str:
     """The fastest of the files that were timed beside a kernel; whether it is right is not known yet."""
     beside = (
-        f"{plural(len(evaluation.rivals), 'file')} timed beside kernel {clean(evaluation.candidate_hash)}"
+        f"{plural(len(evaluation.contenders), 'file')} timed beside kernel {clean(evaluation.candidate_hash)}"
     )
-    gains = [rival.gain.median for rival in evaluation.rivals if rival.gain is not None]
+    gains = [rival.gain.median for rival in evaluation.contenders if rival.gain is not None]
     return f"{beside}: the fastest is {max(gains):.3f}x" if gains else f"{beside}: none of them ran"
 
 

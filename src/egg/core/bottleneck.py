@@ -66,7 +66,7 @@ MEANINGS: Mapping[Limiter, str] = MappingProxyType(
         Limiter.SYNCHRONIZATION: "barriers, fences, or atomics on the same address",
     }
 )
-"""Each limiter in a few words, as one would tell somebody else."""
+"""Each limiter in a few words, for people."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """Frozen dataclasses to JSON and back, by their type annotations.
 
-Unions of dataclasses are told apart by the class variable ``kind``, which every member of
+Unions of dataclasses are distinguished by the class variable ``kind``, which every member of
 a union carries. Floats that JSON cannot hold (nan, inf) travel as strings.
+
+A class whose fields were renamed lists the earlier names in its class variable ``formerly`` (earlier name to
+present one): files of older versions are read, only the present names are written.
 """
 
 from __future__ import annotations
@@ -46,8 +49,9 @@ def from_json(cls: Any, data: Any) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         return {k: from_json(args[1], v) for k, v in data.items()}
     if dataclasses.is_dataclass(cls) and isinstance(cls, type):
-        hints = _field_types(cls)
-        return cls(**{k: from_json(hints[k], v) for k, v in data.items() if k in hints})
+        hints, formerly = _field_types(cls), getattr(cls, "formerly", {})
+        named = {formerly.get(k, k): v for k, v in data.items()}
+        return cls(**{k: from_json(hints[k], v) for k, v in named.items() if k in hints})
     if isinstance(cls, type) and issubclass(cls, Enum | float):
         return cls(data)
     return data

@@ -2,7 +2,8 @@
 
 One vocabulary serves four readers. The built-in team derives a :class:`Domain` from its captures and writes
 it into the file as the literal ``DOMAIN``; the file's guard raises at every call outside it; the judge tries
-calls inside and outside; a report prints it in words. A fact that was seen only once is a fixed one.
+calls inside and outside; a report prints it in words (:mod:`egg.core.domain_words`). A fact that was seen
+only once is a fixed one.
 
 The literal is a dictionary of plain values, so a reader needs no import and the judge runs nothing::
 
@@ -32,17 +33,16 @@ must be below ``REACH``.
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from egg.core.errors import KernelFileError
+from egg.core.sizes import Dimension, multiple_of, names_in, value_of
 
 NAME = "DOMAIN"
 """The module-level name under which a kernel file states its domain."""
-Dimension = int | str
 Plain = int | float | bool | str | None | list[Any]
 """Values of arguments that a literal can hold; tuples travel as lists."""
 ANY = "any"
@@ -121,6 +121,13 @@ class Size:
     module: bool = False
     argument: str = ""
     """The constructor argument that it equals, where it follows from one alone."""
+
+    @property
+    def rule(self) -> str:
+        """What it must be, in words."""
+        rules = [f"at least {self.least}"] if self.least > 1 else []
+        rules += [f"a multiple of {self.multiple}"] if self.multiple > 1 else []
+        return " and ".join(rules) or "any size"
 
 
 @dataclass(frozen=True)
@@ -232,7 +239,7 @@ class Domain:
         for size in self.sizes:
             value = bound.get(size.name)
             if value is not None and (value < size.least or value % size.multiple):
-                return f"{size.name} = {value}, not {_rule(size)}"
+                return f"{size.name} = {value}, not {size.rule}"
         for count in self.elements:
             if names_in(count) <= bound.keys() and value_of(count, bound) >= REACH:
                 return f"a tensor has {value_of(count, bound)} elements, not fewer than {REACH}"
@@ -286,89 +293,6 @@ class Domain:
                         ) from error
         return None
 
-    # -- in words ------------------------------------------------------------------------------------
-
-    def words(self) -> str:
-        """One line for a person: ``any batch_size; hidden as constructed; x in float32, any layout``."""
-        return "; ".join(self._clauses())
-
-    def _clauses(self) -> Iterator[str]:
-        free = [size for size in self.sizes if not size.module]
-        if free:
-            yield "any " + ", ".join(size.name + _bound(size) for size in free)
-        if held := [size.name for size in self.sizes if size.module]:
-            yield f"{', '.join(held)} as constructed"
-        for given in self.inputs:
-            if isinstance(given, TensorInput):
-                numbers = [f"{n} in dimension {at}" for at, n in enumerate(given.shape) if isinstance(n, int)]
-                fixed = f", {', '.join(numbers)} only" if numbers else ""
-                yield f"{given.name} in {' or '.join(given.dtypes)}, {_layout(given.layout)}{fixed}"
-            elif not given.free:
-                yield f"{given.name} = {given.value!r} only"
-        for argument in self.arguments:
-            if not argument.free:
-                yield f"{argument.name} = {argument.value!r} only"
-        if len(self.modes) == 1:
-            yield f"{self.modes[0].value} mode only"
-        yield from dict.fromkeys(filter(None, map(_output, self.outputs)))
-        if self.elements:
-            yield "fewer than 2**31 - 2**24 elements in a tensor"
-        yield "forward only" if self.gradients is Gradients.NONE else "forward and backward"
-
-
-# -- sizes ---------------------------------------------------------------------------------------------
-
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
-
-
-def names_in(dimension: Dimension) -> frozenset[str]:
-    """The sizes that a dimension mentions."""
-    return frozenset() if isinstance(dimension, int) else frozenset(_names(_parsed(dimension)))
-
-
-def value_of(dimension: Dimension, sizes: Mapping[str, int]) -> int:
-    return dimension if isinstance(dimension, int) else _value(_parsed(dimension), sizes)
-
-
-def _parsed(text: str) -> ast.expr:
-    try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"{text!r} is no arithmetic on sizes") from error
-
-
-def _names(node: ast.expr) -> Iterator[str]:
-    match node:
-        case ast.Name(id=name):
-            yield name
-        case ast.Constant(value=int()):
-            return
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            yield from _names(left)
-            yield from _names(right)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            yield from _names(operand)
-        case _:
-            raise ValueError(f"{ast.unparse(node)!r} is no arithmetic on sizes")
-
-
-def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
-    match node:
-        case ast.Name(id=name):
-            return sizes[name]
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_value(left, sizes), _value(right, sizes))
-        case ast.UnaryOp(operand=operand):
-            return -_value(operand, sizes)
-    raise ValueError(f"{ast.unparse(node)!r} is no arithmetic on sizes")
-
 
 # -- inputs --------------------------------------------------------------------------------------------
 
@@ -411,7 +335,7 @@ def _outside_input(given: Input, facts: TensorFacts | Plain, bound: dict[str, in
     for place, (wanted, seen) in enumerate(zip(given.shape, facts.shape, strict=True)):
         if isinstance(wanted, str) and wanted.isidentifier():
             bound.setdefault(wanted, seen)
-        elif (multiple := _multiple(wanted)) is not None:
+        elif (multiple := multiple_of(wanted)) is not None:
             name, factor = multiple
             if seen % factor:
                 return f"dimension {place} of {given.name} is {seen}, not {wanted}"
@@ -419,19 +343,6 @@ def _outside_input(given: Input, facts: TensorFacts | Plain, bound: dict[str, in
         elif isinstance(wanted, str) and bound.setdefault(wanted, seen) != seen:
             return f"dimension {place} of {given.name} is {seen}, not {bound[wanted]}: {wanted}"
     return ""
-
-
-def _multiple(dimension: Dimension) -> tuple[str, int] | None:
-    """The name and the factor of ``2 * pairs`` or ``pairs * 2``, which a size seen there settles."""
-    if isinstance(dimension, int):
-        return None
-    match _parsed(dimension):
-        case (
-            ast.BinOp(left=ast.Constant(value=int(factor)), op=ast.Mult(), right=ast.Name(id=name))
-            | ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int(factor)))
-        ) if factor > 0:
-            return name, factor
-    return None
 
 
 def _input_literal(given: Input) -> dict[str, Any]:
@@ -458,33 +369,3 @@ def _size_literal(size: Size) -> dict[str, Any]:
 
 def _argument(name: str, held: Any) -> Argument:
     return Argument(name, free=True) if held == "any" else Argument(name, held["only"])
-
-
-# -- words ---------------------------------------------------------------------------------------------
-
-
-def _bound(size: Size) -> str:
-    return "" if (size.least, size.multiple) == (1, 1) else f" ({_rule(size)})"
-
-
-def _rule(size: Size) -> str:
-    rules = [f"at least {size.least}"] if size.least > 1 else []
-    rules += [f"a multiple of {size.multiple}"] if size.multiple > 1 else []
-    return " and ".join(rules) or "any size"
-
-
-def _layout(layout: Layout) -> str:
-    return {
-        Layout.ANY: "contiguous or not",
-        Layout.CONTIGUOUS: "contiguous only",
-        Layout.CHANNELS_LAST: "channels-last only",
-    }[layout]
-
-
-def _output(output: Output) -> str:
-    return {
-        Format.FIXED: "",
-        Format.PRESERVED: f"output laid out as {output.input}",
-        Format.CHANNELS_LAST: f"output channels-last where {output.input} is",
-        Format.UNSTATED: "output in one layout whatever the inputs' is",
-    }[output.format]

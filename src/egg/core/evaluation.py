@@ -16,7 +16,9 @@ from egg.core.codec import from_json, to_json
 from egg.core.policy import Policy
 from egg.core.resources import KernelResources
 
-SCHEMA = "egg.evaluation/1"
+SCHEMA = "egg.evaluation/2"
+READABLE = ("egg.evaluation/1", SCHEMA)
+"""Version 1 called the contenders ``rivals``."""
 
 
 class Gate(StrEnum):
@@ -219,8 +221,8 @@ class Rejected:
 
 
 @dataclass(frozen=True)
-class Rival:
-    """Another file, timed beside the candidate in the same process and unchecked: a rank, not a verdict."""
+class Contender:
+    """A file that was timed side by side with the candidate, unchecked: a rank, not a verdict."""
 
     candidate_hash: str
     milliseconds: Interval | None
@@ -232,7 +234,7 @@ class Rival:
 
     def __post_init__(self) -> None:
         if (self.milliseconds is None) != (self.gain is None) or (self.gain is None) != bool(self.reason):
-            raise ValueError("a rival has a time and a gain, or the reason why it has none")
+            raise ValueError("a contender has a time and a gain, or the reason why it has none")
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,7 @@ class Machine:
 class Evaluation:
     """The judge's answer: everything needed to believe it, or to repeat it."""
 
+    formerly: ClassVar[Mapping[str, str]] = {"rivals": "contenders"}
     task: str
     task_hash: str
     candidate: str
@@ -265,8 +268,8 @@ class Evaluation:
     gates: tuple[GateRecord, ...]
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
-    rivals: tuple[Rival, ...] = ()
-    """The files that were to be timed beside the candidate, in their order, where any were."""
+    contenders: tuple[Contender, ...] = ()
+    """The files that were to be timed side by side with the candidate, in their order, where any were."""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -288,6 +291,6 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Evaluation:
-        if data.get("schema") != SCHEMA:
+        if data.get("schema") not in READABLE:
             raise ValueError(f"expected schema {SCHEMA!r}, found {data.get('schema')!r}")
-        return from_json(cls, data)
+        return from_json(cls, {**data, "schema": SCHEMA})

@@ -22,7 +22,12 @@ from egg.core.space import Sweep
 from egg.core.stage import Stage
 from egg.core.step import Contract, Handoff, Origin, Step
 
-SCHEMA = "egg.run/1"
+SCHEMA = "egg.run/2"
+READABLE = ("egg.run/1", SCHEMA)
+"""Version 1 had other names for side-by-side timing: ``heats``, ``rivals``, jobs called ``heat-HASH``.
+A point of a sweep had its outcome under ``told``."""
+SIDE_BY_SIDE = "side-by-side-"
+"""How the name of a job begins that times files side by side."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class RunStarted:
     settings: Settings
     facts: Facts
     standings: Mapping[str, Any] = field(default_factory=dict)
-    """What memory said of each skill at the start, by stage; lessons learned since do not change it."""
+    """The standing of each skill in memory at the start, by stage; lessons learned since do not change it."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Advised:
     kind: ClassVar[str] = "skills.offered"
     step: int
     failure: str
-    """The refusal that they are to mend, as the judge names it; empty for those that a plan may follow."""
+    """The refusal that they are to repair, as the judge names it; empty for those that a plan may follow."""
     skills: tuple[Skill, ...]
 
 
@@ -82,7 +87,7 @@ class Exchanged:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a role said, as a value. ``role`` is ``designer``, ``tuner``, ``coder.seed``, ``debugger``..."""
+    """A role's answer, as a value. ``role`` is ``designer``, ``tuner``, ``coder.seed``, ``debugger``..."""
 
     kind: ClassVar[str] = "role.answered"
     role: str
@@ -126,7 +131,7 @@ class Objected:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What the judge said; ``job`` names the question, so that results may come back in any order."""
+    """An evaluation by the judge; ``job`` names the question, so that results may come back in any order."""
 
     kind: ClassVar[str] = "kernel.evaluated"
     job: str

@@ -75,13 +75,13 @@ class Operation:
     launches: int
     """Kernels that eager launches for it, about."""
     reads: tuple[int, ...] = ()
-    """Which value each of ``inputs`` is: whoever writes a tensor makes a new value, views of it share one.
-    Any beyond ``inputs`` are not read, but written over in part, and must be in memory by then."""
+    """Which value each of ``inputs`` is: an operation that writes a tensor makes a new value, views of it
+    share one. Any beyond ``inputs`` are not read, but written over in part, and must be in memory by then."""
     writes: tuple[int, ...] = ()
     """Which value each of ``outputs`` becomes."""
     settings: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """What it was told beside its tensors, as far as that decides what kind of work it is: ``stride``,
-    ``groups``, ``dim``; a truth is 0 or 1, and what it was not told is not here."""
+    """Its arguments beside tensors, as far as that decides what kind of work it is: ``stride``,
+    ``groups``, ``dim``; a truth is 0 or 1, arguments that were not given are not here."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Savings:
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """One forward pass at the task's own size, as far as it is told to whoever writes kernels."""
+    """One forward pass at the task's own size, as far as the writer of kernels sees it."""
 
     flops: float
     """Of products and convolutions."""
@@ -152,7 +152,7 @@ class ProgramFacts:
     eager_launches: int = 0
     traits: Mapping[str, Value] = field(default_factory=dict)
     """What kind of products, convolutions, reductions and tensors these are, by the names in which skills
-    speak; kept with a run, so that whoever reads its log needs neither PyTorch nor the operations in full."""
+    speak; kept with a run, so that a reader of its log needs neither PyTorch nor the operations in full."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 One rule keeps it readable at any moment: *a line counts once its newline is there*. A line is written with
 one ``write`` and flushed to the disk, so what a killed writer leaves is whole lines and at most one torn
 one at the end. Readers pass over that; the next writer cuts it off, after making sure that it is the
-beginning of one of ours: whoever names the wrong file keeps it as it was. Damage anywhere else was not done
+beginning of a line of this file: a wrong file stays as it is. Damage anywhere else was not done
 by us, and is an error.
 """
 
@@ -32,6 +32,20 @@ def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.decode("utf-8")
             except UnicodeDecodeError:
                 raise UsageError(f"{path} line {number} is not UTF-8", "remove that line") from None
+
+
+def text_lines(path: Path, hint: str) -> list[tuple[int, str]]:
+    """The lines of a file of JSON lines that are not blank, with their numbers; for files that others wrote.
+
+    A line ends at a newline only, since text in JSON may hold other line ends; the last one may lack it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {path}", hint) from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise UsageError(f"cannot read {path}: {reason}", hint) from None
+    return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
 class LineFile:
@@ -94,7 +108,7 @@ class LineFile:
             raise UsageError(f"cannot write {self.path}: {reason.strerror}", "choose another place") from None
 
     def _take(self) -> None:
-        """Be the only writer: the lock is the kernel's, and dies with whoever holds it."""
+        """Be the only writer: the lock is the kernel's, and ends with the process that holds it."""
         assert self._handle is not None
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """What the roles of a team say: a plan, a draft, a diagnosis, or that there is nothing to do.
 
 Every answer is a value with a ``kind``, so that a log can hold it and a later reader knows
-what was said without asking anybody again.
+the answers without asking a model again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from egg.core.stage import Category, Metric
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a change should do, said before it is written, to stand beside what it did."""
+    """What a change should do, stated before it is written, to stand beside what it did."""
 
     speedup: float
     """Over the base; 1.0 is no change."""

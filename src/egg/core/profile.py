@@ -2,7 +2,7 @@
 
 A profile stands on one rung of a ladder, best first: hardware *counters*, kernel *times*, the
 compiler's *resources*, the *model* alone. Each rung contains what the lower ones say. Why the
-rungs above were not reached is part of the profile, so that nobody takes a prediction for a
+rungs above were not reached is part of the profile, so that a prediction is not taken for a
 measurement.
 """
 
@@ -113,7 +113,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """One kernel of a forward pass; launches of the same kernel are told together."""
+    """One kernel of a forward pass; launches of the same kernel are one entry."""
 
     name: str
     own: bool

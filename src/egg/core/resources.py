@@ -1,4 +1,4 @@
-"""What can be said of one kernel without running it: resources, instructions, and the work it is asked for.
+"""What is known of one kernel without running it: resources, instructions, and the work it is asked for.
 
 Three sources, in the order they become known. The *launch* gives the grid and the arguments.
 *Triton's IR* at those arguments gives the work: how many bytes all programs ask for, how many

@@ -1,4 +1,4 @@
-"""The roles of a team, as protocols. The engine knows nothing else of whoever fills them."""
+"""The roles of a team, as protocols. The engine knows nothing else of a team."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Skill:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a stage is for and what it may touch: the stage's row of the table, for whoever works in it."""
+    """What a stage is for and what it may touch: the stage's row of the table."""
 
     stage: Stage
     objective: str
@@ -39,7 +39,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Brief:
-    """Everything a role is told."""
+    """Everything a role is given."""
 
     task: Task
     policy: Policy
@@ -56,13 +56,13 @@ class Brief:
     """Why the answer just given was sent back; empty the first time."""
     diagnosis: Diagnosed | None = None
     """What holds the base back; ``None`` where too little is known of it."""
-    heats: bool = False
-    """Whether points of a sweep are cheap where they can be measured: they are timed side by side."""
+    side_by_side: bool = False
+    """Whether points of a sweep are timed side by side, and so are cheap where a GPU measures."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A kernel file that failed, for those who mend it; ``chain`` is what this step tried before."""
+    """A kernel file that failed, for its repair; ``chain`` is what this step tried before."""
 
     candidate: Candidate
     refusal: Refusal | None
@@ -94,7 +94,7 @@ class Coder(Protocol):
         ...
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
-        """Mend a kernel file that failed."""
+        """Repair a kernel file that failed."""
         ...
 
 
@@ -105,7 +105,7 @@ class Debugger(Protocol):
 
 
 class Team(Protocol):
-    """Somebody for every role."""
+    """One implementation of every role."""
 
     @property
     def designer(self) -> Designer: ...
@@ -118,6 +118,6 @@ class Team(Protocol):
 
 
 class Advisor(Protocol):
-    """Whoever knows which expert skills fit a step."""
+    """Knows which expert skills fit a step."""
 
     def advise(self, brief: Brief) -> tuple[Skill, ...]: ...

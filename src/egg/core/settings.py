@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from egg.core.policy import LibraryCalls, Precision
 from egg.core.stage import Stage
@@ -16,6 +17,7 @@ SKILL_SHARE = 0.5
 class Budget:
     """How much is tried, by name."""
 
+    formerly: ClassVar[Mapping[str, str]] = {"heats": "side_by_side"}
     name: str
     steps: Mapping[Stage, int]
     """At most so many steps in a stage; a seed is a step too."""
@@ -30,8 +32,8 @@ class Budget:
     prompt_tokens: int
     """Room for what is remembered in one prompt."""
     reply_tokens: int
-    heats: bool = False
-    """Whether what the tuning stages write is timed beside the base, and judged only if it is faster there.
+    side_by_side: bool = False
+    """Whether files of the tuning stages are timed side by side with the base, and judged only if faster.
     Runs that were begun without stay without: a log is read as it was written."""
 
 

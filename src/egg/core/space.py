@@ -5,7 +5,7 @@ A kernel file declares them with a module-level table whose keys are module-leve
     BLOCK, NUM_WARPS = 1024, 4
     TUNABLES = {"BLOCK": (512, 1024, 2048), "NUM_WARPS": (4, 8)}
 
-so that a search may try other points without anybody writing code.
+so that a search may try other points without new code.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
 Value = int | bool | str
 Point = Mapping[str, Value]
@@ -59,11 +60,12 @@ class Space:
 class SweepPoint:
     """One point that was tried: its kernel, and its time or why it has none."""
 
+    formerly: ClassVar[Mapping[str, str]] = {"told": "outcome"}
     values: Mapping[str, Value]
     candidate: str
     """Hash of the kernel file at this point."""
     milliseconds: float | None
-    told: str
+    outcome: str
     """``measured``, ``predicted``, or the reason it was refused."""
 
 

@@ -49,7 +49,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An accepted kernel: the file, what the judge said, and how fast it is."""
+    """An accepted kernel: the file, its evaluation, and how fast it is."""
 
     candidate: Candidate
     evaluation: Evaluation
@@ -173,9 +173,9 @@ class Trajectory:
         """Each way to fail that was seen, once, oldest first: where, and what was tried."""
         tried = [(a, step.plan) for step in self.steps for a in step.attempts]
         tried += [(a, None) for a in self.chain]
-        return tuple(dict.fromkeys(_told(a, plan) for a, plan in tried if a.failed))
+        return tuple(dict.fromkeys(_failure(a, plan) for a, plan in tried if a.failed))
 
 
-def _told(attempt: Attempt, plan: Plan | None) -> str:
+def _failure(attempt: Attempt, plan: Plan | None) -> str:
     """A failure in one line; repairs of one change that fail alike say the same."""
     return f"{attempt.signature} (when trying: {plan.change})" if plan is not None else attempt.signature

@@ -75,7 +75,7 @@ def static_breaches(contract: Contract, source: str) -> tuple[str, ...]:
 
 
 def breaches(contract: Contract, source: str, evaluation: Evaluation) -> tuple[str, ...]:
-    """What differs from the contract, once the judge has said what really ran."""
+    """What differs from the contract, once the judge knows which kernels ran."""
     found = entries(source)
     match = _match(contract, found or ())
     static = () if found is None else tuple(_static(contract, match))
@@ -141,7 +141,7 @@ def _other_algorithm(role: KernelRole, entry: Entry) -> Iterator[str]:
 
 
 def _launch_differences(contract: Contract, match: _Match, ran: Mapping[str, int]) -> Iterator[str]:
-    """Counts that differ; of a kernel that came or went nothing more is said."""
+    """Counts that differ; a kernel that came or went is named once."""
     expected = {match.renamed.get(role.name, role.name): role.launches for role in contract.kernels}
     for name, before in expected.items():
         now = ran.get(name, 0)

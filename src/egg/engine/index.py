@@ -178,8 +178,8 @@ def _steps(entries: Sequence[Entry]) -> list[int | None]:
 
 
 def _asked_about(evaluation: Evaluation) -> str:
-    """Whose evaluation it is: a heat is its rivals', not the base's they ran beside."""
-    return evaluation.rivals[0].candidate_hash if evaluation.rivals else evaluation.candidate_hash
+    """The kernel that an evaluation is of: a side-by-side timing is of its contenders, not of the base."""
+    return evaluation.contenders[0].candidate_hash if evaluation.contenders else evaluation.candidate_hash
 
 
 def _step_rows(entries: Sequence[Entry]) -> Iterator[Row]:
@@ -203,9 +203,9 @@ def _step_rows(entries: Sequence[Entry]) -> Iterator[Row]:
 
 
 def _evaluation_rows(entries: Sequence[Entry]) -> Iterator[Row]:
-    """Times are measured ones: a kernel accepted without a GPU has none. Heats are no verdicts."""
+    """Times are measured: a kernel accepted without a GPU has none. Side-by-side timings are no verdicts."""
     for entry in entries:
-        if not isinstance(entry.event, Evaluated) or entry.event.evaluation.rivals:
+        if not isinstance(entry.event, Evaluated) or entry.event.evaluation.contenders:
             continue
         job, evaluation = entry.event.job, entry.event.evaluation
         match evaluation.verdict:

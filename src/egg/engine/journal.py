@@ -3,7 +3,7 @@
 The loop always starts at the beginning. Whatever the world answered before is in the log and
 is not asked again; whatever the loop decided before is decided again and must come out the
 same. Where the record ends, the world is asked and the answers are appended. So a killed run
-resumes by running, a finished one replays by running with nobody to ask, and no position in
+resumes by running, a finished one replays by running from the log alone, and no position in
 the program is ever stored.
 """
 
@@ -30,7 +30,7 @@ Observer = Callable[[Event, RunState, bool], None]
 
 
 class Judge(Protocol):
-    """Whoever evaluates kernels: each answer as it comes, in any order."""
+    """Evaluates kernels: each answer as it comes, in any order."""
 
     def judge(self, jobs: Sequence[Job]) -> Iterable[tuple[str, Evaluation]]: ...
 
@@ -90,10 +90,10 @@ class Journal:
             raise Diverged(self._next + 1, recorded, f"{event.kind} {_difference(recorded, event)}")
 
     def answer(self, role: str, step: int, ask: Callable[[], Answer]) -> Answer:
-        """What a role said, asking it only if the log does not know.
+        """A role's answer, asking it only if the log does not have one.
 
         A log cut off in the middle of a question holds model calls without the answer they led
-        to; they are kept aside, and :meth:`exchange` hands them out before calling anybody.
+        to; they are kept, and :meth:`exchange` hands them out before it calls a model.
         """
         while isinstance(self._coming, Exchanged):
             self._loose.append(self._coming)
@@ -112,12 +112,12 @@ class Journal:
             raise EndOfLog(f"the log ends before {role} answered in step {step}")
         started = time.monotonic()
         try:
-            said = ask()
+            answer = ask()
         except OverBudget as reason:
-            said = Exhausted(str(reason))
+            answer = Exhausted(str(reason))
         while self._loose:
             self._take(self._loose.popleft(), new=False)
-        written = self._write(Answered(role, step, said, round(time.monotonic() - started, 3)))
+        written = self._write(Answered(role, step, answer, round(time.monotonic() - started, 3)))
         assert isinstance(written, Answered)
         return written.answer
 
@@ -187,9 +187,9 @@ class Journal:
 
 
 def _check_complete(job: Job, evaluation: Evaluation) -> None:
-    """An answer to a heat names its rivals: else it would be taken for a verdict on the base."""
-    asked = [rival.hash for rival in job.question.contenders]
-    if asked != [rival.candidate_hash for rival in evaluation.rivals]:
+    """A side-by-side timing names its contenders: without them it would pass for a verdict on the base."""
+    asked = [file.hash for file in job.question.contenders]
+    if asked != [found.candidate_hash for found in evaluation.contenders]:
         raise UsageError(
             f"the answer to {job.id} says nothing of the files to be timed beside it",
             "the judge is of an older version of egg: update it there; nothing was recorded",

@@ -1,4 +1,4 @@
-"""Who evaluates the engine's kernels: this machine's oracles, or nobody here."""
+"""Judges of the engine's kernels: this machine's oracles, or another machine's."""
 
 from __future__ import annotations
 

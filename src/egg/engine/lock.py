@@ -29,7 +29,7 @@ class Locked(UsageError):
 
 @contextmanager
 def run_lock(folder: Path, what: str = "run") -> Iterator[None]:
-    """Be the only writer of the run (or of ``what`` it is) in ``folder``, or be told who is."""
+    """Be the only writer of the run (or ``what`` it is) in ``folder``; the error names another one."""
     try:
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def _take(handle: int, folder: Path, what: str) -> None:
 
 
 def _sign(handle: int) -> None:
-    """Say who holds the lock. Done after taking it, so nobody's words are overwritten by a loser's."""
+    """Write the holder into the lock file. Done after taking it, so that no other process overwrites it."""
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     words = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
     os.ftruncate(handle, 0)

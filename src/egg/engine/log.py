@@ -15,14 +15,14 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
-from egg.core.events import SCHEMA, Evaluated, Event, Proposed, RunStarted
+from egg.core.events import READABLE, SCHEMA, SIDE_BY_SIDE, Evaluated, Event, Proposed, RunStarted
 from egg.core.source import content_hash, earlier_hash
 from egg.engine.lock import run_lock
 from egg.engine.redaction import Redactor
@@ -90,7 +90,7 @@ class LogWriter:
     def append(self, event: Event) -> Entry:
         """Make an event part of the run. When this returns, it is on the disk.
 
-        The entry returned is the one a reader will see, secrets taken out: whoever goes on from
+        The entry returned is the one a reader will see, secrets taken out: a caller that goes on from
         it does the same now as after a resume.
         """
         with self._turn:
@@ -171,6 +171,8 @@ class LogWriter:
             self._handle = None
 
 
+_HEAT = re.compile(r"\.heat-(?=[0-9a-f]+$)")
+"""What version 1 called a job that times files side by side."""
 _UNFIT = (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration, EggError)
 """What the codec and the nouns raise for a value that is not of its type."""
 
@@ -248,7 +250,7 @@ def _check_start(row: dict[str, Any], folder: Path) -> None:
     if event.get("kind") != RunStarted.kind:
         raise _damaged(folder, 1, f"it begins with {event.get('kind')!r} instead of {RunStarted.kind!r}")
     found = event.get("schema")
-    if found != SCHEMA:
+    if found not in READABLE:
         newer = _version(found) > _version(SCHEMA)
         raise LogError(
             f"the log in {folder} was made by {'a newer' if newer else 'another'} version of egg: "
@@ -282,9 +284,16 @@ def _entry(row: dict[str, Any], number: int, folder: Path) -> Entry:
             "the run was written by another version of egg: use that one",
         )
     try:
-        return Entry(number, row["at"], from_json(_KINDS[kind], row["event"]))
+        return Entry(number, row["at"], _present(from_json(_KINDS[kind], row["event"])))
     except _UNFIT as reason:
         raise _damaged(folder, number, f"what it says is no {kind} event ({reason!r})") from reason
+
+
+def _present(event: Event) -> Event:
+    """An event of an older version under today's names: the journal looks evaluations up by their job."""
+    if isinstance(event, Evaluated):
+        return replace(event, job=_HEAT.sub(f".{SIDE_BY_SIDE}", event.job))
+    return event
 
 
 def _damaged(folder: Path, number: int, what: str) -> LogError:

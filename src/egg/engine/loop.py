@@ -11,7 +11,7 @@ from egg.core.evaluation import Rejected
 from egg.core.events import RunClosed
 from egg.core.policy import Level
 from egg.core.step import Kernel, Score
-from egg.engine.desk import BudgetEnded, Desk
+from egg.engine.effects import BudgetEnded, Effects
 from egg.engine.stages import REGRADE, SEARCH, StageRow
 from egg.engine.state import RunState
 from egg.engine.work import StepInProgress
@@ -20,28 +20,28 @@ FINALISTS = 3
 """How many of the fastest kernels may be regraded before the reference is returned."""
 
 
-def optimize(desk: Desk) -> RunState:
+def optimize(effects: Effects) -> RunState:
     """Seed, design the structure, tune for the hardware; end when there is no more to win or to spend."""
     stopped = "every stage is done"
     try:
         for row in SEARCH:
-            if barred := row.barred(desk.state):
-                desk.skip(row, barred)
+            if barred := row.barred(effects.state):
+                effects.skip(row, barred)
                 continue
-            desk.open(row)
-            while not (done := row.done(desk.state)):
-                take_step(desk, row)
-            desk.close(row, done)
+            effects.open(row)
+            while not (done := row.done(effects.state)):
+                take_step(effects, row)
+            effects.close(row, done)
     except BudgetEnded as end:
         stopped = end.reason
-        desk.close_open_stage(stopped)
-    regrade(desk, stopped)
-    return desk.state
+        effects.close_open_stage(stopped)
+    regrade(effects, stopped)
+    return effects.state
 
 
-def take_step(desk: Desk, row: StageRow) -> None:
-    """One change: plan it, write it, mend what fails, sweep what is left open; keep it beyond the noise."""
-    step = StepInProgress(desk, row)
+def take_step(effects: Effects, row: StageRow) -> None:
+    """One change: plan it, write it, repair what fails, sweep what is left open; keep it beyond the noise."""
+    step = StepInProgress(effects, row)
     try:
         if step.plan():
             step.write()
@@ -55,21 +55,21 @@ def take_step(desk: Desk, row: StageRow) -> None:
     step.close()
 
 
-def regrade(desk: Desk, stopped: str) -> None:
+def regrade(effects: Effects, stopped: str) -> None:
     """Judge the fastest with full care; it is returned if it beats the reference beyond the noise."""
     verdict, winner, reason = "reference", None, "no accepted kernel"
-    finalists = _finalists(desk.state)
+    finalists = _finalists(effects.state)
     if finalists:
-        desk.open(REGRADE)
+        effects.open(REGRADE)
     for kernel in finalists:
-        (evaluation,) = desk.evaluate([kernel.candidate], Level.FULL)
+        (evaluation,) = effects.evaluate([kernel.candidate], Level.FULL)
         if isinstance(evaluation.verdict, Rejected):
             reason = f"no accepted kernel: full care refused it at {evaluation.verdict.refusal.gate.value}"
             continue
-        verdict, reason = _standing(desk.state.kernels[kernel.candidate.hash].score)
+        verdict, reason = _standing(effects.state.kernels[kernel.candidate.hash].score)
         winner = None if verdict == "reference" else kernel.candidate.hash
         break
-    desk.journal.decide(RunClosed(winner, verdict, reason, stopped))
+    effects.journal.decide(RunClosed(winner, verdict, reason, stopped))
 
 
 def _finalists(state: RunState) -> list[Kernel]:

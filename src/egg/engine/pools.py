@@ -10,7 +10,7 @@ from egg.evaluator.judge.pool import Answer, Job
 class JudgePool(Protocol):
     """Jobs in, answers out, both at any time; used by one thread.
 
-    The contract, so that whoever submits can rely on it:
+    The contract:
 
     - ``submit`` returns at once. Tickets are the caller's, each used once, and mean nothing to the pool; two
       jobs may have the same id.

@@ -1,7 +1,7 @@
 """Judges on a Ray cluster, as a pool: one per GPU over all its machines.
 
 The pool outlives whatever happens there. Judges and machines that die are replaced by the
-envoy (``engine.cluster``); where the envoy itself ends, because the head of the cluster was lost
+bridge (``engine.cluster``); where the bridge itself ends, because the head of the cluster was lost
 or the network was, another is sent as soon as the cluster can be reached, and gets every job
 that is not answered yet. A job is answered once: an answer to a ticket that is not open is dropped.
 """
@@ -28,19 +28,19 @@ from typing import Any
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
 from egg.core.evaluation import Evaluation
-from egg.engine.cluster.judge import Kind
+from egg.engine.cluster.actor import Kind
 from egg.evaluator.judge.oracle import error_from
 from egg.evaluator.judge.pool import Answer, Job
 from egg.evaluator.transport.wire import Channel, WireClosed
 
 CONNECT_SECONDS = 60.0
-"""For the envoy to join the cluster."""
+"""For the bridge to join the cluster."""
 REACH_SECONDS = 5.0
 """For the head to accept a connection."""
 PATIENCE_SECONDS = 3600.0
 """Without any judge, before the pool gives up."""
 RETRY_SECONDS = 5.0
-"""Before another envoy is sent."""
+"""Before another bridge is started."""
 CLOSE_SECONDS = 15.0
 FORMS = "use auto (from a machine of the cluster), HOST:PORT of its head, or ray://HOST:PORT from elsewhere"
 
@@ -63,7 +63,7 @@ class RayPool:
         *,
         on_note: Callable[[str], None] = lambda text: None,
         patience: float = PATIENCE_SECONDS,
-        judge: str = "egg.engine.cluster.judge:Judge",
+        judge: str = "egg.engine.cluster.actor:OracleActor",
     ) -> None:
         _check(address, device)
         self._address, self._device = address, device
@@ -73,13 +73,13 @@ class RayPool:
         """How many there are now."""
         self._open: dict[str, Job] = {}
         self._answered: list[tuple[str, Answer]] = []
-        self._envoy: _Envoy | None = None
+        self._bridge: _Bridge | None = None
         self._lost_since: float | None = None
-        """Since when there has been no envoy with judges, where there was one."""
+        """Since when there has been no bridge with judges, where there was one."""
         self._next_try = 0.0
         self._closed = False
         _reach(address)
-        self._send_envoy()
+        self._start_bridge()
         try:
             while self._kind is None:
                 self._hear(1.0)
@@ -91,8 +91,8 @@ class RayPool:
         if ticket in self._open:
             raise ValueError(f"the ticket {ticket!r} is in use")
         self._open[ticket] = job
-        if self._envoy is not None and self._envoy.connected:
-            self._envoy.send({ticket: job})
+        if self._bridge is not None and self._bridge.connected:
+            self._bridge.send({ticket: job})
 
     def answers(self, timeout: float) -> list[tuple[str, Answer]]:
         deadline = time.monotonic() + timeout
@@ -109,9 +109,9 @@ class RayPool:
     def close(self) -> None:
         self._closed = True
         self._open.clear()
-        if self._envoy is not None:
-            self._envoy.close()
-            self._envoy = None
+        if self._bridge is not None:
+            self._bridge.close()
+            self._bridge = None
 
     def __enter__(self) -> RayPool:
         return self
@@ -121,38 +121,38 @@ class RayPool:
     ) -> None:
         self.close()
 
-    # -- the envoy -----------------------------------------------------------------------------------
+    # -- the bridge -----------------------------------------------------------------------------------
 
-    def _send_envoy(self) -> None:
-        terms = {
+    def _start_bridge(self) -> None:
+        options = {
             "address": self._address,
             "device": self._device,
             "judge": self._judge,
             "kind": to_json(self._kind) if self._kind else None,
             "patience": self._patience,
         }
-        self._envoy = _Envoy(terms)
+        self._bridge = _Bridge(options)
 
     def _hear(self, timeout: float) -> None:
-        """Take what the envoy has said, waiting for something up to ``timeout``; replace one that ended."""
+        """Take the bridge's messages, waiting for the first up to ``timeout``; replace one that ended."""
         if self._closed:
             raise ValueError("the pool is closed")
-        if self._envoy is None:
+        if self._bridge is None:
             self._try_again(timeout)
             return
         try:
-            messages = self._envoy.messages(timeout)
+            messages = self._bridge.messages(timeout)
         except WireClosed:
-            self._lost(self._envoy.epitaph())
+            self._lost(self._bridge.last_output())
             return
-        if self._envoy.overdue():
+        if self._bridge.overdue():
             self._lost(f"it did not answer within {CONNECT_SECONDS:.0f} s")
         for message in messages:
             self._take(message)
 
     def _take(self, message: dict[str, Any]) -> None:
-        if "connected" in message and self._envoy is not None:
-            self._envoy.send(self._open)
+        if "connected" in message and self._bridge is not None:
+            self._bridge.send(self._open)
         elif "ready" in message:
             self._kind = from_json(Kind, message["ready"])
             self.judges = int(message["judges"])
@@ -166,15 +166,15 @@ class RayPool:
             self._answered.append((message["ticket"], _answer(job, message["line"])))
 
     def _refused(self, error: EggError) -> None:
-        """At the start it is for the user to mend; later the cluster may come back."""
+        """At the start the user has to correct it; later the cluster may come back."""
         if self._kind is None or isinstance(error, MachineError):
             raise error
         self._lost(error.message)
 
     def _lost(self, reason: str) -> None:
-        if self._envoy is not None:
-            self._envoy.close()
-            self._envoy = None
+        if self._bridge is not None:
+            self._bridge.close()
+            self._bridge = None
         self.judges = 0
         if self._kind is None:
             raise UsageError(f"cannot join the Ray cluster at {self._address!r}: {reason}", FORMS)
@@ -198,30 +198,36 @@ class RayPool:
         except UsageError as error:
             self._lost(error.message)
         else:
-            self._send_envoy()
+            self._start_bridge()
 
 
-class _Envoy:
+class _Bridge:
     """The process that talks to Ray, and the conversation with it."""
 
-    def __init__(self, terms: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="egg-ray-"))
         """Its working folder, because Ray has every worker look for modules in the driver's."""
-        self._said = self._folder / "said"
+        self._output = self._folder / "output"
         self._channel, theirs = Channel.pair()
         self.connected = False
         """Whether it listens: before, what is sent might fill the socket."""
         self._due = time.monotonic() + CONNECT_SECONDS
-        command = [sys.executable, "-m", "egg.engine.cluster.envoy", str(theirs.fileno()), json.dumps(terms)]
-        with self._said.open("wb") as said:
+        command = [
+            sys.executable,
+            "-m",
+            "egg.engine.cluster.bridge",
+            str(theirs.fileno()),
+            json.dumps(options),
+        ]
+        with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 cwd=self._folder,
-                start_new_session=True,  # Ctrl-C is for whoever uses the pool
+                start_new_session=True,  # Ctrl-C is for the process that uses the pool
                 env=os.environ | {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "PYTHONPATH": _paths()},
             )
         theirs.close()
@@ -233,7 +239,7 @@ class _Envoy:
                 self._channel.send({"ticket": ticket, "job": job.id, "line": job.to_line()})
 
     def messages(self, timeout: float) -> list[dict[str, Any]]:
-        """Everything said by now, waiting for the first up to ``timeout``."""
+        """The messages that arrived by now, waiting for the first up to ``timeout``."""
         found: list[dict[str, Any]] = []
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ)
@@ -250,12 +256,12 @@ class _Envoy:
     def overdue(self) -> bool:
         return not self.connected and time.monotonic() > self._due
 
-    def epitaph(self) -> str:
-        """The last thing it said to nobody."""
+    def last_output(self) -> str:
+        """How its process ended, and the last line that it printed."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
-        lines = self._said.read_text(errors="replace").split("\n") if self._said.exists() else []
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        lines = self._output.read_text(errors="replace").split("\n") if self._output.exists() else []
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
         return f"its process ended with {self._process.returncode}: {last[:300]}"
 
     def close(self) -> None:
@@ -270,7 +276,7 @@ class _Envoy:
 
 
 def _paths() -> str:
-    """Where the envoy finds this package, which is not in its working folder."""
+    """Where the bridge finds this package, which is not in its working folder."""
     import egg
 
     root = str(Path(egg.__file__).resolve().parent.parent)
@@ -297,7 +303,7 @@ def _check(address: str, device: str) -> None:
 
 
 def _reach(address: str) -> None:
-    """Somebody listens there. Ray itself would wait for minutes."""
+    """A connection can be opened there. Ray itself would wait for minutes."""
     if address == "auto":
         return
     found = _ADDRESS.fullmatch(address)
@@ -306,4 +312,4 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host, port), REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise UsageError(f"nobody answers at {address!r}: {error}", FORMS) from None
+        raise UsageError(f"nothing answers at {address!r}: {error}", FORMS) from None

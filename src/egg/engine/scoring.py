@@ -7,7 +7,7 @@ what either kernel shows against itself (and than one percent at least), and if 
 confidence intervals of the two speedups do not meet.
 
 Where nothing could be measured, predicted times are compared instead. A prediction and a
-measurement are never compared: whoever tries has mixed two runs.
+measurement are never compared: a caller that tries has mixed two runs.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from egg.core.evaluation import (
     Accepted,
     Baseline,
     Compiled,
+    Contender,
     Correctness,
     Evaluation,
     Gate,
@@ -26,7 +27,6 @@ from egg.core.evaluation import (
     Provenance,
     Refusal,
     Rejected,
-    Rival,
 )
 from egg.core.plan import Answer, Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.policy import Level
@@ -155,15 +155,15 @@ class ScriptedJudge:
             verdict=Rejected(act.refusal) if act.refusal is not None else self._accepted(act, asked),
             gates=_course(asked, act),
             seconds=1.0,
-            rivals=tuple(self._rival(act, rival) for rival in asked.contenders),
+            contenders=tuple(self._contender(act, file) for file in asked.contenders),
         )
 
-    def _rival(self, own: Act, file: Candidate) -> Rival:
-        """A heat does not check: only what cannot be built or run has no time."""
+    def _contender(self, own: Act, file: Candidate) -> Contender:
+        """Side-by-side timing does not check: only a file that cannot be built or run has no time."""
         act = self._act(file)
         if act.refusal is not None and act.refusal.gate is Gate.BUILD:
-            return Rival(file.hash, None, None, act.refusal.evidence)
-        return Rival(file.hash, _narrow(act.milliseconds), _narrow(own.milliseconds / act.milliseconds))
+            return Contender(file.hash, None, None, act.refusal.evidence)
+        return Contender(file.hash, _narrow(act.milliseconds), _narrow(own.milliseconds / act.milliseconds))
 
     def _accepted(self, act: Act, asked: Question) -> Accepted:
         provenance = Provenance(act.kernels or {"kernel": 1}, {}, 1.0)

@@ -144,7 +144,7 @@ def _after_exchange(ledger: Ledger, event: Exchanged) -> Ledger:
 def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
     """An accepted kernel joins the others and may be the best; one that full care refuses leaves them.
 
-    Neither a heat nor a look at what the compiler makes of a file is a verdict on it.
+    Neither a side-by-side timing nor the compiler's figures of a file are a verdict on it.
     """
     evaluation = event.evaluation
     name = evaluation.candidate_hash
@@ -153,7 +153,7 @@ def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
         evaluations=state.ledger.evaluations + 1,
         seconds=state.ledger.seconds + evaluation.seconds,
     )
-    if evaluation.rivals or (evaluation.accepted and not evaluation.checked):
+    if evaluation.contenders or (evaluation.accepted and not evaluation.checked):
         return replace(state, ledger=ledger, evaluations={**state.evaluations, event.job: evaluation})
     kernels = {key: kernel for key, kernel in state.kernels.items() if key != name}
     found = score(evaluation, state.gpu)
@@ -170,7 +170,7 @@ def _after_evaluation(state: RunState, event: Evaluated) -> RunState:
 
 def check_comparable(state: RunState, evaluation: Evaluation) -> None:
     """Refuse a time that no other of this run can be compared with, before it is part of the log."""
-    known = next((told for kernel in state.kernels.values() if (told := _timed_by(kernel.evaluation))), "")
+    known = next((way for kernel in state.kernels.values() if (way := _timed_by(kernel.evaluation))), "")
     now = _timed_by(evaluation)
     if known and now and known != now:
         raise UsageError(
@@ -181,7 +181,7 @@ def check_comparable(state: RunState, evaluation: Evaluation) -> None:
 
 def _timed_by(evaluation: Evaluation) -> str:
     """How a kernel's time is known; empty for one that was refused."""
-    if evaluation.accepted and evaluation.rivals:
+    if evaluation.accepted and evaluation.contenders:
         return f"measured on {evaluation.machine.gpu}"
     match evaluation.verdict:
         case Accepted(performance=Measured(gpu=gpu)):

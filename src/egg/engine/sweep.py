@@ -1,6 +1,6 @@
 """Which points of a tunable space to try, and which of them wins.
 
-Only decisions: whoever calls evaluates the points and tells what came of them. The same space,
+Only decisions: the caller evaluates the points and reports their times. The same space,
 limit, seed and tells give the same points in the same order, so a resumed run that reads its
 evaluations back from a log walks the same path. Within a batch the order of the tells does not
 matter, because they are handed on in the batch's own order once all of them are there.
@@ -33,7 +33,7 @@ class Sweeper:
 
     A space of at most ``limit`` points is one batch. Of a larger one, the current point and a
     few random ones come first, then those that a tree-structured Parzen estimator (Optuna)
-    finds promising after what it was told. Where Optuna is not installed, or the sweep ``walks``,
+    finds promising after the reported times. Where Optuna is not installed, or the sweep ``walks``,
     it is the neighbours of the fastest point so far, and random ones when they are used up. The
     current point is always the very first, and no point is proposed twice.
     """
@@ -51,15 +51,15 @@ class Sweeper:
             self._sampler = _Nearby(space, seed) if walks else _sampler(space, limit, seed)
         self._proposed: dict[_Key, None] = {}
         self._open: dict[_Key, None] = {}
-        self._told: dict[_Key, float | None] = {}
+        self._reported: dict[_Key, float | None] = {}
 
     def next_batch(self) -> tuple[Point, ...]:
-        """The next points to evaluate; empty when the sweep is done. Every point of the last must be told."""
-        if self._open.keys() - self._told.keys():
-            missing = [self._point(key) for key in self._open if key not in self._told]
-            raise ValueError(f"told nothing yet of {missing}")
+        """The next points to evaluate; empty when the sweep is done. Every earlier point must be reported."""
+        if self._open.keys() - self._reported.keys():
+            missing = [self._point(key) for key in self._open if key not in self._reported]
+            raise ValueError(f"no time is reported yet for {missing}")
         if self._sampler is not None:
-            self._sampler.learn([(key, self._told[key]) for key in self._open])
+            self._sampler.learn([(key, self._reported[key]) for key in self._open])
         self._open = dict.fromkeys(self._choose())
         self._proposed |= self._open
         return tuple(self._point(key) for key in self._open)
@@ -71,9 +71,9 @@ class Sweeper:
         key = self._key(point)
         if key not in self._open:
             raise ValueError(f"{dict(point)} is not in the open batch")
-        if key in self._told:
-            raise ValueError(f"{dict(point)} was told already")
-        self._told[key] = milliseconds
+        if key in self._reported:
+            raise ValueError(f"{dict(point)} was reported already")
+        self._reported[key] = milliseconds
 
     def _choose(self) -> list[_Key]:
         current = self._key(self._space.current)
@@ -112,8 +112,8 @@ class _Nearby:
         self._best = tuple(space.current[t.name] for t in space.tunables)
         self._best_milliseconds = math.inf
 
-    def learn(self, told: Sequence[tuple[_Key, float | None]]) -> None:
-        for key, milliseconds in told:
+    def learn(self, reported: Sequence[tuple[_Key, float | None]]) -> None:
+        for key, milliseconds in reported:
             if milliseconds is not None and milliseconds < self._best_milliseconds:
                 self._best, self._best_milliseconds = key, milliseconds
 
@@ -137,7 +137,7 @@ class _Sampler:
     """Optuna as a proposer that never repeats itself.
 
     A suggestion that was tried already is withdrawn, so that the estimator does not count it
-    twice; where it insists, an untried point is drawn at random. A point without a time is told
+    twice; where it insists, an untried point is drawn at random. A point without a time is reported
     as infinitely slow: what the judge refuses teaches the estimator to stay away from there.
     """
 
@@ -159,8 +159,8 @@ class _Sampler:
         self._failed = optuna.trial.TrialState.FAIL
         self._numbers: dict[_Key, int] = {}
 
-    def learn(self, told: Sequence[tuple[_Key, float | None]]) -> None:
-        for key, milliseconds in told:
+    def learn(self, reported: Sequence[tuple[_Key, float | None]]) -> None:
+        for key, milliseconds in reported:
             self._study.tell(self._numbers[key], math.inf if milliseconds is None else milliseconds)
 
     def suggest(self, first: list[_Key], count: int, taken: dict[_Key, None]) -> list[_Key]:
@@ -218,8 +218,8 @@ def winner(points: Sequence[SweepPoint], current: str, tolerance: float) -> str:
     fast points the first wins; where no point has a time, the current one does.
     """
     timed = [(p.milliseconds, p) for p in points if p.milliseconds is not None]
-    if any(point.told == "measured" for _, point in timed):
-        timed = [(ms, point) for ms, point in timed if point.told == "measured"]
+    if any(point.outcome == "measured" for _, point in timed):
+        timed = [(ms, point) for ms, point in timed if point.outcome == "measured"]
     if not timed:
         return current
     fastest_ms, fastest = min(timed, key=lambda pair: pair[0])

@@ -1,11 +1,12 @@
 """Sweeps: a file and the values it leaves open are timed, ranked and recorded; no tokens are spent.
 
 On a GPU most of what judging takes is not timing, so timing comes first: a file of the tuning stages and all
-its points run *heats* beside the base, in one process and unchecked (:func:`race`). What is not faster there
-need not be judged; what is, is judged before it counts.
+its points are timed *side by side* with the base, in one process and unchecked (:func:`race`). What is not
+faster there need not be judged; what is, is judged before it counts.
 
 Without a GPU the file is judged first, and its points are only compiled and ranked by the predicted time
-(:func:`sweep_file`). It is also judged first where a heat came to nothing, and then each point by itself.
+(:func:`sweep_file`). It is also judged first where a side-by-side timing failed; then each point is judged by
+itself.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from egg.core.evaluation import Evaluation, Refusal, Rejected, Rival
+from egg.core.evaluation import Contender, Evaluation, Refusal, Rejected
 from egg.core.events import Objected, Proposed, Swept
 from egg.core.source import Candidate
 from egg.core.space import Point, Space, Sweep, SweepPoint
 from egg.core.step import Kernel, Origin
-from egg.engine.desk import Desk
+from egg.engine.effects import Effects
 from egg.engine.scoring import LEAST_GAIN, score
 from egg.engine.sweep import BATCH, Sweeper, winner
 from egg.engine.tunables import program_of, read_space, with_point
@@ -28,8 +29,8 @@ Breach = Callable[[Evaluation], str]
 
 CONFIRMATIONS = 3
 """How many winners may turn out wrong before the sweep is given up."""
-HEAT = 8
-"""Points of one heat: every heat starts a process, and all of them stay loaded in it."""
+GROUP = 8
+"""Points of one side-by-side timing: each starts a process, and all of its points stay loaded there."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Race:
     """What came of timing a file and its points beside the base."""
 
     ratio: float
-    """Of the fastest to the base, as the heats saw it; larger than 1 is faster."""
+    """Of the fastest to the base, as timed side by side; larger than 1 is faster."""
     sweep: Sweep | None
     """``None`` where the file leaves nothing open."""
     winner: Candidate | None
@@ -55,15 +56,16 @@ class Race:
     """The last that was faster and not accepted, where there is no winner."""
 
 
-def race(desk: Desk, step: int, file: Candidate, breach: Breach) -> Race | None:
+def race(effects: Effects, step: int, file: Candidate, breach: Breach) -> Race | None:
     """Time ``file`` and its points beside the base; judge the fastest, where it is faster beyond the noise.
 
-    ``None`` where that cannot be done: the run has no heats, nothing measured to run beside, or nobody ran.
+    ``None`` where that cannot be done: the run does not time side by side, the base has no measured time, or
+    no point ran.
     """
-    base, space = desk.state.base_kernel, _open_in(file)
-    if not desk.heats or base is None or not base.score.measured:
+    base, space = effects.state.base_kernel, _open_in(file)
+    if not effects.side_by_side or base is None or not base.score.measured:
         return None
-    sweeping = _Sweeping(desk, step, file, breach, base, racing=True)
+    sweeping = _Sweeping(effects, step, file, breach, base, racing=True)
     tried = sweeping.look(space)
     costs = [seen.cost for seen in tried if seen.cost is not None]
     if not costs:
@@ -74,12 +76,14 @@ def race(desk: Desk, step: int, file: Candidate, breach: Breach) -> Race | None:
     return Race(ratio, sweep, best, sweeping.wrong if best is None else None)
 
 
-def sweep_file(desk: Desk, step: int, file: Candidate, breach: Breach) -> tuple[Sweep, Candidate] | None:
+def sweep_file(
+    effects: Effects, step: int, file: Candidate, breach: Breach
+) -> tuple[Sweep, Candidate] | None:
     """Sweep the tunables of an accepted ``file``: the record, and the file at the winning point."""
     space = _open_in(file)
     if space is None:
         return None
-    sweeping = _Sweeping(desk, step, file, breach, desk.state.kernels[file.hash], racing=False)
+    sweeping = _Sweeping(effects, step, file, breach, effects.state.kernels[file.hash], racing=False)
     tried = sweeping.look(space)
     best = sweeping.confirmed(tried) or file
     return sweeping.recorded(space, tried, best), best
@@ -102,9 +106,9 @@ class _Sweeping:
     """The points of one file, looked at ``beside`` a kernel: the base in a race, else the file itself."""
 
     def __init__(
-        self, desk: Desk, step: int, file: Candidate, breach: Breach, beside: Kernel, *, racing: bool
+        self, effects: Effects, step: int, file: Candidate, breach: Breach, beside: Kernel, *, racing: bool
     ) -> None:
-        self._desk, self._step, self._file, self._breach = desk, step, file, breach
+        self._effects, self._step, self._file, self._breach = effects, step, file, breach
         self._beside, self._racing = beside, racing
         self._files = {file.hash: file}
         own = beside.score
@@ -115,17 +119,17 @@ class _Sweeping:
         """What is known of every point that is tried; of the file alone, where it leaves nothing open."""
         if space is None:
             return self._look({self._file.hash: {}})
-        settings = self._desk.state.started.settings
+        settings = self._effects.state.started.settings
         sweeper = Sweeper(
             space,
             settings.budget.sweep_points,
             settings.seed,
-            HEAT if self._racing else BATCH,
+            GROUP if self._racing else BATCH,
             walks=self._racing,
         )
         tried: list[_Tried] = []
         while batch := sweeper.next_batch():
-            looked = [] if self._desk.cap_reached() else self._look(self._proposed(batch))
+            looked = [] if self._effects.cap_reached() else self._look(self._proposed(batch))
             if not looked:
                 break
             for point, seen in zip(batch, looked, strict=True):
@@ -146,14 +150,14 @@ class _Sweeping:
             )
             if best == beside.candidate:
                 break
-            (evaluation,) = self._desk.evaluate([self._files[best]])
+            (evaluation,) = self._effects.evaluate([self._files[best]])
             at = next(n for n, seen in enumerate(tried) if seen.point.candidate == best)
             judged = self._seen(tried[at].point.values, best, evaluation)
             if judged.cost is not None:
                 return self._files[best]
             tried[at] = judged
             refusal = evaluation.verdict.refusal if isinstance(evaluation.verdict, Rejected) else None
-            self.wrong = Wrong(self._files[best], refusal, "" if refusal else judged.point.told)
+            self.wrong = Wrong(self._files[best], refusal, "" if refusal else judged.point.outcome)
         return None
 
     def recorded(self, space: Space, tried: Sequence[_Tried], best: Candidate | None) -> Sweep:
@@ -161,7 +165,7 @@ class _Sweeping:
         timed = [(seen.cost, seen.point.candidate) for seen in tried if seen.cost is not None]
         fastest = min(timed)[1] if timed else self._file.hash
         sweep = Sweep(space.size, tuple(seen.point for seen in tried), best.hash if best else fastest)
-        self._desk.journal.decide(Swept(self._step, sweep))
+        self._effects.journal.decide(Swept(self._step, sweep))
         return sweep
 
     def _proposed(self, batch: Sequence[Point]) -> dict[str, Point]:
@@ -171,23 +175,23 @@ class _Sweeping:
             candidate = Candidate(with_point(self._file.source, point), self._file.name)
             points[candidate.hash] = point
             self._files[candidate.hash] = candidate
-            if candidate.hash not in self._desk.state.sources:
-                self._desk.journal.decide(
+            if candidate.hash not in self._effects.state.sources:
+                self._effects.journal.decide(
                     Proposed(self._step, Origin.SWEEP, candidate.hash, candidate.source)
                 )
         return points
 
     def _look(self, points: Mapping[str, Point]) -> list[_Tried]:
-        """What is known of each point; nothing where every heat came to nothing, its process having ended."""
+        """What is known of each point; nothing where every timing failed because its process ended."""
         others = [self._files[name] for name in points if not self._is_beside(self._files[name])]
         if self._racing:
-            heats = [others[at : at + HEAT] for at in range(0, len(others), HEAT)]
-            held = self._desk.hold(self._beside.candidate, heats)
-            if held and not any(heat.accepted for heat in held):
+            groups = [others[at : at + GROUP] for at in range(0, len(others), GROUP)]
+            timings = self._effects.time_beside(self._beside.candidate, groups)
+            if timings and not any(timing.accepted for timing in timings):
                 return []
-            times = {rival.candidate_hash: rival for heat in held for rival in heat.rivals}
+            times = {found.candidate_hash: found for timing in timings for found in timing.contenders}
             return [self._timed(point, name, times.get(name)) for name, point in points.items()]
-        judge = self._desk.evaluate if self._beside.score.measured else self._desk.compile
+        judge = self._effects.evaluate if self._beside.score.measured else self._effects.compile
         verdicts = {c.hash: found for c, found in zip(others, judge(others), strict=True)}
         known = self._beside.evaluation
         return [self._seen(point, name, verdicts.get(name, known)) for name, point in points.items()]
@@ -197,15 +201,15 @@ class _Sweeping:
         beside = self._beside.candidate
         return file.hash == beside.hash or program_of(file.source) == program_of(beside.source)
 
-    def _timed(self, point: Point, name: str, rival: Rival | None) -> _Tried:
-        """A point by its heat; one that is the base again took part as that."""
-        if rival is None:
+    def _timed(self, point: Point, name: str, contender: Contender | None) -> _Tried:
+        """A point by its time beside the base; a point that is the same program as the base has its time."""
+        if contender is None:
             median = self._beside.score.milliseconds.median
             return _Tried(SweepPoint(point, name, median, "measured"), self.own_cost)
-        if rival.milliseconds is None or rival.gain is None:
-            return _Tried(SweepPoint(point, name, None, rival.reason), None)
-        measured = SweepPoint(point, name, rival.milliseconds.median, "measured")
-        return _Tried(measured, self.own_cost / rival.gain.median)
+        if contender.milliseconds is None or contender.gain is None:
+            return _Tried(SweepPoint(point, name, None, contender.reason), None)
+        measured = SweepPoint(point, name, contender.milliseconds.median, "measured")
+        return _Tried(measured, self.own_cost / contender.gain.median)
 
     def _seen(self, point: Point, name: str, evaluation: Evaluation) -> _Tried:
         """What the judge's verdict makes of one point: a time, or the reason why it has none."""
@@ -213,11 +217,11 @@ class _Sweeping:
             refusal = evaluation.verdict.refusal
             return _Tried(SweepPoint(point, name, None, f"{refusal.gate.value}: {refusal.reason}"), None)
         if broken := self._breach(evaluation):
-            if name in self._desk.state.kernels:
-                self._desk.journal.decide(Objected(self._step, name, broken, judged=True))
+            if name in self._effects.state.kernels:
+                self._effects.journal.decide(Objected(self._step, name, broken, judged=True))
             return _Tried(SweepPoint(point, name, None, broken), None)
-        found = score(evaluation, self._desk.state.gpu)
+        found = score(evaluation, self._effects.state.gpu)
         assert found is not None
-        told = "measured" if found.measured else "predicted"
+        outcome = "measured" if found.measured else "predicted"
         cost = found.milliseconds.median if found.speedup is None else 1.0 / found.speedup.median
-        return _Tried(SweepPoint(point, name, found.milliseconds.median, told), cost)
+        return _Tried(SweepPoint(point, name, found.milliseconds.median, outcome), cost)

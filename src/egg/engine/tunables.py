@@ -191,10 +191,10 @@ def _tunable(name: str, current: Value, values: ast.expr) -> Tunable:
         raise BadTunables(f"the values of {name} name one more than once: {found}", line)
     if current not in found:
         raise BadTunables(f"{name} is {current!r}, which is not among its values {found}", line)
-    for ending, allowed, told in LAUNCH_OPTIONS:
+    for ending, allowed, words in LAUNCH_OPTIONS:
         wrong = [v for v in found if type(v) is not int or v not in allowed]
         if name.lower().endswith(ending) and wrong:
-            raise BadTunables(f"{name} may be {wrong[0]!r}, but {ending} must be {told}", line)
+            raise BadTunables(f"{name} may be {wrong[0]!r}, but {ending} must be {words}", line)
     return Tunable(name, current, tuple(found))
 
 

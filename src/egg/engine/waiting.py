@@ -1,4 +1,4 @@
-"""Why a run stands still: somebody outside this process has to do something first. Not an error."""
+"""Why a run stands still: it waits for a reply or a verdict from outside this process. Not an error."""
 
 from __future__ import annotations
 

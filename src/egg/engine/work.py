@@ -1,4 +1,4 @@
-"""One step in progress: a change is planned, written, judged, mended, swept, and kept or given up."""
+"""One step in progress: a change is planned, written, judged, repaired, swept, and kept or given up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from egg.core.source import Candidate, content_hash
 from egg.core.space import Sweep
 from egg.core.step import Attempt, Decision, Gain, Kernel, Origin, Step
 from egg.engine.contract import breaches, static_breaches
-from egg.engine.desk import Desk
+from egg.engine.effects import Effects
 from egg.engine.likeness import compiled_key, program_key, repeats
 from egg.engine.scoring import gain
 from egg.engine.stages import StageRow
@@ -21,12 +21,12 @@ from egg.engine.tunables import BadTunables, read_space
 class StepInProgress:
     """The step that is being taken. Nothing in it outlives :meth:`close` but the :class:`Step` it records."""
 
-    def __init__(self, desk: Desk, row: StageRow) -> None:
-        desk.check_caps()
-        self._desk = desk
+    def __init__(self, effects: Effects, row: StageRow) -> None:
+        effects.check_caps()
+        self._effects = effects
         self._row = row
-        self._number = len(desk.state.steps) + 1
-        self._base = desk.state.base
+        self._number = len(effects.state.steps) + 1
+        self._base = effects.state.base
         self._plan: Plan | None = None
         self._attempts: list[Attempt] = []
         self._file: Candidate | None = None
@@ -47,7 +47,7 @@ class StepInProgress:
 
     @property
     def may_repair(self) -> bool:
-        repairs = self._desk.state.started.settings.budget.repairs
+        repairs = self._effects.state.started.settings.budget.repairs
         return self._ending is None and len(self._attempts) <= repairs
 
     def plan(self) -> bool:
@@ -57,13 +57,13 @@ class StepInProgress:
             return True
         answer, objection = self._planned(planner)
         if objection:
-            self._desk.journal.decide(SentBack(planner, self._number, objection))
+            self._effects.journal.decide(SentBack(planner, self._number, objection))
             answer, objection = self._planned(planner, objection)
         if isinstance(answer, Plan):
             self._plan = answer
             if objection:
-                again = repeats(answer, self._desk.state.steps, self._base) is not None
-                self._ending = (Decision.REPEATED if again else Decision.SENT_BACK, objection)
+                repeated = repeats(answer, self._effects.state.steps, self._base) is not None
+                self._ending = (Decision.REPEATED if repeated else Decision.SENT_BACK, objection)
         else:
             decision = Decision.PASSED if isinstance(answer, Pass) else Decision.UNUSABLE
             self._ending = (decision, answer.reason)
@@ -75,45 +75,47 @@ class StepInProgress:
         return answer, self._objection_to_plan(answer) if isinstance(answer, Plan) else ""
 
     def _ask_planner(self, planner: str, objection: str) -> Plan | Pass | Unusable:
-        team, brief = self._desk.team, self._desk.brief(self._row, objection=objection)
+        team, brief = self._effects.team, self._effects.brief(self._row, objection=objection)
         choose = team.designer.design if planner == "designer" else team.tuner.tune
-        answer = self._desk.ask(planner, self._number, lambda: choose(brief))
+        answer = self._effects.ask(planner, self._number, lambda: choose(brief))
         assert isinstance(answer, Plan | Pass | Unusable)
         return answer
 
     def _objection_to_plan(self, plan: Plan) -> str:
         """Why a plan is not taken; empty when it is."""
-        brief = self._desk.brief(self._row)
+        brief = self._effects.brief(self._row)
         if plan.category not in brief.assignment.categories:
             allowed = ", ".join(c.value for c in brief.assignment.categories)
             return f"{plan.category.value} does not belong in this stage; it allows {allowed}"
         offered = {skill.name for skill in brief.skills}
         if plan.skill is not None and plan.skill not in offered:
             return f"no skill {plan.skill!r} was offered; offered were {', '.join(sorted(offered)) or 'none'}"
-        earlier = repeats(plan, self._desk.state.steps, self._base)
+        earlier = repeats(plan, self._effects.state.steps, self._base)
         if earlier is not None:
             return f"step {earlier.number} tried the same on the same base: {earlier.reason}"
         return ""
 
     def write(self) -> None:
         """Have the plan written down (or a seed, where there is no plan) and judged."""
-        coder, brief, plan = self._desk.team.coder, self._desk.brief(self._row), self._plan
+        coder, brief, plan = self._effects.team.coder, self._effects.brief(self._row), self._plan
         if plan is None:
-            answer = self._desk.ask("coder.seed", self._number, lambda: coder.seed(brief))
+            answer = self._effects.ask("coder.seed", self._number, lambda: coder.seed(brief))
             self._submit(answer, Origin.SEED)
         else:
-            answer = self._desk.ask("coder.optimize", self._number, lambda: coder.optimize(brief, plan))
+            answer = self._effects.ask("coder.optimize", self._number, lambda: coder.optimize(brief, plan))
             self._submit(answer, Origin.OPTIMIZE)
 
     def repair(self) -> None:
-        """Find the cause of the last failure and have the file mended."""
+        """Find the cause of the last failure and have the file repaired."""
         assert self._file is not None
         last = self._attempts[-1]
         failure = Failure(self._file, last.refusal, last.objection, tuple(self._attempts[:-1]), self._plan)
         diagnosis = self._diagnose(failure)
-        brief = self._desk.brief(self._row, self._attempts)
-        coder = self._desk.team.coder
-        answer = self._desk.ask("coder.repair", self._number, lambda: coder.repair(brief, failure, diagnosis))
+        brief = self._effects.brief(self._row, self._attempts)
+        coder = self._effects.team.coder
+        answer = self._effects.ask(
+            "coder.repair", self._number, lambda: coder.repair(brief, failure, diagnosis)
+        )
         self._submit(answer, Origin.REPAIR, diagnosis)
 
     def _diagnose(self, failure: Failure) -> Diagnosis:
@@ -122,9 +124,9 @@ class StepInProgress:
             return Diagnosis(
                 failure.objection, "Follow the plan within these bounds, in a file that differs."
             )
-        brief = self._desk.brief(self._row, self._attempts)
-        debugger = self._desk.team.debugger
-        answer = self._desk.ask("debugger", self._number, lambda: debugger.diagnose(brief, failure))
+        brief = self._effects.brief(self._row, self._attempts)
+        debugger = self._effects.team.debugger
+        answer = self._effects.ask("debugger", self._number, lambda: debugger.diagnose(brief, failure))
         if isinstance(answer, Diagnosis):
             return answer
         return Diagnosis(failure.refusal.evidence, failure.refusal.hint)
@@ -138,17 +140,17 @@ class StepInProgress:
             return
         candidate = Candidate(answer.source, f"{self._row.stage.value}-{self._number}")
         objection = self._objection_to_file(candidate.source)
-        self._desk.journal.decide(Proposed(self._number, origin, candidate.hash, candidate.source))
+        self._effects.journal.decide(Proposed(self._number, origin, candidate.hash, candidate.source))
         self._file = candidate
         if objection:
             self._object(candidate, objection)
             self._attempts.append(Attempt(candidate.hash, origin, diagnosis, objection=objection))
             return
         breached = self._breached(candidate)
-        if self._row.sweeps and (found := race(self._desk, self._number, candidate, breached)):
+        if self._row.sweeps and (found := race(self._effects, self._number, candidate, breached)):
             self._raced(found, origin, diagnosis)
             return
-        (evaluation,) = self._desk.evaluate([candidate])
+        (evaluation,) = self._effects.evaluate([candidate])
         refusal = evaluation.verdict.refusal if isinstance(evaluation.verdict, Rejected) else None
         if refusal is None and (objection := self._breach(candidate.source, evaluation)):
             self._object(candidate, objection, judged=True)
@@ -165,17 +167,17 @@ class StepInProgress:
             self._file = wrong.candidate
         else:
             self._gain = Gain(found.ratio, beyond_noise=False, measured=True)
-            said = f"{found.ratio:.3f}x the base, timed beside it: no gain beyond the noise"
-            self._ending = (Decision.NOT_BETTER, said)
+            reason = f"{found.ratio:.3f}x the base, timed beside it: no gain beyond the noise"
+            self._ending = (Decision.NOT_BETTER, reason)
         refusal, objection = (wrong.refusal, wrong.objection) if wrong is not None else (None, "")
         self._attempts.append(Attempt(self._file.hash, origin, diagnosis, refusal, objection))
 
     def _object(self, candidate: Candidate, objection: str, *, judged: bool = False) -> None:
-        self._desk.journal.decide(Objected(self._number, candidate.hash, objection, judged))
+        self._effects.journal.decide(Objected(self._number, candidate.hash, objection, judged))
 
     def _objection_to_file(self, source: str) -> str:
         """Why a file need not be judged: it was written before, or breaks what was agreed; else empty."""
-        state = self._desk.state
+        state = self._effects.state
         earlier = state.origins.get(program_key(source), state.origins.get(content_hash(source)))
         if earlier is not None:
             return f"the same program was written in step {earlier}"
@@ -188,7 +190,7 @@ class StepInProgress:
         return ""
 
     def _breach(self, source: str, evaluation: Evaluation) -> str:
-        contract = self._desk.state.contract
+        contract = self._effects.state.contract
         if contract is None or not self._row.stage.tunes:
             return ""
         return _told(breaches(contract, source, evaluation))
@@ -201,19 +203,19 @@ class StepInProgress:
         assert self._file is not None
         if self._sweep is not None:
             return
-        swept = sweep_file(self._desk, self._number, self._file, self._breached(self._file))
+        swept = sweep_file(self._effects, self._number, self._file, self._breached(self._file))
         if swept is not None:
             self._sweep, self._file = swept
 
     def close(self) -> None:
         """Decide what came of the step, with the reason, and record it."""
-        kernel = self._desk.state.kernels.get(self._file.hash) if self.accepted and self._file else None
+        kernel = self._effects.state.kernels.get(self._file.hash) if self.accepted and self._file else None
         if kernel is None:
             decision, reason = self._ending or self._failure()
             step = self._step(decision, reason, gained=self._gain)
         else:
             step = self._judged(kernel)
-        self._desk.journal.decide(StepClosed(step))
+        self._effects.journal.decide(StepClosed(step))
 
     def _failure(self) -> tuple[Decision, str]:
         if not self._attempts:
@@ -226,28 +228,28 @@ class StepInProgress:
 
     def _judged(self, kernel: Kernel) -> Step:
         """Promotion is for a gain beyond the noise; the first kernel that is right has nothing to beat."""
-        base = self._desk.state.base_kernel
+        base = self._effects.state.base_kernel
         name = kernel.candidate.hash
         if base is None:
             return self._step(Decision.PROMOTED, "the first kernel that was accepted", name)
         found = gain(kernel.score, base.score)
-        said = f"{found.ratio:.3f}x the base, {'measured' if found.measured else 'predicted'}"
+        ratio = f"{found.ratio:.3f}x the base, {'measured' if found.measured else 'predicted'}"
         if (twin := self._twin(kernel)) is not None:
             reason = f"it compiles to the same code as {twin}"
             return self._step(Decision.NOT_BETTER, reason, name, found)
         if found.beyond_noise:
-            return self._step(Decision.PROMOTED, f"{said}, beyond the noise", name, found)
+            return self._step(Decision.PROMOTED, f"{ratio}, beyond the noise", name, found)
         within = (
             "within the noise" if abs(found.ratio - 1) <= kernel.score.noise else "no gain beyond the noise"
         )
-        return self._step(Decision.NOT_BETTER, f"{said}: {within}", name, found)
+        return self._step(Decision.NOT_BETTER, f"{ratio}: {within}", name, found)
 
     def _twin(self, kernel: Kernel) -> str | None:
         """An earlier accepted kernel with the same machine code and launches, where that is known."""
         key = compiled_key(kernel.evaluation)
-        earlier = {s.candidate: s.number for s in self._desk.state.steps if s.candidate is not None}
+        earlier = {s.candidate: s.number for s in self._effects.state.steps if s.candidate is not None}
         for name, number in earlier.items():
-            other = self._desk.state.kernels.get(name)
+            other = self._effects.state.kernels.get(name)
             if key is not None and other is not None and compiled_key(other.evaluation) == key:
                 return f"the kernel of step {number}"
         return None

@@ -90,7 +90,7 @@ class ExpertTeam:
         recipe = base_recipe(brief)
         tried = {step.plan.change for step in _steps(brief) if step.plan is not None}
         base = _base(brief, recipe)
-        together = brief.heats and brief.base is not None and brief.base.score.measured
+        together = brief.side_by_side and brief.base is not None and brief.base.score.measured
         for tuning in tunings(base, brief.assignment.stage, together=together):
             change = change_text(tuning.sentence, tuning.moves)
             if change not in tried and _differs(brief, recipe, tuning.moves):

@@ -76,7 +76,7 @@ class AnthropicWire:
 
 
 def _strict(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The schema in the part of JSON Schema that the API enforces; ``None`` where it cannot be said there."""
+    """The schema in the part of JSON Schema that the API enforces; ``None`` where it does not fit."""
     if schema is None or has_open_objects(schema):
         return None
     try:

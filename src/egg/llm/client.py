@@ -33,7 +33,7 @@ class Client(Protocol):
 
 
 class ModelError(MachineError):
-    """The endpoint failed for good: retries did not help, or it answered what nobody can use."""
+    """The endpoint failed for good: retries did not help, or its answer cannot be used."""
 
 
 class ModelRefusedCall(UsageError):

@@ -137,7 +137,7 @@ def _worth_another_try(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def _out_of_credit(error: Exception) -> bool:
-    """A 429 that no waiting will mend."""
+    """A 429 that waiting does not resolve."""
     return "insufficient_quota" in (getattr(error, "code", None), getattr(error, "type", None))
 
 

@@ -1,7 +1,7 @@
 """What tokens cost, from the price list that ``genai-prices`` carries. Nothing is looked up on the network.
 
 A price that is not known is ``None``, never zero: a cap on cost cannot be kept with a model that
-has no price, and whoever sets one is told so.
+has no price, and a cap on it is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from egg.llm.addresses import is_local
 def cost(usage: Usage, model: str, provider: str, base_url: str | None = None) -> float | None:
     """US dollars for ``usage``; ``None`` where no price is known, as for every local server.
 
-    With a ``base_url`` the price is that of whoever serves there, not that of the provider whose
+    With a ``base_url`` the price is that of the server there, not that of the provider whose
     protocol it speaks.
     """
     if base_url is not None and is_local(base_url):

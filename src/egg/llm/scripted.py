@@ -1,4 +1,4 @@
-"""A model that says what it was told to say. For tests and demonstrations: no network, no key, no cost."""
+"""A model that replies from a script. For tests and demonstrations: no network, no key, no cost."""
 
 from __future__ import annotations
 

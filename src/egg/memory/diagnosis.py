@@ -20,22 +20,22 @@ READ_FROM = {
 
 
 def render_diagnosis(diagnosis: Diagnosed) -> str:
-    """For whoever plans the next change; as Markdown.
+    """For planning the next change; as Markdown.
 
-    The whole program is told where its kernels do not tell it: it has another limiter than its
+    The whole program has a line where its kernels do not show it: it has another limiter than its
     longest kernel, or no kernel matters by itself.
     """
     lines = [f"Read from {READ_FROM[diagnosis.rung]}."]
     kernels = [k for k in diagnosis.kernels if k.share >= LEAST_SHARE and k.known][:KERNELS_TOLD]
     longest = max(kernels, key=lambda k: k.share, default=None)
     if longest is None or diagnosis.whole.limiter is not longest.limiter:
-        lines += ["", *_told(diagnosis.whole, "The whole program")]
+        lines += ["", *_lines(diagnosis.whole, "The whole program")]
     for kernel in kernels:
-        lines += ["", *_told(kernel, f"`{kernel.kernel}`, {kernel.share:.0%} of the time")]
+        lines += ["", *_lines(kernel, f"`{kernel.kernel}`, {kernel.share:.0%} of the time")]
     return "\n".join(lines)
 
 
-def _told(found: Bottleneck, what: str) -> Iterator[str]:
+def _lines(found: Bottleneck, what: str) -> Iterator[str]:
     yield f"**{what}: {found.limiter.value}** ({MEANINGS[found.limiter]})"
     yield ""
     if found.gain > 1.005:

@@ -23,6 +23,7 @@ from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, UsageError
 from egg.core.evaluation import Accepted, Evaluation, Measured
 from egg.core.events import Evaluated, Event, RunStarted, StepClosed
+from egg.core.lines import text_lines
 from egg.core.stage import Category, Stage
 from egg.core.step import Decision, Step
 from egg.hardware.gpus import find
@@ -144,8 +145,8 @@ def lessons_of(entries: Iterable[tuple[str, Event]]) -> Iterator[Lesson]:
                 if (time := _milliseconds(evaluation, started)) is not None:
                     times[evaluation.candidate_hash] = time
             case StepClosed(step=step) if started is not None:
-                if (told := _verdict(step, started)) is not None:
-                    yield _lesson(started, signature, step, told, times, on_gpu, at)
+                if (judged := _verdict(step, started)) is not None:
+                    yield _lesson(started, signature, step, judged, times, on_gpu, at)
             case _:
                 pass
 
@@ -168,7 +169,7 @@ def _lesson(
     started: RunStarted,
     signature: TaskSignature,
     step: Step,
-    told: tuple[Verdict, str],
+    judged: tuple[Verdict, str],
     times: dict[str, float],
     on_gpu: bool,
     at: str,
@@ -188,8 +189,8 @@ def _lesson(
         after=_positive(times.get(step.candidate or "")),
         gain=_positive(gain.ratio) if gain is not None else None,
         measured=gain.measured if gain is not None else on_gpu,
-        verdict=told[0],
-        failure=told[1],
+        verdict=judged[0],
+        failure=judged[1],
         version=started.version,
         when=at,
     )
@@ -245,12 +246,9 @@ def write_lines(lessons: Sequence[Lesson]) -> str:
 def read_lines(path: Path) -> tuple[Lesson, ...]:
     """The lessons in a file that :func:`write_lines` wrote; all of them, or an error with the line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise LessonsError(f"no such file: {path}", "check the path") from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise LessonsError(f"cannot read {path}: {reason}", _EXPORTED) from None
-    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        rows = text_lines(path, _EXPORTED)
+    except UsageError as reason:
+        raise LessonsError(reason.message, reason.hint) from None
     if not rows:
         raise LessonsError(f"{path} is empty", _EXPORTED)
     head = _row(path, *rows[0])

@@ -1,4 +1,4 @@
-"""How single facts of a run are said: a prediction beside its outcome, a failure, a sweep, a score."""
+"""Wordings of single facts of a run: a prediction beside its outcome, a failure, a sweep, a score."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNATURE = 240
 """Characters of a failure signature; an objection may be as long as its author liked."""
 
 SLOWER = 0.99
-"""A ratio below this is a loss, and nothing is said of noise."""
+"""A ratio below this is a loss, whatever the noise."""
 
 
 def one_line(text: str, limit: int) -> str:
@@ -54,16 +54,16 @@ def prediction_beside_outcome(step: Step) -> str:
     if step.plan is None:
         return ""
     predicted = step.plan.prediction.speedup
-    said = f"predicted {predicted:.2f}x"
+    forecast = f"predicted {predicted:.2f}x"
     if step.gain is None:
-        return f"{said}, never timed"
+        return f"{forecast}, never timed"
     how = "measured" if step.gain.measured else "estimated"
     unsure = not step.gain.beyond_noise and step.gain.ratio >= SLOWER
     noise = " (within the noise)" if unsure else ""
     verdict = "as predicted"
     if missed(step):
         verdict = f"missed, it {'fell short' if step.gain.ratio < predicted else 'went beyond'}"
-    return f"{said}, {how} {step.gain.ratio:.2f}x{noise}: {verdict}"
+    return f"{forecast}, {how} {step.gain.ratio:.2f}x{noise}: {verdict}"
 
 
 def repairs(step: Step) -> str:
@@ -81,7 +81,7 @@ def attempt_lines(number: int, attempt: Attempt) -> tuple[str, str, str]:
     name = f"{number}. {wrote.get(attempt.origin, 'first file')}"
     short = f"{name}: {one_line(attempt.signature, SIGNATURE)}" if attempt.failed else f"{name}: passed"
 
-    def told(limit: int) -> str:
+    def worded(limit: int) -> str:
         lines = [short]
         if attempt.diagnosis is not None:
             followed = f"{attempt.diagnosis.critical_issue} -> {attempt.diagnosis.modification_plan}"
@@ -91,7 +91,7 @@ def attempt_lines(number: int, attempt: Attempt) -> tuple[str, str, str]:
             lines.append(f"   - hint: {sentence(attempt.refusal.hint, limit)}")
         return "\n".join(lines)
 
-    return told(PARAGRAPH), told(LINE), short
+    return worded(PARAGRAPH), worded(LINE), short
 
 
 def sweep(done: Sweep) -> str:

@@ -30,11 +30,11 @@ def render_trajectory(trajectory: Trajectory, budget_tokens: int) -> str:
     passages = [*_step_passages(steps), *_chain_passages(trajectory)]
 
     def compose(wordings: Sequence[str]) -> str:
-        told, mended = wordings[: len(steps)], wordings[len(steps) :]
+        tried, repaired = wordings[: len(steps)], wordings[len(steps) :]
         return _sections(
-            (f"## Tried in this stage ({trajectory.stage.value})", _listed(told, "earlier step")),
+            (f"## Tried in this stage ({trajectory.stage.value})", _listed(tried, "earlier step")),
             ("## Failures not to be repeated", _signatures(trajectory.failure_signatures)),
-            ("## Open repair chain of this step", _listed(mended, "earlier file")),
+            ("## Open repair chain of this step", _listed(repaired, "earlier file")),
         )
 
     return fit(passages, compose, budget_tokens)
@@ -58,8 +58,8 @@ def render_handoffs(handoffs: tuple[Handoff, ...], budget_tokens: int) -> str:
             ("## Best kernel so far", render_score(handoffs[-1].best_score)),
         ]
         for handoff, ending in zip(handoffs, endings, strict=True):
-            told, rest = rest[: len(handoff.tried)], rest[len(handoff.tried) :]
-            body = "\n".join(part for part in (ending, _listed(told, "step")) if part)
+            own, rest = rest[: len(handoff.tried)], rest[len(handoff.tried) :]
+            body = "\n".join(part for part in (ending, _listed(own, "step")) if part)
             sections.append((f"## Stage {handoff.stage.value}", body))
         sections.append(("## Failures not to be repeated", _signatures(failures)))
         return _sections(*sections)
@@ -87,7 +87,7 @@ def _step_passages(steps: Sequence[Step]) -> list[Passage]:
 
 
 def _lesson(step: Step) -> int:
-    """How much a step teaches whoever comes next."""
+    """How much a step teaches the next one."""
     if step.decision is Decision.PROMOTED:
         return 3
     if phrases.missed(step):
@@ -132,7 +132,7 @@ def _reason(step: Step, limit: int) -> str:
 
 
 def _chain_passages(trajectory: Trajectory) -> list[Passage]:
-    """The newest file is the one to mend: it keeps its evidence longest."""
+    """The newest file is the one to repair: it keeps its evidence longest."""
     return [
         Passage((*phrases.attempt_lines(number, attempt), ""), (CHAIN, number))
         for number, attempt in enumerate(trajectory.chain, start=1)
@@ -153,11 +153,11 @@ def _ending_passages(handoffs: tuple[Handoff, ...]) -> list[Passage]:
 
 
 def _listed(wordings: Sequence[str], noun: str) -> str:
-    """What is told, under a line that counts what is not."""
-    told = [w for w in wordings if w]
-    absent = len(wordings) - len(told)
+    """The wordings that are shown, under a line that counts the others."""
+    shown = [w for w in wordings if w]
+    absent = len(wordings) - len(shown)
     note = [f"({phrases.count(absent, noun)} left out)"] if absent else []
-    return "\n".join([*note, *told])
+    return "\n".join([*note, *shown])
 
 
 def _signatures(found: tuple[str, ...]) -> str:

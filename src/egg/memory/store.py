@@ -3,7 +3,7 @@
 Many runs may write it at once. Each write is one transaction that takes the lock first, and a
 lesson that is there already is left as it is, so writers need not know of each other and writing
 the same log twice adds nothing. A file that is not ours, is damaged, or was made by a newer version
-is said to be so, and never written over.
+is an error, and is never written over.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class LessonStore:
             raise LessonsError(f"no lessons in {path}", f"runs write them; or {ANOTHER}")
         if create:
             _make_room(path)
-        with self._told():
+        with self._errors():
             self._base = sqlite3.connect(
                 _address(path, create), PATIENCE_SECONDS, isolation_level=None, uri=True
             )
         try:
-            with self._told():
+            with self._errors():
                 self._prepare(create)
         except BaseException:
             self._base.close()
@@ -78,7 +78,7 @@ class LessonStore:
         wanted = {"stage": stage.value if stage is not None else None, "skill": skill, "run": run}
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in given) or "1"
-        with self._told():
+        with self._errors():
             rows = self._base.execute(
                 f"SELECT run, step, lesson FROM lessons WHERE {where} ORDER BY at, run, step",
                 tuple(given.values()),
@@ -86,7 +86,7 @@ class LessonStore:
         return tuple(self._lesson(*row) for row in rows)
 
     def __len__(self) -> int:
-        with self._told():
+        with self._errors():
             return self._base.execute("SELECT count(*) FROM lessons").fetchone()[0]
 
     def prune(
@@ -170,7 +170,7 @@ class LessonStore:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One transaction that holds the lock from its beginning; nothing of it stays if it fails."""
-        with self._told():
+        with self._errors():
             self._base.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -181,8 +181,8 @@ class LessonStore:
                 raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What sqlite says, as whose fault it is: the file's, or the machine's."""
+    def _errors(self) -> Iterator[None]:
+        """Errors of sqlite as errors of the file, or of the machine."""
         try:
             yield
         except sqlite3.OperationalError as reason:

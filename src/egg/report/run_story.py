@@ -214,7 +214,7 @@ class _StoryReader:
         self.steps, self.stage, self.before = [], None, best or self.before
 
     def _judged(self, evaluation: Evaluation) -> None:
-        if evaluation.rivals:
+        if evaluation.contenders:
             return
         file = self.files.get(evaluation.candidate_hash)
         if file is not None and isinstance(evaluation.verdict, Rejected):

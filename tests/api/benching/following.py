@@ -20,7 +20,7 @@ from egg.api.benching.bench import run_bench
 from egg.api.benching.news import Began, Ended, Lost, Moved, News, Opened
 from egg.core.policy import Level
 from tests.api.benching.pools import ScriptedPool
-from tests.api.benching.tasks import BROKEN, ROOT, relu, suite, terms
+from tests.api.benching.tasks import BROKEN, ROOT, options, relu, suite
 
 
 def told(news: News) -> str:
@@ -31,7 +31,7 @@ def told(news: News) -> str:
             return f"began {key} {'again' if resumed else 'anew'}"
         case Moved(key=key, doing=doing):
             return f"moved {key} {doing}"
-        case Lost(key=key, again=again):
+        case Lost(key=key, retried=again):
             return f"lost {key} {again}"
         case Ended(row=row):
             return f"ended {row.key} {row.verdict.kind}"
@@ -42,7 +42,7 @@ def main() -> None:
     tasks = [relu(number) for number in range(1, count + 1)]
     result = run_bench(
         suite(*([BROKEN] if judge == "cpu" else []), *tasks),
-        terms(Level.QUICK),
+        options(Level.QUICK),
         folder,
         workers=1 if judge == "cpu" else 2,
         environ={},

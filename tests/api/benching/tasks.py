@@ -1,10 +1,10 @@
-"""Tiny tasks, terms for them, and a suite."""
+"""Tiny tasks, options for them, and a suite."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from egg.api.benching.terms import Terms
+from egg.api.benching.options import BenchOptions
 from egg.bench.suites import Suite
 from egg.core.policy import Level
 from egg.core.settings import Settings
@@ -59,7 +59,7 @@ def suite(*tasks: Task) -> Suite:
     return Suite("tiny", tasks, "made by hand")
 
 
-def terms(
+def options(
     level: Level = Level.FULL, *, device: str = "cpu", team: str = "expert", budget: str = "sketch"
-) -> Terms:
-    return Terms(Settings(team, find_budget(budget), device=device, target="H200"), level)
+) -> BenchOptions:
+    return BenchOptions(Settings(team, find_budget(budget), device=device, target="H200"), level)

@@ -32,14 +32,14 @@ from egg.engine.budgets import find_budget
 from egg.engine.log import LOG
 from tests.api.benching.following import Followed, deaf_to_ctrl_c
 from tests.api.benching.pools import ScriptedPool
-from tests.api.benching.tasks import BROKEN, relu, suite, terms
-from tests.api.benching.trades import gone
+from tests.api.benching.runners import gone
+from tests.api.benching.tasks import BROKEN, options, relu, suite
 
 TWO = suite(relu(1), relu(2))
 
 
 def bench(tasks: Suite, folder: Path, pool: ScriptedPool | None = None, **more: Any) -> BenchResult:
-    under = more.pop("terms", terms())
+    under = more.pop("options", options())
     judges = pool or ScriptedPool()
     return run_bench(tasks, under, folder, workers=more.pop("workers", 1), environ={}, pool=judges, **more)
 
@@ -171,7 +171,7 @@ def test_every_row_is_on_the_disk_before_it_is_told_and_the_folder_explains_itse
     manifest = read_manifest(tmp_path)
     assert manifest.hash == tasks.hash
     assert manifest.tasks == {key: task.hash for key, task in tasks.by_key.items()}
-    assert manifest.terms.settings.device == "cuda", "where the pool judges"
+    assert manifest.options.settings.device == "cuda", "where the pool judges"
     assert suite_of(tmp_path) == tasks
     assert load_bench(tmp_path).rows == result.rows
     assert set(kernels_of(tmp_path)) == {result.rows[0].kernel}
@@ -185,7 +185,7 @@ def played(tasks: Sequence[Task], *_: object, may_begin: Any, on_news: Any, **__
     for task in tasks:
         if may_begin():
             on_news(Moved(key_of(task), None, "asking designer", money=0.4))
-            yield row_without(task, Unable("gone"), terms().policy, spent=Spent(money=0.6))
+            yield row_without(task, Unable("gone"), options().policy, spent=Spent(money=0.6))
 
 
 def test_a_bench_that_has_cost_enough_begins_no_other_task_and_a_higher_limit_goes_on(
@@ -203,13 +203,13 @@ def test_a_bench_that_has_cost_enough_begins_no_other_task_and_a_higher_limit_go
 
 
 def test_what_tasks_in_flight_have_cost_counts_and_nothing_is_unpaid_by_a_fault() -> None:
-    meter = Meter([row_without(relu(1), NoKernel("none"), terms().policy, spent=Spent(money=0.5))], 2.0)
+    meter = Meter([row_without(relu(1), NoKernel("none"), options().policy, spent=Spent(money=0.5))], 2.0)
     meter.hear(Moved("1/1", None, "", money=0.7))
     meter.hear(Moved("1/2", None, "", money=1.0))
     assert meter.leaves_room()
     meter.hear(Moved("1/2", None, "", money=1.5))
     assert meter.reached == "$2.2000 of $2 are spent"
-    meter.hear(Ended(row_without(relu(2), Unable("gone"), terms().policy)))
+    meter.hear(Ended(row_without(relu(2), Unable("gone"), options().policy)))
     assert not meter.leaves_room()
     assert Meter([]).leaves_room()
 
@@ -237,7 +237,7 @@ def test_a_row_that_is_being_written_when_ctrl_c_comes_is_no_longer_missing(
 def test_other_terms_and_other_tasks_are_refused_with_what_differs(tmp_path: Path) -> None:
     interrupted_at_once(TWO, tmp_path)
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    was = terms()
+    was = options()
     changes: dict[str, Any] = {
         "seed: 0 before, 7 now": replace(was, settings=replace(was.settings, seed=7)),
         "budget name: sketch before, deep now": replace(
@@ -246,12 +246,12 @@ def test_other_terms_and_other_tasks_are_refused_with_what_differs(tmp_path: Pat
         "caps minutes: none before, 3.0 now": replace(
             was, settings=replace(was.settings, caps=Caps(minutes=3.0))
         ),
-        "level: full before, audit now": terms(Level.AUDIT),
+        "level: full before, audit now": options(Level.AUDIT),
         "target: H200 before, A100": replace(was, settings=replace(was.settings, target="A100")),
     }
     for said, now in changes.items():
         with pytest.raises(UsageError) as caught:
-            bench(TWO, tmp_path, terms=now)
+            bench(TWO, tmp_path, options=now)
         assert said in caught.value.message
     for said, tasks in {
         "1 new: 1/3": suite(relu(1), relu(2), relu(3)),
@@ -266,7 +266,7 @@ def test_other_terms_and_other_tasks_are_refused_with_what_differs(tmp_path: Pat
 
 
 def test_what_can_work_for_no_task_is_told_before_anything_is_written(tmp_path: Path) -> None:
-    was = terms().settings
+    was = options().settings
     model = ModelChoice("openai", "m", "http://user:secret@localhost:1/v1")
     for settings, said in (
         (replace(was, team="step"), "go on by itself"),
@@ -277,12 +277,12 @@ def test_what_can_work_for_no_task_is_told_before_anything_is_written(tmp_path: 
         (replace(was, target="Z9000"), "unknown GPU"),
     ):
         with pytest.raises(UsageError, match=said):
-            bench(TWO, tmp_path / "bench", terms=replace(terms(), settings=settings))
+            bench(TWO, tmp_path / "bench", options=replace(options(), settings=settings))
     with pytest.raises(UsageError, match="0 workers"):
         bench(TWO, tmp_path / "bench", workers=0)
     unpriced = replace(was, team="llm", model=ModelChoice("openai", "m", "http://localhost:1/v1"))
     with pytest.raises(UsageError, match="no limit on cost can be kept"):
-        bench(TWO, tmp_path / "bench", terms=replace(terms(), settings=unpriced), max_cost=9.0)
+        bench(TWO, tmp_path / "bench", options=replace(options(), settings=unpriced), max_cost=9.0)
     assert not list(tmp_path.iterdir())
 
 
@@ -316,7 +316,7 @@ def test_one_process_writes_a_bench(tmp_path: Path) -> None:
         "",
         "{",
         "[]",
-        '{"schema": "egg.bench/2"}',
+        '{"schema": "egg.bench/3"}',
         '{"schema": "egg.bench/1"}',
         '{"schema":"egg.bench/1","terms":3}',
     ],
@@ -327,6 +327,16 @@ def test_a_damaged_manifest_is_told_and_not_written_over(tmp_path: Path, damage:
     with pytest.raises(UsageError, match="not the manifest of a bench"):
         bench(TWO, tmp_path)
     assert (tmp_path / "bench.json").read_text() == damage
+
+
+def test_a_manifest_of_version_1_goes_on(tmp_path: Path) -> None:
+    interrupted_at_once(TWO, tmp_path)
+    path, before = tmp_path / "bench.json", read_manifest(tmp_path)
+    text = path.read_text().replace('"options":', '"terms":').replace("egg.bench/2", "egg.bench/1")
+    path.write_text(text.replace('"side_by_side":', '"heats":'))
+    interrupted_at_once(TWO, tmp_path)
+    assert read_manifest(tmp_path) == before
+    assert '"terms":' in path.read_text()
 
 
 def test_tasks_that_were_changed_afterwards_are_no_longer_those_of_the_bench(tmp_path: Path) -> None:

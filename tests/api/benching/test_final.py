@@ -17,19 +17,19 @@ from tests.engine.test_sweeps_of_runs import OPEN
 
 
 @pytest.mark.parametrize(
-    ("seed", "heats", "asked"),
+    ("seed", "side_by_side", "asked"),
     [
         ("0.53 ms", False, 1),
         ("0.53 ms", True, 0),
         ("0.60 ms", False, 0),
         ("0.50 ms", True, 0),
     ],
-    ids=["close", "chosen by a heat", "far behind", "the only one judged"],
+    ids=["close", "chosen side by side", "far behind", "the only one judged"],
 )
 def test_a_winner_is_judged_once_more_where_it_was_chosen_closely_by_its_own_time(
-    seed: str, heats: bool, asked: int, tmp_path: Path
+    seed: str, side_by_side: bool, asked: int, tmp_path: Path
 ) -> None:
-    begin(tmp_path, settings(replace(BUDGET, heats=heats)))
+    begin(tmp_path, settings(replace(BUDGET, side_by_side=side_by_side)))
     tuned = draft("0.5125 ms", block=512)
     script = {**OPEN, "coder.seed seed 1": draft(seed), "coder.optimize tiling 1": tuned}
     state = go_on(tmp_path, script).state
@@ -44,7 +44,7 @@ def test_a_winner_is_judged_once_more_where_it_was_chosen_closely_by_its_own_tim
 
 
 def test_a_second_look_has_every_opponent_and_tells_the_share_of_libraries(tmp_path: Path) -> None:
-    begin(tmp_path, settings(replace(BUDGET, heats=False)))
+    begin(tmp_path, settings(replace(BUDGET, side_by_side=False)))
     state = go_on(tmp_path, {**OPEN, "coder.seed seed 1": draft("0.53 ms")}).state
     jobs: list[Job] = []
 

@@ -185,9 +185,9 @@ def test_samples_are_told_apart(judge, look, theirs):
 
 def test_other_terms_other_tasks_and_benches_of_runs_are_refused(judge, look, tmp_path):
     look()
-    for terms in (Policy(level=Level.FULL), Policy(Precision.TF32, level=Level.QUICK)):
-        with pytest.raises(UsageError, match="other terms"):
-            look(terms)
+    for policy in (Policy(level=Level.FULL), Policy(Precision.TF32, level=Level.QUICK)):
+        with pytest.raises(UsageError, match="another policy"):
+            look(policy)
     with pytest.raises(UsageError, match="another choice of tasks"):
         look(suite=Suite("two", SUITE.tasks[:2], "here"))
     (tmp_path / "out" / "bench.json").write_text("{}")

@@ -16,11 +16,11 @@ from egg.bench.rows import Passed
 from egg.core.policy import Level
 from egg.engine.ray_pool import RayPool
 from egg.evaluator.process.forkserver import descendants
-from tests.api.benching.tasks import relu, suite, terms
+from tests.api.benching.tasks import options, relu, suite
 from tests.engine.ray_cluster import LocalCluster, local_cluster
 
 TASKS = tuple(relu(number) for number in range(1, 4))
-QUICK = replace(terms(), level=Level.QUICK)
+QUICK = replace(options(), level=Level.QUICK)
 
 
 @pytest.mark.timeout(600)

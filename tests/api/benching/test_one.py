@@ -16,7 +16,7 @@ from egg.api.apart import ApartTeam
 from egg.api.benching import one
 from egg.api.benching.folder import kernel_file, place_of, run_folder
 from egg.api.benching.one import row_given_up, run_task
-from egg.api.benching.terms import Terms
+from egg.api.benching.options import BenchOptions
 from egg.bench.rows import NoKernel, Passed, Refused, Row, Unable
 from egg.core.errors import MachineError, UsageError
 from egg.core.evaluation import Gate, Refusal, Rejected
@@ -26,10 +26,10 @@ from egg.engine.lock import run_lock
 from egg.engine.log import LOG
 from egg.engine.scripted import Act, ScriptedJudge
 from egg.evaluator.judge.pool import Job
-from tests.api.benching.tasks import BROKEN, SEVERAL, relu, terms
+from tests.api.benching.tasks import BROKEN, SEVERAL, options, relu
 
 REFUSED = Refusal(Gate.CORRECTNESS, "correctness.values", "wrong from the first element on", "look at it")
-GPU = terms(device="cuda:0")
+GPU = options(device="cuda:0")
 
 
 class Noting(ScriptedJudge):
@@ -53,7 +53,7 @@ class Faster(Noting):
         self._act = lambda candidate: Act(times.setdefault(candidate.hash, 0.3 * 0.97 ** len(times)))
 
 
-def run(task: Task, judge: Any, folder: Path, under: Terms = GPU) -> Row:
+def run(task: Task, judge: Any, folder: Path, under: BenchOptions = GPU) -> Row:
     return run_task(task, under, folder, judge, {})
 
 
@@ -72,6 +72,9 @@ def test_an_accepted_kernel_has_its_row_its_run_and_its_file(tmp_path: Path) -> 
     assert content_hash((tmp_path / "kernels" / "1_1.py").read_text()) == row.kernel
     assert row.settings == {"team": "expert", "budget": "sketch", "seed": "0"}
     assert row.spent.evaluations == 2
+    assert row.verdict.structure is not None
+    assert row.verdict.structure.kinds == ("Relu in one kernel",)
+    assert row.verdict.diagnosis.startswith(f"{row.verdict.limiter}")
     again = run(relu(1), judge, tmp_path)
     assert len(judge.levels) == 2, "what was judged is not judged again"
     assert without_times(again) == without_times(row)
@@ -81,7 +84,7 @@ def test_at_quick_a_winner_that_was_chosen_is_judged_once_more_and_a_higher_leve
     tmp_path: Path,
 ) -> None:
     judge = Faster()
-    quick = replace(GPU, settings=terms(device="cuda:0", budget="quick").settings, level=Level.QUICK)
+    quick = replace(GPU, settings=options(device="cuda:0", budget="quick").settings, level=Level.QUICK)
     row = run(SEVERAL, judge, tmp_path, quick)
     assert set(judge.levels) == {Level.QUICK}
     assert row.spent.evaluations == len(judge.levels) > 3
@@ -93,6 +96,8 @@ def test_at_quick_a_winner_that_was_chosen_is_judged_once_more_and_a_higher_leve
     assert judge.levels[asked:] == [Level.FULL, Level.AUDIT]
     assert audit.policy.level is Level.AUDIT
     assert audit.kernel == row.kernel
+    assert row.spent.final_seconds > 0
+    assert [step.stage for step in row.steps]
 
 
 def test_a_winner_that_the_audit_refuses_leaves_no_kernel(tmp_path: Path) -> None:
@@ -169,7 +174,7 @@ def test_a_team_with_a_fault_is_a_row_and_what_was_accepted_before_stands(
     with monkeypatch.context() as patch:
         patch.setattr(ApartTeam, "design", fault)
         judge = Noting()
-        under = replace(GPU, settings=terms(device="cuda:0", budget="quick").settings)
+        under = replace(GPU, settings=options(device="cuda:0", budget="quick").settings)
         row = run(SEVERAL, judge, tmp_path, under)
     assert isinstance(row.verdict, Passed)
     assert judge.levels[-1] is Level.FULL, "judged with the care that the bench asked for"
@@ -211,7 +216,7 @@ def test_a_run_of_other_terms_or_with_a_damaged_log_is_left_alone(tmp_path: Path
     other = replace(GPU, settings=replace(GPU.settings, seed=7))
     row = run(relu(1), Noting(), tmp_path, other)
     assert isinstance(row.verdict, Unable)
-    assert "other terms" in row.verdict.reason
+    assert "other options" in row.verdict.reason
     log = run_folder(tmp_path, relu(1)) / LOG
     text = "{}\n" + log.read_text()
     log.write_text(text)

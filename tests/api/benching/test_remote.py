@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egg.api.benching.line import Asked, Line, Replied
+from egg.api.benching.channel import Replied, Submitted, WorkerChannel
 from egg.api.benching.remote import Relay, RemoteJudge
 from egg.core.errors import MachineError
 from egg.core.evaluation import Gate, Refusal
@@ -18,7 +18,7 @@ from egg.core.source import Candidate, Task
 from egg.engine.scripted import Act, ScriptedJudge
 from egg.evaluator.judge.pool import Answer, Job
 from egg.evaluator.judge.question import Question
-from tests.api.benching.trades import SOURCE
+from tests.api.benching.runners import SOURCE
 
 TASK = Task("task", SOURCE.format(act="nothing"))
 JUDGE = ScriptedJudge(lambda _: Act(refusal=Refusal(Gate.BUILD, "build.x", "x", "x")))
@@ -61,7 +61,7 @@ class Relayed:
         self.heard: dict[int, list[Replied]] = {1: [], 2: []}
 
     def ask(self, worker: int, batch: int, *names: str) -> None:
-        self.relay.take(worker, Asked(batch, tuple(map(job, names))), self.heard[worker].append)
+        self.relay.take(worker, Submitted(batch, tuple(map(job, names))), self.heard[worker].append)
 
     def answer(self, place: int) -> None:
         ticket, asked = self.pool.submitted[place]
@@ -170,7 +170,7 @@ def test_what_one_kernel_met_is_raised_when_the_others_are_answered() -> None:
         ours.send(Replied(1, place, found))
     judged: list[str] = []
     with pytest.raises(MachineError, match="no memory") as caught:
-        judged.extend(name for name, _ in RemoteJudge(Line(theirs)).judge(jobs))
+        judged.extend(name for name, _ in RemoteJudge(WorkerChannel(theirs)).judge(jobs))
     assert caught.value.hint == "buy some"
     assert judged == ["a", "c"]
 

@@ -17,7 +17,7 @@ from egg.api.benching.news import Began, Lost, News
 from egg.api.benching.workers import results_of
 from egg.core.errors import MachineError
 from egg.core.source import Task
-from tests.api.benching.trades import Acting, Stillborn, acting, gone
+from tests.api.benching.runners import Acting, Stillborn, acting, gone
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -99,7 +99,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from egg.api.benching.workers import results_of
-from tests.api.benching.trades import Acting, acting
+from tests.api.benching.runners import Acting, acting
 
 if __name__ == "__main__":
     tasks = [acting(1), acting(2, "linger"), acting(3, "sleep"), acting(4, "sleep")]

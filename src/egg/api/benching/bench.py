@@ -8,22 +8,24 @@ bench; its workers write their own runs, and no two of them the same.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from egg.api.benching.cost import Meter
-from egg.api.benching.crew import JudgeMaker, LocalJudges, rows_of
 from egg.api.benching.devices import alike
 from egg.api.benching.folder import ROWS
 from egg.api.benching.manifest import Manifest, enter, read_manifest, suite_of
 from egg.api.benching.news import Ended, News, Opened
+from egg.api.benching.options import BenchOptions, settled
 from egg.api.benching.remote import RemoteJudges
-from egg.api.benching.terms import Terms, settled
+from egg.api.benching.running import JudgeMaker, LocalJudges, rows_of
 from egg.api.teams import check_priced
 from egg.bench.listing import key_of
 from egg.bench.rows import Row, RowsFile, complete, latest, read_rows
@@ -60,7 +62,7 @@ class BenchResult:
 
 def run_bench(
     suite: Suite,
-    terms: Terms,
+    options: BenchOptions,
     folder: Path,
     *,
     workers: int,
@@ -69,33 +71,35 @@ def run_bench(
     retry: bool = False,
     task_seconds: float | None = None,
     max_cost: float | None = None,
+    begin_seconds: float | None = None,
     on_news: Callable[[News], None] = lambda news: None,
 ) -> BenchResult:
     """Begin the bench in ``folder``, or go on with it, until every task has its row.
 
     ``pool`` judges where one is given, and is left open; otherwise the devices that the settings name do.
     ``retry`` also takes up tasks whose row says that they were cut short. Once the bench has cost
-    ``max_cost`` US dollars, no other task is begun, and those in flight go on to their end. ``on_news`` is
-    called from this thread. Ctrl-C, SIGTERM and SIGHUP end the bench early: the result says ``interrupted``,
-    and the same call goes on. Raises ``UsageError`` for terms that can work for no task, for another suite or
-    other terms than the folder's, and where another process is at it; ``MachineError`` where no worker can go
-    on.
+    ``max_cost`` US dollars, or has run for ``begin_seconds``, no other task is begun, and those in flight go
+    on to their end. ``on_news`` is called from this thread. Ctrl-C, SIGTERM and SIGHUP end the bench early:
+    the result says ``interrupted``, and the same call goes on. Raises ``UsageError`` for options that can
+    work for no task, for another suite or other options than the folder's, and where another process writes
+    it; ``MachineError`` where no worker can go on.
     """
     if workers < 1:
         raise UsageError(f"a bench cannot run with {workers} workers", "give at least one")
     pooled, gpu = pool is not None, pool.gpu() if pool is not None else None
-    terms = settled(terms, environ, pooled=pooled, gpu=gpu)
-    if max_cost is not None and terms.settings.model is not None:
-        check_priced(terms.settings.model, environ)
-    makers = _makers(terms.settings.device, workers, pooled=pooled)
+    options = settled(options, environ, pooled=pooled, gpu=gpu)
+    if max_cost is not None and options.settings.model is not None:
+        check_priced(options.settings.model, environ)
+    makers = _makers(options.settings.device, workers, pooled=pooled)
     folder = _made(folder)
     with run_lock(folder, "bench"):
-        manifest = enter(folder, suite, terms)
+        manifest = enter(folder, suite, options)
         with RowsFile(folder / ROWS) as rows:
-            pending = rows.pending(suite.tasks, terms.policy, retry=retry)
+            pending = rows.pending(suite.tasks, options.policy, retry=retry)
             waiting = {key_of(task) for task in pending}
             known = tuple(row for row in rows.rows if row.key not in waiting)
             meter = Meter(rows.rows, max_cost)
+            until = time.monotonic() + (math.inf if begin_seconds is None else begin_seconds)
 
             def hear(news: News) -> None:
                 meter.hear(news)
@@ -106,12 +110,12 @@ def run_bench(
                 coming = rows_of(
                     _longest_first(pending),
                     makers,
-                    terms,
+                    options,
                     folder,
                     environ,
                     pool=pool,
                     task_seconds=task_seconds,
-                    may_begin=meter.leaves_room,
+                    may_begin=lambda: meter.leaves_room() and time.monotonic() < until,
                     on_news=hear,
                 )
                 with closing(coming):
@@ -130,13 +134,13 @@ def load_bench(folder: Path) -> BenchResult:
 
 
 def default_workers(device: str) -> int:
-    """How many tasks to have in flight where nobody says: enough to keep every judge busy."""
+    """How many tasks to have in flight where the caller names no number: enough to keep every judge busy."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(PER_GPU * len(alike(device)), cores // CORES_EACH))
 
 
 def _as_it_stands(folder: Path, manifest: Manifest, suite: Suite) -> BenchResult:
-    """From the disk: Ctrl-C may come when a row has been written, and before anybody knows."""
+    """From the disk: Ctrl-C may come when a row has been written, and before this process has noted it."""
     found = read_rows(folder / ROWS)
     there = latest(found)
     missing = tuple(key for key in suite.by_key if key not in there)
@@ -144,7 +148,7 @@ def _as_it_stands(folder: Path, manifest: Manifest, suite: Suite) -> BenchResult
 
 
 def _made(folder: Path) -> Path:
-    """As an absolute path, since workers are told it."""
+    """As an absolute path, which workers are given."""
     folder = folder.expanduser().resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +172,7 @@ def _makers(device: str, workers: int, *, pooled: bool) -> list[JudgeMaker]:
 
 @contextmanager
 def _ends_by_signal() -> Iterator[threading.Event]:
-    """Set where Ctrl-C ended what is inside, or SIGTERM or SIGHUP, unless somebody else sees to those."""
+    """Set where Ctrl-C ended what is inside, or SIGTERM or SIGHUP, unless the caller handles those."""
     interrupted = threading.Event()
     ours: list[signal.Signals] = []
     if threading.current_thread() is threading.main_thread():

@@ -1,9 +1,9 @@
 """The evaluation that a row reports, by the level that was asked for.
 
-- ``quick``: one more evaluation of the winner at the level of the search where a rival came close, since the
-  fastest of several was lucky, too. Its own, where it was chosen by the times of a heat, which its own are a
-  second look at, or where every other was slower by far. The run is left where it would be regraded, so that
-  the same run under another level goes on from there.
+- ``quick``: one more evaluation of the winner at the level of the search where another kernel came close:
+  the fastest of several is partly luck. The winner's own evaluation counts where side-by-side timing chose
+  it, since it is a second measurement then, or where every other kernel is slower by far. The run stops
+  before its regrade, so that the same run under another level goes on from there.
 - ``full``: the engine's own regrade.
 - ``audit``: the regrade, and the winner once more at level ``audit``.
 
@@ -98,11 +98,11 @@ def final_of(state: RunState, kept: Path, level: Level, judge: Judge) -> Evaluat
 
 def _stands(state: RunState, winner: Kernel) -> bool:
     """Whether the winner's own evaluation says how fast it is, and not how lucky."""
-    ran = {rival.candidate_hash for heat in state.evaluations.values() for rival in heat.rivals}
+    timed = {found.candidate_hash for e in state.evaluations.values() for found in e.contenders}
     others = (kernel for name, kernel in state.kernels.items() if name != winner.candidate.hash)
     return (
         not winner.score.measured
-        or winner.candidate.hash in ran
+        or winner.candidate.hash in timed
         or all(_far_behind(other, winner) for other in others)
     )
 

@@ -26,7 +26,7 @@ def place_of(task: Task) -> str:
     """A task's name in paths: ``1_3`` for level 1, problem 3, else its own; no two of a suite share one.
 
     Suites see to it that names can be files. A task from elsewhere whose name cannot, or whose name looks
-    like a level and a number, is told apart by a hash.
+    like a level and a number, gets a hash in its name.
     """
     key = key_of(task)
     if key != task.name:
@@ -45,7 +45,7 @@ def kernel_file(folder: Path, task: Task) -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one, and never half; so does whoever comes after a power cut."""
+    """A reader sees the old file or the new one, and never half; also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
     with beside.open("w", encoding="utf-8") as handle:

@@ -2,7 +2,7 @@
 
 Nothing is sought here. A task without a kernel has a row that says so, since missing counts as wrong; kernels
 of tasks that were not chosen are named. What is judged already, the same kernel for the same task under the
-same terms, is not judged again, so that the same call goes on where it was.
+same policy, is not judged again, so that the same call goes on where it was.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def judge_kernels(
 
 
 def _keep_tasks(path: Path, suite: Suite) -> None:
-    """With the rows, so that whoever scores them knows what is missing."""
+    """With the rows, so that a score counts what is missing."""
     text = "".join(map(task_line, suite.tasks))
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise UsageError(
@@ -107,10 +107,10 @@ def _check_policy(rows: list[Row], policy: Policy, folder: Path) -> None:
     if other is None:
         return
     was = other.policy
-    told = f"level {was.level}, precision {was.precision}, library calls {was.library_calls}"
+    policy_text = f"level {was.level}, precision {was.precision}, library calls {was.library_calls}"
     raise UsageError(
-        f"the rows in {folder} were judged under other terms: {told}",
-        "judge under the same terms, or give --out another folder",
+        f"the rows in {folder} were judged under another policy: {policy_text}",
+        "judge under the same policy, or give --out another folder",
     )
 
 

@@ -1,6 +1,6 @@
-"""What a bench says of itself: its tasks and its terms, written once, when it begins.
+"""The manifest of a bench: its tasks and its options, written once, when it begins.
 
-The folder needs nothing from outside. ``bench.json`` tells which tasks under which terms, ``tasks.jsonl``
+The folder needs nothing from outside. ``bench.json`` tells which tasks under which options, ``tasks.jsonl``
 holds the tasks themselves, so that a bench can be scored and exported when the suite has moved on; rows, runs
 and kernels follow. The manifest is written after the tasks: a folder without one has not begun.
 """
@@ -14,25 +14,30 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import ClassVar
 
 from egg import __version__
 from egg.api.benching.folder import KERNELS, MANIFEST, TASKS, write_whole
-from egg.api.benching.terms import Terms, differences
+from egg.api.benching.options import BenchOptions, differences
 from egg.bench.suites import Suite
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
+from egg.core.lines import text_lines
 from egg.core.source import Task, content_hash
 from egg.engine.lock import LOCK
 
-SCHEMA = "egg.bench/1"
+SCHEMA = "egg.bench/2"
+READABLE = ("egg.bench/1", SCHEMA)
+"""Version 1 called the options ``terms``."""
 _BEFORE_THE_FIRST_WORD = {LOCK, TASKS, f".{TASKS}.part", f".{MANIFEST}.part"}
 """What a folder may hold when its bench was killed before it had begun."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Which tasks, under which terms."""
+    """Which tasks, under which options."""
 
+    formerly: ClassVar[Mapping[str, str]] = {"terms": "options"}
     suite: str
     source: str
     """Where the suite was read from."""
@@ -40,7 +45,7 @@ class Manifest:
     """Of the chosen tasks: their keys and sources, in order."""
     tasks: Mapping[str, str]
     """Key and hash of every chosen task."""
-    terms: Terms
+    options: BenchOptions
     versions: Mapping[str, str]
     """Of this package, Python, PyTorch and Triton when it began; every row has its own."""
     begun: str
@@ -49,18 +54,18 @@ class Manifest:
 
     @property
     def seed(self) -> int:
-        return self.terms.settings.seed
+        return self.options.settings.seed
 
 
-def enter(folder: Path, suite: Suite, terms: Terms) -> Manifest:
+def enter(folder: Path, suite: Suite, options: BenchOptions) -> Manifest:
     """The manifest of the bench in ``folder``, written where there is none; for its one writer.
 
-    A bench over other tasks or under other terms is a ``UsageError`` that says what differs: its rows
+    A bench over other tasks or under other options is a ``UsageError`` that says what differs: its rows
     cannot stand beside those that are there.
     """
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
-        _check_same(folder, manifest, suite, terms)
+        _check_same(folder, manifest, suite, options)
         return manifest
     strangers = sorted({entry.name for entry in folder.iterdir()} - _BEFORE_THE_FIRST_WORD)
     if strangers:
@@ -69,7 +74,7 @@ def enter(folder: Path, suite: Suite, terms: Terms) -> Manifest:
         )
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     hashes = {key: task.hash for key, task in suite.by_key.items()}
-    manifest = Manifest(suite.name, suite.source, suite.hash, hashes, terms, _versions(), moment)
+    manifest = Manifest(suite.name, suite.source, suite.hash, hashes, options, _versions(), moment)
     text = json.dumps({"schema": SCHEMA, **to_json(manifest)}, indent=1)
     try:
         write_whole(folder / TASKS, "".join(map(task_line, suite.tasks)))
@@ -84,9 +89,9 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("schema") != SCHEMA:
+        if data.get("schema") not in READABLE:
             raise ValueError(f"its schema is {data.get('schema')!r}, this version reads {SCHEMA!r}")
-        return from_json(Manifest, data)
+        return from_json(Manifest, {**data, "schema": SCHEMA})
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"no bench in {folder}", f"a bench is a folder with {MANIFEST}") from None
     except OSError as reason:
@@ -102,8 +107,8 @@ def suite_of(folder: Path) -> Suite:
     manifest = read_manifest(folder)
     path = folder / TASKS
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-        tasks = tuple(Task.from_json_line(line) for line in lines if line)
+        lines = text_lines(path, f"restore {path}")
+        tasks = tuple(Task.from_json_line(line) for _, line in lines)
         suite = Suite(manifest.suite, tasks, manifest.source)
     except (OSError, ValueError, EggError) as reason:
         raise UsageError(
@@ -129,23 +134,23 @@ def task_line(task: Task) -> str:
 
 def _versions() -> dict[str, str]:
     """As installed: nothing is imported to ask it."""
-    told = {"egg": __version__, "python": platform.python_version()}
+    versions = {"egg": __version__, "python": platform.python_version()}
     for package in ("torch", "triton"):
         try:
-            told[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return told
+    return versions
 
 
 # -- the same bench? -----------------------------------------------------------------------------------
 
 
-def _check_same(folder: Path, manifest: Manifest, suite: Suite, terms: Terms) -> None:
+def _check_same(folder: Path, manifest: Manifest, suite: Suite, options: BenchOptions) -> None:
     changed = []
     if manifest.hash != suite.hash:
         changed.append(f"the tasks ({_tasks_differ(manifest.tasks, suite)})")
-    changed += differences(manifest.terms, terms)
+    changed += differences(manifest.options, options)
     if changed:
         raise UsageError(
             f"{folder} is a bench of {manifest.suite} that differs in {'; '.join(changed)}",
@@ -155,13 +160,13 @@ def _check_same(folder: Path, manifest: Manifest, suite: Suite, terms: Terms) ->
 
 def _tasks_differ(before: Mapping[str, str], suite: Suite) -> str:
     now = {key: task.hash for key, task in suite.by_key.items()}
-    told = {
+    differing = {
         "new": [key for key in now if key not in before],
         "missing": [key for key in before if key not in now],
         "changed": [key for key in now if key in before and now[key] != before[key]],
     }
-    said = [f"{len(keys)} {word}: {_some(keys)}" for word, keys in told.items() if keys]
-    return ", ".join(said) or "in another order"
+    parts = [f"{len(keys)} {word}: {_some(keys)}" for word, keys in differing.items() if keys]
+    return ", ".join(parts) or "in another order"
 
 
 def _some(keys: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What goes on inside a bench, for whoever looks on: plain data, which travels between processes."""
+"""What goes on inside a bench: plain data, which travels between processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Lost:
 
     key: str
     reason: str
-    again: bool
+    retried: bool
     """Whether the task is tried once more; otherwise its row follows."""
 
 
@@ -72,7 +72,7 @@ News = Opened | Began | Moved | Lost | Ended
 
 
 class Reporter(Watcher):
-    """Looks on at a run and tells how far it has come, in few words and not too often."""
+    """Observes a run and reports how far it has come, in few words and not too often."""
 
     def __init__(self, key: str, tell: Callable[[News], None]) -> None:
         self._key = key

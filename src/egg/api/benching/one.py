@@ -16,11 +16,11 @@ from pathlib import Path
 
 from egg.api.benching.final import SearchJudge, final_of
 from egg.api.benching.folder import kernel_file, run_folder, write_whole
-from egg.api.benching.terms import Terms
+from egg.api.benching.options import BenchOptions
 from egg.api.optimizing import begin, carry_on
 from egg.api.runs import state_of
 from egg.api.watching import Watcher
-from egg.bench.outcomes import row_of_run, told_settings
+from egg.bench.outcomes import row_of_run, settings_of_row
 from egg.bench.rows import TROUBLE, NoKernel, Row, Unable, row_without
 from egg.core.codec import to_json
 from egg.core.errors import EggError, MachineError, TaskError, UsageError
@@ -49,12 +49,12 @@ class Trouble:
 
     reason: str
     machine: bool
-    """Whether the machine, or somebody else than task, kernel and team, is to blame."""
+    """Whether the machine, and none of task, kernel and team, is to blame."""
     trace: str = ""
 
     @classmethod
     def of(cls, error: Exception, folder: Path) -> Trouble:
-        """A fault without a class of its own is this program's: its trace tells what to mend."""
+        """A fault without a class of its own is this program's: its trace says where."""
         match error:
             case TaskError():
                 return cls(error.message, machine=False)
@@ -69,13 +69,13 @@ class Trouble:
 
 def run_task(
     task: Task,
-    terms: Terms,
+    options: BenchOptions,
     folder: Path,
     judge: Judge,
     environ: Mapping[str, str],
     watcher: Watcher | None = None,
 ) -> Row:
-    """The row of ``task`` in the bench at ``folder``, under terms that are settled.
+    """The row of ``task`` in the bench at ``folder``, under options that are settled.
 
     Never raises for what a task, a kernel, a model or this machine may do: that is the row, ``Unable``
     where the machine is to blame and ``NoKernel`` for the rest. ``KeyboardInterrupt`` passes through.
@@ -86,16 +86,16 @@ def run_task(
     state: RunState | None = None
     final: Evaluation | None = None
     try:
-        state = opened(task, terms.settings, run, environ)
+        state = opened(task, options.settings, run, environ)
         before = state.ledger.seconds
-        trouble = searched(run, _search_judge(terms.level, judge, watcher), environ, watcher)
+        trouble = searched(run, _search_judge(options.level, judge, watcher), environ, watcher)
         state = state_of(run)
         if trouble is None or not trouble.machine:
-            final = final_of(state, run / FINAL, terms.level, judge)
+            final = final_of(state, run / FINAL, options.level, judge)
             _keep_kernel(kernel_file(folder, task), state, final)
     except Exception as error:
         trouble = Trouble.of(error, run)
-    row = _row(task, terms, folder, state, final, trouble)
+    row = _row(task, options, folder, state, final, trouble)
     wall = before + time.monotonic() - started
     return replace(row, spent=replace(row.spent, wall_seconds=round(wall, 3)))
 
@@ -104,11 +104,11 @@ def run_task(
 
 
 def opened(task: Task, settings: Settings, run: Path, environ: Mapping[str, str]) -> RunState:
-    """The run of a task as it stands, begun where there is none; under other terms it is another bench's."""
+    """The run of a task, begun where there is none. A run with other options belongs to another bench."""
     _unlocked(lambda: has_run(run) or begin(task, settings, run, environ))
     state = state_of(run)
     if state.started.task.hash != task.hash or to_json(state.started.settings) != to_json(settings):
-        raise UsageError(f"{run} is the run of another task, or under other terms", "use another folder")
+        raise UsageError(f"{run} is the run of another task, or under other options", "use another folder")
     return state
 
 
@@ -137,7 +137,7 @@ def _search_judge(level: Level, judge: Judge, watcher: Watcher) -> SearchJudge:
 
 
 def _unlocked(act: Callable[[], object]) -> None:
-    """Do it as soon as nobody else is at the run."""
+    """Do it as soon as no other process holds the run."""
     patience = time.monotonic() + LOCKED_SECONDS
     while True:
         try:
@@ -152,13 +152,13 @@ def _unlocked(act: Callable[[], object]) -> None:
 # -- the row -----------------------------------------------------------------------------------------
 
 
-def row_given_up(task: Task, terms: Terms, folder: Path, reason: str) -> Row:
+def row_given_up(task: Task, options: BenchOptions, folder: Path, reason: str) -> Row:
     """The row of a task whose process is gone: what its run had spent by then is in its log."""
     run = run_folder(folder, task)
     state: RunState | None = None
     with suppress(EggError, OSError):
         state = state_of(run)
-    return _row(task, terms, folder, state, None, Trouble(reason, machine=True))
+    return _row(task, options, folder, state, None, Trouble(reason, machine=True))
 
 
 def _keep_kernel(path: Path, state: RunState, final: Evaluation | None) -> None:
@@ -171,7 +171,7 @@ def _keep_kernel(path: Path, state: RunState, final: Evaluation | None) -> None:
 
 def _row(
     task: Task,
-    terms: Terms,
+    options: BenchOptions,
     folder: Path,
     state: RunState | None,
     final: Evaluation | None,
@@ -181,16 +181,16 @@ def _row(
     run = run_folder(folder, task)
     place = str(run.relative_to(folder))
     try:
-        return _row_of(task, terms, place, state, final, trouble)
+        return _row_of(task, options, place, state, final, trouble)
     except Exception as error:
         fault = Trouble.of(error, run)
         known = fault if trouble is None else replace(trouble, trace=fault.trace)
-        return _row_of(task, terms, place, None, None, known)
+        return _row_of(task, options, place, None, None, known)
 
 
 def _row_of(
     task: Task,
-    terms: Terms,
+    options: BenchOptions,
     run: str,
     state: RunState | None,
     final: Evaluation | None,
@@ -198,17 +198,17 @@ def _row_of(
 ) -> Row:
     if state is None:
         assert trouble is not None
-        settings = told_settings(terms.settings)
-        row = row_without(task, NoKernel(""), terms.policy, settings=settings, run=run)
+        settings = settings_of_row(options.settings)
+        row = row_without(task, NoKernel(""), options.policy, settings=settings, run=run)
     else:
         row = row_of_run(state, final=final, run=run)
     if final is None:
-        row = replace(row, policy=terms.policy)
+        row = replace(row, policy=options.policy)
     if trouble is None:
         return row
     reason = trouble.reason[:REASON]
     if trouble.machine:
-        row = replace(row, verdict=Unable(reason), policy=terms.policy)
+        row = replace(row, verdict=Unable(reason), policy=options.policy)
     elif isinstance(row.verdict, NoKernel):
         row = replace(row, verdict=NoKernel(reason))
     if not trouble.trace:

@@ -1,7 +1,7 @@
-"""Kernels that are judged elsewhere: up the worker's own line, through the parent to a pool, and back.
+"""Kernels that are judged elsewhere: through the worker's channel to the parent, from there to a pool.
 
 A worker knows nothing of the pool. Its judge sends jobs up and waits for the answers; the parent gives each
-a ticket, hands it to the pool and sends the answer down to whoever asked. So a run takes the same way
+a ticket, hands it to the pool and sends the answer down to the worker that asked. So a run takes the same way
 wherever its kernels are judged, and a pool is used by one process and one thread.
 """
 
@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from egg.api.benching.line import Asked, Line, Replied
+from egg.api.benching.channel import Replied, Submitted, WorkerChannel
 from egg.core.errors import EggError, MachineError
 from egg.core.evaluation import Evaluation
 from egg.engine.pools import JudgePool
@@ -32,20 +32,20 @@ died."""
 class RemoteJudges:
     """A worker sends its kernels up to the parent, which hands them to a pool."""
 
-    def make(self, line: Line) -> RemoteJudge:
-        return RemoteJudge(line)
+    def make(self, channel: WorkerChannel) -> RemoteJudge:
+        return RemoteJudge(channel)
 
 
 class RemoteJudge:
-    """Somebody up the line judges. What they could not do is an exception, as with a judge at hand, but after
-    all answers: the others' are worth having, and a line that nobody reads fills up."""
+    """Judges through the parent. A job without a verdict raises, as with a local judge, but after all
+    answers: the others are worth having, and a channel that is not read fills up."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, channel: WorkerChannel) -> None:
+        self._channel = channel
 
     def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
         error: EggError | None = None
-        for answer in self._line.ask(jobs):
+        for answer in self._channel.ask(jobs):
             if answer.evaluation is not None:
                 yield answer.job, answer.evaluation
             error = error or answer.error
@@ -59,7 +59,7 @@ class RemoteJudge:
 # -- in the parent ---------------------------------------------------------------------------------------
 
 Reply = Callable[[Replied], None]
-"""Sends an answer down to whoever asked."""
+"""Sends an answer down to the worker that asked."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Relay:
     A pool should lose nothing; one that does must not hang a bench. It begins jobs in the order in which they
     came, so the oldest open one is being judged, however long the queue: where that has no answer for
     ``patience`` seconds (:data:`LOST_SECONDS`) since it became the oldest, it is lost. It is submitted once
-    more, and then answered with a ``MachineError``. Answers to tickets that nobody waits for are dropped.
+    more, and then answered with a ``MachineError``. Answers to tickets that no worker waits for are dropped.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class Relay:
         self._names = (f"{mine}-{number}" for number in itertools.count(1))
         self._oldest: tuple[str, float] | None = None
 
-    def take(self, asker: int, asked: Asked, reply: Reply) -> None:
+    def take(self, asker: int, asked: Submitted, reply: Reply) -> None:
         """Hand a worker's question to the pool; whatever it asked before, it waits for no longer."""
         self.forget(asker)
         for place, job in enumerate(asked.jobs):
             self._submit(_Open(asker, reply, asked.batch, place, job))
 
     def forget(self, asker: int) -> None:
-        """Nobody waits for this worker's answers any more."""
+        """Drop this worker's open jobs: it waits for no answer any more."""
         self._open = {ticket: found for ticket, found in self._open.items() if found.asker != asker}
 
     def pass_on(self, timeout: float) -> None:

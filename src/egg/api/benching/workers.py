@@ -24,7 +24,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from egg.api.benching.line import Asked, Done, Line, Ready, Replied, Told
+from egg.api.benching.channel import Done, Ready, Replied, Reported, Submitted, WorkerChannel
 from egg.api.benching.news import Lost, News
 from egg.api.benching.remote import Relay
 from egg.bench.listing import key_of
@@ -32,9 +32,9 @@ from egg.core.errors import MachineError
 from egg.core.source import Task
 from egg.evaluator.process import sandbox
 
-LIVES = 2
+ATTEMPTS = 2
 """Times a task may lose its process before it is given up."""
-STILLBORN = 3
+FAILED_STARTS = 3
 """Processes in a row that end before they are ready."""
 END_SECONDS = 15.0
 TICK, BUSY_TICK = 1.0, 0.05
@@ -44,33 +44,33 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Trade(Protocol[R_co]):
+class TaskRunner(Protocol[R_co]):
     """What a worker does with tasks; picklable. It is made ready once in every process."""
 
-    def ready(self, line: Line) -> AbstractContextManager[Callable[[Task], R_co]]: ...
+    def ready(self, channel: WorkerChannel) -> AbstractContextManager[Callable[[Task], R_co]]: ...
 
 
 # -- in a worker -----------------------------------------------------------------------------------------
 
 
-def serve(channel: Connection, trade: Trade[Any], parent: int, log: Path | None) -> None:
-    """Do every task that comes down the line, until there are no more."""
+def serve(channel: Connection, runner: TaskRunner[Any], parent: int, log: Path | None) -> None:
+    """Do every task that the parent sends, until there are no more."""
     sandbox.die_with_parent(signal.SIGTERM)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if os.getppid() != parent:
         return
     if log is not None:
         _write_to(log)
-    line = Line(channel)
-    with trade.ready(line) as work:
-        for task in line.tasks():
-            line.done(work(task))
+    up = WorkerChannel(channel)
+    with runner.ready(up) as work:
+        for task in up.tasks():
+            up.done(work(task))
 
 
 def _write_to(log: Path) -> None:
-    """Whatever this process and its children print goes there: the terminal is somebody else's."""
+    """What this process and its children print goes to ``log``: the terminal belongs to the parent."""
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     for stream in (1, 2):
         os.dup2(handle, stream)
@@ -85,19 +85,19 @@ def _write_to(log: Path) -> None:
 class Worker:
     """A process, and the task it is at."""
 
-    trade: Trade[Any]
+    runner: TaskRunner[Any]
     log: Path | None = None
     task: Task | None = None
     started: float = 0.0
     ready: bool = False
-    """Whether it has said so."""
+    """Whether its message ``Ready`` has arrived."""
     process: SpawnProcess = field(init=False)
     channel: Connection = field(init=False)
 
     def __post_init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.channel, theirs = context.Pipe()
-        arguments = (theirs, self.trade, os.getpid(), self.log)
+        arguments = (theirs, self.runner, os.getpid(), self.log)
         self.process = context.Process(target=serve, args=arguments)
         with _no_interrupts():
             self.process.start()
@@ -117,7 +117,7 @@ class Worker:
         with suppress(BrokenPipeError, ConnectionResetError):  # it died: reading says so
             self.channel.send(message)
 
-    def receive(self) -> Ready | Told | Asked | Done | None:
+    def receive(self) -> Ready | Reported | Submitted | Done | None:
         """The next message; ``None`` where the process is gone."""
         try:
             return self.channel.recv()
@@ -161,7 +161,7 @@ def ended(workers: Sequence[Worker], *, kill: bool) -> None:
 
 def results_of(
     tasks: Sequence[Task],
-    trades: Sequence[Trade[R]],
+    runners: Sequence[TaskRunner[R]],
     given_up: Callable[[Task, str], R],
     *,
     relay: Relay | None = None,
@@ -170,13 +170,13 @@ def results_of(
     log: Path | None = None,
     on_news: Callable[[News], None] = lambda news: None,
 ) -> Generator[R, None, None]:
-    """A result for every task that may begin, as they come, from one process for each of ``trades``.
+    """A result for every task that may begin, as they come, from one process for each of ``runners``.
 
     ``given_up`` makes the result of a task that lost its process too often, or took more than
     ``task_seconds``, of the reason why. ``may_begin`` is asked before every task: those that it says no to
     have no result. What the processes print goes to the file ``log``. Leaving early ends them.
     """
-    crew = _Crew(tasks, trades, given_up, relay, task_seconds, may_begin, log, on_news)
+    crew = _Workers(tasks, runners, given_up, relay, task_seconds, may_begin, log, on_news)
     finished = False
     try:
         while crew.hand_out():
@@ -186,11 +186,11 @@ def results_of(
         ended(crew.workers, kill=not finished)
 
 
-class _Crew(Generic[R]):
+class _Workers(Generic[R]):
     def __init__(
         self,
         tasks: Sequence[Task],
-        trades: Sequence[Trade[R]],
+        runners: Sequence[TaskRunner[R]],
         given_up: Callable[[Task, str], R],
         relay: Relay | None,
         task_seconds: float | None,
@@ -206,12 +206,12 @@ class _Crew(Generic[R]):
         self._log = log
         self._on_news = on_news
         self._lost: Counter[str] = Counter()
-        self._stillborn = 0
+        self._failed_starts = 0
         self.workers: list[Worker] = []
-        self._vacant = deque(trades[: len(tasks)])
+        self._vacant = deque(runners[: len(tasks)])
 
     def hand_out(self) -> bool:
-        """Give every idle worker the next task, if there is one; whether anybody is at work."""
+        """Give every idle worker the next task, if there is one; whether any worker has a task."""
         for worker in [idle for idle in self.workers if idle.task is None and not idle.process.is_alive()]:
             self._dismiss(worker)
         while self._vacant and self._may_begin() and len(self._idle) < len(self._waiting):
@@ -242,34 +242,34 @@ class _Crew(Generic[R]):
             self._relay.pass_on(BUSY_TICK)
 
     def _hear(self, worker: Worker) -> Iterator[R]:
-        """Everything a worker has said; a line that ends is a process that died."""
+        """All messages of a worker; a channel that closes is a process that died."""
         while worker.task is not None and worker.channel.poll():
             match worker.receive():
                 case Ready():
-                    worker.ready, self._stillborn = True, 0
-                case Told(news=news):
+                    worker.ready, self._failed_starts = True, 0
+                case Reported(news=news):
                     self._on_news(news)
-                case Asked() as asked if self._relay is not None:
+                case Submitted() as asked if self._relay is not None:
                     self._relay.take(worker.number, asked, worker.send)
                 case Done(result=result):
                     worker.task = None
                     self._forget(worker)
                     yield result
                 case _:
-                    yield from self._bury(worker)
+                    yield from self._replace(worker)
                     return
 
-    def _bury(self, worker: Worker) -> Iterator[R]:
+    def _replace(self, worker: Worker) -> Iterator[R]:
         """Replace a process that died; its task is tried once more, and then given up."""
         task = worker.task
         assert task is not None
-        worker.process.join(1.0)  # by itself, so that the exit code is its own
+        worker.process.join(END_SECONDS / 3)  # so that the exit code is its own
         self._dismiss(worker)
         reason = f"its process ended with {_exit(worker.process.exitcode)}"
         if not worker.ready:
             self._waiting.appendleft(task)
-            self._stillborn += 1
-            if self._stillborn >= STILLBORN:
+            self._failed_starts += 1
+            if self._failed_starts >= FAILED_STARTS:
                 raise MachineError(
                     f"worker processes end before they begin: {_exit(worker.process.exitcode)}",
                     f"see {self._log}" if self._log is not None else "run `egg doctor`",
@@ -277,12 +277,12 @@ class _Crew(Generic[R]):
             return
         key = key_of(task)
         self._lost[key] += 1
-        again = self._lost[key] < LIVES
-        self._on_news(Lost(key, reason, again))
-        if again:
+        retried = self._lost[key] < ATTEMPTS
+        self._on_news(Lost(key, reason, retried))
+        if retried:
             self._waiting.appendleft(task)
         else:
-            yield self._given_up(task, f"{reason}, {LIVES} times")
+            yield self._given_up(task, f"{reason}, {ATTEMPTS} times")
 
     def _late(self, worker: Worker) -> bool:
         assert self._task_seconds is not None
@@ -293,7 +293,7 @@ class _Crew(Generic[R]):
         assert task is not None
         self._dismiss(worker)
         reason = f"took more than {self._task_seconds:g} s"
-        self._on_news(Lost(key_of(task), reason, again=False))
+        self._on_news(Lost(key_of(task), reason, retried=False))
         yield self._given_up(task, reason)
 
     def _dismiss(self, worker: Worker) -> None:
@@ -301,7 +301,7 @@ class _Crew(Generic[R]):
         self._forget(worker)
         ended([worker], kill=True)
         self.workers.remove(worker)
-        self._vacant.append(worker.trade)
+        self._vacant.append(worker.runner)
 
     def _forget(self, worker: Worker) -> None:
         if self._relay is not None:

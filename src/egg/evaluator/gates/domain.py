@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from egg.core.domain import Call, Domain, Layout, Mode, TensorFacts
+from egg.core.domain_words import words_of
 from egg.core.errors import KernelFileError
 from egg.core.evaluation import Tried, Verified
 from egg.core.policy import Precision
@@ -387,7 +388,7 @@ class Probing:
 
     def words(self, found: Gradient) -> str:
         """One sentence: what is claimed, what was right, what raises, what could not be tried."""
-        parts = ["states no domain" if self.domain is None else self.domain.words()]
+        parts = ["states no domain" if self.domain is None else words_of(self.domain)]
         for answer, verb in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
             calls = [t.what for t in self.tried if t.outcome == answer]
             if calls:

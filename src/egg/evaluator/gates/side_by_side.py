@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from statistics import median
 
-from egg.core.evaluation import Rival
+from egg.core.evaluation import Contender
 from egg.core.source import Candidate
 from egg.evaluator import static
 from egg.evaluator.gates.timing import MIN_REPEATS, calls_in, placed_questions, rounds, turn
@@ -71,9 +71,9 @@ def run(trial: Trial) -> Notes:
     times = rounds(turns, ROUNDS)
     own = times["A"]
     entered.ranked = tuple(
-        Rival(file.hash, None, None, why[:500])
+        Contender(file.hash, None, None, why[:500])
         if why
-        else Rival(file.hash, interval(times[str(at)]), speedup(times[str(at)], own))
+        else Contender(file.hash, interval(times[str(at)]), speedup(times[str(at)], own))
         for at, (file, why) in enumerate(zip(entered.files, entered.unfit, strict=True))
     )
     return {

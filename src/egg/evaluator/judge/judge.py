@@ -17,6 +17,7 @@ import triton
 from egg.core.errors import EggError, MachineError, TaskError
 from egg.core.evaluation import (
     Accepted,
+    Contender,
     Correctness,
     Evaluation,
     Gate,
@@ -26,7 +27,6 @@ from egg.core.evaluation import (
     Refusal,
     RefusalFacts,
     Rejected,
-    Rival,
 )
 from egg.core.source import Candidate
 from egg.evaluator import static
@@ -157,7 +157,7 @@ class Judge:
             gates=tuple(records),
             warnings=self._warnings(trial, question),
             seconds=self._now() - started,
-            rivals=_ranked(question, trial, verdict),
+            contenders=_ranked(question, trial, verdict),
         )
 
     def _through_gates(self, trial: Trial, question: Question, records: list[GateRecord]) -> Refusal | None:
@@ -293,17 +293,17 @@ def _facts(refusal: Refusal, candidate: Candidate) -> RefusalFacts:
     return replace(refusal.facts or RefusalFacts(), functions=functions)
 
 
-def _ranked(question: Question, trial: Trial | None, verdict: Accepted | Rejected) -> tuple[Rival, ...]:
+def _ranked(question: Question, trial: Trial | None, verdict: Accepted | Rejected) -> tuple[Contender, ...]:
     """Where the candidate itself was refused no file has a time."""
     if trial is not None and trial.side_by_side.ranked:
         return trial.side_by_side.ranked
     why = verdict.refusal.reason if isinstance(verdict, Rejected) else ""
-    return tuple(Rival(file.hash, None, None, why or "it was not timed") for file in question.contenders)
+    return tuple(Contender(file.hash, None, None, why or "it was not timed") for file in question.contenders)
 
 
 def _lacks_memory(evaluation: Evaluation) -> bool:
     """Whether the candidate, a baseline or the fp64 run found no memory; a false report costs time."""
-    sentences = [*evaluation.warnings, *(rival.reason for rival in evaluation.rivals)]
+    sentences = [*evaluation.warnings, *(rival.reason for rival in evaluation.contenders)]
     if isinstance(evaluation.verdict, Rejected):
         refusal = evaluation.verdict.refusal
         if refusal.reason == "limits.memory":

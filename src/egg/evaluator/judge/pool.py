@@ -17,6 +17,7 @@ from typing import Any
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
 from egg.core.evaluation import Evaluation
+from egg.core.lines import text_lines
 from egg.core.policy import Policy
 from egg.core.source import Candidate, Task
 from egg.evaluator.judge.oracle import Oracle, error_to
@@ -70,7 +71,7 @@ def read_jobs(path: Path) -> list[Job]:
     ``{"job", "task": {name, code}, "kernel": SOURCE, "policy": {...}}``.
     """
     jobs = []
-    for number, line in _lines(path):
+    for number, line in text_lines(path, "it must be a UTF-8 file of JSON lines"):
         try:
             jobs.append(_job(json.loads(line), number))
         except UsageError as error:
@@ -94,17 +95,6 @@ def _job(row: dict[str, Any], number: int) -> Job:
     task = Task.from_json_line(json.dumps(row["task"]))
     policy = from_json(Policy, row.get("policy", {}))
     return Job(name, Question(task, Candidate(row["kernel"], name), policy, row.get("target")))
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, each with its number in the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"no such file: {path}", "check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}", "it must be a UTF-8 file of JSON lines") from error
-    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
 
 
 def run_jobs(

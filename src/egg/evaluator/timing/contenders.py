@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from egg.core.evaluation import Rival
+from egg.core.evaluation import Contender
 from egg.core.source import Candidate
 
 
@@ -15,4 +15,4 @@ class SideBySide:
     files: tuple[Candidate, ...] = ()
     unfit: list[str] = field(default_factory=list)
     """For each file why it cannot run, empty where it can."""
-    ranked: tuple[Rival, ...] = ()
+    ranked: tuple[Contender, ...] = ()

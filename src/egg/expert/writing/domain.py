@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from egg.core.domain import Dimension, Domain, Format, Input, Layout, Size, TensorInput, names_in
+from egg.core.domain import Domain, Format, Input, Layout, Size, TensorInput
+from egg.core.sizes import Dimension, names_in
 from egg.expert.graph import Graph
 from egg.expert.reading.held import held_sizes, input_values, rules
 

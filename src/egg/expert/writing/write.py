@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from egg.core.domain_words import words_of
 from egg.core.source import Task
 from egg.expert.emit.keeping import with_method
 from egg.expert.emit.languages import LANGUAGES
@@ -77,7 +78,7 @@ def write_file(
     ]
     text = "\n\n\n".join("\n".join(lines).strip("\n") for lines in sections if lines)
     gap = "\n\n" if _starts_plain(text) else "\n\n\n"
-    title = [*title, f"For {domain.words()}."]
+    title = [*title, f"For {words_of(domain)}."]
     return f"{module_docstring(parts, title)}\n\n{_imports(built, text)}{gap}{text}\n"
 
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from egg.core.codec import to_json
 from egg.core.errors import MachineError, UsageError
-from egg.engine.cluster import seats
-from egg.engine.cluster.judge import Kind
-from egg.engine.cluster.seats import Cluster, Work
+from egg.engine.cluster import slots
+from egg.engine.cluster.actor import Kind
+from egg.engine.cluster.slots import Cluster, Work
 
 KIND = Kind(None, "2.13.0", "3.9.0")
 H200 = Kind("NVIDIA H200", "2.13.0", "3.9.0")
@@ -55,7 +55,7 @@ class Actor:
             future: Future[Any] = Future()
             if self.dead:
                 future.set_exception(Died("it was dead before"))
-            elif method == "here":
+            elif method == "ping":
                 future.set_result(None)
             else:
                 self.calls.append((method, arguments[0] if arguments else "", future))
@@ -125,7 +125,7 @@ class PlayedRay:
     # what a test plays
 
     def turn(self) -> None:
-        self.cluster.look_round()
+        self.cluster.refresh()
         self.settle()
 
     def settle(self) -> None:
@@ -141,9 +141,9 @@ class PlayedRay:
         living = [actor for actor in self.actors if actor.node in self.alive and not actor.killed]
         return [actor for actor in living if actor.calls and actor.calls[0][0] == method]
 
-    def greet(self, kind: Kind = KIND) -> None:
+    def describe(self, kind: Kind = KIND) -> None:
         """Every new judge is of that kind."""
-        for actor in self.waiting("greet"):
+        for actor in self.waiting("describe"):
             self.end(actor, to_json(kind))
 
     def submit(self, *tickets: str) -> None:
@@ -170,7 +170,18 @@ class PlayedRay:
 
 # -- whatever happens -----------------------------------------------------------------------------------
 
-KINDS = ("submit", "answer", "died", "unavailable", "raised", "greet", "join", "leave", "leave late", "look")
+KINDS = (
+    "submit",
+    "answer",
+    "died",
+    "unavailable",
+    "raised",
+    "describe",
+    "join",
+    "leave",
+    "leave late",
+    "look",
+)
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7)), max_size=40)
 
 
@@ -180,7 +191,7 @@ def test_every_job_is_answered_once_and_never_judged_twice_at_a_time(
 ) -> None:
     ray = PlayedRay(first={"CPU": 1.0})
     ray.turn()
-    ray.greet()
+    ray.describe()
     sent: list[str] = []
     for step, choice in steps:
         _play(ray, step, choice, sent)
@@ -189,7 +200,7 @@ def test_every_job_is_answered_once_and_never_judged_twice_at_a_time(
     ray.alive["last"] = {"CPU": 2.0}
     for _ in range(10 * len(sent) + 10):
         ray.turn()
-        ray.greet()
+        ray.describe()
         for actor in ray.waiting("judge"):
             ray.answer(actor)
     assert ray.answers() == Counter(sent)
@@ -197,7 +208,7 @@ def test_every_job_is_answered_once_and_never_judged_twice_at_a_time(
 
 def _play(ray: PlayedRay, step: str, choice: int, sent: list[str]) -> None:
     busy = ray.waiting("judge")
-    starting = ray.waiting("greet")
+    starting = ray.waiting("describe")
     ends: dict[str, Any] = {"died": Died("x"), "unavailable": Unavailable("x"), "raised": Raised("x")}
     match step:
         case "submit":
@@ -209,7 +220,7 @@ def _play(ray: PlayedRay, step: str, choice: int, sent: list[str]) -> None:
             ray.end(busy[choice % len(busy)], ends[step])
         case "died" if starting:
             ray.end(starting[choice % len(starting)], Died("x"))
-        case "greet" if starting:
+        case "describe" if starting:
             ray.end(starting[choice % len(starting)], to_json(KIND))
         case "join":
             ray.alive[f"node-{choice}"] = {"CPU": 2.0}
@@ -231,7 +242,7 @@ def _play(ray: PlayedRay, step: str, choice: int, sent: list[str]) -> None:
 def test_a_job_that_ends_its_judge_twice_is_given_up_and_tried_elsewhere_first() -> None:
     ray = PlayedRay(a={"CPU": 4.0}, b={"CPU": 1.0})
     ray.turn()
-    ray.greet()
+    ray.describe()
     ray.submit("1")
     (first,) = ray.waiting("judge")
     ray.end(first, Died("Died.\n\tpid: 7\nThe worker was killed. Some common causes are (1)"))
@@ -241,51 +252,51 @@ def test_a_job_that_ends_its_judge_twice_is_given_up_and_tried_elsewhere_first()
     error = ray.line("1")["error"]
     assert error["kind"] == "MachineError"
     assert error["message"].endswith("2 times, the last time: The worker was killed.")
-    ray.greet()
+    ray.describe()
     assert ray.judges() == 3, "both were replaced"
 
 
 def test_a_job_whose_nodes_die_is_not_to_blame_but_is_not_tried_for_ever() -> None:
     ray = PlayedRay(n0={"CPU": 1.0})
     ray.turn()
-    ray.greet()
+    ray.describe()
     ray.submit("1")
-    for number in range(seats.LOSSES):
+    for number in range(slots.LOSSES):
         assert not ray.answers()
         assert len(ray.waiting("judge")) == 1
         ray.alive = {f"n{number + 1}": {"CPU": 1.0}}
         ray.turn()
-        ray.greet()
+        ray.describe()
     assert "lost 6 times" in ray.line("1")["error"]["message"]
 
 
 def test_a_job_is_not_blamed_for_a_node_whose_death_only_its_judge_has_told_of() -> None:
     ray = PlayedRay(n0={"CPU": 1.0})
     ray.turn()
-    ray.greet()
+    ray.describe()
     ray.submit("1")
-    for number in range(seats.KILLS + 1):
+    for number in range(slots.KILLS + 1):
         (actor,) = ray.waiting("judge")
         ray.alive = {f"n{number + 1}": {"CPU": 1.0}}
         ray.end(actor, Died("its node died"))
-        ray.greet()
+        ray.describe()
     (actor,) = ray.waiting("judge")
     ray.answer(actor)
     assert ray.line("1") == {"answer to": "1"}
 
 
 def test_a_job_is_not_blamed_for_judges_that_died_before_they_had_it() -> None:
-    dying = seats.KILLS + 1
+    dying = slots.KILLS + 1
     ray = PlayedRay(a={"CPU": 2.0 * dying})
     ray.turn()
-    ray.greet()
+    ray.describe()
     assert len(ray.actors) == dying
     for actor in ray.actors:
         actor.dead = True
     ray.submit("1")
     assert len(ray.actors) == 2 * dying, "all were found out, one after the other"
     assert not ray.answers()
-    ray.greet()
+    ray.describe()
     (actor,) = ray.waiting("judge")
     ray.answer(actor)
     assert ray.line("1") == {"answer to": "1"}
@@ -294,14 +305,14 @@ def test_a_job_is_not_blamed_for_judges_that_died_before_they_had_it() -> None:
 def test_a_judge_that_never_answers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay(a={"CPU": 1.0})
     ray.turn()
-    ray.greet()
+    ray.describe()
     ray.submit("1")
     (silent,) = ray.waiting("judge")
-    monkeypatch.setattr(seats, "JOB_SECONDS", -1.0)
+    monkeypatch.setattr(slots, "JOB_SECONDS", -1.0)
     ray.turn()
     monkeypatch.undo()
     assert silent.killed
-    ray.greet()
+    ray.describe()
     silent.end("too late")
     ray.settle()
     (fresh,) = ray.waiting("judge")
@@ -315,7 +326,7 @@ def test_a_judge_that_never_answers_is_replaced(monkeypatch: pytest.MonkeyPatch)
 def test_gpus_get_a_judge_each_and_nodes_without_one_get_none() -> None:
     ray = PlayedRay("auto", head={"CPU": 64.0}, a={"CPU": 8.0, "GPU": 2.0}, b={"GPU": 1.0})
     ray.turn()
-    ray.greet(H200)
+    ray.describe(H200)
     assert Counter(actor.node for actor in ray.actors) == {"a": 2, "b": 1}
     assert all(actor.device == "cuda:0" for actor in ray.actors)
     assert all(actor.resources == {"num_gpus": 1, "num_cpus": 0} for actor in ray.actors)
@@ -339,13 +350,13 @@ def test_a_cluster_without_gpus_cannot_judge_on_them() -> None:
 def test_the_kind_that_most_have_is_kept_and_the_others_are_told_of() -> None:
     ray = PlayedRay("auto", a={"GPU": 1.0}, b={"GPU": 2.0})
     ray.turn()
-    for actor in ray.waiting("greet"):
+    for actor in ray.waiting("describe"):
         ray.end(actor, to_json(OLD if actor.node == "a" else H200))
     assert ray.judges() == 2
     assert "host-a is left out: it has NVIDIA A100" in ray.notes()
     ray.alive["c"] = {"GPU": 1.0}
     ray.turn()
-    ray.greet(OLD)
+    ray.describe(OLD)
     assert "host-c is left out" in ray.notes()
     ray.submit("1", "2", "3")
     assert {actor.node for actor in ray.waiting("judge")} == {"b"}
@@ -354,7 +365,7 @@ def test_the_kind_that_most_have_is_kept_and_the_others_are_told_of() -> None:
 def test_a_kind_that_was_settled_before_stays() -> None:
     ray = PlayedRay("cuda", kind=H200, a={"GPU": 2.0}, b={"GPU": 1.0})
     ray.turn()
-    for actor in ray.waiting("greet"):
+    for actor in ray.waiting("describe"):
         ray.end(actor, to_json(OLD if actor.node == "a" else H200))
     assert ray.judges() == 1
     assert "host-a is left out" in ray.notes()
@@ -364,17 +375,17 @@ def test_nothing_is_judged_before_the_kind_is_settled() -> None:
     ray = PlayedRay(a={"CPU": 1.0}, b={"CPU": 1.0})
     ray.turn()
     ray.submit("1")
-    ray.end(ray.waiting("greet")[0], to_json(KIND))
+    ray.end(ray.waiting("describe")[0], to_json(KIND))
     assert not ray.waiting("judge")
-    ray.greet()
+    ray.describe()
     assert len(ray.waiting("judge")) == 1
 
 
 def test_a_node_that_keeps_us_waiting_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(slots, "SETTLE_SECONDS", 0.0)
     ray = PlayedRay(a={"CPU": 1.0}, taken={"CPU": 1.0})
     ray.turn()
-    ray.end(next(actor for actor in ray.waiting("greet") if actor.node == "a"), to_json(KIND))
+    ray.end(next(actor for actor in ray.waiting("describe") if actor.node == "a"), to_json(KIND))
     ray.submit("1")
     assert len(ray.waiting("judge")) == 1
 
@@ -382,7 +393,7 @@ def test_a_node_that_keeps_us_waiting_does_not_hold_up_the_others(monkeypatch: p
 def test_nodes_that_say_why_they_cannot_judge_are_left_out_and_alone_are_refused() -> None:
     ray = PlayedRay(a={"CPU": 1.0}, b={"CPU": 1.0})
     ray.turn()
-    first, second = ray.waiting("greet")
+    first, second = ray.waiting("describe")
     ray.end(first, Raised("  trace\nRuntimeError: torch is not installed"))
     assert "host-a is left out: RuntimeError: torch is not installed" in ray.notes()
     with pytest.raises(UsageError, match="no node of the cluster can judge: host-a: RuntimeError: torch"):
@@ -392,27 +403,27 @@ def test_nodes_that_say_why_they_cannot_judge_are_left_out_and_alone_are_refused
 def test_a_judge_that_does_not_start_is_given_up_after_some_tries_and_tried_again_much_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seats, "REST_SECONDS", -1.0)
+    monkeypatch.setattr(slots, "REST_SECONDS", -1.0)
     ray = PlayedRay(a={"CPU": 1.0}, b={"CPU": 1.0})
     ray.turn()
-    ray.end(next(actor for actor in ray.waiting("greet") if actor.node == "b"), to_json(KIND))
-    for _ in range(seats.STARTS):
-        (starting,) = ray.waiting("greet")
+    ray.end(next(actor for actor in ray.waiting("describe") if actor.node == "b"), to_json(KIND))
+    for _ in range(slots.STARTS):
+        (starting,) = ray.waiting("describe")
         ray.end(starting, Died("no memory"))
         ray.turn()
-    assert not ray.waiting("greet")
+    assert not ray.waiting("describe")
     assert "host-a is left out: its judge does not start: no memory" in ray.notes()
     assert ray.judges() == 1
-    monkeypatch.setattr(seats, "AGAIN_SECONDS", -1.0)
+    monkeypatch.setattr(slots, "REOPEN_SECONDS", -1.0)
     ray.turn()
-    ray.greet()
+    ray.describe()
     assert ray.judges() == 2
 
 
 def test_a_cluster_whose_resources_are_taken_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay(a={"CPU": 1.0})
     ray.turn()
-    monkeypatch.setattr(seats, "START_SECONDS", -1.0)
+    monkeypatch.setattr(slots, "START_SECONDS", -1.0)
     with pytest.raises(MachineError, match="no judge became ready"):
         ray.turn()
 
@@ -420,7 +431,7 @@ def test_a_cluster_whose_resources_are_taken_is_given_up(monkeypatch: pytest.Mon
 def test_a_cluster_that_is_empty_for_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay(a={"CPU": 1.0})
     ray.turn()
-    ray.greet()
+    ray.describe()
     ray.submit("1")
     ray.alive.clear()
     ray.turn()
@@ -434,7 +445,7 @@ def test_a_cluster_that_is_empty_for_too_long_is_given_up(monkeypatch: pytest.Mo
 def test_closing_ends_every_judge() -> None:
     ray = PlayedRay(a={"CPU": 4.0})
     ray.turn()
-    ray.greet()
+    ray.describe()
     ray.submit("1")
     ray.cluster.close()
     assert all(actor.killed for actor in ray.actors)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from egg.api.benching.line import Line
+from egg.api.benching.channel import WorkerChannel
 from egg.api.benching.news import Began
 from egg.core.source import Task
 
@@ -34,12 +34,12 @@ class Acting:
     marks: Path
 
     @contextmanager
-    def ready(self, line: Line) -> Iterator[Callable[[Task], tuple[int, int]]]:
+    def ready(self, channel: WorkerChannel) -> Iterator[Callable[[Task], tuple[int, int]]]:
         print("a worker speaks", flush=True)
-        yield lambda task: self.act(task, line)
+        yield lambda task: self.act(task, channel)
 
-    def act(self, task: Task, line: Line) -> tuple[int, int]:
-        line.tell(Began(str(task.problem_id), task.name, resumed=False))
+    def act(self, task: Task, channel: WorkerChannel) -> tuple[int, int]:
+        channel.tell(Began(str(task.problem_id), task.name, resumed=False))
         known: dict[str, str] = {}
         exec(task.source, known)  # ours: a word
         mark = self.marks / f"{task.problem_id}"
@@ -51,7 +51,7 @@ class Acting:
             case "die once" if times == 0:
                 os.kill(os.getpid(), 9)
             case "die speaking" if times == 0:
-                os.write(line._channel.fileno(), struct.pack("!i", 1000) + b"the first half of a message")
+                os.write(channel._channel.fileno(), struct.pack("!i", 1000) + b"the first half of a message")
                 os.kill(os.getpid(), 9)
             case "sleep":
                 time.sleep(60)
@@ -67,7 +67,7 @@ class Stillborn:
     """Cannot be made ready."""
 
     @contextmanager
-    def ready(self, line: Line) -> Iterator[Callable[[Task], tuple[int, int]]]:
+    def ready(self, channel: WorkerChannel) -> Iterator[Callable[[Task], tuple[int, int]]]:
         print("there is no such device", file=sys.stderr, flush=True)
         raise RuntimeError("no device")
         yield

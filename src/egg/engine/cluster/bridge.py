@@ -1,4 +1,4 @@
-"""The process that talks to Ray: ``python -m egg.engine.cluster.envoy FD TERMS``.
+"""The process that talks to Ray: ``python -m egg.engine.cluster.bridge FD OPTIONS``.
 
 It hears jobs and says answers over a socket, one JSON object each:
 
@@ -29,8 +29,8 @@ from typing import Any
 import egg
 from egg.core.codec import from_json
 from egg.core.errors import EggError, UsageError
-from egg.engine.cluster.judge import Kind
-from egg.engine.cluster.seats import Cluster, Work
+from egg.engine.cluster.actor import Kind
+from egg.engine.cluster.slots import Cluster, Work
 from egg.evaluator.judge.oracle import error_to
 from egg.evaluator.transport.wire import Channel, WireClosed
 
@@ -42,12 +42,12 @@ NOT_SENT = ["**/__pycache__", "**/knowledge/skills", "**/agents/prompts"]
 Event = Callable[[], None]
 
 
-def main(channel: Channel, terms: dict[str, Any]) -> None:
+def main(channel: Channel, options: dict[str, Any]) -> None:
     try:
-        ray = _connect(terms["address"])
+        ray = _connect(options["address"])
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray's own handler may raise into anything
         channel.send({"connected": True})
-        _serve(ray, channel, terms)
+        _serve(ray, channel, options)
     except EggError as error:
         with contextlib.suppress(WireClosed):
             channel.send({"refused": error_to(error)})
@@ -64,28 +64,28 @@ def _connect(address: str) -> Any:
     try:
         ray.init(address=address, runtime_env=sent, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-        said = " ".join(str(error).split())
+        cause = " ".join(str(error).split())
         raise UsageError(
-            f"cannot join the Ray cluster at {address!r}: {said[:400]}",
+            f"cannot join the Ray cluster at {address!r}: {cause[:400]}",
             "on a machine of the cluster use auto or HOST:PORT of its head, elsewhere ray://HOST:10001; "
             "Python and Ray must be of the same versions here and there",
         ) from error
     return ray
 
 
-def _serve(ray: Any, channel: Channel, terms: dict[str, Any]) -> None:
+def _serve(ray: Any, channel: Channel, options: dict[str, Any]) -> None:
     """Do what comes from either side, in the order it comes, until the pool hangs up."""
     events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-    kind = from_json(Kind, terms["kind"]) if terms["kind"] else None
-    module, name = terms["judge"].split(":")
+    kind = from_json(Kind, options["kind"]) if options["kind"] else None
+    module, name = options["judge"].split(":")
     judge = getattr(importlib.import_module(module), name)
-    cluster = Cluster(ray, judge, terms["device"], kind, terms["patience"], channel.send, events.put)
+    cluster = Cluster(ray, judge, options["device"], kind, options["patience"], channel.send, events.put)
     threading.Thread(target=_listen, args=(channel, cluster, events), daemon=True).start()
     try:
         look = 0.0
         while True:
             if time.monotonic() >= look:
-                cluster.look_round()
+                cluster.refresh()
                 look = time.monotonic() + LOOK_SECONDS
             with contextlib.suppress(queue.Empty):
                 event = events.get(timeout=max(0.0, look - time.monotonic()))

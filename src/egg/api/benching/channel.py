@@ -1,7 +1,7 @@
-"""A worker's line to its parent: news and questions go up, tasks and answers come down.
+"""A worker's channel to its parent: news and jobs go up, tasks and answers come down.
 
 Both ends are this program's own processes, so what travels is pickled. A worker does one thing at a time:
-it reads the line only where it has nothing to do but wait, for its next task or for answers.
+it reads the channel only where it has nothing to do but wait, for its next task or for answers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     news: News
 
 
 @dataclass(frozen=True)
-class Asked:
+class Submitted:
     """Kernels to be judged elsewhere. ``batch`` tells the answers of one question from those of another."""
 
     batch: int
@@ -56,7 +56,7 @@ class Replied:
     answer: Answer
 
 
-class Line:
+class WorkerChannel:
     """The worker's end."""
 
     def __init__(self, channel: Connection) -> None:
@@ -65,13 +65,13 @@ class Line:
         self._batch = 0
 
     def tell(self, news: News) -> None:
-        self._send(Told(news))
+        self._send(Reported(news))
 
     def ask(self, jobs: Sequence[Job]) -> Iterator[Answer]:
         """Every job's answer as it comes. Where the last question was left early, its answers are dropped."""
         self._batch += 1
         batch = self._batch
-        self._send(Asked(batch, tuple(jobs)))
+        self._send(Submitted(batch, tuple(jobs)))
         open_places = set(range(len(jobs)))
         while open_places:
             message = self._receive()
@@ -89,12 +89,12 @@ class Line:
     def done(self, result: Any) -> None:
         self._send(Done(result))
 
-    def _send(self, message: Ready | Told | Asked | Done) -> None:
+    def _send(self, message: Ready | Reported | Submitted | Done) -> None:
         with self._turn:
             try:
                 self._channel.send(message)
             except (BrokenPipeError, ConnectionResetError):
-                raise SystemExit(1) from None  # nobody is there any more
+                raise SystemExit(1) from None  # the parent is gone
 
     def _receive(self) -> Any:
         try:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from egg.api.benching.channel import WorkerChannel
 from egg.api.benching.folder import WORKERS_LOG, run_folder
-from egg.api.benching.line import Line
 from egg.api.benching.news import Began, News, Reporter
 from egg.api.benching.one import has_run, row_given_up, run_task
+from egg.api.benching.options import BenchOptions
 from egg.api.benching.remote import Relay
-from egg.api.benching.terms import Terms
 from egg.api.benching.workers import results_of
 from egg.bench.listing import key_of
 from egg.bench.rows import Row
@@ -31,7 +31,7 @@ class ClosingJudge(Judge, Protocol):
 class JudgeMaker(Protocol):
     """How a worker comes by its judge; picklable."""
 
-    def make(self, line: Line) -> ClosingJudge: ...
+    def make(self, channel: WorkerChannel) -> ClosingJudge: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LocalJudges:
 
     device: str
 
-    def make(self, line: Line) -> ClosingJudge:
+    def make(self, channel: WorkerChannel) -> ClosingJudge:
         return LocalJudge(self.device)
 
 
@@ -49,21 +49,23 @@ class RunTasks:
     """Every task is a run of the bench in ``folder``."""
 
     judges: JudgeMaker
-    terms: Terms
+    options: BenchOptions
     folder: Path
     environ: Mapping[str, str]
     compile_threads: int
-    """By which the judge's opponents are compiled: unless told, it takes every core, in every worker."""
+    """By which the judge's opponents are compiled: left alone, it takes every core, in every worker."""
 
     @contextmanager
-    def ready(self, line: Line) -> Iterator[Callable[[Task], Row]]:
+    def ready(self, channel: WorkerChannel) -> Iterator[Callable[[Task], Row]]:
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(self.compile_threads))
-        with closing(self.judges.make(line)) as judge:
+        with closing(self.judges.make(channel)) as judge:
 
             def work(task: Task) -> Row:
                 key = key_of(task)
-                line.tell(Began(key, task.name, resumed=has_run(run_folder(self.folder, task))))
-                return run_task(task, self.terms, self.folder, judge, self.environ, Reporter(key, line.tell))
+                channel.tell(Began(key, task.name, resumed=has_run(run_folder(self.folder, task))))
+                return run_task(
+                    task, self.options, self.folder, judge, self.environ, Reporter(key, channel.tell)
+                )
 
             yield work
 
@@ -71,7 +73,7 @@ class RunTasks:
 def rows_of(
     tasks: Sequence[Task],
     makers: Sequence[JudgeMaker],
-    terms: Terms,
+    options: BenchOptions,
     folder: Path,
     environ: Mapping[str, str],
     *,
@@ -87,11 +89,11 @@ def rows_of(
     Leaving early ends the workers.
     """
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, len(makers)))
-    trades = [RunTasks(maker, terms, folder, dict(environ), threads) for maker in makers]
+    runners = [RunTasks(maker, options, folder, dict(environ), threads) for maker in makers]
     return results_of(
         tasks,
-        trades,
-        lambda task, reason: row_given_up(task, terms, folder, reason),
+        runners,
+        lambda task, reason: row_given_up(task, options, folder, reason),
         relay=Relay(pool) if pool is not None else None,
         task_seconds=task_seconds,
         may_begin=may_begin,

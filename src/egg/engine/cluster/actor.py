@@ -33,7 +33,7 @@ class Kind:
         return f"{self.gpu or 'CPU'}, torch {self.torch}, triton {self.triton}"
 
 
-class Judge:
+class OracleActor:
     """Judges one job after the other. Ray calls its methods in the worker's main thread, which matters:
     an oracle ends with the thread that started it."""
 
@@ -41,14 +41,14 @@ class Judge:
         self._device = device
         self._pool: Pool | None = None
 
-    def greet(self, fingerprint: str) -> dict[str, Any]:
-        """What is here; raises where it cannot judge for whoever has the package of that fingerprint."""
+    def describe(self, fingerprint: str) -> dict[str, Any]:
+        """GPU and versions; raises where the package is not the one with that fingerprint."""
         if package_fingerprint() != fingerprint:
             place = Path(egg.__file__).parent
             raise RuntimeError(f"it imports another egg ({egg.__version__}), from {place}")
         return to_json(Kind(_gpu(self._device), _version("torch"), _version(*TRITON)))
 
-    def here(self) -> None:
+    def ping(self) -> None:
         """Called before a job: where this is answered, the judge was alive when it came to the job."""
 
     def judge(self, line: str) -> str:

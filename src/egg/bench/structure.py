@@ -1,12 +1,12 @@
-"""What a kernel file is made of, as the file itself says, and how the run came to it, by its steps."""
+"""What a kernel file is made of, by its own docstring, and how the run came to it, by its steps."""
 
 from __future__ import annotations
 
 import ast
 import re
-from typing import Any
 
-from egg.core.evaluation import Accepted, Evaluation
+from egg.bench.figures import MOST_KINDS, StepOutcome, Structure, counted
+from egg.core.evaluation import Accepted, Evaluation, Rejected
 from egg.core.step import Step
 from egg.engine.state import RunState
 
@@ -15,22 +15,43 @@ LEFT = "Left to PyTorch:"
 _MOVES = re.compile(r"\[([^\]]*)\]\s*$")
 
 
-def structure_of(state: RunState, final: Evaluation) -> dict[str, Any]:
+def structure_of(state: RunState, final: Evaluation) -> Structure:
     """Of an accepted kernel: groups, what it leaves to PyTorch, the moves and repairs that led to it."""
-    told = ast.get_docstring(ast.parse(state.sources[final.candidate_hash])) or ""
+    docstring = ast.get_docstring(ast.parse(state.sources[final.candidate_hash])) or ""
     chain = _chain(state, final.candidate_hash)
-    return {
-        "kernels": len(final.verdict.provenance.kernels) if isinstance(final.verdict, Accepted) else 0,
-        "groups": groups_in(told),
-        "left": left_in(told),
-        "moves": [move for step in chain for move in moves_of(step)],
-        "repairs": [
+    return Structure(
+        kernels=len(final.verdict.provenance.kernels) if isinstance(final.verdict, Accepted) else 0,
+        kinds=counted(group.partition(": ")[2] for group in groups_in(docstring))[:MOST_KINDS],
+        left=left_in(docstring),
+        moves=tuple(move for step in chain for move in moves_of(step)),
+        repairs=tuple(
             attempt.diagnosis.modification_plan
             for step in chain
             for attempt in step.attempts
             if attempt.diagnosis is not None
-        ],
-    }
+        ),
+    )
+
+
+def outcomes_of(state: RunState) -> tuple[StepOutcome, ...]:
+    """Of every step behind the seed."""
+    return tuple(
+        StepOutcome(
+            step.stage.value,
+            step.decision.value,
+            float(f"{step.gain.ratio:.4g}") if step.gain is not None else None,
+        )
+        for step in state.steps
+        if step.plan is not None and step.plan.change
+    )
+
+
+def refusals_of(state: RunState, final: Evaluation | None) -> tuple[str, ...]:
+    """Every refusal of a file outside sweeps, as ``gate: reason``, the one at the end included."""
+    refused = [a.signature for step in state.steps for a in step.attempts if a.signature]
+    if final is not None and isinstance(final.verdict, Rejected):
+        refused.append(f"{final.verdict.refusal.gate.value}: {final.verdict.refusal.reason}")
+    return tuple(refused)
 
 
 def groups_in(docstring: str) -> list[str]:

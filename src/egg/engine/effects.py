@@ -1,4 +1,4 @@
-"""Where the loop meets the world: questions to the team, jobs for the judge, decisions for the log."""
+"""The effects of the loop: questions to the team, jobs for the judge, decisions for the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from egg.analysis.diagnose import diagnose
 from egg.analysis.evaluated import profile_of
 from egg.core.bottleneck import Diagnosed, Limiter
 from egg.core.evaluation import Evaluation, Gate
-from egg.core.events import ContractMade, StageClosed, StageOpened, StageSkipped
+from egg.core.events import SIDE_BY_SIDE, ContractMade, StageClosed, StageOpened, StageSkipped
 from egg.core.plan import Answer, Exhausted
 from egg.core.policy import Level, Policy
 from egg.core.roles import Advisor, Brief, Skill, Team
@@ -42,7 +42,7 @@ class NoAdvice:
         return ()
 
 
-class Desk:
+class Effects:
     """One run's journal, team, judge and advisor, with the rules every use of them keeps."""
 
     def __init__(self, journal: Journal, team: Team, judge: Judge, advisor: Advisor | None = None) -> None:
@@ -87,7 +87,7 @@ class Desk:
             self.close(row, reason)
 
     def brief(self, row: StageRow, chain: Sequence[Attempt] = (), objection: str = "") -> Brief:
-        """All that a role is told, with the skills that fit."""
+        """What a role is given, with the skills that fit."""
         state = self.state
         brief = Brief(
             task=state.started.task,
@@ -100,7 +100,7 @@ class Desk:
             diagnosis=diagnosed(state),
             handoffs=state.handoffs,
             objection=objection,
-            heats=self.heats,
+            side_by_side=self.side_by_side,
         )
         return replace(brief, skills=self._advisor.advise(brief))
 
@@ -123,17 +123,17 @@ class Desk:
         return self._judged([self._job(c, policy, "compile", skip=BEHIND_COMPILING) for c in candidates])
 
     @property
-    def heats(self) -> bool:
-        return self.state.started.settings.budget.heats
+    def side_by_side(self) -> bool:
+        return self.state.started.settings.budget.side_by_side
 
-    def hold(self, file: Candidate, heats: Sequence[Sequence[Candidate]]) -> list[Evaluation]:
-        """The times of each heat's files beside that of ``file``, for ranking them: nothing is checked."""
-        return self._judged([self._heat(file, rivals) for rivals in heats])
+    def time_beside(self, file: Candidate, groups: Sequence[Sequence[Candidate]]) -> list[Evaluation]:
+        """The times of each group's files side by side with ``file``, for ranking: nothing is checked."""
+        return self._judged([self._side_by_side(file, contenders) for contenders in groups])
 
-    def _heat(self, file: Candidate, rivals: Sequence[Candidate]) -> Job:
-        name = f"heat-{content_hash(' '.join(rival.hash for rival in rivals))}"
+    def _side_by_side(self, file: Candidate, contenders: Sequence[Candidate]) -> Job:
+        name = SIDE_BY_SIDE + content_hash(" ".join(contender.hash for contender in contenders))
         job = self._job(file, self.policy(Level.QUICK), name)
-        return replace(job, question=replace(job.question, contenders=tuple(rivals)))
+        return replace(job, question=replace(job.question, contenders=tuple(contenders)))
 
     def _judged(self, jobs: list[Job]) -> list[Evaluation]:
         verdicts = self.journal.evaluate(jobs, self._judge)

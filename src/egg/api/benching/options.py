@@ -15,11 +15,11 @@ from egg.core.settings import Settings
 from egg.hardware.gpus import find
 
 ALONE = tuple(team for team in TEAMS if team != "step")
-"""Teams that need nobody outside."""
+"""Teams that need no answers from outside."""
 
 
 @dataclass(frozen=True)
-class Terms:
+class BenchOptions:
     """What all rows of a bench have in common, so that they can stand in one table."""
 
     settings: Settings
@@ -31,27 +31,27 @@ class Terms:
 
     @property
     def policy(self) -> Policy:
-        """The terms that the row of a task is judged under."""
+        """The options that the row of a task is judged under."""
         return Policy(self.settings.precision, self.settings.library_calls, self.level)
 
     def to_json(self) -> dict[str, Any]:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Terms:
+    def from_json(cls, data: Mapping[str, Any]) -> BenchOptions:
         return from_json(cls, dict(data))
 
 
 def settled(
-    terms: Terms, environ: Mapping[str, str], *, pooled: bool = False, gpu: str | None = None
-) -> Terms:
-    """The terms as a bench records them; whatever could work for no task is a ``UsageError`` now.
+    options: BenchOptions, environ: Mapping[str, str], *, pooled: bool = False, gpu: str | None = None
+) -> BenchOptions:
+    """The options as a bench records them; whatever could work for no task is a ``UsageError`` now.
 
     ``pooled`` says that kernels are judged elsewhere: on a ``gpu`` of that name, or on CPUs. Then what is
-    written for is what is there, unless the settings name a target. Teams that wait for somebody outside,
+    written for is what is there, unless the settings name a target. Teams that wait for answers from outside,
     and judges that are offline, cannot be benched.
     """
-    settings = terms.settings
+    settings = options.settings
     if settings.team not in ALONE:
         raise UsageError(
             f"the team {settings.team!r} cannot run a bench: it has to go on by itself",
@@ -64,7 +64,7 @@ def settled(
         )
     if pooled:
         settings = _for_pool(settings, gpu)
-    return replace(terms, settings=settle(settings, environ))
+    return replace(options, settings=settle(settings, environ))
 
 
 def _for_pool(settings: Settings, gpu: str | None) -> Settings:
@@ -78,18 +78,18 @@ def _for_pool(settings: Settings, gpu: str | None) -> Settings:
     return replace(settings, device="cuda")
 
 
-def differences(before: Terms, now: Terms) -> list[str]:
-    """Which terms differ, each as ``precision: tf32 before, fp32 now``."""
-    old, new = _told(before), _told(now)
+def differences(before: BenchOptions, now: BenchOptions) -> list[str]:
+    """Which options differ, each as ``precision: tf32 before, fp32 now``."""
+    old, new = _named(before), _named(now)
     changed = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
     if "budget name" in changed:  # which says all the rest
         changed = [name for name in changed if name == "budget name" or not name.startswith("budget ")]
     return [f"{name}: {old.get(name, 'none')} before, {new.get(name, 'none')} now" for name in changed]
 
 
-def _told(terms: Terms) -> dict[str, Any]:
+def _named(options: BenchOptions) -> dict[str, Any]:
     """Every term by its plain name; what is ``None`` is left out."""
-    return {"level": terms.level.value, **dict(_leaves("", to_json(terms.settings)))}
+    return {"level": options.level.value, **dict(_leaves("", to_json(options.settings)))}
 
 
 def _leaves(name: str, value: Any) -> list[tuple[str, Any]]:

@@ -1,16 +1,16 @@
 """Which judges there are on a cluster, what each of them does, and what becomes of jobs whose judge is lost.
 
-Every node has so many *seats*: one per GPU, or one per few CPUs where kernels are judged on
-CPUs. A seat is filled with an actor that is bound to its node, and filled again when the actor
-dies. Seats come and go with their nodes: the cluster is looked over every few seconds.
+Every node has so many *slots*: one per GPU, or one per few CPUs where kernels are judged on
+CPUs. A slot is filled with an actor that is bound to its node, and filled again when the actor
+dies. Slots come and go with their nodes: the cluster is looked over every few seconds.
 
 A job that was under way when its judge was lost is tried again, on another node if there is
 one. It is given up when it took its judge's process with it twice while the node lived on
-(then it is likely to blame), or when it was lost so often that nobody should wait any longer.
+(then it is likely to blame), or when it was lost so often that waiting longer is pointless.
 
 All judges of a pool are of one kind (GPU, PyTorch, Triton), or a table would mix what cannot
-be compared: the kind that most of the first judges have. The others are left out, and that is
-told.
+be compared: the kind that most of the first judges have. The others are left out, with a
+note.
 
 Everything here runs in one thread. What Ray reports comes as calls through ``later``.
 """
@@ -27,7 +27,7 @@ from typing import Any
 
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, UsageError
-from egg.engine.cluster.judge import Kind, package_fingerprint
+from egg.engine.cluster.actor import Kind, package_fingerprint
 from egg.evaluator.judge.oracle import ANSWER_SECONDS
 from egg.evaluator.judge.pool import Answer
 
@@ -37,20 +37,20 @@ KILLS = 2
 LOSSES = 6
 """How often a job may be lost at all."""
 STARTS = 3
-"""How often a seat's judge may fail to start before the seat is given up for a while."""
-AGAIN_SECONDS = 600.0
+"""How often a slot's judge may fail to start before the slot is given up for a while."""
+REOPEN_SECONDS = 600.0
 """That while: what kept a judge from starting may have ended."""
 REST_SECONDS = 2.0
 """Before a judge that failed to start is started again."""
 SETTLE_SECONDS = 30.0
-"""After which those who have greeted decide what kind of judges there shall be."""
+"""After which those who have answered decide what kind of judges there shall be."""
 START_SECONDS = 180.0
-"""For the first judge to greet."""
+"""For the first judge to describe."""
 JOB_SECONDS = 3 * ANSWER_SECONDS
 """After which an answer will not come: the judge's own limits should have ended the job long before."""
 CLOSE_SECONDS = 5.0
 
-Say = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 
 
 class Status(Enum):
@@ -76,7 +76,7 @@ class Work:
 
 
 @dataclass(eq=False)
-class Seat:
+class Slot:
     """A place for a judge on a node."""
 
     node: str
@@ -111,11 +111,11 @@ class Cluster:
         device: str,
         kind: Kind | None,
         patience: float,
-        say: Say,
+        report: Report,
         later: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._ray, self._judge, self._say, self._later = ray, judge, say, later
-        self._seats: list[Seat] = []
+        self._ray, self._judge, self._report, self._later = ray, judge, report, later
+        self._slots: list[Slot] = []
         self._waiting: deque[Work] = deque()
         self._kind = kind
         """Settled; ``None`` until then."""
@@ -123,7 +123,7 @@ class Cluster:
         self._began = self._alive = time.monotonic()
         self._fingerprint = package_fingerprint()
         self._noted: set[str] = set()
-        self._told = 0
+        self._reported = 0
         self._gpus = self._judge_on_gpus(device) if kind is None else kind.gpu is not None
 
     def _judge_on_gpus(self, device: str) -> bool:
@@ -138,23 +138,23 @@ class Cluster:
             )
         return False
 
-    # -- seats ---------------------------------------------------------------------------------------
+    # -- slots ---------------------------------------------------------------------------------------
 
-    def look_round(self) -> None:
-        """Follow the cluster: drop seats of dead nodes, add those of new ones, fill the empty."""
+    def refresh(self) -> None:
+        """Follow the cluster: drop slots of dead nodes, add those of new ones, fill the empty."""
         nodes = {str(node["NodeID"]): node for node in self._nodes()}
-        for seat in [seat for seat in self._seats if seat.node not in nodes]:
-            self._seats.remove(seat)
-            seat.actor = None  # what is still reported of it comes too late
-            self._note(f"node {seat.host} is gone", occasion=seat.node)
-            self._give_back(seat, "its node died")
-        known = {seat.node for seat in self._seats}
+        for slot in [slot for slot in self._slots if slot.node not in nodes]:
+            self._slots.remove(slot)
+            slot.actor = None  # what is still reported of it comes too late
+            self._note(f"node {slot.host} is gone", occasion=slot.node)
+            self._give_back(slot, "its node died")
+        known = {slot.node for slot in self._slots}
         for name, node in nodes.items():
             if name not in known:
                 host = str(node.get("NodeManagerHostname") or node["NodeManagerAddress"])
-                self._seats.extend(Seat(name, host, needs) for needs in self._places_on(node))
-        for seat in self._seats:
-            self._care_for(seat)
+                self._slots.extend(Slot(name, host, needs) for needs in self._places_on(node))
+        for slot in self._slots:
+            self._maintain(slot)
         self._settle()
         self._check_patience()
         self._assign()
@@ -170,86 +170,86 @@ class Cluster:
         each = min(CPUS_PER_JUDGE, cpus)
         return [{"num_cpus": each}] * (cpus // each) if cpus else []
 
-    def _care_for(self, seat: Seat) -> None:
-        age = time.monotonic() - seat.since
-        given_up = seat.failures >= STARTS
-        rest = AGAIN_SECONDS if given_up else REST_SECONDS if seat.failures else 0.0
-        vacant = seat.status is Status.EMPTY or (seat.status is Status.CLOSED and given_up)
+    def _maintain(self, slot: Slot) -> None:
+        age = time.monotonic() - slot.since
+        given_up = slot.failures >= STARTS
+        rest = REOPEN_SECONDS if given_up else REST_SECONDS if slot.failures else 0.0
+        vacant = slot.status is Status.EMPTY or (slot.status is Status.CLOSED and given_up)
         if vacant and age >= rest:
-            self._fill(seat)
-        elif seat.status is Status.BUSY and age > JOB_SECONDS:
-            self._lose(seat, f"no answer within {JOB_SECONDS / 60:.0f} minutes", blamed=True)
+            self._fill(slot)
+        elif slot.status is Status.BUSY and age > JOB_SECONDS:
+            self._lose(slot, f"no answer within {JOB_SECONDS / 60:.0f} minutes", blamed=True)
 
-    def _fill(self, seat: Seat) -> None:
+    def _fill(self, slot: Slot) -> None:
         strategies = self._ray.util.scheduling_strategies
-        bound = strategies.NodeAffinitySchedulingStrategy(node_id=seat.node, soft=False)
-        judge = self._ray.remote(self._judge).options(max_restarts=0, scheduling_strategy=bound, **seat.needs)
-        actor = seat.actor = judge.remote("cuda:0" if self._gpus else "cpu")
-        seat.become(Status.STARTING)
-        self._when_done(actor.greet.remote(self._fingerprint), seat, self._greeted)
+        bound = strategies.NodeAffinitySchedulingStrategy(node_id=slot.node, soft=False)
+        judge = self._ray.remote(self._judge).options(max_restarts=0, scheduling_strategy=bound, **slot.needs)
+        actor = slot.actor = judge.remote("cuda:0" if self._gpus else "cpu")
+        slot.become(Status.STARTING)
+        self._when_done(actor.describe.remote(self._fingerprint), slot, self._described)
 
-    def _when_done(self, reference: Any, seat: Seat, then: Callable[[Seat, Future[Any]], None]) -> None:
-        """Call ``then`` with what came of it, unless the seat has another actor by then."""
-        actor = seat.actor
+    def _when_done(self, reference: Any, slot: Slot, then: Callable[[Slot, Future[Any]], None]) -> None:
+        """Call ``then`` with what came of it, unless the slot has another actor by then."""
+        actor = slot.actor
 
         def call(future: Future[Any]) -> None:
-            if seat.actor is actor:
-                then(seat, future)
+            if slot.actor is actor:
+                then(slot, future)
 
         reference.future().add_done_callback(lambda future: self._later(lambda: call(future)))
 
-    def _greeted(self, seat: Seat, future: Future[Any]) -> None:
+    def _described(self, slot: Slot, future: Future[Any]) -> None:
         error = future.exception()
         if error is None:
-            seat.kind = from_json(Kind, future.result())
-            seat.failures = 0
-            seat.become(Status.IDLE)
-            self._alive = seat.since
-        elif isinstance(error, self._ray.exceptions.RayTaskError):  # it said itself why it cannot judge
-            self._close(seat, _told(error))
+            slot.kind = from_json(Kind, future.result())
+            slot.failures = 0
+            slot.become(Status.IDLE)
+            self._alive = slot.since
+        elif isinstance(error, self._ray.exceptions.RayTaskError):  # the message says why it cannot judge
+            self._close(slot, _cause(error))
         else:
-            seat.failures += 1
-            self._empty(seat)
-            if seat.failures >= STARTS:
-                self._close(seat, f"its judge does not start: {_told(error)}")
+            slot.failures += 1
+            self._empty(slot)
+            if slot.failures >= STARTS:
+                self._close(slot, f"its judge does not start: {_cause(error)}")
         self._settle()
         self._assign()
 
-    def _close(self, seat: Seat, reason: str) -> None:
-        self._empty(seat)
-        seat.reason = reason
-        seat.become(Status.CLOSED)
-        self._note(f"node {seat.host} is left out: {reason}")
+    def _close(self, slot: Slot, reason: str) -> None:
+        self._empty(slot)
+        slot.reason = reason
+        slot.become(Status.CLOSED)
+        self._note(f"node {slot.host} is left out: {reason}")
 
-    def _empty(self, seat: Seat) -> None:
-        if seat.actor is not None:
-            self._ray.kill(seat.actor)
-        seat.actor = seat.work = None
-        seat.become(Status.EMPTY)
+    def _empty(self, slot: Slot) -> None:
+        if slot.actor is not None:
+            self._ray.kill(slot.actor)
+        slot.actor = slot.work = None
+        slot.become(Status.EMPTY)
 
     # -- one kind ------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Choose the kind as soon as all have greeted, or some have and the others let us wait."""
+        """Choose the kind as soon as all have answered, or some have and the others let us wait."""
         if self._kind is None:
-            kinds = Counter(seat.kind for seat in self._seats if seat.status is Status.IDLE and seat.kind)
-            hopeful = any(seat.status in (Status.EMPTY, Status.STARTING) for seat in self._seats)
+            kinds = Counter(slot.kind for slot in self._slots if slot.status is Status.IDLE and slot.kind)
+            hopeful = any(slot.status in (Status.EMPTY, Status.STARTING) for slot in self._slots)
             waited = time.monotonic() - self._began
             if not kinds:
-                self._despair(hopeful or not self._seats, waited)
+                self._check_start(hopeful or not self._slots, waited)
             if not kinds or (hopeful and waited < SETTLE_SECONDS):
                 return
             self._kind = max(kinds, key=lambda kind: (kinds[kind], str(kind)))
-        for seat in [seat for seat in self._seats if seat.status is Status.IDLE]:
-            if seat.kind != self._kind:
-                self._close(seat, f"it has {seat.kind}, and the judges of this bench have {self._kind}")
+        for slot in [slot for slot in self._slots if slot.status is Status.IDLE]:
+            if slot.kind != self._kind:
+                self._close(slot, f"it has {slot.kind}, and the judges of this bench have {self._kind}")
             else:
-                self._note(f"node {seat.host} judges: {seat.kind}", occasion=seat.node)
-        self._tell_judges()
+                self._note(f"node {slot.host} judges: {slot.kind}", occasion=slot.node)
+        self._report_judges()
 
-    def _despair(self, hopeful: bool, waited: float) -> None:
+    def _check_start(self, hopeful: bool, waited: float) -> None:
         if not hopeful:
-            reasons = "; ".join(dict.fromkeys(f"{seat.host}: {seat.reason}" for seat in self._seats))
+            reasons = "; ".join(dict.fromkeys(f"{slot.host}: {slot.reason}" for slot in self._slots))
             raise UsageError(
                 f"no node of the cluster can judge: {reasons}",
                 "every node needs Ray, PyTorch and Triton in the Python that Ray was started with",
@@ -260,15 +260,15 @@ class Cluster:
                 "are the cluster's GPUs or CPUs taken by others? see `ray status`",
             )
 
-    def _tell_judges(self) -> None:
+    def _report_judges(self) -> None:
         """The pool hears when it can begin, and of every change in the number of judges."""
         active = self._active()
-        if self._kind is not None and len(active) != self._told:
-            self._told = len(active)
-            self._say({"ready": to_json(self._kind), "judges": len(active)})
+        if self._kind is not None and len(active) != self._reported:
+            self._reported = len(active)
+            self._report({"ready": to_json(self._kind), "judges": len(active)})
 
-    def _active(self) -> list[Seat]:
-        return [seat for seat in self._seats if seat.status in (Status.IDLE, Status.BUSY)]
+    def _active(self) -> list[Slot]:
+        return [slot for slot in self._slots if slot.status in (Status.IDLE, Status.BUSY)]
 
     def _check_patience(self) -> None:
         now = time.monotonic()
@@ -290,67 +290,67 @@ class Cluster:
         """Give every idle judge the first job that was not lost on its node, or cannot go elsewhere."""
         if self._kind is None:
             return
-        usable = {seat.node for seat in self._active()}
-        for seat in self._seats:
-            if seat.status is Status.IDLE:
-                work = next((w for w in self._waiting if _may_go(w, seat.node, usable)), None)
+        usable = {slot.node for slot in self._active()}
+        for slot in self._slots:
+            if slot.status is Status.IDLE:
+                work = next((w for w in self._waiting if _may_go(w, slot.node, usable)), None)
                 if work is not None:
                     self._waiting.remove(work)
-                    self._send(work, seat)
-        self._tell_judges()
+                    self._send(work, slot)
+        self._report_judges()
 
-    def _send(self, work: Work, seat: Seat) -> None:
-        """To a judge that is asked first whether it lives: one that died in idleness blames nobody."""
-        seat.work = work
-        seat.become(Status.BUSY)
-        self._when_done(seat.actor.here.remote(), seat, self._present)
+    def _send(self, work: Work, slot: Slot) -> None:
+        """To a judge that is pinged first: where it died idle, the job is not to blame."""
+        slot.work = work
+        slot.become(Status.BUSY)
+        self._when_done(slot.actor.ping.remote(), slot, self._present)
 
-    def _present(self, seat: Seat, future: Future[Any]) -> None:
+    def _present(self, slot: Slot, future: Future[Any]) -> None:
         error = future.exception()
         if error is None:
-            assert seat.work is not None
-            self._when_done(seat.actor.judge.remote(seat.work.line), seat, self._judged)
+            assert slot.work is not None
+            self._when_done(slot.actor.judge.remote(slot.work.line), slot, self._judged)
         else:
-            self._missing(seat, error, blamed=False)
+            self._missing(slot, error, blamed=False)
 
-    def _judged(self, seat: Seat, future: Future[Any]) -> None:
+    def _judged(self, slot: Slot, future: Future[Any]) -> None:
         error = future.exception()
         exceptions = self._ray.exceptions
         if error is None:
-            assert seat.work is not None
-            self._say({"ticket": seat.work.ticket, "line": future.result()})
-            seat.work = None
-            seat.become(Status.IDLE)
+            assert slot.work is not None
+            self._report({"ticket": slot.work.ticket, "line": future.result()})
+            slot.work = None
+            slot.become(Status.IDLE)
             self._assign()
         elif isinstance(error, exceptions.RayTaskError):
-            assert seat.work is not None
-            self._refuse(seat.work, MachineError(f"internal error: {_told(error)}", "please report it"))
-            self._empty(seat)
-            self._care_for(seat)
+            assert slot.work is not None
+            self._refuse(slot.work, MachineError(f"internal error: {_cause(error)}", "please report it"))
+            self._empty(slot)
+            self._maintain(slot)
         else:
-            self._missing(seat, error, blamed=not isinstance(error, exceptions.ActorUnavailableError))
+            self._missing(slot, error, blamed=not isinstance(error, exceptions.ActorUnavailableError))
 
-    def _missing(self, seat: Seat, error: BaseException, blamed: bool) -> None:
-        self.look_round()  # it may have been lost with its node, which is then settled here
-        if seat in self._seats and seat.status is Status.BUSY:
-            self._lose(seat, _told(error), blamed)
+    def _missing(self, slot: Slot, error: BaseException, blamed: bool) -> None:
+        self.refresh()  # it may have been lost with its node, which is then settled here
+        if slot in self._slots and slot.status is Status.BUSY:
+            self._lose(slot, _cause(error), blamed)
 
-    def _lose(self, seat: Seat, reason: str, blamed: bool) -> None:
+    def _lose(self, slot: Slot, reason: str, blamed: bool) -> None:
         """The judge is lost, and its node is not."""
-        if seat.work is not None and blamed:
-            seat.work.kills += 1
-        self._say({"note": f"a judge on {seat.host} was lost and is replaced: {reason}"})
-        self._give_back(seat, reason)
-        self._empty(seat)
-        self._care_for(seat)
+        if slot.work is not None and blamed:
+            slot.work.kills += 1
+        self._report({"note": f"a judge on {slot.host} was lost and is replaced: {reason}"})
+        self._give_back(slot, reason)
+        self._empty(slot)
+        self._maintain(slot)
         self._assign()
 
-    def _give_back(self, seat: Seat, reason: str) -> None:
-        """The seat's job, to be tried again or given up."""
-        work, seat.work = seat.work, None
+    def _give_back(self, slot: Slot, reason: str) -> None:
+        """The slot's job, to be tried again or given up."""
+        work, slot.work = slot.work, None
         if work is None:
             return
-        work.lost_on.append(seat.node)
+        work.lost_on.append(slot.node)
         if work.kills >= KILLS:
             self._refuse(
                 work,
@@ -365,21 +365,21 @@ class Cluster:
             self._waiting.appendleft(work)
 
     def _refuse(self, work: Work, error: EggError) -> None:
-        self._say({"ticket": work.ticket, "line": Answer(work.job, error=error).to_line()})
+        self._report({"ticket": work.ticket, "line": Answer(work.job, error=error).to_line()})
 
     def _note(self, text: str, occasion: str = "") -> None:
-        """Tell something once, however many seats it is true of."""
+        """Tell something once, however many slots it is true of."""
         if text + occasion not in self._noted:
             self._noted.add(text + occasion)
-            self._say({"note": text})
+            self._report({"note": text})
 
     def close(self) -> None:
         """Let idle judges end their oracles; the others end with their actors."""
-        idle = [seat.actor.close.remote() for seat in self._seats if seat.status is Status.IDLE]
+        idle = [slot.actor.close.remote() for slot in self._slots if slot.status is Status.IDLE]
         if idle:
             self._ray.wait(idle, num_returns=len(idle), timeout=CLOSE_SECONDS)
-        for seat in self._seats:
-            self._empty(seat)
+        for slot in self._slots:
+            self._empty(slot)
 
 
 def _gpus_of(node: dict[str, Any]) -> int:
@@ -390,7 +390,7 @@ def _may_go(work: Work, node: str, usable: set[str]) -> bool:
     return node not in work.lost_on or usable <= set(work.lost_on)
 
 
-def _told(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
     """The line of Ray's long messages that says what happened, without its guesses about the cause."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line[0].isspace()]
     return (lines[-1] if lines else type(error).__name__).split(" Some common causes")[0][:300]

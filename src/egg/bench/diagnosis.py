@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from egg.analysis.diagnose import diagnose
-from egg.analysis.evaluated import profile_of
 from egg.core.bottleneck import MEANINGS
 from egg.core.evaluation import Accepted, Evaluation, Measured
+from egg.core.profile import Profile
 from egg.hardware.gpus import Gpu
 
 
-def diagnosed(evaluation: Evaluation, gpu: Gpu, floor_milliseconds: float | None) -> str:
-    """From what the judge saw on its way; work left to libraries is named with its share of the time."""
-    told = []
-    profile = profile_of(evaluation, gpu)
-    if profile is not None:
+def diagnosed(
+    evaluation: Evaluation, profile: Profile | None, gpu: Gpu | None, floor_milliseconds: float | None
+) -> tuple[str, str]:
+    """The limiter by its name, and the line: work left to libraries is named with its share of the time."""
+    limiter, parts = "", []
+    if profile is not None and gpu is not None:
         whole = diagnose(profile, gpu, floor_milliseconds=floor_milliseconds).whole
+        limiter = whole.limiter.value
         gain = f", {whole.gain:.2f}x without it" if whole.gain >= 1.005 else ""
-        told.append(f"{whole.limiter.value}{gain}: {MEANINGS[whole.limiter]}")
-        if len(profile.kernels) > 1:
+        parts.append(f"{limiter}{gain}: {MEANINGS[whole.limiter]}")
+        time = sum(kernel.best_milliseconds for kernel in profile.kernels)
+        if len(profile.kernels) > 1 and time > 0:
             longest = profile.kernels[0]
-            share = longest.best_milliseconds / sum(k.best_milliseconds for k in profile.kernels)
-            told.append(f"{longest.name} has {share:.0%} of the own kernels' time")
+            share = longest.best_milliseconds / time
+            parts.append(f"{longest.name} has {share:.0%} of the own kernels' time")
     if left := _left_to_libraries(evaluation):
-        told.append(left)
-    return "; ".join(told) or "nothing is known of its kernels"
+        parts.append(left)
+    return limiter, "; ".join(parts)
 
 
 def _left_to_libraries(evaluation: Evaluation) -> str:

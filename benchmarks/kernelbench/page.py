@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from egg.bench.rows import BEST, TROUBLE, NoKernel, Passed, Refused, Row, Unable, read_rows
+from egg.bench.row_files import read_rows
+from egg.bench.rows import BEST, TROUBLE, NoKernel, Passed, Refused, Row, Unable
 from egg.core.codec import to_json
 from egg.core.errors import EggError, UsageError
 from egg.core.evaluation import Interval

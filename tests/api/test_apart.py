@@ -106,7 +106,7 @@ def test_an_answer_of_no_known_form_is_refused() -> None:
 import json, os, socket, stat, struct
 fds = [int(n) for n in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{n}")]
 fd = next(n for n in fds if n > 2 and stat.S_ISSOCK(os.fstat(n).st_mode))
-body = json.dumps({"id": 2, "error": 7}).encode()
+body = json.dumps({"id": 1, "error": 7}).encode()
 socket.socket(fileno=os.dup(fd)).sendall(struct.pack("!I", len(body)) + body)
 """
     with pytest.raises(EggError) as caught:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from egg.bench.figures import LargestResources, StepOutcome, Structure
-from egg.bench.rows import TROUBLE, Passed, Refused, Row, Timing, Unable, read_rows
+from egg.bench.row_files import read_rows
+from egg.bench.rows import TROUBLE, Passed, Refused, Row, Timing, Unable
 from egg.bench.structure import groups_in, left_in
 from egg.core.errors import UsageError
 from egg.core.evaluation import Gate

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from egg.bench import outcomes
 from egg.bench.families import WorkFamily
 from egg.bench.outcomes import row_of_evaluation, row_of_run
+from egg.bench.row_files import RowsFile, read_rows
 from egg.bench.rows import (
     BEST,
     Basis,
@@ -23,12 +24,10 @@ from egg.bench.rows import (
     Passed,
     Refused,
     Row,
-    RowsFile,
     Spent,
     Timing,
     Unable,
     complete,
-    read_rows,
     row_without,
 )
 from egg.core.errors import MachineError, UsageError

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from egg.bench.rows import read_rows
+from egg.bench.row_files import read_rows
 from egg.cli.app import app
 
 SOURCE = """

@@ -248,7 +248,7 @@ def _runs_in(place: Path) -> list[Path]:
 def _bench_rows(folders: list[Path]) -> dict[Path, BenchRow]:
     """The bench row of each run that has one, by its folder."""
     from egg.api.benching.folder import MANIFEST, ROWS, RUNS
-    from egg.bench.rows import read_rows
+    from egg.bench.row_files import read_rows
 
     holders = {folder.resolve().parent for folder in folders}
     benches = [

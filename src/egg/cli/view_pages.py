@@ -10,7 +10,8 @@ from urllib.parse import quote
 from egg import __version__
 from egg.api.benching.folder import ROWS, TASKS, WORKERS_LOG
 from egg.api.runs import state_of
-from egg.bench.rows import Row, read_rows
+from egg.bench.row_files import read_rows
+from egg.bench.rows import Row
 from egg.bench.suites import load
 from egg.cli.view_index import Kind, Place, PlaceIndex, tag_of
 from egg.cli.words import brief_speed, event_line, plural

@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from egg.bench.families import WorkFamily
-from egg.bench.rows import BEST, Basis, NoKernel, Passed, Refused, Row, Unable, complete, latest, read_rows
+from egg.bench.row_files import read_rows
+from egg.bench.rows import BEST, Basis, NoKernel, Passed, Refused, Row, Unable, complete, latest
 from egg.bench.scores import Group, Scores, Speedups, score
 from egg.bench.suites import load
 from egg.core.bottleneck import MEANINGS, Limiter

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from egg.bench.compare import Comparison, Outcome, TaskComparison, compare
-from egg.bench.rows import Basis, Row, read_rows
+from egg.bench.row_files import read_rows
+from egg.bench.rows import Basis, Row
 from egg.bench.statistics import Share
 from egg.core.errors import UsageError
 from egg.report.bench_report import ROWS, Facts

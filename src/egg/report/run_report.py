@@ -9,7 +9,8 @@ from pathlib import Path
 
 from egg.analysis.diagnose import diagnose
 from egg.analysis.evaluated import profile_of
-from egg.bench.rows import Row, latest, read_rows
+from egg.bench.row_files import read_rows
+from egg.bench.rows import Row, latest
 from egg.core.bottleneck import MEANINGS, Bottleneck
 from egg.core.errors import EggError, UsageError
 from egg.core.evaluation import Accepted, Baseline, Evaluation, Interval, Measured

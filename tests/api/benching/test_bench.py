@@ -22,7 +22,8 @@ from egg.api.benching.folder import run_folder
 from egg.api.benching.manifest import kernels_of, read_manifest, suite_of
 from egg.api.benching.news import Ended, Moved, News, Opened
 from egg.bench.listing import key_of
-from egg.bench.rows import NoKernel, Passed, Row, Spent, Unable, read_rows, row_without
+from egg.bench.row_files import read_rows
+from egg.bench.rows import NoKernel, Passed, Row, Spent, Unable, row_without
 from egg.bench.suites import Suite
 from egg.core.errors import UsageError
 from egg.core.policy import Level

@@ -13,7 +13,8 @@ from egg.api.benching import kernels
 from egg.api.benching.kernels import JudgedKernels, judge_kernels
 from egg.api.benching.news import Ended, News, Opened
 from egg.bench.families import WorkFamily
-from egg.bench.rows import Row, read_rows
+from egg.bench.row_files import read_rows
+from egg.bench.rows import Row
 from egg.bench.suites import Suite
 from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from egg.api.benching import __main__ as plain
-from egg.bench.rows import Passed, read_rows
+from egg.bench.row_files import read_rows
+from egg.bench.rows import Passed
 from tests.api.benching.tasks import ROOT, relu
 
 BARE = """

@@ -52,7 +52,7 @@ def test_a_task_whose_process_dies_is_tried_once_more_and_then_given_up(tmp_path
     assert found[3] == "its process ended with exit code 1, 2 times"
     assert log.read_text().count("RuntimeError: a fault of the worker's own") == 2
     assert all(isinstance(found[n], int) for n in (1, 2, 4))
-    lost = sorted((n.key, n.again, n.reason.split()[-1]) for n in news if isinstance(n, Lost))
+    lost = sorted((n.key, n.retried, n.reason.split()[-1]) for n in news if isinstance(n, Lost))
     assert lost == [
         ("1/1", True, "SIGKILL"),
         ("1/2", True, "SIGKILL"),

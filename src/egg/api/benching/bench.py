@@ -28,7 +28,8 @@ from egg.api.benching.remote import RemoteJudges
 from egg.api.benching.running import JudgeMaker, LocalJudges, rows_of
 from egg.api.teams import check_priced
 from egg.bench.listing import key_of
-from egg.bench.rows import Row, RowsFile, complete, latest, read_rows
+from egg.bench.row_files import RowsFile, read_rows
+from egg.bench.rows import Row, complete, latest
 from egg.bench.suites import Suite
 from egg.core.errors import UsageError
 from egg.core.source import Task

@@ -21,7 +21,8 @@ from egg.bench.families import NOMINAL, WorkFamily, family_of
 from egg.bench.kernelbench import Sample, paired, read_kernels
 from egg.bench.listing import key_of
 from egg.bench.outcomes import row_of_evaluation
-from egg.bench.rows import NoKernel, Row, RowsFile, Unable, complete, row_without
+from egg.bench.row_files import RowsFile
+from egg.bench.rows import NoKernel, Row, Unable, complete, row_without
 from egg.bench.suites import Suite
 from egg.core.errors import EggError, UsageError
 from egg.core.policy import Policy, Precision

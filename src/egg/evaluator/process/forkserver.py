@@ -25,6 +25,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,17 +56,23 @@ def begin(control: Channel, arguments: Sequence[str]) -> None:
 def main(control: Channel, kind: str, cache: str, limits: sandbox.Limits) -> None:
     """Fork workers until the oracle hangs up or dies; then remove the folder it can no longer remove."""
 
-    def leave(*_: object) -> None:
+    def leave(*_: object, code: int = 0) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _end_supervisors()  # one that still furnishes a folder would make it anew
         for folder in (os.path.dirname(cache), os.environ.get(KEPT_FOLDER)):
             shutil.rmtree(folder or "", ignore_errors=True)
-        os._exit(0)  # an exception could be raised into the middle of an import, and be taken for its failure
+        os._exit(
+            code
+        )  # an exception could be raised into the middle of an import, and be taken for its failure
 
     signal.signal(signal.SIGTERM, leave)
     sandbox.die_with_parent(signal.SIGTERM)
-    with contextlib.suppress(WireClosed):
-        _fork_workers(control, kind, cache, limits)
+    try:
+        with contextlib.suppress(WireClosed):
+            _fork_workers(control, kind, cache, limits)
+    except BaseException:  # such as a folder that the other forkserver of a killed oracle has removed
+        traceback.print_exc()
+        leave(code=1)
     leave()
 
 
@@ -280,8 +287,6 @@ def run_and_exit(body: Any) -> None:
         body()
         code = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         sys.stdout.flush()

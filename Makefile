@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test nightly test-gpu browser clean
+.PHONY: help setup demo check format test quick nightly test-gpu browser clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,6 +41,10 @@ format: $(STAMP)  ## mend what ruff can mend
 
 test: check  ## check, then every test that needs no GPU
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu'
+
+quick: $(STAMP)  ## lint, then the tests that take little: for the inner loop
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --quick
 
 nightly: check  ## everything, also what passed before and has not changed since; renews the ledgers
 	rm -f tests/expert/data/interpreted.txt tests/expert/data/compiled.txt tests/evaluator/data/judged.txt

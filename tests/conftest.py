@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--everything", action="store_true", help="run what passed before and has not changed, and record it"
     )
+    parser.addoption("--quick", action="store_true", help="leave out the files that tests/slow.txt names")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``--quick``, files that took five seconds or more on two cores: most start other processes."""
+    if config.getoption("quick") and collection_path.is_file():
+        return str(collection_path.relative_to(config.rootpath)) in slow_files() or None
+    return None
+
+
+@cache
+def slow_files() -> frozenset[str]:
+    return frozenset((Path(__file__).parent / "slow.txt").read_text().split())
 
 
 def pytest_configure(config: pytest.Config) -> None:

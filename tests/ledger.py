@@ -82,6 +82,7 @@ class Checks:
 
     def _record(self, key: str) -> None:
         if key not in self._passed():
+            self._path.parent.mkdir(exist_ok=True)
             with self._path.open("a") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 file.write(f"{key}\n")

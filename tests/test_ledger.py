@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import slow_files
 from tests.ledger import Checks
 
 
@@ -40,6 +41,11 @@ def test_another_test_does_not_vouch_for_this_one(tmp_path: Path, made: list[str
     monkeypatch.setenv("PYTEST_CURRENT_TEST", here.replace("first", "second"))
     checks(tmp_path).once(lambda: made.append("second"), "file")
     assert made == ["first", "second"]
+
+
+def test_the_files_that_a_quick_run_leaves_out_are_there() -> None:
+    root = Path(__file__).parent.parent
+    assert [name for name in slow_files() if not (root / name).is_file()] == []
 
 
 def test_nothing_is_recorded_of_a_check_that_failed_nor_without_being_asked(tmp_path: Path) -> None:

@@ -186,5 +186,5 @@ def test_a_bench_is_interrupted_gone_on_with_exported_and_judged_again(
     assert len(lines(tmp_path / "theirs" / "rows.jsonl")) == 2, "nothing is judged twice"
     other = egg(*judging, "--precision", "tf32")
     assert other.exit_code == 2
-    assert "other terms" in other.stderr
+    assert "another policy" in other.stderr
     assert json.loads(egg("compare", "bench", "theirs", "--json").stdout)["outcomes"]["lost"] == 1

@@ -188,7 +188,7 @@ def test_the_command_names_functions_exactly() -> None:
             "DCGM",
         ),
         (Ended(1, "==ERROR== The application returned an error code (11)."), "", "error code (11)", ""),
-        (Ended(-11, ""), "", "ended with -11: it said nothing", ""),
+        (Ended(-11, ""), "", "ended with -11: it printed nothing", ""),
         (Ended(0, ""), "==WARNING== No kernels were profiled.", "none of the kernels", ""),
     ],
 )  # fmt: skip

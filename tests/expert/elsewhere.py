@@ -80,7 +80,8 @@ def _digest(value: Any) -> object:
     if not isinstance(value, torch.Tensor):
         return value
     layout = (value.dtype, value.shape, value.stride())
-    return layout, value.double().sum().item(), value.double().square().sum().item()
+    wide = value.double()
+    return layout, f"{wide.sum().item():.4e} {wide.square().sum().item():.4e}"
 
 
 def _compare(source: str, arguments: Sequence[Any], inputs: Sequence[Any], digits: float) -> None:

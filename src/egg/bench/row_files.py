@@ -53,7 +53,7 @@ class RowsFile:
         self._rows[row.key] = row
 
     def pending(self, tasks: Iterable[Task], policy: Policy, *, retry: bool = False) -> list[Task]:
-        """Tasks without a row of the same source under the same policy; with ``retry``, what was cut short."""
+        """Tasks without a row of the same source and policy; with ``retry``, what was cut short."""
         return [task for task in tasks if not self._settled(task, policy, retry)]
 
     def _settled(self, task: Task, policy: Policy, retry: bool) -> bool:

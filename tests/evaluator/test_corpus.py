@@ -10,6 +10,7 @@ from egg.core.evaluation import Compiled, Gate
 from egg.core.source import Candidate, Task
 from egg.evaluator import static
 from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.pool import devices
 from egg.evaluator.judge.question import Question
 from tests.corpus.corpus import Case, load_corpus
 from tests.evaluator.verdicts import check, limits
@@ -55,7 +56,7 @@ def test_what_is_plain_to_see_is_refused_without_running_it(case: Case):
 
 @pytest.fixture(scope="module")
 def gpu_oracle() -> Iterator[Oracle]:
-    judge = Oracle("cuda")
+    judge = Oracle(devices("cuda")[0])
     yield judge
     judge.close()
 

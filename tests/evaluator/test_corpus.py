@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -64,7 +65,8 @@ def gpu_oracle() -> Iterator[Oracle]:
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES, ids=identify)
 def test_the_judge_gets_it_right_on_a_gpu(case: Case, gpu_oracle: Oracle):
-    check(case, gpu_oracle.judge(question(case)))
+    asked = question(case)
+    check(case, gpu_oracle.judge(replace(asked, settings=replace(asked.level_settings, interpreted=True))))
 
 
 def test_accepted_without_a_gpu_means_compiled_and_never_timed(oracle: Oracle):

@@ -160,6 +160,7 @@ def _unsupported(job: Job, evaluation: Evaluation) -> str:
     needed += [Gate.DOMAIN] if settings.domain is not Probes.NONE else []
     needed += [Gate.MEMORY] if settings.fence else []
     needed += [Gate.REGRADE] if settings.regrades else []
+    needed += [Gate.INTERPRETER] if settings.interpreted else []
     passed = {record.gate for record in evaluation.gates if record.passed}
     missing = [gate.value for gate in needed if gate not in passed]
     if missing:

@@ -36,6 +36,7 @@ class Gate(StrEnum):
     PLAUSIBILITY = "plausibility"
     MEMORY = "memory"
     REGRADE = "regrade"
+    INTERPRETER = "interpreter"
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ def _course(asked: Question, act: Act) -> tuple[GateRecord, ...]:
     """The gates that a machine with a GPU would have led the file through."""
     met = [gate for gate in Gate if gate is not Gate.SANITIZER and gate not in asked.skip]
     if asked.policy.level is Level.QUICK:
-        met = [gate for gate in met if gate not in (Gate.MEMORY, Gate.REGRADE)]
+        met = [gate for gate in met if gate not in (Gate.MEMORY, Gate.REGRADE, Gate.INTERPRETER)]
     if act.refusal is not None:
         met = [gate for gate in met if gate is act.refusal.gate]
     return tuple(GateRecord(gate, act.refusal is None, 0.1) for gate in met)

@@ -21,7 +21,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -33,7 +32,9 @@ from egg.core import errors
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation, Gate
+from egg.evaluator.judge import interpreted
 from egg.evaluator.judge.answers import check_answer
+from egg.evaluator.judge.printed import Printed
 from egg.evaluator.judge.question import Question
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.forkserver import KEPT_FOLDER, begin
@@ -44,12 +45,12 @@ from egg.evaluator.process.subreaper import keep
 from egg.evaluator.transport.wire import Channel, WireClosed
 
 ANSWER_SECONDS = 1800.0
+INTERPRETER_SECONDS = 90.0
+"""For the verdict without a GPU that confirms one on it."""
 TASK_SECONDS = 45.0
 """For each single thing that is asked of a task's code: to load, to make inputs, to run once."""
 TASK_SECONDS_VARIABLE = "EGG_TASK_SECONDS"
 CLOSE_SECONDS = 8.0
-KEPT_OUTPUT = 8192
-"""Bytes of what a task printed that are kept: the last ones."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 LOCKS_VARIABLE = "EGG_GPU_LOCKS"
 KILLED = 128 + signal.SIGKILL
@@ -69,6 +70,8 @@ class Oracle:
         self._phase = ""
         """What of the task's code runs right now."""
         self._printed = Printed()
+        self._interpreting: Oracle | None = None
+        """Beside a GPU: judges what was accepted on it once more, without it."""
 
     @property
     def printed(self) -> str:
@@ -82,6 +85,27 @@ class Oracle:
         timeout: float = ANSWER_SECONDS,
     ) -> Evaluation:
         """Ask, and wait for the answer; raises what the oracle could not do as an :class:`EggError`."""
+        evaluation = self._asked(question, on_gate, timeout)
+        if on_gpu(self.device) and interpreted.is_due(question, evaluation):
+            on_gate(Gate.INTERPRETER)
+            return self._interpreted(question, evaluation)
+        return evaluation
+
+    def _interpreted(self, question: Question, measured: Evaluation) -> Evaluation:
+        """What the interpreter adds to an acceptance on a GPU."""
+        if self._interpreting is None:
+            self._interpreting = Oracle("cpu", self._task_seconds)
+        started = time.monotonic()
+        again = interpreted.without_a_gpu(question, measured.machine.gpu)
+        try:
+            found = self._interpreting.judge(again, timeout=INTERPRETER_SECONDS)
+        except (MachineError, TaskError) as error:
+            if self._process is None or self._process.poll() is not None:
+                raise  # interrupted
+            return interpreted.not_interpreted(measured, error.message, time.monotonic() - started)
+        return interpreted.joined(measured, found, time.monotonic() - started)
+
+    def _asked(self, question: Question, on_gate: Callable[[Gate], None], timeout: float) -> Evaluation:
         self.start()
         self._phase = ""
         try:
@@ -183,6 +207,8 @@ class Oracle:
         process = self._process
         if process is not None:
             process.terminate()
+        if self._interpreting is not None:
+            self._interpreting.interrupt()
 
     def _end_at_once(self) -> None:
         self.interrupt()
@@ -190,6 +216,8 @@ class Oracle:
 
     def close(self) -> None:
         """End the process. A thread that waits for an answer may close it while another does."""
+        if self._interpreting is not None:
+            self._interpreting.close()
         process, self._process = self._process, None
         if process is None:
             return
@@ -199,35 +227,6 @@ class Oracle:
                 process.wait(CLOSE_SECONDS)
             insist()
         process.wait()
-
-
-class Printed:
-    """What a process writes to its streams, taken in by a thread so that the process never waits for us."""
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-        self._total = 0
-
-    @classmethod
-    def of(cls, stream: int) -> Printed:
-        found = cls()
-        threading.Thread(target=found._take_in, args=(os.dup(stream),), daemon=True).start()
-        return found
-
-    def _take_in(self, stream: int) -> None:
-        with contextlib.suppress(OSError):
-            while data := os.read(stream, 1 << 16):
-                self._kept = (self._kept + data)[-KEPT_OUTPUT:]
-                self._total += len(data)
-        os.close(stream)
-
-    @property
-    def text(self) -> str:
-        return self._kept.decode(errors="replace")
-
-    def last_words(self) -> str:
-        lines = self.text.strip().splitlines()[-3:]
-        return f"; it last printed: {' | '.join(lines)[:500]}" if lines else ""
 
 
 def task_limit(environ: Mapping[str, str]) -> float:

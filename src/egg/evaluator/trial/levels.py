@@ -64,6 +64,8 @@ class LevelSettings:
     bear that; a result to report is not exposed to it."""
     fence: bool = True
     """Whether it runs once more with unmapped memory around every tensor, on a GPU."""
+    interpreted: bool = True
+    """Whether a kernel that a GPU accepts is judged in the interpreter as well."""
     sanitize: bool = False
     regrades: int = 1
     build_seconds: float = 120.0
@@ -90,6 +92,7 @@ LEVELS = {
         profile=Profile.NONE,
         yields=True,
         fence=False,
+        interpreted=False,
         regrades=0,
     ),
     Level.FULL: LevelSettings(

@@ -5,6 +5,7 @@ The verdict of the GPU is made up here, from an honest kernel's; the interpreter
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from egg.core.evaluation import Accepted, Evaluation, Gate, Refusal, Rejected
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
 from egg.evaluator.judge import interpreted
+from egg.evaluator.judge.beside import Beside
 from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question
 
@@ -39,9 +41,9 @@ def accepted(oracle: Oracle) -> Evaluation:
 class ShownNothing(Oracle):
     """An oracle on a GPU that accepts whatever it is given."""
 
-    def __init__(self, accepted: Evaluation, interpreting: Oracle) -> None:
+    def __init__(self, accepted: Evaluation, interpreting: Oracle | Stuck) -> None:
         super().__init__("cuda:0")
-        self._accepted, self._interpreting = accepted, interpreting
+        self._accepted, self._beside = accepted, Beside(interpreting)
 
     def _asked(self, question: Question, on_gate: Callable[[Gate], None], timeout: float) -> Evaluation:
         return self._accepted
@@ -97,20 +99,44 @@ def test_what_cannot_be_interpreted_is_said(on_gpu: Oracle, accepted: Evaluation
     assert found.warnings[-1] == "the interpreter gave no verdict: the task's inputs are on the GPU"
 
 
-def test_an_interrupt_is_no_verdict(on_gpu: Oracle, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> Evaluation:
+class Stuck:
+    """Answers when it is interrupted."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def judge(self, question: Question, *, timeout: float) -> Evaluation:
+        assert self.ended.wait(timeout)
         raise MachineError("it was ended", "")
 
-    monkeypatch.setattr(oracle, "judge", interrupted)
+    def interrupt(self) -> None:
+        self.ended.set()
+
+    def close(self) -> None:
+        self.ended.set()
+
+
+def test_an_interrupt_is_no_verdict(accepted: Evaluation) -> None:
+    beside = Beside(Stuck())
+    beside.begin(question("honest/softmax", "row_softmax"))
+    threading.Timer(0.1, beside.interrupt).start()
     with pytest.raises(MachineError):
-        on_gpu.judge(question("honest/softmax", "row_softmax"))
+        beside.confirmed(accepted)
+    beside.close()
+
+
+def test_a_refusal_on_the_gpu_does_not_wait(accepted: Evaluation) -> None:
+    refused = replace(accepted, verdict=Rejected(Refusal(Gate.BUILD, "build.raised", "x", "y")))
+    stuck = Stuck()
+    judge = ShownNothing(refused, stuck)
+    assert judge.judge(question("honest/softmax", "row_softmax")) == refused
+    assert stuck.ended.is_set()
+    judge.close()
 
 
 @pytest.mark.parametrize("level", [Level.QUICK, Level.FULL])
-def test_it_is_for_acceptances_at_full(accepted: Evaluation, level: Level) -> None:
+def test_it_is_for_full_and_for_single_files(level: Level) -> None:
     asked = question("honest/softmax", "row_softmax", Policy(level=level))
-    assert interpreted.is_due(asked, accepted) is (level is Level.FULL)
-    refused = replace(accepted, verdict=Rejected(Refusal(Gate.BUILD, "build.raised", "x", "y")))
-    assert not interpreted.is_due(asked, refused)
-    assert not interpreted.is_due(replace(asked, skip=(Gate.INTERPRETER,)), accepted)
-    assert not interpreted.is_due(replace(asked, contenders=(asked.candidate,)), accepted)
+    assert interpreted.is_wanted(asked) is (level is Level.FULL)
+    assert not interpreted.is_wanted(replace(asked, skip=(Gate.INTERPRETER,)))
+    assert not interpreted.is_wanted(replace(asked, contenders=(asked.candidate,)))

@@ -5,11 +5,12 @@ the generator; a program that calls it is not. The reference answers these quest
 and where it has no answer they are not put.
 
 **NaN.** Where the reference and its exact run have NaN or infinity, a candidate must not have a number.
-Which of the two it has is left to it: products in several pieces make NaN of an infinity. One way in
-which a NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop
-it unless they are asked to. In the interpreter these propagate it while this is asked, so that only
-what a file does by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in
-programs that have such operations.
+Which of the two it has is left to it: products in several pieces make NaN of an infinity. What follows
+such a product may be NaN where the reference has a number (the sigmoid of an infinity). One way in which a
+NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop it unless
+they are asked to. In the interpreter these propagate it while this is asked, so that only what a file does
+by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in programs that have such
+operations.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ PROBES = (("NaN", (math.nan,)), ("infinity", (math.inf, -math.inf)))
 AT_ONCE = (("NaN and infinity", (math.nan, math.inf, -math.inf)),)
 EXTREMES = ("max", "min", "relu", "clamp", "hardtanh", "hardswish", "hardsigmoid", "threshold", "shrink")
 """Parts of the names of operations that Triton's extremes stand for."""
+PRODUCTS = ("mm", "convolution", "dot", "mv", "attention", "einsum", "linear")
+"""Of operations that may be computed in several pieces."""
 UNSAFE = (
     "index",
     "gather",
@@ -111,9 +114,10 @@ def not_numbers(trial: Trial) -> dict[str, str]:
     if not any(t.is_floating_point() for t in trial.reference.sample.tensors):
         return outcomes
     gpu = trial.device.type == "cuda"
-    names = _operations(trial) if gpu else ""
-    if any(part in names for part in UNSAFE):
+    names = _operations(trial)
+    if gpu and any(part in names for part in UNSAFE):
         return {"skipped": "an address may depend on it"}
+    products = any(part in names for part in PRODUCTS)
     for name, values in AT_ONCE if trial.settings.domain is Probes.FEW else PROBES:
         inputs = spiked(trial.reference.draw(), values, secrets.randbits(48))
         try:
@@ -121,13 +125,19 @@ def not_numbers(trial: Trial) -> dict[str, str]:
         except (TaskError, MachineError) as error:
             outcomes[name] = f"no answer: {error}"[:200]
             continue
-        outcomes[name] = _followed(trial, case, forgiven=gpu and any(part in names for part in EXTREMES))
+        outcomes[name] = _followed(
+            trial,
+            case,
+            forgiven=gpu and any(part in names for part in EXTREMES),
+            spreads=products and math.inf in values,
+        )
     if trial.reference.moving:
         trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
     return outcomes
 
 
-def _followed(trial: Trial, case: Case, forgiven: bool) -> str:
+def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool) -> str:
+    """What became of the values: a lost NaN is ``forgiven``, a NaN ``spreads`` that was an infinity."""
     trial.buffers.place(case)
     try:
         reply = trial.ask(case, options=Options(propagate=True, native=True))
@@ -154,7 +164,7 @@ def _followed(trial: Trial, case: Case, forgiven: bool) -> str:
                 "a comparison with NaN is false: tl.where(x > 0, x, 0) drops it, tl.where(x <= 0, 0, x) "
                 "keeps it; so do tl.maximum and tl.clamp with propagate_nan=tl.PropagateNan.ALL",
             )
-        error = _elsewhere(trial, got, expected, golden)
+        error = _elsewhere(trial, got, expected, golden, spreads=spreads)
         if not error.passed and not (error.relative < 0.25 and not error.problem):
             raise Refused(
                 "correctness.not_a_number",
@@ -173,11 +183,16 @@ def _lost(got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> in
     )
 
 
-def _elsewhere(trial: Trial, got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> LeafError:
+def _elsewhere(
+    trial: Trial, got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor, *, spreads: bool
+) -> LeafError:
     """By the ordinary rule, with whatever is no number in both put as the reference has it, where it lies."""
     wanted = expected.contiguous()
     for c, r in memory.pieces(got, wanted):
-        torch.where(torch.isfinite(c) | torch.isfinite(r), c, r, out=c)
+        compared = torch.isfinite(c) | torch.isfinite(r)
+        if spreads:
+            compared &= ~torch.isnan(c)
+        torch.where(compared, c, r, out=c)
     return compare(got, wanted, golden, trial.policy.precision)
 
 

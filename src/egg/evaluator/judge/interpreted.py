@@ -34,13 +34,16 @@ BEYOND_ROUNDING = 0.25
 """A relative rms error from here on is not a matter of accuracy, whatever the reference's own rounding."""
 
 
-def is_due(question: Question, evaluation: Evaluation) -> bool:
-    """Whether ``evaluation``, made on a GPU, is to be confirmed by the interpreter."""
-    wanted = question.level_settings.interpreted and Gate.INTERPRETER not in question.skip
-    return wanted and evaluation.accepted and not question.contenders
+def is_wanted(question: Question) -> bool:
+    """Whether an acceptance on a GPU is to be confirmed by the interpreter."""
+    return (
+        question.level_settings.interpreted
+        and Gate.INTERPRETER not in question.skip
+        and not question.contenders
+    )
 
 
-def without_a_gpu(question: Question, gpu: str) -> Question:
+def without_a_gpu(question: Question, gpu: str | None) -> Question:
     """The same question at level ``quick``, for a machine without a GPU that compiles for ``gpu``."""
     return replace(question, policy=replace(question.policy, level=Level.QUICK), target=gpu, settings=None)
 

@@ -34,6 +34,7 @@ from egg.core.errors import EggError, MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation, Gate
 from egg.evaluator.judge import interpreted
 from egg.evaluator.judge.answers import check_answer
+from egg.evaluator.judge.beside import Beside
 from egg.evaluator.judge.printed import Printed
 from egg.evaluator.judge.question import Question
 from egg.evaluator.process import sandbox
@@ -43,10 +44,9 @@ from egg.evaluator.process.lasting import lasting
 from egg.evaluator.process.starting import as_fork
 from egg.evaluator.process.subreaper import keep
 from egg.evaluator.transport.wire import Channel, WireClosed
+from egg.hardware.detect import present_gpus
 
 ANSWER_SECONDS = 1800.0
-INTERPRETER_SECONDS = 90.0
-"""For the verdict without a GPU that confirms one on it."""
 TASK_SECONDS = 45.0
 """For each single thing that is asked of a task's code: to load, to make inputs, to run once."""
 TASK_SECONDS_VARIABLE = "EGG_TASK_SECONDS"
@@ -70,8 +70,8 @@ class Oracle:
         self._phase = ""
         """What of the task's code runs right now."""
         self._printed = Printed()
-        self._interpreting: Oracle | None = None
-        """Beside a GPU: judges what was accepted on it once more, without it."""
+        self._beside: Beside | None = None
+        """On a GPU: the interpreter's verdict on the same question."""
 
     @property
     def printed(self) -> str:
@@ -85,25 +85,19 @@ class Oracle:
         timeout: float = ANSWER_SECONDS,
     ) -> Evaluation:
         """Ask, and wait for the answer; raises what the oracle could not do as an :class:`EggError`."""
-        evaluation = self._asked(question, on_gate, timeout)
-        if on_gpu(self.device) and interpreted.is_due(question, evaluation):
-            on_gate(Gate.INTERPRETER)
-            return self._interpreted(question, evaluation)
-        return evaluation
-
-    def _interpreted(self, question: Question, measured: Evaluation) -> Evaluation:
-        """What the interpreter adds to an acceptance on a GPU."""
-        if self._interpreting is None:
-            self._interpreting = Oracle("cpu", self._task_seconds)
-        started = time.monotonic()
-        again = interpreted.without_a_gpu(question, measured.machine.gpu)
+        if not (on_gpu(self.device) and interpreted.is_wanted(question)):
+            return self._asked(question, on_gate, timeout)
+        if self._beside is None:
+            self._beside = Beside(Oracle("cpu", self._task_seconds))
+        self._beside.begin(interpreted.without_a_gpu(question, gpu_name(self.device)))
         try:
-            found = self._interpreting.judge(again, timeout=INTERPRETER_SECONDS)
-        except (MachineError, TaskError) as error:
-            if self._process is None or self._process.poll() is not None:
-                raise  # interrupted
-            return interpreted.not_interpreted(measured, error.message, time.monotonic() - started)
-        return interpreted.joined(measured, found, time.monotonic() - started)
+            measured = self._asked(question, on_gate, timeout)
+            if not measured.accepted:
+                return measured
+            on_gate(Gate.INTERPRETER)
+            return self._beside.confirmed(measured)
+        finally:
+            self._beside.abandon()
 
     def _asked(self, question: Question, on_gate: Callable[[Gate], None], timeout: float) -> Evaluation:
         self.start()
@@ -207,8 +201,8 @@ class Oracle:
         process = self._process
         if process is not None:
             process.terminate()
-        if self._interpreting is not None:
-            self._interpreting.interrupt()
+        if self._beside is not None:
+            self._beside.interrupt()
 
     def _end_at_once(self) -> None:
         self.interrupt()
@@ -216,8 +210,8 @@ class Oracle:
 
     def close(self) -> None:
         """End the process. A thread that waits for an answer may close it while another does."""
-        if self._interpreting is not None:
-            self._interpreting.close()
+        if self._beside is not None:
+            self._beside.close()
         process, self._process = self._process, None
         if process is None:
             return
@@ -255,6 +249,12 @@ def _environment(device: str) -> dict[str, str]:
 
 def on_gpu(device: str) -> bool:
     return device.startswith("cuda")
+
+
+def gpu_name(device: str) -> str | None:
+    """The name of the GPU that is ``device``, as the driver has it; ``None`` where it does not answer."""
+    index = int(device.partition(":")[2] or 0)
+    return next((gpu.name for gpu in present_gpus() if gpu.index == index), None)
 
 
 def _caches() -> dict[str, str]:

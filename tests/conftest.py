@@ -25,6 +25,8 @@ BRIEF = replace(LEVELS[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
 """The settings most tests ask for: quick, with limits that end a hung candidate soon."""
 
 LEFT_OUT = pytest.StashKey[int]()
+OUTCOMES: dict[str, set[str]] = {}
+"""Of the tests that ran, by file."""
 
 JudgeFunction = Callable[..., Evaluation]
 
@@ -36,6 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--everything", action="store_true", help="run what passed before and has not changed, and record it"
     )
+    parser.addoption(
+        "--cached", action="store_true", help="leave out test files of pure code that passed unchanged"
+    )
     parser.addoption("--quick", action="store_true", help="leave out the files that tests/slow.txt names")
 
 
@@ -43,6 +48,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """With ``--quick``, files that took five seconds or more on two cores: most start other processes."""
     if config.getoption("quick") and collection_path.is_file():
         return str(collection_path.relative_to(config.rootpath)) in slow_files() or None
+    if config.getoption("cached") and not config.getoption("everything") and collection_path.is_file():
+        return ledgers.TEAM.unchanged(collection_path) or None
     return None
 
 
@@ -56,8 +63,23 @@ def pytest_configure(config: pytest.Config) -> None:
         checks.everything = config.getoption("everything")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    OUTCOMES.setdefault(report.nodeid.partition("::")[0], set()).add(report.outcome)
+
+
+def record_files(config: pytest.Config) -> None:
+    """The files of which every test was run and passed; not where a part of the tests was asked for."""
+    whole = not config.option.keyword and not any("::" in arg for arg in config.args)
+    if config.getoption("everything") and whole and not hasattr(config, "workerinput"):
+        for name, outcomes in OUTCOMES.items():
+            if outcomes == {"passed"}:
+                ledgers.TEAM.record(config.rootpath / name)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A worker of pytest-xdist hands its count to the process that prints the summary."""
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        record_files(session.config)
     left_out = sum(checks.left_out for checks in ledgers.ALL)
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = left_out  # pyright: ignore[reportAttributeAccessIssue]
@@ -76,6 +98,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if left_out:
         terminalreporter.write_line(
             f"{left_out} checks of unchanged files that passed before were left out; --everything makes them"
+        )
+    if config.getoption("cached") and not config.getoption("everything"):
+        files = len(ledgers.TEAM.left_out())
+        terminalreporter.write_line(
+            f"{files} test files of unchanged code that passed before were left out; --everything runs them"
         )
 
 

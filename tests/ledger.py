@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import version
@@ -87,6 +88,39 @@ class Checks:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 file.write(f"{key}\n")
             self._known = self._passed() | {key}
+
+
+class Files:
+    """Test files that passed as a whole, for code that does the same whenever it runs.
+
+    A file is left out where neither it nor ``machinery``, its helpers and the code it tests, has changed.
+    ``foreign`` finds in a file's text what the machinery does not cover: such a file always runs.
+    """
+
+    def __init__(self, path: Path, folder: Path, machinery: Iterable[Path], foreign: re.Pattern[str]) -> None:
+        self._ledger, self._folder, self._foreign = Ledger(path), folder, foreign
+        self._machinery = tuple(machinery)
+        self._text_of_machinery = ""
+
+    def unchanged(self, path: Path) -> bool:
+        """Whether ``path`` is such a file and passed as it is."""
+        return self._is_covered(path) and self._ledger.unchanged(path.name, self._key(path))
+
+    def left_out(self) -> list[Path]:
+        return [path for path in sorted(self._folder.glob("test_*.py")) if self.unchanged(path)]
+
+    def record(self, path: Path) -> None:
+        if self._is_covered(path):
+            self._ledger.record(path.name, self._key(path))
+
+    def _is_covered(self, path: Path) -> bool:
+        mine = path.parent == self._folder and path.name.startswith("test_")
+        return mine and self._foreign.search(path.read_text()) is None
+
+    def _key(self, path: Path) -> str:
+        if not self._text_of_machinery:
+            self._text_of_machinery = key_of(*(found.read_text() for found in sorted(self._machinery)))
+        return key_of(self._text_of_machinery, path.read_text())
 
 
 def _running_test() -> str:

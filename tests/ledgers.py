@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.ledger import Checks
+from tests.ledger import Checks, Files
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "egg"
@@ -47,5 +48,22 @@ JUDGED = Checks(
     ),
 )
 """Files of the corpus that the judge as it is got right."""
+
+TEAM = Files(
+    HERE / "expert" / "data" / "files.json",
+    HERE / "expert",
+    (
+        *_helpers(),
+        HERE / "conftest.py",
+        HERE / "analysis" / "kernels.py",
+        *(path for floor in (*JUDGE, "expert") for path in (SOURCE / floor).rglob("*.py")),
+        *(SOURCE / "hardware").rglob("*.toml"),
+    ),
+    re.compile(
+        rf"egg\.(?!{'|'.join((*JUDGE, 'expert'))})"
+        r"|tests\.(?!expert|ledgers|analysis\.kernels)|benchmarks|subprocess"
+    ),
+)
+"""Tests of the built-in team that need neither the engine nor another process."""
 
 ALL = (INTERPRETED, COMPILED, JUDGED)

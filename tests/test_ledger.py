@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import slow_files
-from tests.ledger import Checks
+from tests.ledger import Checks, Files
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -46,6 +50,42 @@ def test_another_test_does_not_vouch_for_this_one(tmp_path: Path, made: list[str
 def test_the_files_that_a_quick_run_leaves_out_are_there() -> None:
     root = Path(__file__).parent.parent
     assert [name for name in slow_files() if not (root / name).is_file()] == []
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[[], Files]:
+    (tmp_path / "code.py").write_text("the code")
+    (tmp_path / "test_it.py").write_text("import code")
+    return lambda: Files(
+        tmp_path / "files.json", tmp_path, [tmp_path / "code.py"], re.compile(r"import other")
+    )
+
+
+def test_a_file_is_left_out_until_it_or_its_code_changes(tmp_path: Path, files: Callable[[], Files]) -> None:
+    test = tmp_path / "test_it.py"
+    assert not files().unchanged(test)
+    files().record(test)
+    assert files().left_out() == [test]
+    test.write_text("import code  # otherwise")
+    assert files().left_out() == []
+    files().record(test)
+    (tmp_path / "code.py").write_text("the code, otherwise")
+    assert files().left_out() == []
+
+
+def test_a_file_that_needs_other_code_always_runs(tmp_path: Path, files: Callable[[], Files]) -> None:
+    test = tmp_path / "test_it.py"
+    test.write_text("import code, other\nimport other")
+    files().record(test)
+    files().record(tmp_path / "code.py")
+    assert not files().unchanged(test)
+    assert not (tmp_path / "files.json").exists()
+
+
+def test_the_helpers_of_cached_tests_need_no_code_that_is_not_watched() -> None:
+    helpers = [path for path in HERE.glob("expert/*.py") if not path.name.startswith("test_")]
+    foreign = re.compile(r"egg\.(api|engine|knowledge|agents|memory|bench|cli|report|llm)\b|benchmarks\.")
+    assert [path.name for path in helpers if foreign.search(path.read_text())] == []
 
 
 def test_nothing_is_recorded_of_a_check_that_failed_nor_without_being_asked(tmp_path: Path) -> None:

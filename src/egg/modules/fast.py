@@ -125,6 +125,9 @@ class Optimized(nn.Module):
         else:
             setattr(self.original, name, value)
 
+    def __getitem__(self, key: Any) -> Any:
+        return self.original[key]  # type: ignore[index]
+
     def __repr__(self) -> str:
         return f"Optimized({self.original!r})"
 

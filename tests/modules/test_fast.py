@@ -241,6 +241,29 @@ def test_buffers_change_as_the_original_s_do() -> None:
     torch.testing.assert_close(module.state_dict(), twin.state_dict())
 
 
+def test_an_input_that_is_changed_in_place_is_changed() -> None:
+    def forward(self: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x[:, 0] = 0
+        return x.mul_(2), y + x
+
+    fast = optimized(from_function(forward), X.clone(), X)
+    mine, theirs = X.clone(), X.clone()
+    with torch.no_grad():
+        found, expected = fast(mine, X), fast.original(theirs, X)
+    torch.testing.assert_close([mine, *found], [theirs, *expected])
+    assert found[0] is mine
+    assert fast.stats().kernel == 1
+
+
+def test_tied_weights_stay_one() -> None:
+    first, second = nn.Linear(8, 8), nn.Linear(8, 8)
+    second.weight = first.weight
+    fast = optimized(nn.Sequential(first, second), X)
+    assert not answers(fast, X)
+    second.weight = nn.Parameter(torch.randn(8, 8))
+    assert answers(fast, X) == "tied weights are no longer one"
+
+
 def test_the_guard_of_the_file_is_a_reason(module: nn.Sequential) -> None:
     fast = optimized(module, X, kernel=GUARDED)
     assert answers(fast, torch.randn(7, 8)) == "outside the kernel's domain: batch_size is too large"

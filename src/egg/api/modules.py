@@ -105,7 +105,8 @@ def outcome_of(state: RunState, folder: Path, interrupted: bool = False) -> Outc
         )
     kernel = state.kernels.get(closed.candidate) if closed.candidate is not None else None
     if kernel is None:
-        return Outcome(task, None, None, closed.reason, str(folder))
+        last = next((step.reason for step in reversed(state.steps) if step.reason), "")
+        return Outcome(task, None, None, f"{closed.reason}: {last}" if last else closed.reason, str(folder))
     return Outcome(task, kernel.candidate.source, kernel.evaluation, closed.reason, str(folder))
 
 

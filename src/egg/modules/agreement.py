@@ -20,12 +20,11 @@ TOLERANCE = 1e-3
 
 
 def check_agreement(captured: Captured, module: nn.Module, leaves: Sequence[Any]) -> None:
-    """Run both on copies of the inputs; :class:`TaskError` where results, inputs or buffers then differ."""
-    expected, inputs, buffers = _run_original(captured, module, leaves)
-    answered, own_inputs, own_buffers = _run_task(captured, module, leaves)
+    """Run both on copies of the inputs; :class:`TaskError` where results or buffers then differ."""
+    expected, buffers = _run_original(captured, module, leaves)
+    answered, own_buffers = _run_task(captured, module, leaves)
     for what, one, other in (
         ("its results", expected, answered),
-        ("what it leaves in its inputs", inputs, own_inputs),
         ("what it leaves in its buffers", buffers, own_buffers),
     ):
         if len(one) != len(other) or not all(map(_close, one, other)):
@@ -37,7 +36,7 @@ def check_agreement(captured: Captured, module: nn.Module, leaves: Sequence[Any]
 
 def _run_original(
     captured: Captured, module: nn.Module, leaves: Sequence[Any]
-) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     copies, snapshot = [_copy(leaf) for leaf in leaves], Snapshot(module)
     copies = [copies[twin] for twin in captured.twins]
     try:
@@ -57,12 +56,13 @@ def _run_original(
     for result, leaf in zip(captured.results, found, strict=True):
         if result.kind == "computed":
             computed[result.place] = leaf
-    return [computed[i] for i in sorted(computed)], [copies[i] for i in captured.given], buffers
+    computed |= {output: copies[place] for place, output in captured.written}
+    return [computed[i] for i in sorted(computed)], buffers
 
 
 def _run_task(
     captured: Captured, module: nn.Module, leaves: Sequence[Any]
-) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     given = [_copy(leaves[i]) for i in captured.given]
     mutable = {b.attribute for b in captured.bindings if b.role == "buffer"}
     tensors = {n: t.clone() if n in mutable else t for n, t in tensors_of(captured, module).items()}
@@ -72,7 +72,7 @@ def _run_task(
         torch.manual_seed(SEED)
         answer = model(*given)
     buffers = [tensors[b.attribute] for b in captured.bindings if b.role == "buffer"]
-    return list(answer) if isinstance(answer, tuple | list) else [answer], given, buffers
+    return list(answer) if isinstance(answer, tuple | list) else [answer], buffers
 
 
 def _held(captured: Captured, module: nn.Module) -> list[torch.Tensor]:

@@ -55,6 +55,14 @@ class Called(nn.Module):
         return self.function(*args, **kwargs)
 
 
+class _ChangesInputs(Exception):
+    """Forward changes these leaves of its arguments in place."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        super().__init__()
+        self.places = frozenset(places)
+
+
 class _Around:
     """What is around the tensors of a call: of its arguments beforehand, of its result afterwards."""
 
@@ -62,6 +70,10 @@ class _Around:
         self, form: Structure, leaves: tuple[Any, ...], given: tuple[int, ...], twins: tuple[int, ...]
     ) -> None:
         self.form, self.leaves, self.given, self.twins = form, leaves, given, twins
+        self.copied: frozenset[int] = frozenset()
+        """Leaves that forward changes: it gets copies, and what these become is returned beside its results."""
+        self.written: tuple[tuple[int, int], ...] = ()
+        """Leaves that were changed, each with the output that holds its new values."""
         self.returned: Structure | None = None
         self.results: tuple[Result, ...] = ()
 
@@ -77,7 +89,8 @@ class _Flat(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         form, full = self.around.form, list(self.around.leaves)
         for place, tensor in zip(self.around.given, tensors, strict=True):
-            full[place] = tensor
+            full[place] = tensor.clone() if place in self.around.copied else tensor
+        versions = {place: full[place]._version for place in self.around.given}
         full = [full[twin] for twin in self.around.twins]
         args, kwargs = form.built(full)
         before = Snapshot(self.inner)
@@ -88,6 +101,11 @@ class _Flat(nn.Module):
         computed: list[torch.Tensor] = []
         held = {id(t): n for n, t in (*self.inner.named_parameters(), *self.inner.named_buffers())}
         results = [_result(leaf, full, held, computed) for leaf in found]
+        changed = [place for place, version in versions.items() if full[place]._version != version]
+        if changed and not self.around.copied:
+            raise _ChangesInputs(changed)
+        self.around.written = tuple((place, len(computed) + at) for at, place in enumerate(changed))
+        computed += [full[place] for place in changed]
         self.around.returned, self.around.results = returned, tuple(results)
         return tuple(computed)
 
@@ -117,10 +135,11 @@ def captured(
     program, sizes = _exported(name, live, shim, tensors, dynamic)
     returned, results = shim.around.returned, shim.around.results
     assert returned is not None
-    if not any(result.kind == "computed" for result in results):
+    written = shim.around.written
+    if not written and not any(result.kind == "computed" for result in results):
         raise TaskError(f"{name} computes no tensor", "optimize a module that returns what it computes")
     slots, bindings, constants = _slots(live, program, [names[i] for i in given], tensors)
-    count = sum(1 for _ in {r.place for r in results if r.kind == "computed"})
+    count = len({r.place for r in results if r.kind == "computed"}) + len(written)
     text = printed(program.graph_module, slots, results=range(count), note=_note(name, tensors))
     named = tuple(replace(b, attribute=text.held[b.attribute]) for b in bindings)
     own = {text.held[slot]: tensor for slot, tensor in constants.items()}
@@ -137,6 +156,7 @@ def captured(
         twins,
         returned,
         results,
+        written,
         sizes,
         tuple(t.dtype for t in tensors),
         changes_tensors(program.graph_module),
@@ -186,7 +206,9 @@ def _exported(
 ) -> tuple[ExportedProgram, Sizes]:
     before = Snapshot(live)
     problem: Exception | None = None
-    for symbolic in (True, False) if dynamic is None else (dynamic,):
+    trials = [True, False] if dynamic is None else [dynamic]
+    while trials:
+        symbolic = trials.pop(0)
         shapes = {"tensors": tuple(_free(t) for t in tensors)} if symbolic else None
         try:
             with warnings.catch_warnings(), torch.no_grad():
@@ -196,6 +218,10 @@ def _exported(
             sizes = _sizes(program, tensors)
         except TaskError:
             raise
+        except _ChangesInputs as changes:
+            shim.around.copied = changes.places
+            trials.insert(0, symbolic)
+            continue
         except Exception as error:  # the module's own code runs in there: whatever it raises is its answer
             problem = error
             continue
@@ -208,13 +234,18 @@ def _exported(
 
 
 def _plainly(name: str, program: ExportedProgram) -> ExportedProgram:
-    """Without the levels of ``vmap`` and its like, which mean nothing outside the call that opened them."""
-    if not any("functorch" in getattr(node.target, "__module__", "") for node in program.graph.nodes):
+    """Without autocast, as the casts it makes, and without the levels of ``vmap`` and its like, which mean
+    nothing outside the call that opened them."""
+    levels = any("functorch" in getattr(node.target, "__module__", "") for node in program.graph.nodes)
+    casts = any("wrap_with_autocast" in str(node.target) for node in program.graph.nodes)
+    if not levels and not casts:
         return program
     plain = program.run_decompositions({})
-    if any(spec.kind is not OutputKind.USER_OUTPUT for spec in plain.graph_signature.output_specs):
+    if all(spec.kind is OutputKind.USER_OUTPUT for spec in plain.graph_signature.output_specs):
+        return plain
+    if levels:
         raise TaskError(f"{name} changes its state beside a vmap", "keep the two in modules of their own")
-    return plain
+    return program
 
 
 def _sizes(program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> Sizes:
@@ -333,9 +364,11 @@ def _slots(
             raise TaskError(f"the program holds {spec.target}, no tensor", "pass it as an argument")
         path = str(spec.target).removeprefix(PREFIX)
         if path in state:
+            path = next(first for first, tensor in state.items() if tensor is state[path])
             role: Role = "parameter" if isinstance(state[path], nn.Parameter) else "buffer"
             slots.append(Slot.of(path, role, state[path]))
-            bindings.append(Binding(path, path, role))
+            if not any(binding.path == path for binding in bindings):
+                bindings.append(Binding(path, path, role))
         else:
             tensor = program.constants[str(spec.target)]
             if not isinstance(tensor, torch.Tensor):

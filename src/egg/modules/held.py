@@ -21,6 +21,8 @@ from egg.modules.capture_types import Captured
 
 TENSORS = frozenset({torch.Tensor, nn.Parameter, nn.Buffer})
 """Types without a mind of their own."""
+Place = tuple[dict[str, Any], str]
+"""The dictionary of a module that holds a tensor, and its key."""
 _ON = ("1", "true", "on", "yes", "y")
 
 
@@ -34,6 +36,7 @@ class HeldKernel:
     def __init__(self, source: str, captured: Captured, module: nn.Module) -> None:
         self._source, self._captured, self._module = source, captured, module
         self._owners = [owner_of(module, b.path) for b in captured.bindings if b.role != "constant"]
+        self._ties = ties_of(module)
         self._weights: list[torch.Tensor] = []
         self._state: list[Any] = [None]
         self.devices: set[torch.device] = set()
@@ -45,6 +48,8 @@ class HeldKernel:
         """Look at the original's tensors; why a kernel cannot hold them, where one is another than before."""
         weights: list[Any] = [held.get(name) for held, name in self._owners]
         state = [t if t is None else (id(t), t.data_ptr(), t.dtype, t.shape, t.stride()) for t in weights]
+        if any(held.get(name) is not other.get(key) for (held, name), (other, key) in self._ties):
+            return "tied weights are no longer one"
         if state == self._state:
             return ""
         self._model, self._state = None, []
@@ -76,6 +81,21 @@ class HeldKernel:
             self._make = executed(self._source, "kernel").__dict__["ModelNew"]
         model = built(self._make, tensors_of(self._captured, self._module))
         return model.train(self._captured.training)
+
+
+def ties_of(module: nn.Module) -> list[tuple[Place, Place]]:
+    """Places that hold one and the same tensor, each with the first of them."""
+    first: dict[int, Place] = {}
+    found: list[tuple[Place, Place]] = []
+    for part in module.modules():
+        for held in (part._parameters, part._buffers):
+            for name, tensor in held.items():
+                if tensor is None:
+                    continue
+                if id(tensor) in first:
+                    found.append(((held, name), first[id(tensor)]))
+                first.setdefault(id(tensor), (held, name))
+    return found
 
 
 def _from_guard(error: Exception) -> bool:

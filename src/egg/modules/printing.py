@@ -61,13 +61,15 @@ def printed(
 ) -> Printed:
     """As :func:`task_source`, with the names that the text gives to what ``Model`` holds.
 
+    Slots of one name are one tensor of ``Model``, as tied weights are.
+
     ``results`` are the places of the graph's outputs that ``forward`` returns; all of them where it is not
     given. ``note`` is the docstring of the file.
     """
     printer = _Printer(graph_module, slots)
     body = printer.body(results)
     given = [slot for slot in slots if slot.role == "input"]
-    held = [slot for slot in (*slots, *printer.constants) if slot.role != "input"]
+    held = list({s.name: s for s in (*slots, *printer.constants) if s.role != "input"}.values())
     lines = [*_heading(note), *_model(printer, given, held, body), "", ""]
     lines += ["def get_inputs():", f"{INDENT}return ["]
     lines += [f"{INDENT * 2}{drawn(slot)}," for slot in given]
@@ -127,7 +129,8 @@ class _Printer:
             if slot.role == "input":
                 self.arguments[slot.name] = made[node] = self._local(slot.name)
             else:
-                self.attributes[slot.name] = self._attribute(slot.name)
+                if slot.name not in self.attributes:
+                    self.attributes[slot.name] = self._attribute(slot.name)
                 made[node] = f"self.{self.attributes[slot.name]}"
         first = next(iter((*self.arguments.values(), *made.values())), None)
         self._where = f"{first}.device" if first is not None else '"cpu"'

@@ -67,11 +67,14 @@ def call_text(
     if target in _BUILTINS:
         return f"{_BUILTINS[target]}({_arguments(args, named, shown)})"
     if isinstance(target, torch._ops.OpOverload):
-        return _operator(target, args, named, shown)
+        return _operator(node, args, named, shown)
     return f"{_qualified(target)}({_arguments(args, named, shown)})"
 
 
-def _operator(target: Any, args: Sequence[Any], named: Mapping[str, Any], shown: Callable[[Any], str]) -> str:
+def _operator(
+    node: fx.Node, args: Sequence[Any], named: Mapping[str, Any], shown: Callable[[Any], str]
+) -> str:
+    target: Any = node.target
     namespace, name = target._schema.name.split("::")
     overload = target._overloadname
     if namespace != "aten":
@@ -88,6 +91,11 @@ def _operator(target: Any, args: Sequence[Any], named: Mapping[str, Any], shown:
         return f"{_operand(args[0])}.clone()"
     if name == "to" and overload == "dtype" and not named and len(args) == 2:
         return f"{_operand(args[0])}.to({shown(args[1])})"
+    if name == "_to_copy" and named.keys() == {"dtype"}:
+        return f"{_operand(args[0])}.to({shown(named['dtype'])})"
+    if name == "_weight_norm" and isinstance(dims := _but_one(node, args), list):
+        size = f"torch.linalg.vector_norm({shown(args[0])}, 2, {dims}, True)"
+        return f"{shown(args[0])} * ({shown(args[1])} / {size})"
     given = _arguments(args, named, shown)
     if name not in _SPELLED_OUT and not overload.endswith("out"):
         if isinstance(getattr(functional, name, None), types.BuiltinFunctionType):
@@ -102,6 +110,15 @@ def _operator(target: Any, args: Sequence[Any], named: Mapping[str, Any], shown:
         ):
             return f"{_operand(args[0])}.{name}({_arguments(args[1:], named, shown)})"
     return f"torch.ops.aten.{name}.{overload}({given})"
+
+
+def _but_one(node: fx.Node, args: Sequence[Any]) -> list[int] | None:
+    """The dimensions that a weight norm runs over: all but one, or all of them."""
+    weight = node.args[0].meta.get("val") if isinstance(node.args[0], fx.Node) else None
+    if not isinstance(weight, torch.Tensor):
+        return None
+    kept = args[2] if len(args) > 2 else 0
+    return [dim for dim in range(weight.dim()) if dim != kept]
 
 
 def _qualified(target: Any) -> str:

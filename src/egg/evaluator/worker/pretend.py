@@ -61,6 +61,7 @@ def answer_for(target: GpuTarget) -> None:
         "get_device_properties": properties(target),
         "current_stream": FakeStream(),
         "default_stream": FakeStream(),
+        "is_current_stream_capturing": True,  # so a file that replays a recording makes its launches
         "synchronize": None,
         "empty_cache": None,
         "set_device": None,

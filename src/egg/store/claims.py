@@ -11,6 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 
 from egg.core.codec import to_json
 from egg.core.policy import LibraryCalls, Precision
@@ -66,6 +67,14 @@ class Claim:
         if other.policy != self.policy:
             found.append("another policy")
         return ", ".join(found)
+
+
+def package_version(package: str) -> str:
+    """The version of an installed package, as a claim names it; empty where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _digest(parts: list[object]) -> str:

@@ -102,6 +102,8 @@ class Entry:
     state: State = field(default_factory=Recorded)
     when: str = ""
     """The moment of the last change of state, in UTC."""
+    failures: tuple[str, ...] = ()
+    """Exceptions of the kernel in programs that used it; the last ones."""
 
     @property
     def key(self) -> str:

@@ -38,6 +38,8 @@ VARIABLE = "EGG_STORE"
 PATIENCE_SECONDS = 30.0
 """How long a writer waits for another."""
 PAUSE_SECONDS = 0.005
+MOST_FAILURES = 8
+"""Failures of a kernel that its entry keeps."""
 
 ENTRIES, KERNELS, RUNS, DAMAGED, LOCK = "entries", "kernels", "runs", "damaged", "lock"
 
@@ -128,6 +130,11 @@ class Store:
     def rejected(self, key: str, reason: str) -> None:
         with self._locked():
             self._change(key, lambda old: replace(old, state=Rejected(reason), when=_now()))
+
+    def failed(self, key: str, failure: str) -> None:
+        """Keep what a kernel raised in a program."""
+        with self._locked():
+            self._change(key, lambda old: replace(old, failures=(*old.failures, failure)[-MOST_FAILURES:]))
 
     def remove(self, entries: Iterable[Entry]) -> int:
         """Delete entries with their runs, and kernel files that no entry names; how many entries."""

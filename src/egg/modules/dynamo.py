@@ -16,6 +16,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import torch
@@ -173,7 +174,7 @@ class _Rebuilt:
             if node.op == "get_attr":
                 self._constant(node)
         for place in found:
-            if place.role is None:
+            if place.role is None and place.node.users:
                 self._made[place.node] = self._asked(place.node, found)
         for node in graph.graph.nodes:
             if node.op in ("call_function", "call_method"):
@@ -181,9 +182,6 @@ class _Rebuilt:
             elif node.op == "call_module":
                 raise Unsuitable(f"it calls the module {node.target}")
         self.results = self._results()
-        for place in found:
-            if place.role is None and not self._made[place.node].users:
-                self._new.erase_node(self._made[place.node])
         self.module = fx.GraphModule(nn.Module(), self._new)
 
     def _placeholder(self, role: Role, example: torch.Tensor, meta: Mapping[str, Any]) -> fx.Node:
@@ -207,14 +205,13 @@ class _Rebuilt:
         self.held.append(Held(self.names[-1], "constant", None, found))
 
     def _asked(self, node: fx.Node, found: Sequence[_Placeholder]) -> fx.Node:
-        """A size, asked of the first tensor that has it."""
+        """A size or a stride, asked of the first tensor that has it."""
         wanted = node.meta["example_value"].node.expr
-        for place in found:
-            if place.role is None:
-                continue
-            for axis, size in enumerate(place.node.meta["example_value"].shape):
+        tensors = [place.node for place in found if place.role is not None]
+        for method, tensor in product(("size", "stride"), tensors):
+            for axis, size in enumerate(getattr(tensor.meta["example_value"], method)()):
                 if isinstance(size, torch.SymInt) and size.node.expr == wanted:
-                    asked = self._new.call_method("size", (self._made[place.node], axis))
+                    asked = self._new.call_method(method, (self._made[tensor], axis))
                     asked.meta = {"example_value": node.meta["example_value"]}
                     return asked
         raise Unsuitable("it takes a number that is the size of none of its tensors")

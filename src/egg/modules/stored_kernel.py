@@ -130,7 +130,7 @@ class StoredKernel:
 
 def load_kernel(path: Path, device: str) -> ModuleType:
     """The kernel file as a module. On a CPU its kernels run in Triton's interpreter, which must be on."""
-    if device == "cpu":
+    if device == "cpu" and "triton" in path.read_text(encoding="utf-8"):
         _interpreted()
     name = f"egg_kernel_{path.stem}"
     if name in sys.modules:

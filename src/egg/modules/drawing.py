@@ -79,11 +79,11 @@ def _made(slot: Slot, shape: tuple[int, ...]) -> str:
             text = f"torch.randn({sizes}{_made_as(dtype)})"
             if (low, high) == (0.0, 1.0) or _near(low, high):
                 return _cast(text, dtype)
-            return _cast(_scaled(text, low, high), dtype)
+            return _cast(_scaled(text, low if abs(low) > 0.1 * high else 0.0, high), dtype)
 
 
 def _scaled(text: str, start: float, factor: float) -> str:
-    start, factor = float(f"{start:.4g}"), float(f"{factor:.4g}")
+    start, factor = float(f"{start:.2g}"), float(f"{factor:.2g}")
     scaled = text if factor == 1.0 else f"{text} * {factor!r}"
     if start == 0.0:
         return scaled

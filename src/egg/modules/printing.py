@@ -129,7 +129,7 @@ class _Printer:
             else:
                 self.attributes[slot.name] = self._attribute(slot.name)
                 made[node] = f"self.{self.attributes[slot.name]}"
-        first = next(iter(made.values()), None)
+        first = next(iter((*self.arguments.values(), *made.values())), None)
         self._where = f"{first}.device" if first is not None else '"cpu"'
         output = self._nodes(self.module, made)
         flat = list(output) if isinstance(output, list | tuple) else [output]
@@ -144,7 +144,10 @@ class _Printer:
 
     def _nodes(self, module: fx.GraphModule, made: dict[fx.Node, Any]) -> Any:
         """Print a graph whose placeholders are made; its output, as texts in tuples and lists."""
+        needed = _needed(module.graph)
         for node in module.graph.nodes:
+            if node not in needed:
+                continue
             if node.op == "output":
                 return self._resolved(node.args[0], made)
             if node.op == "get_attr":
@@ -161,15 +164,12 @@ class _Printer:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return self._wrapped(node.target.__name__, node, args, kwargs)
         schema = getattr(node.target, "_schema", None)
-        if schema is not None:
-            if _CHECKS.fullmatch(schema.name):
-                return None
-            if schema.name in _SAME or _idle(schema, args):
-                return args[0]
+        if schema is not None and (schema.name in _SAME or _idle(schema, args)):
+            return args[0]
         try:
             text = call_text(node, args, kwargs, self._where, self._elsewhere)
         except Unprintable as reason:
-            raise TaskError(f"{reason}{_line_of(node)}", "leave this part out of the module") from None
+            raise TaskError(f"{reason}{line_of(node)}", "leave this part out of the module") from None
         if schema is not None and not schema.returns:
             return self._line(text)
         name = self._local(node.name)
@@ -189,7 +189,7 @@ class _Printer:
                 inner = list(args)
                 return self._inlined(body, _behind(inner, body, name))
         raise TaskError(
-            f"the program calls {name}, which a task cannot say{_line_of(node)}",
+            f"the program calls {name}, which a task cannot say{line_of(node)}",
             "optimize the modules around it one by one",
         )
 
@@ -273,6 +273,22 @@ class _Made(str):
         return str(self)
 
 
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that the output rests on, and those that change something; no checks, nor what these need."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        schema = getattr(node.target, "_schema", None)
+        checks = schema is not None and _CHECKS.fullmatch(schema.name) is not None
+        acts = schema is not None and schema.is_mutable and not checks
+        acts = acts or (node.op == "call_method" and str(node.target).endswith("_"))
+        acts = acts or node.op == "output" or isinstance(node.target, torch._ops.HigherOrderOperator)
+        acts = acts or getattr(node.target, "__name__", "") in ("setitem", "iadd", "imul", "isub")
+        if acts or node in found:
+            found.add(node)
+            found.update(node.all_input_nodes)
+    return found
+
+
 def _idle(schema: Any, args: Sequence[Any]) -> bool:
     """A dropout that drops nothing."""
     return schema.name in ("aten::dropout", "aten::feature_dropout") and args[2:] == (False,)
@@ -285,7 +301,7 @@ def _behind(args: list[Any], body: fx.GraphModule, name: str) -> list[Any]:
     return rest[1:] if name == "invoke_subgraph" else rest
 
 
-def _line_of(node: fx.Node) -> str:
+def line_of(node: fx.Node) -> str:
     """Where the person's code makes the call: the last frame of the recorded stack."""
     trace = node.meta.get("stack_trace") or ""
     frames = re.findall(r'File "([^"]+)", line (\d+)', trace)

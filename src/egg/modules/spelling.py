@@ -22,8 +22,9 @@ _INFIX = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
     operator.mod: "%", operator.pow: "**", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
     operator.xor: "^", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
-    operator.eq: "==", operator.ne: "!=", operator.iadd: "+", operator.imul: "*", operator.isub: "-",
+    operator.eq: "==", operator.ne: "!=",
 }  # fmt: skip
+_IN_PLACE = {operator.iadd: "add_", operator.imul: "mul_", operator.isub: "sub_", operator.itruediv: "div_"}
 _BUILTINS = {getattr: "getattr", max: "max", min: "min", float: "float", int: "int", len: "len", abs: "abs"}
 _SPELLED_OUT = frozenset({"to", "einsum", "tensor_split", "size", "sym_size", "copy", "index_put", "where"})
 """Operators whose function or method of that name takes other arguments, or does more."""
@@ -59,6 +60,10 @@ def call_text(
         return f"-{_operand(args[0])}"
     if target in _INFIX and len(args) == 2:
         return f"({shown(args[0])} {_INFIX[target]} {shown(args[1])})"
+    if target in _IN_PLACE:
+        return f"{_operand(args[0])}.{_IN_PLACE[target]}({shown(args[1])})"
+    if target is operator.setitem:
+        return f"{_operand(args[0])}.__setitem__({shown(args[1])}, {shown(args[2])})"
     if target in _BUILTINS:
         return f"{_BUILTINS[target]}({_arguments(args, named, shown)})"
     if isinstance(target, torch._ops.OpOverload):

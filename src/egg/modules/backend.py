@@ -9,6 +9,9 @@ Every graph that Dynamo captures takes one of these routes, and is counted under
 - ``rejected``: tuning found no kernel for it that is faster.
 - ``training``: something in it requires a gradient. The graph goes to the fallback, which derives the
   backward.
+- ``layers``: a large graph in which layers repeat. Each kind of layer is recorded, or answered by its kernel,
+  under a row of its own; the rest of the graph goes to the fallback. On a GPU the first calls of the whole
+  graph decide whether it is faster with the kernels than without (:mod:`egg.modules.trial`).
 - ``left``: no kernel could stand for it (:class:`egg.modules.dynamo.Unsuitable`), or the store cannot be
   used.
 
@@ -36,8 +39,23 @@ from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.policy import LibraryCalls, Precision
 from egg.modules.dynamo import Program, Unsuitable, read
 from egg.modules.fallback import INDUCTOR, Fallback
+from egg.modules.graph_text import graph_text
+from egg.modules.regions import Layer, Region, layers, replaced
 from egg.modules.stored_kernel import Call, Counts, StoredKernel
-from egg.store import Claim, Entry, Policy, Rejected, Seen, Store, Tuned, package_version, store_folder
+from egg.modules.trial import Trial
+from egg.store import (
+    Assembly,
+    Claim,
+    Entry,
+    Policy,
+    Rejected,
+    Seen,
+    Store,
+    Tuned,
+    assembly_name,
+    package_version,
+    store_folder,
+)
 
 log = logging.getLogger("egg")
 
@@ -72,6 +90,8 @@ class Graph:
     route: str
     reason: str = ""
     key: str = ""
+    places: int = 1
+    """How often it occurs in the graph around it."""
     counts: Counts = field(default_factory=Counts)
 
 
@@ -92,10 +112,16 @@ class Backend:
     ) -> Call:
         chosen, others = Options.split(options)
         fallback = Fallback(chosen.fallback, mode, others, self._notice)
-        compiled = self._answered(graph, inputs, chosen, fallback)
-        if compiled is not None:
-            return compiled
-        return _counting(fallback.now(graph, inputs), self.graphs[-1].counts)
+        if torch.is_grad_enabled() and any(_needs_gradient(value) for value in inputs):
+            self.graphs.append(Graph("training", "something in it requires a gradient"))
+            return _counting(fallback.now(graph, inputs), self.graphs[-1:])
+        store = Store(store_folder(chosen.store, os.environ), self._notice)
+        regions = layers(graph)
+        if regions:
+            return self._layered(graph, inputs, regions, store, chosen, fallback)
+        found, program = self._looked_up(graph, inputs, store, chosen)
+        call = self._kernel(store, found, program, fallback.later(graph)) if program is not None else None
+        return call or _counting(fallback.now(graph, inputs), [found])
 
     def stats(self) -> list[dict[str, Any]]:
         """One row for each graph: its route, why, its key, and how its calls were answered."""
@@ -108,36 +134,91 @@ class Backend:
 
     # -- routes ------------------------------------------------------------------------------------
 
-    def _answered(
-        self, graph: fx.GraphModule, inputs: Sequence[Any], chosen: Options, fallback: Fallback
-    ) -> Call | None:
-        """The kernel's call, or ``None`` where the fallback answers; either way the graph is counted."""
-        if torch.is_grad_enabled() and any(_needs_gradient(value) for value in inputs):
-            self.graphs.append(Graph("training", "something in it requires a gradient"))
-            return None
+    def _looked_up(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], store: Store, chosen: Options, places: int = 1
+    ) -> tuple[Graph, Program | None]:
+        """The row of a graph, which is counted, and its program where the store has a kernel to use."""
+        program, found = None, Graph("left")
         try:
             program = read(graph, inputs)
-            store = Store(store_folder(chosen.store, os.environ), self._notice)
-            claim = _claim(program, chosen)
-            entry = self._entry(store, claim, program, chosen)
+            entry = self._entry(store, _claim(program, chosen), program, chosen, places)
+            found = self._routed(entry, chosen)
+            _count_at_exit(store, found)
         except (Unsuitable, TaskError) as reason:
-            self.graphs.append(Graph("left", str(reason).splitlines()[0]))
-            return None
+            found.reason = str(reason).splitlines()[0]
         except (MachineError, OSError) as error:
-            self._notice(f"the store is not used: {str(error).splitlines()[0]}")
-            self.graphs.append(Graph("left", str(error).splitlines()[0]))
-            return None
-        found = self._routed(entry, chosen)
+            found.reason = str(error).splitlines()[0]
+            self._notice(f"the store is not used: {found.reason}")
+        found.places = places
         self.graphs.append(found)
-        _count_at_exit(store, found)
-        if found.route != "kernel":
-            return None
-        return self._kernel(store, entry, program, found, fallback.later(graph))
+        return found, program if found.route == "kernel" else None
 
-    def _entry(self, store: Store, claim: Claim, program: Program, chosen: Options) -> Entry:
+    def _layered(
+        self,
+        graph: fx.GraphModule,
+        inputs: Sequence[Any],
+        regions: Sequence[Region],
+        store: Store,
+        chosen: Options,
+        fallback: Fallback,
+    ) -> Call:
+        """A graph whose layers repeat: kernels for those that have one, within the graph as it is."""
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        given = dict(zip(placeholders, inputs, strict=True))
+        kinds: dict[str, list[Region]] = {}
+        for region in regions:
+            kinds.setdefault(region.text, []).append(region)
+        whole = Graph("layers", f"{len(regions)} layers of {len(kinds)} kinds")
+        self.graphs.append(whole)
+        table: dict[str, Layer] = {}
+        chosen_regions: list[tuple[Region, str]] = []
+        plain: list[Graph] = [whole]
+        for kind in kinds.values():
+            first = kind[0]
+            found, program = self._looked_up(first.module, first.examples(given), store, chosen, len(kind))
+            call = self._kernel(store, found, program, program.plain) if program is not None else None
+            if call is None or program is None:
+                plain.append(found)
+                continue
+            table[found.key] = Layer(call, program)
+            chosen_regions += [(region, found.key) for region in kind]
+        if not chosen_regions:
+            return _counting(fallback.now(graph, inputs), plain)
+        return self._assembled(graph, inputs, chosen_regions, table, store, fallback, plain)
+
+    def _assembled(
+        self,
+        graph: fx.GraphModule,
+        inputs: Sequence[Any],
+        kernels: Sequence[tuple[Region, str]],
+        table: Mapping[str, Layer],
+        store: Store,
+        fallback: Fallback,
+        rows: Sequence[Graph],
+    ) -> Call:
+        """The graph with its kernels, unless the whole was found no faster with them."""
+        name = assembly_name(graph_text(graph), sorted(table))
+        known = store.assembly(name)
+        if known is not None and not known.faster:
+            rows[0].reason += f"; without kernels, which made the whole no faster ({known.ratio:.2f}x)"
+            return _counting(fallback.now(graph, inputs), rows)
+        composed = fallback.now(replaced(graph, kernels, table), inputs)
+        if known is not None or not any(_on_gpu(value) for value in inputs):
+            return _counting(composed, rows)
+
+        def decided(ratio: float, keep: bool) -> None:
+            rows[
+                0
+            ].reason += f"; {'with' if keep else 'without'} kernels: the whole is {ratio:.2f}x with them"
+            with _store_errors(self._notice):
+                store.assembled(name, Assembly(keep, ratio, tuple(sorted(table))))
+
+        return _counting(Trial(composed, fallback.now(graph, inputs), decided), rows)
+
+    def _entry(self, store: Store, claim: Claim, program: Program, chosen: Options, places: int) -> Entry:
         """The entry of a graph, counted once more; one that is new is recorded, and tuned where asked."""
         known = store.find(claim)
-        entry = store.record(claim, known.task if known else program.task(), Seen(1, 0, program.traffic))
+        entry = store.record(claim, known.task if known else program.task(), Seen(places, 0, program.traffic))
         if chosen.tune and not isinstance(entry.state, Tuned | Rejected):
             _tune(store, entry, chosen)
             entry = store.find(claim) or entry
@@ -154,15 +235,15 @@ class Backend:
             return Graph("rejected", why, entry.key)
         return Graph("kernel", "", entry.key)
 
-    def _kernel(
-        self, store: Store, entry: Entry, program: Program, found: Graph, fallback: Call
-    ) -> Call | None:
-        def failed(error: BaseException) -> None:
-            self._notice(f"kernel {entry.key} failed and is out of use in this process: {error}")
-            with _store_errors(self._notice):
-                store.failed(entry.key, f"{type(error).__name__}: {error}")
+    def _kernel(self, store: Store, found: Graph, program: Program, fallback: Call) -> Call | None:
+        """What answers a graph that has a kernel; ``None`` where the kernel cannot be used after all."""
 
-        path = store.kernel_path(entry)
+        def failed(error: BaseException) -> None:
+            self._notice(f"kernel {found.key} failed and is out of use in this process: {error}")
+            with _store_errors(self._notice):
+                store.failed(found.key, f"{type(error).__name__}: {error}")
+
+        path = store.kernel_path(store.named(found.key))
         if path is None:
             found.route, found.reason = "left", "its kernel was damaged"
             return None
@@ -212,13 +293,21 @@ def _gpu_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else ""
 
 
+def _on_gpu(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_cuda
+
+
 def _needs_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _counting(compiled: Call, counts: Counts) -> Call:
+def _counting(compiled: Call, rows: Sequence[Graph]) -> Call:
+    """Count a call of a graph for every row that the fallback answers."""
+    counted = [(row.counts, row.places) for row in rows]
+
     def call(*args: Any) -> Any:
-        counts.fallback += 1
+        for counts, places in counted:
+            counts.fallback += places
         return compiled(*args)
 
     return call

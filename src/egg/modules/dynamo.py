@@ -34,6 +34,8 @@ _IN_PLACE = {
     operator.ifloordiv: "floor_divide_", operator.imod: "remainder_", operator.ipow: "pow_",
     operator.iand: "__iand__", operator.ior: "__ior__", operator.ixor: "__ixor__",
 }  # fmt: skip
+MOST_CALLS = 400
+"""A graph of more calls is no task: tuning it would not come to an end."""
 _LETTERS: Mapping[Role, str] = {"input": "x", "parameter": "p", "buffer": "b", "constant": "c"}
 
 
@@ -93,6 +95,15 @@ class Program:
         rows = zip(self.roles, _values(self.graph), self.examples, strict=True)
         return tuple(_form(role, value, example, symbols) for role, value, example in rows)
 
+    def plain(self, *args: Any) -> list[Any]:
+        """The outputs as the program wrote them; ``args`` are those of Dynamo's graph, sizes left out."""
+        constants = [held.tensor for held in self.held if held.place is None]
+        made = self.graph(*args, *constants)
+        return [
+            made[r.place] if r.place is not None else args[r.argument] if r.argument is not None else r.value
+            for r in self.results
+        ]
+
     def task(self) -> str:
         """The source of the task; raises :class:`egg.core.errors.TaskError` for what no text stands for."""
         rows = zip(self.names, self.roles, self.examples, strict=True)
@@ -101,6 +112,9 @@ class Program:
 
 def read(graph: fx.GraphModule, inputs: Sequence[Any]) -> Program:
     """Dynamo's graph and its example inputs as a program; raises :class:`Unsuitable`."""
+    calls = sum(node.op in ("call_function", "call_method") for node in graph.graph.nodes)
+    if calls > MOST_CALLS:
+        raise Unsuitable(f"it has {calls} calls, more than one task holds, and no layers that repeat")
     found = list(_placeholders(graph, inputs))
     tensors = [place for place in found if place.role is not None]
     devices = {place.example.device for place in tensors}
@@ -140,17 +154,27 @@ def _placeholders(graph: fx.GraphModule, inputs: Sequence[Any]) -> Iterator[_Pla
         value = node.meta.get("example_value")
         if isinstance(value, torch.SymInt):
             yield _Placeholder(index, node, None, example)
-        elif not isinstance(value, FakeTensor) or not isinstance(example, torch.Tensor):
+        elif not isinstance(value, FakeTensor) or type(example) not in (
+            torch.Tensor,
+            nn.Parameter,
+            FakeTensor,
+        ):
             raise Unsuitable(f"it takes a {type(example).__name__}")
-        elif type(example) not in (torch.Tensor, nn.Parameter) or example.layout is not torch.strided:
-            raise Unsuitable(f"it takes a {type(example).__name__} of layout {example.layout}")
-        elif example.is_conj() or example.is_neg():
-            raise Unsuitable("it takes a tensor with a lazy conjugate or sign")
-        elif isinstance(example, nn.Parameter):
-            yield _Placeholder(index, node, "parameter", example)
+        elif example.layout is not torch.strided or example.is_conj() or example.is_neg():
+            raise Unsuitable("it takes a tensor that is not strided, or has a lazy conjugate or sign")
+        elif isinstance(example, FakeTensor) and not (
+            example.is_floating_point() or example.dtype == torch.bool
+        ):
+            raise Unsuitable("it takes integers that the graph around it computes")
         else:
-            static = "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
-            yield _Placeholder(index, node, "buffer" if static else "input", example)
+            yield _Placeholder(index, node, role_of(node, example), example)
+
+
+def role_of(node: fx.Node, example: torch.Tensor) -> Role:
+    """What a placeholder of Dynamo's graph holds; a static input that is no parameter is a buffer."""
+    if isinstance(example, nn.Parameter):
+        return "parameter"
+    return "buffer" if "_dynamo_static_input_type" in node.meta.get("tensor_dict", {}) else "input"
 
 
 class _Rebuilt:

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from egg.core.errors import EggError, UsageError
+from egg.modules.binding import built
 from egg.modules.dynamo import Program
 
 Call = Callable[..., Any]
@@ -60,12 +61,11 @@ class StoredKernel:
     ) -> None:
         self._class = load_kernel(path, program.device.type).ModelNew
         self._inputs, self._held, self._results = program.inputs, program.held, program.results
-        self._device = program.device
         self._fallback, self._counts, self._failed = fallback, counts, failed
         self._bound: dict[tuple[int, ...], nn.Module] = {}
         self._refused: set[tuple[Any, ...]] = set()
         self._in_use = True
-        self._fresh([held.tensor for held in self._held])
+        self._check()
 
     def __call__(self, *args: Any) -> Any:
         counts = self._counts
@@ -104,16 +104,18 @@ class StoredKernel:
 
     def _module(self, args: Sequence[Any]) -> nn.Module:
         """The module that holds the tensors of this call."""
-        held = [args[held.place] if held.place is not None else held.tensor for held in self._held]
+        held: list[Any] = [args[held.place] if held.place is not None else held.tensor for held in self._held]
         key = tuple(map(id, held))
         module = self._bound.get(key)
         if module is None:
             if len(self._bound) >= MOST_BOUND:
                 self._bound.pop(next(iter(self._bound)))
-            module = self._bound[key] = self._fresh(held)
+            named = {place.name: tensor for place, tensor in zip(self._held, held, strict=True)}
+            module = self._bound[key] = built(self._class, named)
         return module
 
-    def _fresh(self, tensors: Sequence[torch.Tensor | None]) -> nn.Module:
+    def _check(self) -> None:
+        """Raise where the kernel's module would keep a tensor of its own beside those that it is given."""
         with torch.device("meta"):
             module = self._class()
         kept = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -121,11 +123,6 @@ class StoredKernel:
         if set(kept) != wanted:
             odd = ", ".join(sorted(set(kept) ^ wanted))
             raise Unbindable(f"the kernel file and its task differ in what they hold: {odd}", "tune it again")
-        for held, tensor in zip(self._held, tensors, strict=True):
-            if tensor is not None:
-                place = module._parameters if held.name in module._parameters else module._buffers
-                place[held.name] = tensor if place is module._buffers else _parameter(tensor)
-        return module
 
 
 def load_kernel(path: Path, device: str) -> ModuleType:
@@ -159,10 +156,6 @@ def _interpreted() -> None:
     from egg.evaluator.interpreter import install
 
     install(check_bounds=False, check_races=False)
-
-
-def _parameter(tensor: torch.Tensor) -> nn.Parameter:
-    return tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
 
 
 def _signature(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -1,10 +1,11 @@
 """Verified kernels by what they compute: a folder that many processes share."""
 
 from egg.store.claims import Claim, Policy, package_version
-from egg.store.entries import Entry, Recorded, Rejected, Seen, State, Tuned
+from egg.store.entries import Assembly, Entry, Recorded, Rejected, Seen, State, Tuned, assembly_name
 from egg.store.folder import Store, store_folder
 
 __all__ = [
+    "Assembly",
     "Claim",
     "Entry",
     "Policy",
@@ -14,6 +15,7 @@ __all__ = [
     "State",
     "Store",
     "Tuned",
+    "assembly_name",
     "package_version",
     "store_folder",
 ]

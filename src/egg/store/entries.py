@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -91,6 +91,21 @@ class Rejected:
 
 
 State = Recorded | Tuned | Rejected
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Whether a whole graph is faster with the kernels for its layers than without."""
+
+    faster: bool
+    ratio: float
+    kernels: tuple[str, ...] = ()
+    """The keys of the entries."""
+
+
+def assembly_name(graph: str, keys: Sequence[str]) -> str:
+    """The name of the verdict on a graph with these entries in the places of its layers."""
+    return _digest([graph, *keys])[:32]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 
     entries/<graph>-<terms>.json    one entry (:mod:`egg.store.entries`)
     kernels/<hash>.py               a kernel file, named by the hash of its text
+    assemblies/<hash>.json          whether a whole graph gained from the kernels for its layers
     runs/<key>/                     the runs of ``egg tune``, with their logs
     damaged/                        what was set aside
     lock
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import secrets
 import shutil
@@ -28,11 +30,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from egg.core.codec import from_json, to_json
 from egg.core.errors import MachineError, UsageError
 from egg.core.places import data_folder
 from egg.core.source import content_hash
 from egg.store.claims import Claim
-from egg.store.entries import Damaged, Entry, OtherSchema, Recorded, Rejected, Seen, Tuned
+from egg.store.entries import Assembly, Damaged, Entry, OtherSchema, Recorded, Rejected, Seen, Tuned
 
 VARIABLE = "EGG_STORE"
 PATIENCE_SECONDS = 30.0
@@ -41,7 +44,8 @@ PAUSE_SECONDS = 0.005
 MOST_FAILURES = 8
 """Failures of a kernel that its entry keeps."""
 
-ENTRIES, KERNELS, RUNS, DAMAGED, LOCK = "entries", "kernels", "runs", "damaged", "lock"
+ENTRIES, KERNELS, ASSEMBLIES, RUNS = "entries", "kernels", "assemblies", "runs"
+DAMAGED, LOCK = "damaged", "lock"
 
 Notice = Callable[[str], None]
 """Receives what a person should know and no program has to act on."""
@@ -167,6 +171,20 @@ class Store:
                     self._write(self._kernel(path.stem), path.read_bytes().decode("utf-8"))
                 taken += self._merge(entry)
         return taken
+
+    def assembly(self, name: str) -> Assembly | None:
+        """The verdict on a whole graph; ``None`` where there is none that can be read."""
+        path = self.folder / ASSEMBLIES / f"{name}.json"
+        try:
+            return from_json(Assembly, json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, AttributeError) as reason:
+            self._notice(f"the verdict {path} is ignored: {reason}")
+            return None
+
+    def assembled(self, name: str, verdict: Assembly) -> None:
+        self._write(self.folder / ASSEMBLIES / f"{name}.json", json.dumps(to_json(verdict)) + "\n")
 
     def run_folder(self, entry: Entry, label: str) -> Path:
         """Where the run that tunes an entry is kept."""

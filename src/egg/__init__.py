@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from egg.modules.backend import backend
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "backend"]
+
+_LAZY = {"backend": "egg.modules.backend"}
+"""What a program uses by name, and the module that defines it."""
 
 
 def __getattr__(name: str) -> Any:
     """Import what a program uses when it is first used: ``import egg`` itself imports nothing."""
-    if name == "backend":
-        from egg.modules.backend import backend
-
-        return backend
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'egg' has no attribute {name!r}")

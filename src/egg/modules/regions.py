@@ -105,8 +105,7 @@ _TABLE: dict[str, Layer] = {}
 """By key, for the operator below: an operator of PyTorch takes tensors, numbers and strings alone."""
 
 
-@torch.library.custom_op("egg::stored_kernel", mutates_args=())
-def stored_kernel(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
+def _stored_kernel(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
     """One layer. Its outputs have the strides of the original's, which compiled code around it relies on."""
     layer = _TABLE[key]
     made = layer.call(*tensors)
@@ -116,10 +115,15 @@ def stored_kernel(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
     ]
 
 
-@stored_kernel.register_fake
-def _(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
+def _fake_kernel(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
     layer = _TABLE[key]
     return [_like(t, stride) for t, stride in zip(layer.program.plain(*tensors), layer.strides, strict=True)]
+
+
+_LIBRARY = torch.library.Library("egg", "FRAGMENT")
+_LIBRARY.define("stored_kernel(Tensor[] tensors, str key) -> Tensor[]")
+_LIBRARY.impl("stored_kernel", _stored_kernel, "CompositeExplicitAutograd")
+torch.library.register_fake("egg::stored_kernel", _fake_kernel, lib=_LIBRARY)
 
 
 def _like(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:

@@ -34,7 +34,7 @@ from egg.core.source import Task
 from egg.modules.agreement import check_agreement
 from egg.modules.bounds import index_bounds
 from egg.modules.capture_types import TENSOR, Binding, Captured, Result
-from egg.modules.printing import line_of, printed
+from egg.modules.printing import changes_tensors, line_of, printed
 from egg.modules.sizes import Sizes, UnknownSize, sizes_of
 from egg.modules.slots import Role, Slot
 from egg.modules.state import Snapshot
@@ -139,6 +139,7 @@ def captured(
         results,
         sizes,
         tuple(t.dtype for t in tensors),
+        changes_tensors(program.graph_module),
         live.training,
         device,
     )
@@ -158,14 +159,14 @@ def twins_of(leaves: Sequence[Any]) -> tuple[int, ...]:
 def canonical(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """The arguments in one form, however they were passed: by position where possible, defaults filled in."""
     try:
-        bound = _signature(module).bind(*args, **kwargs)
+        bound = signature_of(module).bind(*args, **kwargs)
     except TypeError as error:
         raise TaskError(f"{type(module).__name__}: {error}", "give the arguments of forward") from None
     bound.apply_defaults()
     return tuple(bound.args), dict(bound.kwargs)
 
 
-def _signature(module: nn.Module) -> inspect.Signature:
+def signature_of(module: nn.Module) -> inspect.Signature:
     return inspect.signature(module.function if isinstance(module, Called) else module.forward)
 
 
@@ -375,7 +376,7 @@ def _graph_constants(module: fx.GraphModule) -> dict[str, torch.Tensor]:
 
 def _names(module: nn.Module, form: Structure) -> list[str]:
     """What to call each leaf of the arguments: as the signature does, and where it stands in its argument."""
-    parameters = list(_signature(module).parameters.values())
+    parameters = list(signature_of(module).parameters.values())
     positional = [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     found: list[str] = []
     for path in form.paths:

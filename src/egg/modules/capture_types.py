@@ -59,6 +59,8 @@ class Captured:
     sizes: Sizes
     dtypes: tuple[torch.dtype, ...]
     """Of the tensors among the arguments."""
+    mutates: bool
+    """Whether a call changes an input or a buffer."""
     training: bool
     device: str
     """The kind of device that it was captured on."""

@@ -273,16 +273,28 @@ class _Made(str):
         return str(self)
 
 
+def changes_tensors(module: fx.GraphModule) -> bool:
+    """Whether a graph, or one within it, changes a tensor in place: an input, a buffer, or one of its own."""
+    graphs = [m.graph for m in module.modules() if isinstance(m, fx.GraphModule)]
+    return any(_acts(node) for graph in graphs for node in graph.nodes)
+
+
+def _acts(node: fx.Node) -> bool:
+    """Whether a node changes one of its operands; a batch norm in training changes its statistics."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None:
+        batch_norm = schema.name == "aten::batch_norm" and node.args[5] is not False
+        return (schema.is_mutable or batch_norm) and _CHECKS.fullmatch(schema.name) is None
+    in_place = node.op == "call_method" and str(node.target).endswith("_")
+    return in_place or getattr(node.target, "__name__", "") in ("setitem", "iadd", "imul", "isub", "itruediv")
+
+
 def _needed(graph: fx.Graph) -> set[fx.Node]:
     """The nodes that the output rests on, and those that change something; no checks, nor what these need."""
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        schema = getattr(node.target, "_schema", None)
-        checks = schema is not None and _CHECKS.fullmatch(schema.name) is not None
-        acts = schema is not None and schema.is_mutable and not checks
-        acts = acts or (node.op == "call_method" and str(node.target).endswith("_"))
-        acts = acts or node.op == "output" or isinstance(node.target, torch._ops.HigherOrderOperator)
-        acts = acts or getattr(node.target, "__name__", "") in ("setitem", "iadd", "imul", "isub")
+        acts = _acts(node) or node.op == "output"
+        acts = acts or isinstance(node.target, torch._ops.HigherOrderOperator)
         if acts or node in found:
             found.add(node)
             found.update(node.all_input_nodes)

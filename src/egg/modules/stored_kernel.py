@@ -2,7 +2,7 @@
 
 The kernel's module is made without memory (on the ``meta`` device), and holds the tensors that the caller
 passes, not copies of them. Dynamo may run one compiled graph for many layers, so there is one module for each
-set of tensors, found by identity.
+set of tensors, found by their identity and where their data are.
 
 A call outside the kernel's domain raises before anything is computed; the fallback answers it, and all later
 calls of that signature without asking again. Any other exception puts the kernel out of use for this process.
@@ -11,11 +11,9 @@ calls of that signature without asking again. Any other exception puts the kerne
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,9 +21,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.core.errors import EggError, UsageError
+from egg.core.errors import UsageError
 from egg.modules.binding import built
 from egg.modules.dynamo import Program
+from egg.modules.held import runs_on
 
 Call = Callable[..., Any]
 MOST_BOUND = 256
@@ -62,7 +61,7 @@ class StoredKernel:
         self._class = load_kernel(path, program.device.type).ModelNew
         self._inputs, self._held, self._results = program.inputs, program.held, program.results
         self._fallback, self._counts, self._failed = fallback, counts, failed
-        self._bound: dict[tuple[int, ...], nn.Module] = {}
+        self._bound: dict[tuple[tuple[int, int], ...], nn.Module] = {}
         self._refused: set[tuple[Any, ...]] = set()
         self._in_use = True
         self._check()
@@ -105,7 +104,7 @@ class StoredKernel:
     def _module(self, args: Sequence[Any]) -> nn.Module:
         """The module that holds the tensors of this call."""
         held: list[Any] = [args[held.place] if held.place is not None else held.tensor for held in self._held]
-        key = tuple(map(id, held))
+        key = tuple((id(tensor), tensor.data_ptr()) for tensor in held)
         module = self._bound.get(key)
         if module is None:
             if len(self._bound) >= MOST_BOUND:
@@ -127,8 +126,11 @@ class StoredKernel:
 
 def load_kernel(path: Path, device: str) -> ModuleType:
     """The kernel file as a module. On a CPU its kernels run in Triton's interpreter, which must be on."""
-    if device == "cpu" and "triton" in path.read_text(encoding="utf-8"):
-        _interpreted()
+    if device == "cpu" and "triton" in path.read_text(encoding="utf-8") and not runs_on("cpu"):
+        raise UsageError(
+            "a kernel runs on the CPU in Triton's interpreter alone",
+            "set TRITON_INTERPRET=1 before the program starts",
+        )
     name = f"egg_kernel_{path.stem}"
     if name in sys.modules:
         return sys.modules[name]
@@ -143,19 +145,6 @@ def load_kernel(path: Path, device: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-@cache
-def _interpreted() -> None:
-    """Prepare Triton's interpreter for arithmetic as on a GPU; once in a process."""
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        raise EggError(
-            "a kernel runs on the CPU in Triton's interpreter alone",
-            "set TRITON_INTERPRET=1 before the program starts",
-        )
-    from egg.evaluator.interpreter import install
-
-    install(check_bounds=False, check_races=False)
 
 
 def _signature(inputs: Sequence[Any]) -> tuple[Any, ...]:

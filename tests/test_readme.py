@@ -58,7 +58,7 @@ def check_known(line: str) -> None:
     """The command exists, and so does every option that the line gives it."""
     words = shlex.split(line)[1:]
     verbs = ("score", "compare", "export", "judge")
-    inner = words[0] in ("skills", "lessons") or (words[0] == "bench" and words[1] in verbs)
+    inner = words[0] in ("kernels", "skills", "lessons") or (words[0] == "bench" and words[1] in verbs)
     told = help_of(*words[: 2 if inner else 1])
     options = {word.partition("=")[0] for word in words if word.startswith("--")}
     assert all(option in told for option in options), line

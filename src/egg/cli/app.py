@@ -28,6 +28,7 @@ class Commands(LazyGroup):
         Entry("runs", "egg.cli.runs", OPTIMIZE, "List the runs in a folder: state, best kernel, cost."),
         Entry("report", "egg.cli.report", OPTIMIZE, "Write a run or a bench as one HTML page."),
         Entry("view", "egg.cli.view", OPTIMIZE, "Show runs and benches live in a browser on this machine."),
+        Entry("tune", "egg.cli.tuning", OPTIMIZE, "Optimize the graphs that programs recorded."),
         Entry("bench", "egg.cli.bench", OPTIMIZE, "Run a suite of tasks and score it; compare benches."),
         Entry("eval", "egg.cli.judge_commands", JUDGE, "Judge one kernel."),
         Entry("eval-batch", "egg.cli.judge_commands", JUDGE, "Judge many kernels, resumably."),
@@ -38,6 +39,7 @@ class Commands(LazyGroup):
         Entry("reply", "egg.cli.outside", OUTSIDE, "Answer the question of a run."),
         Entry("pending", "egg.cli.outside", OUTSIDE, "Collect kernels to judge on another machine."),
         Entry("results", "egg.cli.outside", OUTSIDE, "Bring evaluations back from another machine."),
+        Entry("kernels", "egg.cli.kernels", KNOWN, "List, read, share and prune the kernel store."),
         Entry("skills", "egg.cli.skills", KNOWN, "List, read and check the skills of experts."),
         Entry("lessons", "egg.cli.lessons", KNOWN, "List, export and prune what runs have learned."),
     )

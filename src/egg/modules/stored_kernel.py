@@ -1,0 +1,154 @@
+"""A kernel file of the store in the place of a graph: bound to the caller's tensors, guarded, counted.
+
+The kernel's module is made without memory (on the ``meta`` device), and holds the tensors that the caller
+passes, not copies of them. Dynamo may run one compiled graph for many layers, so there is one module for each
+set of tensors, found by their identity and where their data are.
+
+A call outside the kernel's domain raises before anything is computed; the fallback answers it, and all later
+calls of that signature without asking again. Any other exception puts the kernel out of use for this process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.core.errors import UsageError
+from egg.modules.binding import built
+from egg.modules.dynamo import Program
+from egg.modules.held import runs_on
+
+Call = Callable[..., Any]
+MOST_BOUND = 256
+"""Modules that one graph keeps: more sets of tensors than a model has layers."""
+
+
+class Unbindable(UsageError):
+    """A kernel file that does not hold what its graph's task holds."""
+
+
+@dataclass
+class Counts:
+    """How the calls of one graph were answered."""
+
+    kernel: int = 0
+    fallback: int = 0
+    outside: dict[str, int] = field(default_factory=dict)
+    """Calls outside of the kernel's domain, by reason."""
+    failure: str = ""
+    """The exception that put the kernel out of use."""
+
+
+class StoredKernel:
+    """Answers the calls of a graph: the kernel inside its domain, the fallback elsewhere."""
+
+    def __init__(
+        self,
+        path: Path,
+        program: Program,
+        fallback: Call,
+        counts: Counts,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._class = load_kernel(path, program.device.type).ModelNew
+        self._inputs, self._held, self._results = program.inputs, program.held, program.results
+        self._fallback, self._counts, self._failed = fallback, counts, failed
+        self._bound: dict[tuple[tuple[int, int], ...], nn.Module] = {}
+        self._refused: set[tuple[Any, ...]] = set()
+        self._in_use = True
+        self._check()
+
+    def __call__(self, *args: Any) -> Any:
+        counts = self._counts
+        inputs = [args[place] for place in self._inputs]
+        if not self._in_use or (self._refused and _signature(inputs) in self._refused):
+            counts.fallback += 1
+            return self._fallback(*args)
+        try:
+            with torch.no_grad():
+                made = self._module(args)(*inputs)
+        except (ValueError, TypeError) as outside:
+            reason = str(outside).splitlines()[0] if str(outside) else type(outside).__name__
+            counts.outside[reason] = counts.outside.get(reason, 0) + 1
+            self._refused.add(_signature(inputs))
+        except Exception as error:  # whatever a kernel raises, the caller gets the answer of the fallback
+            self._in_use = False
+            counts.failure = f"{type(error).__name__}: {error}"
+            self._failed(error)
+        else:
+            counts.kernel += 1
+            return self._arranged(made, args)
+        counts.fallback += 1
+        return self._fallback(*args)
+
+    def _arranged(self, made: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs as Dynamo's graph returns them."""
+        outputs = (made,) if isinstance(made, torch.Tensor) else made
+        return tuple(
+            outputs[result.place]
+            if result.place is not None
+            else args[result.argument]
+            if result.argument is not None
+            else result.value
+            for result in self._results
+        )
+
+    def _module(self, args: Sequence[Any]) -> nn.Module:
+        """The module that holds the tensors of this call."""
+        held: list[Any] = [args[held.place] if held.place is not None else held.tensor for held in self._held]
+        key = tuple((id(tensor), tensor.data_ptr()) for tensor in held)
+        module = self._bound.get(key)
+        if module is None:
+            if len(self._bound) >= MOST_BOUND:
+                self._bound.pop(next(iter(self._bound)))
+            named = {place.name: tensor for place, tensor in zip(self._held, held, strict=True)}
+            module = self._bound[key] = built(self._class, named)
+        return module
+
+    def _check(self) -> None:
+        """Raise where the kernel's module would keep a tensor of its own beside those that it is given."""
+        with torch.device("meta"):
+            module = self._class()
+        kept = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        wanted = {held.name for held in self._held}
+        if set(kept) != wanted:
+            odd = ", ".join(sorted(set(kept) ^ wanted))
+            raise Unbindable(f"the kernel file and its task differ in what they hold: {odd}", "tune it again")
+
+
+def load_kernel(path: Path, device: str) -> ModuleType:
+    """The kernel file as a module. On a CPU its kernels run in Triton's interpreter, which must be on."""
+    if device == "cpu" and "triton" in path.read_text(encoding="utf-8") and not runs_on("cpu"):
+        raise UsageError(
+            "a kernel runs on the CPU in Triton's interpreter alone",
+            "set TRITON_INTERPRET=1 before the program starts",
+        )
+    name = f"egg_kernel_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is no Python file", "tune it again")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _signature(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        (tensor.dtype, tensor.shape, tensor.stride()) if isinstance(tensor, torch.Tensor) else tensor
+        for tensor in inputs
+    )

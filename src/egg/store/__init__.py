@@ -1,0 +1,21 @@
+"""Verified kernels by what they compute: a folder that many processes share."""
+
+from egg.store.claims import Claim, Policy, package_version
+from egg.store.entries import Assembly, Entry, Recorded, Rejected, Seen, State, Tuned, assembly_name
+from egg.store.folder import Store, store_folder
+
+__all__ = [
+    "Assembly",
+    "Claim",
+    "Entry",
+    "Policy",
+    "Recorded",
+    "Rejected",
+    "Seen",
+    "State",
+    "Store",
+    "Tuned",
+    "assembly_name",
+    "package_version",
+    "store_folder",
+]

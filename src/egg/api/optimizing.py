@@ -20,7 +20,7 @@ from egg.api.watching import Joined, Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
 from egg.core.settings import Settings
-from egg.core.source import Task
+from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
 from egg.engine.journal import Judge
 from egg.engine.judges import LocalJudge, OfflineJudge
@@ -37,9 +37,17 @@ OFFLINE = "offline"
 
 
 def begin(
-    task: Task, settings: Settings, folder: Path, environ: Mapping[str, str], name: str | None = None
+    task: Task,
+    settings: Settings,
+    folder: Path,
+    environ: Mapping[str, str],
+    name: str | None = None,
+    first: Candidate | None = None,
 ) -> Settings:
-    """Check the settings, gather the facts and write the first event; returns the settings as recorded."""
+    """Check the settings, gather the facts and write the first event; returns the settings as recorded.
+
+    ``first`` is a kernel file that the run begins with: the judge sees it before any team is asked.
+    """
     if settings.device != OFFLINE:
         prepare()
     settled = settle(settings, environ)
@@ -56,6 +64,7 @@ def begin(
         name=name or run_name(task),
         redactor=redactor_for(settled, environ),
         lessons=lessons,
+        first=first,
     )
     return settled
 

@@ -18,7 +18,7 @@ from egg.core.events import SCHEMA, RunStarted
 from egg.core.facts import Facts
 from egg.core.roles import Advisor, Team
 from egg.core.settings import Settings
-from egg.core.source import Task
+from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
 from egg.engine.effects import Effects
 from egg.engine.index import write_index
@@ -52,13 +52,18 @@ def start(
     name: str,
     redactor: Redactor | None = None,
     lessons: Mapping[Stage, Standings] | None = None,
+    first: Candidate | None = None,
 ) -> None:
-    """Begin a run in ``folder``, which must not hold one; ``lessons`` is what memory says for it."""
+    """Begin a run in ``folder``, which must not hold one; ``lessons`` is what memory says for it.
+
+    ``first`` is a kernel file to begin with, in the place of the one that a team would write.
+    """
     with LogWriter(folder, redactor) as log:
         if log.history:
             raise UsageError(f"there is a run in {folder} already", f"go on with `egg resume {folder}`")
         remembered = to_record(lessons or {})
-        log.append(RunStarted(SCHEMA, name, __version__, task, settings, facts, remembered))
+        source = first.source if first is not None else None
+        log.append(RunStarted(SCHEMA, name, __version__, task, settings, facts, remembered, source))
 
 
 def advance(

@@ -64,6 +64,16 @@ TemperatureOption = Annotated[
     typer.Option(metavar="NUMBER", help="0 to 2; the endpoint's own where left out.", rich_help_panel=MODEL),
 ]
 
+StartOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="KERNEL",
+        help="A kernel file of yours to begin with: judged first, then improved. The team writes one where "
+        "left out.",
+        rich_help_panel=OPTIONS,
+    ),
+]
 RunTargetOption = Annotated[
     str | None,
     typer.Option(

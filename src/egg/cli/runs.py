@@ -34,6 +34,7 @@ from egg.cli.options import (
     RunTargetOption,
     SeedOption,
     SkillsOption,
+    StartOption,
     TaskArgument,
     TeamOption,
     TemperatureOption,
@@ -45,6 +46,7 @@ from egg.cli.words import command, plural
 from egg.core.errors import EggError, UsageError
 from egg.core.policy import LibraryCalls, Precision
 from egg.core.settings import Settings
+from egg.core.source import Candidate
 
 if TYPE_CHECKING:
     from egg.api.runs import Progress
@@ -64,6 +66,7 @@ def register(app: typer.Typer) -> None:
 
 def optimize(
     task: TaskArgument,
+    start: StartOption = None,
     team: TeamOption = None,
     model: ModelOption = None,
     base_url: BaseUrlOption = None,
@@ -98,6 +101,7 @@ def optimize(
     """
     with error_boundary(debug=debug, as_json=as_json):
         program = read_task(task)
+        first = Candidate.from_file(start) if start is not None else None
         team = run_options.check_team(team, model)
         settings = Settings(
             team=team,
@@ -112,9 +116,9 @@ def optimize(
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, no_lessons, os.environ),
         )
-        folder = _begin(program, settings, out)
+        folder = begin_run(program, settings, out, first)
         with kept(command("resume", folder)):
-            progress = _carry_on(folder)
+            progress = go_on(folder)
         show_run(folder, progress, as_json)
 
 
@@ -122,7 +126,7 @@ def resume(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = F
     """Continue a run where it stopped. Exit codes are those of optimize."""
     with error_boundary(debug=debug, as_json=as_json):
         with kept(command("resume", run)):
-            progress = _carry_on(run)
+            progress = go_on(run)
         show_run(run, progress, as_json)
 
 
@@ -188,17 +192,19 @@ def show_run(folder: Path, progress: Progress, as_json: bool) -> None:
     raise typer.Exit(exit_code(progress.state))
 
 
-def _begin(task: Task, settings: Settings, out: Path | None) -> Path:
+def begin_run(task: Task, settings: Settings, out: Path | None, first: Candidate | None = None) -> Path:
+    """A new run in ``out``, or under a name of its own; ``first`` is the kernel file to begin with."""
     from egg.api.optimizing import begin, environment, run_name
 
     name = run_name(task)
     folder = run_options.check_new(out if out is not None else run_options.RUNS / name)
     with busy(f"reading {clean(task.name)}"):
-        begin(task, settings, folder, environment(), name)
+        begin(task, settings, folder, environment(), name, first)
     return folder
 
 
-def _carry_on(folder: Path) -> Progress:
+def go_on(folder: Path) -> Progress:
+    """Go on with a run until it ends or has to wait, shown as it goes."""
     from egg.api import runs as api
     from egg.api.optimizing import carry_on, environment
     from egg.cli.live import watching

@@ -134,6 +134,8 @@ def event_line(event: Event, last: Step | None = None) -> str | None:
             return f"step {step}: {plan.category.value} ({expected}): {one_line(plan.change)}"
         case SentBack(role=role, step=step, objection=objection):
             return f"step {step}: sent back to {clean(role)}: {one_line(objection)}"
+        case Proposed(step=step, origin=Origin.START, candidate=candidate):
+            return f"step {step}: kernel {clean(candidate)} was given"
         case Proposed(step=step, origin=origin, candidate=candidate) if origin is not Origin.SWEEP:
             return f"step {step}: {origin.value} wrote kernel {clean(candidate)}"
         case Objected(step=step, candidate=candidate, objection=objection):

@@ -42,6 +42,8 @@ class RunStarted:
     facts: Facts
     standings: Mapping[str, Any] = field(default_factory=dict)
     """The standing of each skill in memory at the start, by stage; lessons learned since do not change it."""
+    start: str | None = None
+    """The text of a kernel file to begin with; ``None`` where the team writes the first one."""
 
 
 @dataclass(frozen=True)

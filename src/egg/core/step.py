@@ -59,6 +59,8 @@ class Kernel:
 class Origin(StrEnum):
     """Why a kernel file was written."""
 
+    START = "start"
+    """It was not: the run was given it to begin with."""
     SEED = "seed"
     OPTIMIZE = "optimize"
     REPAIR = "repair"

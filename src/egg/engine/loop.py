@@ -12,7 +12,7 @@ from egg.core.events import RunClosed
 from egg.core.policy import Level
 from egg.core.step import Kernel, Score
 from egg.engine.effects import BudgetEnded, Effects
-from egg.engine.stages import REGRADE, SEARCH, StageRow
+from egg.engine.stages import REGRADE, SEARCH, StageRow, refused_start
 from egg.engine.state import RunState
 from egg.engine.work import StepInProgress
 
@@ -57,7 +57,7 @@ def take_step(effects: Effects, row: StageRow) -> None:
 
 def regrade(effects: Effects, stopped: str) -> None:
     """Judge the fastest with full care; it is returned if it beats the reference beyond the noise."""
-    verdict, winner, reason = "reference", None, "no accepted kernel"
+    verdict, winner, reason = "reference", None, refused_start(effects.state) or "no accepted kernel"
     finalists = _finalists(effects.state)
     if finalists:
         effects.open(REGRADE)

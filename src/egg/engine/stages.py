@@ -38,12 +38,27 @@ class StageRow:
         """Why the stage is over; empty while it is not."""
         steps = state.steps_in(self.stage)
         if self.stage is Stage.SEED and state.base is not None:
-            return "a first kernel was accepted"
+            return f"{'a first' if state.started.start is None else 'the given'} kernel was accepted"
+        if self.stage is Stage.SEED and steps and state.started.start is not None:
+            return "the given kernel was refused"
         if steps and steps[-1].decision is Decision.PASSED:
             return f"nothing worth optimizing: {steps[-1].reason}"
         if self.stage is not Stage.SEED and (near := near_floor(state)):
             return near
         return _used_up(self.stage, state)
+
+
+def refused_start(state: RunState) -> str:
+    """Why the kernel file that the run was given is no base to build on; empty where it is one, or none was
+    given. The team is not asked to repair it: the file is the user's own."""
+    seeds = state.steps_in(Stage.SEED)
+    if state.started.start is None or not seeds or not seeds[0].attempts or state.base is not None:
+        return ""
+    refusal, objection = seeds[0].attempts[0].refusal, seeds[0].attempts[0].objection
+    if refusal is None:
+        return f"the given kernel cannot be used: {objection}" if objection else ""
+    where = f"{refusal.gate.value} ({refusal.reason})"
+    return f"the given kernel was refused at gate {where}: {refusal.evidence}; look at: {refusal.hint}"
 
 
 def near_floor(state: RunState) -> str:

@@ -47,6 +47,8 @@ class StepInProgress:
 
     @property
     def may_repair(self) -> bool:
+        if self._attempts and self._attempts[0].origin is Origin.START:
+            return False  # the user's own file
         repairs = self._effects.state.started.settings.budget.repairs
         return self._ending is None and len(self._attempts) <= repairs
 
@@ -96,7 +98,14 @@ class StepInProgress:
         return ""
 
     def write(self) -> None:
-        """Have the plan written down (or a seed, where there is no plan) and judged."""
+        """Have the plan written down (or a seed, where there is no plan) and judged.
+
+        A run that was given a kernel file has its seed: no team is asked for one.
+        """
+        given = self._effects.state.started.start
+        if self._plan is None and given is not None:
+            self._submit(Draft(given), Origin.START)
+            return
         coder, brief, plan = self._effects.team.coder, self._effects.brief(self._row), self._plan
         if plan is None:
             answer = self._effects.ask("coder.seed", self._number, lambda: coder.seed(brief))

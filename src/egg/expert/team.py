@@ -11,6 +11,7 @@ program, is kept per task.
 - The tuner turns the constants that should relieve what the heaviest group waits for
   (:mod:`egg.expert.deciding.tuning`).
 - The debugger says which rule the next repair follows.
+- A file that the run was given to begin with has no recipe: :mod:`egg.expert.deciding.given`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,20 @@ from egg.core.policy import LibraryCalls
 from egg.core.resources import KernelResources
 from egg.core.roles import Brief, Failure
 from egg.core.source import Task
-from egg.core.stage import Metric, Stage
+from egg.core.stage import Category, Metric, Stage
 from egg.core.step import Attempt, Decision, Step
 from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file, short
 from egg.expert.deciding.evidence import inexact
 from egg.expert.deciding.first import first_recipe
-from egg.expert.deciding.options import Base, options, predicted_gain, sketched, worth_trying
+from egg.expert.deciding.given import ANEW, builds_on_given, opened, turned
+from egg.expert.deciding.options import (
+    Base,
+    forward_seconds,
+    options,
+    predicted_gain,
+    sketched,
+    worth_trying,
+)
 from egg.expert.deciding.repairs import repaired
 from egg.expert.deciding.tuning import tunings
 from egg.expert.graph import Graph
@@ -67,8 +76,10 @@ class ExpertTeam:
 
     def design(self, brief: Brief) -> Plan | Pass | Unusable:
         """The structure with the largest predicted gain that was not tried."""
+        tried = _tried(brief)
+        if builds_on_given(_steps(brief)):
+            return Pass("this team has one other structure, and tried it") if ANEW in tried else _anew(brief)
         recipe = base_recipe(brief)
-        tried = {step.plan.change for step in _steps(brief) if step.plan is not None}
         priced = _priced(brief, recipe)
         for gain, option in worth_trying(priced):
             change = change_text(option.sentence, option.moves)
@@ -85,10 +96,14 @@ class ExpertTeam:
 
     def tune(self, brief: Brief) -> Plan | Pass | Unusable:
         """The constants that should relieve what the heaviest group waits for, at a few values."""
+        tried = _tried(brief)
+        if brief.base is not None and builds_on_given(_steps(brief)):
+            stage, source = brief.assignment.stage, brief.base.candidate.source
+            plans = (plan for plan in turned(source, stage, brief.diagnosis) if plan.change not in tried)
+            return next(plans, Pass("the given file has no constant for this stage that promises a gain"))
         if brief.diagnosis is None:
             return Pass("nothing is known of what the kernels wait for")
         recipe = base_recipe(brief)
-        tried = {step.plan.change for step in _steps(brief) if step.plan is not None}
         base = _base(brief, recipe)
         together = brief.side_by_side and brief.base is not None and brief.base.score.measured
         for tuning in tunings(base, brief.assignment.stage, together=together):
@@ -108,7 +123,9 @@ class ExpertTeam:
         return _draft(brief, _seeded(brief, ()))
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
-        return _draft(brief, base_recipe(brief).after(*moves_in(plan.change)))
+        if brief.base is not None and plan.change != ANEW and builds_on_given(_steps(brief)):
+            return Draft(opened(brief.base.candidate.source, plan))
+        return _draft(brief, _planned(brief, plan))
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
         """A seed is repaired until it works. A change of it is not worth that, unless it is only inexact."""
@@ -116,10 +133,9 @@ class ExpertTeam:
             return Unusable(failure.objection)
         if failure.plan is None:
             return _draft(brief, _seeded(brief, brief.trajectory.chain))
-        if brief.assignment.stage.tunes or not inexact(failure.refusal):
+        if failure.plan.change != ANEW and (brief.assignment.stage.tunes or not inexact(failure.refusal)):
             return Unusable("the base stands: this change does not work here")
-        start = base_recipe(brief).after(*moves_in(failure.plan.change))
-        return _draft(brief, _climbed(brief, start, brief.trajectory.chain))
+        return _draft(brief, _climbed(brief, _planned(brief, failure.plan), brief.trajectory.chain))
 
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         refusal = failure.refusal
@@ -129,7 +145,7 @@ class ExpertTeam:
         if failure.plan is None:
             recipe = _seeded(brief, before)
         else:
-            recipe = _climbed(brief, base_recipe(brief).after(*moves_in(failure.plan.change)), before)
+            recipe = _climbed(brief, _planned(brief, failure.plan), before)
         found = recipe and _repaired(brief, recipe, [*before, last])
         sentence = found[1].sentence if found else "no more careful way to write it is left"
         return Diagnosis(f"{refusal.gate.value}: {refusal.reason}", sentence)
@@ -149,6 +165,8 @@ def base_recipe(brief: Brief) -> Recipe:
             continue
         if step.plan is None:
             start, attempts = _first(brief), seeds
+        elif step.plan.change == ANEW:
+            start, attempts = _first(brief), step.attempts
         else:
             start, attempts = recipe.after(*moves_in(step.plan.change)), step.attempts
         found = _climbed(brief, start, [attempt for attempt in attempts if attempt.failed])
@@ -174,6 +192,14 @@ def _settled(brief: Brief, recipe: Recipe, step: Step) -> Recipe:
             value = best.get(constant.name, constant.value if first is None else first)
             settled.append(Set(group.name, name, value))
     return recipe.closed().after(*settled)
+
+
+def _planned(brief: Brief, plan: Plan) -> Recipe:
+    return _first(brief) if plan.change == ANEW else base_recipe(brief).after(*moves_in(plan.change))
+
+
+def _tried(brief: Brief) -> set[str]:
+    return {step.plan.change for step in _steps(brief) if step.plan is not None}
 
 
 def _steps(brief: Brief) -> list[Step]:
@@ -235,6 +261,21 @@ def _base(brief: Brief, recipe: Recipe) -> Base:
 def _kernels(brief: Brief) -> tuple[KernelResources, ...]:
     verdict = brief.base.evaluation.verdict if brief.base is not None else None
     return verdict.performance.kernels if isinstance(verdict, Accepted) else ()
+
+
+def _anew(brief: Brief) -> Plan | Pass:
+    """The team's own first kernel in the place of a given one, priced by its estimated time."""
+    recipe = _first(brief)
+    try:
+        own = _base(brief, recipe)
+    except (NothingToWrite, TaskError, Unfit) as reason:
+        return Pass(f"this team cannot write the program anew: {reason}")
+    assert brief.base is not None
+    given, estimate = brief.base.score.milliseconds.median, forward_seconds(own) * 1e3
+    expectation = f"{estimate:.3g} ms by estimate, where the given kernel takes {given:.3g} ms"
+    prediction = Prediction(given / max(estimate, 1e-9), Metric.TIME, expectation)
+    against = "the structure of the given kernel, which this team did not choose"
+    return Plan(Category.ALGORITHM_REPLACEMENT, against, ANEW, prediction)
 
 
 def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Alternative]]:

@@ -120,6 +120,11 @@ def sketched(
     return replace(base.file, structure=replace(structure, parts=tuple(parts)))
 
 
+def forward_seconds(base: Base) -> float:
+    """Of one forward, as seen or else as estimated."""
+    return _total(base.known, base.file, base.gpu)
+
+
 def _total(each: Iterable[Cost], file: Written, gpu: Gpu) -> float:
     return total(each, replaying(file.structure.graph, gpu) if file.replays else None)
 

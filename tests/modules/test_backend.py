@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -363,6 +365,12 @@ def test_a_damaged_entry_is_set_aside_and_recorded_again(backend, store, options
     assert backend.stats()[0]["route"] == "recorded"
     assert any("damaged" in line for line in caplog.messages)
     assert store.named(entry.key).seen == Seen(1, 0, entry.seen.traffic)
+
+
+def test_the_entry_point_of_dynamo_names_the_backend():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    named = project["entry-points"]["torch_dynamo_backends"]
+    assert EntryPoint("egg", named["egg"], "torch_dynamo_backends").load() is egg.backend
 
 
 def test_the_backend_is_found_by_name_and_as_an_attribute(store, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +211,30 @@ def test_autocast_leaves_the_graph_alone(backend, store, options):
     assert store.entries() == ()
 
 
+def test_autocast_that_is_off_and_the_grad_mode_inside_a_program_are_no_obstacle(backend, store, options):
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False), torch.no_grad():
+            y = x * 2
+        return torch.relu(y)
+
+    torch.testing.assert_close(recorded(backend, options, program, torch.ones(4)), torch.full((4,), 2.0))
+    (entry,) = store.entries()
+    assert "autocast" not in entry.task
+    assert "grad" not in entry.claim.graph
+
+
+def test_a_graph_that_is_left_disturbs_no_state_of_pytorch(backend, store, options):
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ x
+        return torch.vmap(torch.sin)(y) * 2
+
+    made = recorded(backend, options, program, torch.ones(4, 4))
+    torch.testing.assert_close(made, program(torch.ones(4, 4)))
+    assert not torch.is_autocast_enabled("cpu")
+    assert all("changes the state of PyTorch" in row["reason"] for row in backend.stats())
+
+
 def test_training_goes_to_the_fallback_and_its_gradients_are_those_of_the_original(backend, store, options):
     model, x = Scale(), torch.randn(4, 8)
     recorded(backend, {**options, "fallback": "aot_eager"}, model, x).sum().backward()
@@ -315,6 +341,22 @@ def test_a_store_that_cannot_be_used_breaks_no_program(backend, tmp_path, caplog
     assert any("the store is not used" in line for line in caplog.messages)
 
 
+@pytest.mark.parametrize("where", ["read", "layers"])
+def test_a_fault_of_the_backend_is_said_and_breaks_no_program(
+    backend, store, options, caplog, monkeypatch, where
+):
+    def broken(*_: Any) -> Any:
+        raise KeyError("unforeseen")
+
+    monkeypatch.setattr(f"egg.modules.backend.{where}", broken)
+    model, x = Scale(), torch.randn(4, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(recorded(backend, options, model, x), model(x))
+    assert any("internal error: KeyError: 'unforeseen'" in line for line in caplog.messages)
+    if where == "read":
+        assert "internal error" in backend.stats()[0]["reason"]
+
+
 def test_a_damaged_entry_is_set_aside_and_recorded_again(backend, store, options, caplog):
     entry = with_kernel(backend, store, options)
     (store.folder / "entries" / f"{entry.key}.json").write_text("{")
@@ -323,6 +365,12 @@ def test_a_damaged_entry_is_set_aside_and_recorded_again(backend, store, options
     assert backend.stats()[0]["route"] == "recorded"
     assert any("damaged" in line for line in caplog.messages)
     assert store.named(entry.key).seen == Seen(1, 0, entry.seen.traffic)
+
+
+def test_the_entry_point_of_dynamo_names_the_backend():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    named = project["entry-points"]["torch_dynamo_backends"]
+    assert EntryPoint("egg", named["egg"], "torch_dynamo_backends").load() is egg.backend
 
 
 def test_the_backend_is_found_by_name_and_as_an_attribute(store, monkeypatch):

@@ -142,21 +142,22 @@ def test_a_layer_outside_the_domain_runs_as_it_was_written(store: Store, inputs)
 
 
 @torch.no_grad()
-def test_a_whole_that_did_not_gain_is_rolled_back(store: Store, inputs, monkeypatch):
+@pytest.mark.parametrize(("ratio", "keep"), [(0.9, False), (1.3, True)])
+def test_a_whole_that_did_not_gain_is_rolled_back(store: Store, inputs, monkeypatch, ratio, keep):
     net, verdicts = Net(), []
     compiled(Backend(), store, net)(*inputs)
     tuned_by_the_task_itself(store)
 
     class Decided:
-        """A trial that ends at once, as if a GPU had found no gain."""
+        """A trial that ends at once, as if a GPU had measured ``ratio``."""
 
         def __init__(self, kernels: Any, plain: Any, decided: Any) -> None:
-            decided(0.9, False)
+            decided(ratio, keep)
             verdicts.append(1)
-            self._plain = plain
+            self._chosen = kernels if keep else plain
 
         def __call__(self, *args: Any) -> Any:
-            return self._plain(*args)
+            return self._chosen(*args)
 
     monkeypatch.setattr("egg.modules.backend.Trial", Decided)
     monkeypatch.setattr("egg.modules.backend._on_gpu", lambda value: True)
@@ -164,8 +165,8 @@ def test_a_whole_that_did_not_gain_is_rolled_back(store: Store, inputs, monkeypa
         torch._dynamo.reset()
         backend = Backend()
         torch.testing.assert_close(compiled(backend, store, net)(*inputs), net(*inputs))
-        assert "0.90x" in backend.stats()[0]["reason"]
-        assert backend.stats()[1]["counts"]["kernel"] == 0
+        assert f"{ratio:.2f}x" in backend.stats()[0]["reason"]
+        assert backend.stats()[1]["counts"]["kernel"] == (COUNT if keep else 0)
     assert len(verdicts) == 1  # the second process reads the verdict
 
 

@@ -116,7 +116,7 @@ class Backend:
             self.graphs.append(Graph("training", "something in it requires a gradient"))
             return _counting(fallback.now(graph, inputs), self.graphs[-1:])
         store = Store(store_folder(chosen.store, os.environ), self._notice)
-        regions = layers(graph)
+        regions = self._regions(graph)
         if regions:
             return self._layered(graph, inputs, regions, store, chosen, fallback)
         found, program = self._looked_up(graph, inputs, store, chosen)
@@ -134,6 +134,13 @@ class Backend:
 
     # -- routes ------------------------------------------------------------------------------------
 
+    def _regions(self, graph: fx.GraphModule) -> tuple[Region, ...]:
+        try:
+            return layers(graph)
+        except Exception as error:  # as below: the graph is looked at as a whole
+            self._notice(f"internal error: {type(error).__name__}: {error}; please report it")
+            return ()
+
     def _looked_up(
         self, graph: fx.GraphModule, inputs: Sequence[Any], store: Store, chosen: Options, places: int = 1
     ) -> tuple[Graph, Program | None]:
@@ -149,6 +156,9 @@ class Backend:
         except (MachineError, OSError) as error:
             found.reason = str(error).splitlines()[0]
             self._notice(f"the store is not used: {found.reason}")
+        except Exception as error:  # a fault of ours is said aloud, and does not stop the program
+            found.reason = f"internal error: {type(error).__name__}: {error}".splitlines()[0]
+            self._notice(f"{found.reason}; please report it")
         found.places = places
         self.graphs.append(found)
         return found, program if found.route == "kernel" else None
@@ -202,6 +212,8 @@ class Backend:
         if known is not None and not known.faster:
             rows[0].reason += f"; without kernels, which made the whole no faster ({known.ratio:.2f}x)"
             return _counting(fallback.now(graph, inputs), rows)
+        if known is not None:
+            rows[0].reason += f"; with kernels: the whole is {known.ratio:.2f}x with them"
         composed = fallback.now(replaced(graph, kernels, table), inputs)
         if known is not None or not any(_on_gpu(value) for value in inputs):
             return _counting(composed, rows)

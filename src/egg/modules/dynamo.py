@@ -25,10 +25,12 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from egg.modules.graph_text import graph_text, values_text
+from egg.modules.graph_text import graph_text, target_name, values_text
 from egg.modules.printing import task_source
 from egg.modules.slots import MOST_LISTED, Role, Slot
 
+_STATE = ("torch.amp.", "torch._C._functorch.", "torch._functorch.", "torch.autograd.")
+"""Where the functions are that open and close autocast, ``vmap`` and the like in Dynamo's graphs."""
 _IN_PLACE = {
     operator.iadd: "add_", operator.isub: "sub_", operator.imul: "mul_", operator.itruediv: "div_",
     operator.ifloordiv: "floor_divide_", operator.imod: "remainder_", operator.ipow: "pow_",
@@ -241,6 +243,11 @@ class _Rebuilt:
         raise Unsuitable("it takes a number that is the size of none of its tensors")
 
     def _called(self, node: fx.Node) -> None:
+        if _idle(node):
+            return
+        name = target_name(node.target)
+        if name.startswith(_STATE):
+            raise Unsuitable(f"it calls {name}, which changes the state of PyTorch")
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             raise Unsuitable(f"it calls {node.target.__name__}, which holds graphs of its own")
         copied = self._new.node_copy(node, lambda old: self._made[old])
@@ -276,6 +283,18 @@ class _Rebuilt:
         return tuple(results)
 
 
+def _idle(node: fx.Node) -> bool:
+    """A call without effect here: it switches off autocast, which is off, or sets the grad mode, where
+    nothing requires a gradient."""
+    name = target_name(node.target)
+    if name == "torch.amp.autocast_mode._exit_autocast":
+        opened = node.args[0]
+        return isinstance(opened, fx.Node) and _idle(opened)
+    if name == "torch.amp.autocast_mode._enter_autocast":
+        return len(node.args) > 2 and node.args[2] is False
+    return name == "torch._C._set_grad_enabled"
+
+
 # -- what a run shows --------------------------------------------------------------------------------
 
 
@@ -296,12 +315,21 @@ class _Traffic(fx.Interpreter):
 
 
 class _Random(TorchDispatchMode):
-    """Refuses operators that draw random numbers."""
+    """Refuses operators that draw random numbers; attention does so with a dropout above zero alone."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and _dropout(func, args, kwargs or {}) != 0.0:
             raise Unsuitable(f"it draws random numbers ({func})")
         return func(*args, **(kwargs or {}))
+
+
+def _dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
+    """The probability that an operator drops an element; ``None`` for one that has no such argument."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name == "dropout_p":
+            given = args[place] if place < len(args) else argument.default_value
+            return float(kwargs.get("dropout_p", given))
+    return None
 
 
 def _run_fake(module: fx.GraphModule, device: torch.device) -> int:

@@ -32,15 +32,23 @@ def _line(node: fx.Node, places: Mapping[fx.Node, str]) -> str:
         return f"{places[node]} = placeholder"
     if node.op == "output":
         return f"output {_text(node.args[0], places)}"
-    name = node.target if isinstance(node.target, str) else _name(node.target)
+    name = target_name(node.target)
     given = [_text(value, places) for value in node.args]
     given += [f"{key}={_text(value, places)}" for key, value in sorted(node.kwargs.items())]
     called = f".{name}" if node.op == "call_method" else name
     return f"{places[node]} = {called}({', '.join(given)})"
 
 
-def _name(target: Any) -> str:
-    return str(target) if isinstance(target, torch._ops.OpOverload) else _get_qualified_name(target)
+def target_name(target: Any) -> str:
+    """What a node calls, by where it is defined; by its type where that is all that is known."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    try:
+        return _get_qualified_name(target)
+    except (AttributeError, RuntimeError):
+        return f"{type(target).__module__}.{type(target).__qualname__}"
 
 
 def _text(value: Any, places: Mapping[fx.Node, str]) -> str:

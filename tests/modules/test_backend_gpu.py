@@ -1,0 +1,70 @@
+"""The backend on a GPU: kernels are used where they are measured faster, layers are tried as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from egg.cli.app import app
+from egg.modules.backend import Backend
+from egg.modules.trial import ROUNDS, WARM
+from egg.store import Rejected, Store, Tuned
+from tests.modules.test_backend import Scale
+from tests.modules.test_layers import COUNT, Net, tuned_by_the_task_itself
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@torch.no_grad()
+def test_a_graph_is_tuned_and_its_kernel_is_used_where_it_is_faster(tmp_path: Path):
+    store = Store(tmp_path, lambda text: pytest.fail(text))
+    model, x = Scale().cuda(), torch.randn(1 << 20, 8, device="cuda")
+    torch.compile(model, backend=Backend(), options={"store": str(tmp_path)})(x)
+    done = CliRunner().invoke(app, ["tune", "--store", str(tmp_path), "--budget", "sketch", "--json"])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["tuned"]
+    (entry,) = store.entries()
+    torch._dynamo.reset()
+    backend = Backend()
+    run = torch.compile(model, backend=backend, options={"store": str(tmp_path)})
+    for _ in range(3):
+        torch.testing.assert_close(run(x), model(x))
+    (graph,) = backend.stats()
+    if isinstance(entry.state, Tuned):
+        assert min(found["low"] for found in row["speedups"].values()) > 1
+        assert (graph["route"], graph["counts"]["kernel"]) == ("kernel", 3)
+    else:
+        assert isinstance(entry.state, Rejected)
+        assert (graph["route"], graph["counts"]["fallback"]) == ("rejected", 3)
+
+
+@torch.no_grad()
+def test_a_model_is_tried_with_its_kernels_and_without_and_the_verdict_is_kept(tmp_path: Path):
+    store = Store(tmp_path, lambda text: pytest.fail(text))
+    net, given = Net().cuda(), (torch.arange(5, device="cuda"), torch.rand(8, device="cuda"))
+    options = {"store": str(tmp_path), "unmeasured": True}
+    torch.compile(net, backend=Backend(), options=options)(*given)
+    tuned_by_the_task_itself(store)
+    for turn in range(2):
+        torch._dynamo.reset()
+        backend = Backend()
+        run = torch.compile(net, backend=backend, options=options)
+        for _ in range(2 * (WARM + ROUNDS) + 2):
+            torch.testing.assert_close(run(*given), net(*given))
+        whole, layer = backend.stats()
+        assert "kernels" in whole["reason"]
+        if turn == 0:
+            assert layer["counts"]["kernel"] >= COUNT * (WARM + ROUNDS)
+    assert len(list((tmp_path / "assemblies").iterdir())) == 1

@@ -15,7 +15,7 @@ class Row:
 
 
 def holds(claimed: Evaluation, here: Evaluation) -> bool:
-    """Accepted here too; and faster than eager, where that is claimed and a GPU of the same name measured it."""
+    """Accepted here too; and faster than eager, where that is claimed and a GPU of that name measured it."""
     before, now = _measured(claimed), _measured(here)
     if not here.accepted:
         return False

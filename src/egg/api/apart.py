@@ -59,6 +59,11 @@ def audited(task: Task, precision: Precision, device: str, *, rescaled: bool) ->
     return _house().ask(task, "audit", precision, device, rescaled)
 
 
+def interface(task: Task) -> dict[str, Any]:
+    """The task's :class:`~egg.evaluator.task.interface.Interface` as JSON."""
+    return _house().ask(task, "interface")
+
+
 def prepare() -> None:
     """Start now what the first question would wait for."""
     _house()

@@ -25,6 +25,7 @@ from egg.core.source import Task
 from egg.evaluator.judge.oracle import error_to
 from egg.evaluator.task.audit import audit
 from egg.evaluator.task.facts import facts_from, task_facts
+from egg.evaluator.task.interface import Interface, interface_of
 from egg.evaluator.task.program import Program, on_task
 from egg.evaluator.task.workload import observed
 from egg.evaluator.transport.wire import Channel, WireClosed
@@ -110,6 +111,10 @@ def _facts(task: Task, gpu: Gpu, precision: Precision) -> Any:
     return task_facts(task, gpu, precision)
 
 
+def _interface(task: Task) -> Interface:
+    return interface_of(task)
+
+
 def _answer(task: Task, role: str, brief: Brief, more: tuple[Any, ...]) -> Answer:
     return getattr(TEAM, role)(brief, *more)
 
@@ -120,5 +125,6 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "facts": _facts,
     "seen": _seen,
     "audit": _audited,
+    "interface": _interface,
     "role": _answer,
 }

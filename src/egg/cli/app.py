@@ -10,9 +10,10 @@ import typer
 from egg import __version__
 from egg.cli.lazy import Entry, LazyGroup
 
-OPTIMIZE, JUDGE, OUTSIDE, KNOWN = (
+OPTIMIZE, JUDGE, HAND_ON, OUTSIDE, KNOWN = (
     "Optimize programs",
     "Judge kernels",
+    "Hand a result on",
     "Answer by hand, judge elsewhere",
     "Look at what is known",
 )
@@ -35,6 +36,10 @@ class Commands(LazyGroup):
         Entry("audit", "egg.cli.judge_commands", JUDGE, "Check whether trivial answers pass a task."),
         Entry("profile", "egg.cli.profiling", JUDGE, "Show what limits a program or a kernel."),
         Entry("doctor", "egg.cli.judge_commands", JUDGE, "Check whether this machine can judge kernels."),
+        Entry("export", "egg.cli.exporting", HAND_ON, "Write a kernel as a PyTorch operator."),
+        Entry("bundle", "egg.cli.exporting", HAND_ON, "Pack a run's claim for others to check."),
+        Entry("verify", "egg.cli.exporting", HAND_ON, "Judge a bundle's kernel again on this machine."),
+        Entry("retarget", "egg.cli.exporting", HAND_ON, "Tune a run's kernel again for another GPU."),
         Entry("next", "egg.cli.outside", OUTSIDE, "Print the question a run waits with."),
         Entry("reply", "egg.cli.outside", OUTSIDE, "Answer the question of a run."),
         Entry("pending", "egg.cli.outside", OUTSIDE, "Collect kernels to judge on another machine."),

@@ -1,0 +1,1 @@
+"""Code that goes into exported packages as it stands: it imports torch and triton only."""

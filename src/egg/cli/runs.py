@@ -64,6 +64,14 @@ def register(app: typer.Typer) -> None:
 
 def optimize(
     task: TaskArgument,
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FUNCTION",
+            help="TASK is a module of a program, PACKAGE.MODULE:NAME or FILE.py:NAME; this function "
+            "beside it returns the arguments of one call.",
+        ),
+    ] = None,
     team: TeamOption = None,
     model: ModelOption = None,
     base_url: BaseUrlOption = None,
@@ -97,7 +105,7 @@ def optimize(
     returned, 2 usage, 3 machine or endpoint unable, 130 interrupted.
     """
     with error_boundary(debug=debug, as_json=as_json):
-        program = read_task(task)
+        program = _program(task, inputs)
         team = run_options.check_team(team, model)
         settings = Settings(
             team=team,
@@ -186,6 +194,16 @@ def show_run(folder: Path, progress: Progress, as_json: bool) -> None:
     else:
         console().print(run_view(folder, progress))
     raise typer.Exit(exit_code(progress.state))
+
+
+def _program(task: str, inputs: str | None) -> Task:
+    """A task file, or a module of a person's program at the arguments that a function returns."""
+    if inputs is None:
+        return read_task(task)
+    with busy(f"capturing {clean(task)}"):
+        from egg.api.named import named_task
+
+        return named_task(task, inputs)
 
 
 def _begin(task: Task, settings: Settings, out: Path | None) -> Path:

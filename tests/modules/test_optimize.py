@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys
 import torch
@@ -30,9 +31,8 @@ class Block(nn.Module):
 
 torch.manual_seed(0)
 block, x = Block().eval(), torch.randn(6, 16)
-fast = egg.optimize(
-    block, (x,), {"scale": 2.0}, budget="sketch", folder=sys.argv[1] + "/run", progress=False, use_unmeasured=True
-)
+settings = dict(budget="sketch", folder=sys.argv[1] + "/run", progress=False, use_unmeasured=True)
+fast = egg.optimize(block, (x,), {"scale": 2.0}, **settings)
 seen = {"verdict": fast.result.verdict, "text": str(fast.result)}
 
 
@@ -57,20 +57,25 @@ print(json.dumps(seen))
 """
 
 
+def run(script: Path, *arguments: str, cwd: Path) -> str:
+    """What a program prints, with kernels in the interpreter."""
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("optimize")
     script = folder / "program.py"
     script.write_text(PROGRAM, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(run(script, str(folder), cwd=folder).splitlines()[-1])
 
 
 def test_a_module_is_optimized_and_its_kernel_answers(seen: dict[str, Any]) -> None:
@@ -87,3 +92,8 @@ def test_what_the_kernel_is_not_for_is_counted(seen: dict[str, Any]) -> None:
 def test_it_is_loaded_and_judged_again(seen: dict[str, Any]) -> None:
     assert seen["again"] == 1
     assert seen["judged"]
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    printed = run(ROOT / "examples" / "programs" / "block_in_training.py", cwd=tmp_path)
+    assert "kernel 3, original 3" in printed

@@ -67,6 +67,14 @@ def register(app: typer.Typer) -> None:
 def optimize(
     task: TaskArgument,
     start: StartOption = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FUNCTION",
+            help="TASK is a module of a program, PACKAGE.MODULE:NAME or FILE.py:NAME; this function "
+            "beside it returns the arguments of one call.",
+        ),
+    ] = None,
     team: TeamOption = None,
     model: ModelOption = None,
     base_url: BaseUrlOption = None,
@@ -100,7 +108,7 @@ def optimize(
     returned, 2 usage, 3 machine or endpoint unable, 130 interrupted.
     """
     with error_boundary(debug=debug, as_json=as_json):
-        program = read_task(task)
+        program = _program(task, inputs)
         first = Candidate.from_file(start) if start is not None else None
         team = run_options.check_team(team, model)
         settings = Settings(
@@ -190,6 +198,16 @@ def show_run(folder: Path, progress: Progress, as_json: bool) -> None:
     else:
         console().print(run_view(folder, progress))
     raise typer.Exit(exit_code(progress.state))
+
+
+def _program(task: str, inputs: str | None) -> Task:
+    """A task file, or a module of a person's program at the arguments that a function returns."""
+    if inputs is None:
+        return read_task(task)
+    with busy(f"capturing {clean(task)}"):
+        from egg.api.named import named_task
+
+        return named_task(task, inputs)
 
 
 def begin_run(task: Task, settings: Settings, out: Path | None, first: Candidate | None = None) -> Path:

@@ -71,7 +71,7 @@ class _Around:
     ) -> None:
         self.form, self.leaves, self.given, self.twins = form, leaves, given, twins
         self.copied: frozenset[int] = frozenset()
-        """Leaves that forward changes: it gets copies, and what these become is returned beside its results."""
+        """Leaves that forward changes: it gets copies, and returns what these become beside its results."""
         self.written: tuple[tuple[int, int], ...] = ()
         """Leaves that were changed, each with the output that holds its new values."""
         self.returned: Structure | None = None

@@ -124,7 +124,7 @@ class KeptValues:
     def __init__(self, module: nn.Module) -> None:
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
         cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
-        self._random = torch.random.fork_rng() if cuda else torch.random.fork_rng(devices=[])
+        self._random = torch.random.fork_rng(range(torch.cuda.device_count()) if cuda else ())
 
     def __enter__(self) -> KeptValues:
         self._random.__enter__()

@@ -313,6 +313,18 @@ def test_a_kernel_file_that_does_not_load_or_holds_other_tensors_is_not_used(
     assert "does not load" in row["reason"]
 
 
+def test_a_kernel_whose_text_was_changed_is_never_run(backend, store, options, caplog):
+    with_kernel(backend, store, options)
+    (kernel,) = (store.folder / "kernels").iterdir()
+    kernel.write_text(kernel.read_text().replace("torch.relu", "torch.sigmoid"))
+    model, x = Scale(), torch.randn(4, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(recorded(backend, options, model, x), model(x))
+    (row,) = backend.stats()
+    assert (row["route"], row["counts"]["kernel"]) == ("left", 0)
+    assert any("another content than its name says" in line for line in caplog.messages)
+
+
 def test_a_kernel_that_no_gpu_measured_is_used_only_where_that_is_asked_for(backend, store, options):
     with_kernel(backend, store, options)
     with torch.no_grad():

@@ -255,9 +255,10 @@ class Backend:
             with _store_errors(self._notice):
                 store.failed(found.key, f"{type(error).__name__}: {error}")
 
-        path = store.kernel_path(store.named(found.key))
+        entry = store.get(found.key)
+        path = store.kernel_path(entry) if entry is not None else None
         if path is None:
-            found.route, found.reason = "left", "its kernel was damaged"
+            found.route, found.reason = "left", "its kernel is damaged or was removed"
             return None
         try:
             return StoredKernel(path, program, fallback, found.counts, failed)

@@ -81,6 +81,10 @@ class Store:
                     )
         return entry
 
+    def get(self, key: str) -> Entry | None:
+        """The entry under a whole key."""
+        return self._read(self._path(key))
+
     def entries(self) -> tuple[Entry, ...]:
         """All of them, the heaviest first."""
         found = self._named("*")

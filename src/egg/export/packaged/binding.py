@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor, nn
+from triton import knobs
 
 Outputs = Tensor | tuple[Tensor, ...]
 
@@ -60,7 +60,7 @@ class Bound:
         """
         tensors = [*state.values(), *_tensors(inputs)]
         here = all(tensor.device.type == "cpu" for tensor in tensors)
-        maker = self._reference if here and not triton.knobs.runtime.interpret else self._kernel
+        maker = self._reference if here and not knobs.runtime.interpret else self._kernel
         module = self._module(maker, built, state, training)
         with torch.no_grad(), lent(module, state):
             return _settled(module(*inputs), tensors)
@@ -128,11 +128,11 @@ class Bound:
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
                 module = maker(**built).train(training)
             for part in module.modules():
-                for held in (part._parameters, part._buffers):
-                    for name in held:
-                        held[name] = None if held[name] is None else held[name].to("meta")
+                for held in _tables(part):
+                    for name, tensor in held.items():
+                        held[name] = None if tensor is None else tensor.to("meta")
             if hasattr(module, "packed_weights"):
-                module.packed_weights = KeptByWeight()
+                module.__dict__["packed_weights"] = KeptByWeight()
             self._kept.modules[key] = module
         return module
 
@@ -144,7 +144,7 @@ def lent(module: nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
     for name, tensor in state.items():
         owner, _, leaf = name.rpartition(".")
         part = module.get_submodule(owner)
-        held = part._parameters if leaf in part._parameters else part._buffers
+        held = next(table for table in _tables(part) if leaf in table)
         places[name] = held, leaf, held[leaf]
         held[leaf] = tensor
     try:
@@ -183,6 +183,10 @@ def _settled(results: Any, given: Sequence[Tensor]) -> Outputs:
         return result.clone() if result.untyped_storage().data_ptr() in taken else result
 
     return own(results) if isinstance(results, Tensor) else tuple(own(result) for result in results)
+
+
+def _tables(part: nn.Module) -> tuple[Any, Any]:
+    return part._parameters, part._buffers
 
 
 def _tensors(inputs: Sequence[Any]) -> list[Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from egg.modules.capture import canonical, signature_of
+from egg.modules.calling import canonical, signature_of
 from egg.modules.capture_types import Captured
 from egg.modules.structure import flatten
 

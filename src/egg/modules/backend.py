@@ -12,7 +12,7 @@ Every graph that Dynamo captures takes one of these routes, and is counted under
 - ``layers``: a large graph in which layers repeat. Each kind of layer is recorded, or answered by its kernel,
   under a row of its own; the rest of the graph goes to the fallback. On a GPU the first calls of the whole
   graph decide whether it is faster with the kernels than without (:mod:`egg.modules.trial`).
-- ``left``: no kernel could stand for it (:class:`egg.modules.dynamo.Unsuitable`), or the store cannot be
+- ``left``: no kernel could stand for it (:class:`egg.modules.fake_run.Unsuitable`), or the store cannot be
   used.
 
 Nothing here compiles a kernel or waits for a tuning, unless ``options={"tune": True}`` asks for one.
@@ -37,7 +37,8 @@ from torch import fx
 from egg import __version__
 from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.policy import LibraryCalls, Precision
-from egg.modules.dynamo import Program, Unsuitable, read
+from egg.modules.dynamo import Program, read
+from egg.modules.fake_run import Unsuitable
 from egg.modules.fallback import INDUCTOR, Fallback
 from egg.modules.graph_text import graph_text
 from egg.modules.regions import Layer, Region, layers, replaced

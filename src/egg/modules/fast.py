@@ -22,7 +22,7 @@ from torch import nn
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 
 from egg.modules.arguments import Arguments
-from egg.modules.capture import Called, twins_of
+from egg.modules.calling import Called, twins_of
 from egg.modules.capture_types import TENSOR, Captured
 from egg.modules.held import TENSORS, HeldKernel, OutsideDomain, runs_on
 from egg.modules.outcome import Outcome

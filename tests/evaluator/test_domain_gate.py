@@ -227,16 +227,18 @@ def test_an_arithmetic_that_the_reference_uses_at_its_own_call_may_be_used_every
 
 
 def test_where_the_reference_itself_is_far_off_nothing_is_concluded(judged: JudgeFunction):
+    """Every call has many elements, so that none agrees by chance."""
+    factors = "torch.linspace(1e13, 2e13, 64 * x.shape[0], dtype=x.dtype, device=x.device)[:, None]"
     chaotic = changed(
-        ("F.leaky_relu(x, self.slope)", "torch.sin(F.leaky_relu(x, self.slope) * 1e9)"), kernel=TASK
+        ("F.leaky_relu(x, self.slope)", f"torch.sin(F.leaky_relu(x, self.slope).repeat(64, 1) * {factors})"),
+        kernel=TASK,
     )
-    kernel = changed(("return y", "return torch.sin(y * 1e9 + 1)"))
+    kernel = changed(("return y", f"return torch.sin(y.repeat(64, 1) * {factors} + 1)"))
     found = verified(judged(chaotic, kernel, skip=BEFORE))
-    open_ended = [t for t in found.tried if "nothing can be concluded" in t.note]
-    assert {t.outcome for t in open_ended} == {"skipped"}
-    right = [t for t in found.tried if t.outcome == "right"]
-    assert len(right) < len(open_ended)  # a call of few elements may agree by chance
-    shorter = changed(("torch.sin(y * 1e9 + 1)", "torch.sin(y[:3] * 1e9 + 1)"), kernel=kernel)
+    notes = {t.note for t in found.tried if t.outcome == "skipped"}
+    assert any("nothing can be concluded" in note for note in notes)
+    assert not any(t.outcome == "right" for t in found.tried)
+    shorter = changed((f"{factors} + 1", f"{factors} + 1)[:3].mul(1"), kernel=kernel)
     assert refused(judged(chaotic, shorter, skip=BEFORE))[0] == "domain.wrong"
 
 

@@ -16,9 +16,10 @@ from torch import nn
 
 from egg.core.errors import UsageError
 from egg.core.evaluation import Evaluation
+from egg.core.policy import Precision
 from egg.core.source import Candidate
+from egg.modules import arithmetic, saving
 from egg.modules import fast as dispatching
-from egg.modules import saving
 from egg.modules.capture import captured
 from egg.modules.fast import GRADIENTS, Optimized
 from egg.modules.outcome import Outcome
@@ -214,6 +215,44 @@ def test_structures_are_rebuilt() -> None:
     assert fast.stats().kernel == 1
     fast({"x": X, "y": [X + 1, X]})
     assert fast.stats().reasons == {"the arguments have another structure": 1}
+
+
+def test_a_call_that_forward_does_not_take_is_an_error_of_the_modules_own() -> None:
+    fast = optimized(from_function(lambda self, batch: batch["x"] * 2), {"x": X})
+    with pytest.raises(TypeError):
+        fast()
+    with pytest.raises(TypeError):
+        fast({"x": X}, other=1)
+
+
+def test_a_program_that_switches_tf32_off_gets_no_kernel_judged_with_it(
+    fast: Optimized, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with torch.no_grad():
+        fast(X)
+        assert fast.stats().kernel == 1
+        monkeypatch.setattr(arithmetic, "tf32_convolutions", lambda: False)
+        torch.testing.assert_close(fast(X), fast.original(X))
+    [reason] = fast.stats().reasons
+    assert reason.startswith("TF32 is switched off")
+    assert fast.stats().kernel == 1
+
+
+def test_the_precision_follows_the_programs_own_switches() -> None:
+    before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    try:
+        torch.backends.cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("highest")
+        assert arithmetic.precision_here() is Precision.MATCH
+        torch.set_float32_matmul_precision("high")
+        assert arithmetic.precision_here() is Precision.TF32
+        torch.backends.cudnn.allow_tf32 = False
+        assert arithmetic.precision_here() is Precision.FP32
+        assert arithmetic.is_coarser(Precision.MATCH)
+        assert not arithmetic.is_coarser(Precision.FP32)
+    finally:
+        torch.backends.cudnn.allow_tf32 = before[0]
+        torch.set_float32_matmul_precision(before[1])
 
 
 def test_an_input_that_is_returned_is_the_same_tensor() -> None:

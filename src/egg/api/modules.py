@@ -24,7 +24,9 @@ from egg.core.source import Candidate, Task
 from egg.engine.budgets import find_budget
 from egg.engine.state import RunState
 from egg.modules import saving
+from egg.modules.arithmetic import is_coarser
 from egg.modules.capture import captured
+from egg.modules.capture_types import Captured
 from egg.modules.fast import Optimized, as_module
 from egg.modules.outcome import Outcome
 
@@ -65,7 +67,7 @@ def optimize(
     settings = Settings(
         team=team,
         budget=find_budget(budget),
-        precision=_precision(precision),
+        precision=_precision_of(found, precision),
         device=device,
         target=target,
         model=model,
@@ -168,6 +170,12 @@ def _candidate(given: Candidate | str | Path) -> Candidate:
     if isinstance(given, Path) or "\n" not in given:
         return Candidate.from_file(Path(given))
     return Candidate(given)
+
+
+def _precision_of(found: Captured, name: str) -> Precision:
+    """The precision that was named; ``match`` is fp32 where the program has TF32 switched off."""
+    chosen = _precision(name)
+    return Precision.FP32 if found.device == "cuda" and is_coarser(chosen) else chosen
 
 
 def _precision(name: str) -> Precision:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -67,3 +68,9 @@ def check_target(target: str | None) -> str | None:
     if target is not None:
         resolve(target)
     return target
+
+
+def check_days(days: float | None) -> None:
+    """Refuse an age that is none."""
+    if days is not None and not (math.isfinite(days) and 0 <= days <= 100_000):
+        raise UsageError(f"no number of days: {days}", "for example --older-than 90")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from datetime import UTC, datetime, timedelta
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from egg.cli.errors import error_boundary
+from egg.cli.inputs import check_days
 from egg.cli.options import DebugOption, JsonOption
-from egg.cli.render import clean, console
+from egg.cli.render import clean, console, print_outcome
 from egg.cli.tables import pairs, table
 from egg.cli.words import plural
 from egg.core.codec import to_json
@@ -134,13 +134,12 @@ def prune(
     with error_boundary(debug=debug, as_json=as_json):
         if state is None and days is None and not others:
             raise UsageError("nothing says what to delete", "give --state, --older-than or --other-versions")
-        if days is not None and not (math.isfinite(days) and 0 <= days <= 100_000):
-            raise UsageError(f"no number of days: {days}", "for example --older-than 90")
+        check_days(days)
         place = opened(store)
         found = [entry for entry in _of_state(place, state) if _old(entry, days) and _other(entry, others)]
         count = len(found) if dry else place.remove(found)
         message = f"{'would delete' if dry else 'deleted'} {plural(count, 'graph')}"
-        _print_outcome({"deleted": 0 if dry else count, "matching": len(found)}, message, as_json)
+        print_outcome({"deleted": 0 if dry else count, "matching": len(found)}, message, as_json)
 
 
 @kernels.command("export")
@@ -162,7 +161,7 @@ def export(
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"{folder} is a file", "give a folder")
         count = _at(folder).take_in(source, chosen)
-        _print_outcome(
+        print_outcome(
             {"exported": count, "folder": str(folder)},
             f"{plural(count, 'graph')} -> {folder}",
             as_json,
@@ -186,7 +185,7 @@ def import_folder(
         found = source.entries()
         count = _at(store_folder(store, os.environ)).take_in(source, found)
         message = f"{plural(count, 'graph')} taken in, {len(found) - count} known already"
-        _print_outcome({"read": len(found), "taken": count}, message, as_json)
+        print_outcome({"read": len(found), "taken": count}, message, as_json)
 
 
 # -- views -------------------------------------------------------------------------------------------
@@ -263,7 +262,3 @@ def _other(entry: Entry, wanted: bool) -> bool:
 
     here = Here.now()
     return not here.same_versions(entry.claim)
-
-
-def _print_outcome(data: dict[str, Any], message: str, as_json: bool) -> None:
-    print(json.dumps(data) if as_json else clean(message))

@@ -15,8 +15,9 @@ from rich.console import RenderableType
 from typer.core import TyperGroup
 
 from egg.cli.errors import error_boundary
+from egg.cli.inputs import check_days
 from egg.cli.options import DebugOption, JsonOption
-from egg.cli.render import clean, console
+from egg.cli.render import clean, console, print_outcome
 from egg.cli.tables import pairs, table
 from egg.cli.words import one_line, plural
 from egg.core.errors import UsageError
@@ -114,9 +115,7 @@ def export(
         from egg.api.lessons import export_lessons
 
         count = export_lessons(_path(store), file)
-        _print_outcome(
-            {"exported": count, "file": str(file)}, f"{plural(count, 'lesson')} -> {file}", as_json
-        )
+        print_outcome({"exported": count, "file": str(file)}, f"{plural(count, 'lesson')} -> {file}", as_json)
 
 
 @lessons.command("import")
@@ -169,13 +168,12 @@ def prune(
 
         if days is None and keep is None and not version:
             raise UsageError("nothing says what to forget", "give --older-than, --keep or --version")
-        if days is not None and not (math.isfinite(days) and 0 <= days <= 100_000):
-            raise UsageError(f"no number of days: {days}", "for example --older-than 90")
+        check_days(days)
         if keep is not None and keep < 0:
             raise UsageError(f"no count: {keep}", "for example --keep 20")
         count = prune_lessons(_path(store), days=days, keep=keep, versions=tuple(version or ()), dry=dry)
         message = f"{'would forget' if dry else 'forgot'} {plural(count, 'lesson')}"
-        _print_outcome({"pruned": 0 if dry else count, "matching": count}, message, as_json)
+        print_outcome({"pruned": 0 if dry else count, "matching": count}, message, as_json)
 
 
 def _take_in(files: list[Path], store: Path | None, as_json: bool, debug: bool) -> None:
@@ -185,7 +183,7 @@ def _take_in(files: list[Path], store: Path | None, as_json: bool, debug: bool) 
         merged = merge_lessons(_path(store), files)
         data = {"read": merged.read, "added": merged.added, "known": merged.known}
         message = f"{plural(merged.added, 'lesson')} added, {merged.known} known already"
-        _print_outcome(data, message, as_json)
+        print_outcome(data, message, as_json)
 
 
 def _path(store: Path | None) -> Path:
@@ -206,10 +204,6 @@ def _stage(name: str | None) -> Stage | None:
     if name is not None and name not in known:
         raise UsageError(f"unknown stage: {name!r}", f"one of {', '.join(known)}")
     return Stage(name) if name is not None else None
-
-
-def _print_outcome(data: dict[str, Any], message: str, as_json: bool) -> None:
-    print(json.dumps(data) if as_json else clean(message))
 
 
 def _by_skill(found: Iterable[Lesson]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ control characters and never read as markup.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import IO, TYPE_CHECKING, Any
@@ -94,6 +95,11 @@ def audit_view(audit: Audit) -> RenderableType:
     ]
     warnings = [Text(f"warning: {clean(w)}", style="yellow") for w in audit.warnings]
     return Group(headline, _GAP, rows, _GAP, *warnings, _paragraph(facts, style="dim"))
+
+
+def print_outcome(data: Mapping[str, Any], message: str, as_json: bool) -> None:
+    """What a command did, for a program or for a person."""
+    print(json.dumps(data) if as_json else clean(message))
 
 
 def clean(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from egg.core.errors import TaskError
 from egg.modules.calling import canonical, signature_of
 from egg.modules.capture_types import Captured
 from egg.modules.structure import flatten
@@ -38,7 +39,10 @@ class Arguments:
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
         """The leaves; ``None`` where the arguments have another structure, or are none that forward takes."""
         if not self._simple:
-            found, form = flatten(canonical(self._module, args, kwargs))
+            try:
+                found, form = flatten(canonical(self._module, args, kwargs))
+            except TaskError:
+                return None  # the original says what is wrong with the call
             return found if form == self._form else None
         if len(args) > self._positional:
             return None

@@ -37,6 +37,7 @@ from torch import fx
 from egg import __version__
 from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.policy import LibraryCalls, Precision
+from egg.modules.arithmetic import precision_here
 from egg.modules.dynamo import Program, read
 from egg.modules.fake_run import Unsuitable
 from egg.modules.fallback import INDUCTOR, Fallback
@@ -220,9 +221,8 @@ class Backend:
             return _counting(composed, rows)
 
         def decided(ratio: float, keep: bool) -> None:
-            rows[
-                0
-            ].reason += f"; {'with' if keep else 'without'} kernels: the whole is {ratio:.2f}x with them"
+            kept = "with" if keep else "without"
+            rows[0].reason += f"; {kept} kernels: the whole is {ratio:.2f}x with them"
             with _store_errors(self._notice):
                 store.assembled(name, Assembly(keep, ratio, tuple(sorted(table))))
 
@@ -292,15 +292,11 @@ def _claim(program: Program, chosen: Options) -> Claim:
         str(torch.__version__),
         package_version("triton"),
         __version__,
-        Policy(_precision(program.device), LibraryCalls(chosen.library_calls)),
+        Policy(
+            precision_here() if program.device.type == "cuda" else Precision.MATCH,
+            LibraryCalls(chosen.library_calls),
+        ),
     )
-
-
-def _precision(device: torch.device) -> Precision:
-    """What the program's own settings say of fp32 products: TF32 where it allows them."""
-    if device.type == "cuda" and torch.get_float32_matmul_precision() != "highest":
-        return Precision.TF32
-    return Precision.MATCH
 
 
 def _gpu_name(device: torch.device) -> str:

@@ -22,6 +22,7 @@ from torch import nn
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 
 from egg.modules.arguments import Arguments
+from egg.modules.arithmetic import is_coarser
 from egg.modules.calling import Called, twins_of
 from egg.modules.capture_types import TENSOR, Captured
 from egg.modules.held import TENSORS, HeldKernel, OutsideDomain, runs_on
@@ -187,7 +188,7 @@ class _Dispatch:
 
     def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Sequence[Any]]:
         """Why the kernel is not for this call, empty where it is; and the leaves of the arguments."""
-        if reason := _surroundings(self.captured):
+        if reason := _surroundings(self.captured, self.result):
             return reason, ()
         if reason := self._watch.changed():
             return reason, ()
@@ -280,8 +281,10 @@ def _unusable(result: Outcome, use_unmeasured: bool) -> str:
     return "the kernel is not faster than the original"
 
 
-def _surroundings(captured: Captured) -> str:
+def _surroundings(captured: Captured, result: Outcome) -> str:
     """Why no kernel may run where the program is now."""
+    if result.evaluation is not None and is_coarser(result.evaluation.policy.precision):
+        return "TF32 is switched off, and the kernel was judged with PyTorch's defaults"
     if torch.is_autocast_enabled(captured.device):
         return "autocast is enabled"
     if torch.compiler.is_compiling() or torch._C._is_tracing():

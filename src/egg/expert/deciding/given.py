@@ -139,7 +139,7 @@ def _table(source: str) -> ast.Assign | None:
 def opened(source: str, plan: Plan) -> str:
     """The file with the constants of a plan at their first values, and a table that opens the others."""
     moves = [move for move in moves_in(plan.change) if isinstance(move, Open) and move.group == FILE]
-    lines = source.splitlines()
+    lines = source.split("\n")  # as a tree counts them: splitlines knows more ends of a line
     literals = dict(_integers(source))
     for move in moves:
         literal = literals[move.name]
@@ -153,4 +153,4 @@ def opened(source: str, plan: Plan) -> str:
     last = max(literals[move.name].lineno for move in moves)
     rows = [f'    "{move.name}": ({", ".join(map(str, move.values))},),' for move in moves]
     lines[last:last] = ["", f"{TABLE} = {{", *rows, "}", ""]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip("\n") + "\n"

@@ -24,6 +24,7 @@ SETTINGS = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_failure_threshold": "2",
+    "RAY_worker_register_timeout_seconds": "300",  # of a worker that starts beside a busy test run
     "PYTHONPATH": str(ROOT),  # for stubs; the package itself travels with the job
 }
 """The death of a node is noticed within a second or two, not after a quarter of a minute."""

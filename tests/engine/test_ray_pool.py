@@ -27,6 +27,8 @@ from egg.evaluator.process.forkserver import descendants
 from tests.engine.ray_cluster import LocalCluster, local_cluster
 from tests.samples import WIDE
 
+PATIENCE_SECONDS = 600.0
+"""For a chapter of a test: an actor starts within 3 s alone, and within a minute beside a busy test run."""
 STUB = "tests.engine.ray_stub:StubJudge"
 TASK = Task("wide", WIDE.format(width=8, forward="self.linear(x)"))
 
@@ -56,7 +58,7 @@ class Sent:
             self.pool.submit(ticket, job(**order))
 
     def until(self, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not ready():
             assert time.monotonic() < deadline, (self.got, self.notes)
             self.got += self.pool.answers(0.05)

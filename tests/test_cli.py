@@ -379,7 +379,7 @@ def test_signals_end_a_real_process_through_its_clean_up(number, code):
     assert process.stderr.readline() == "judging\n"
     time.sleep(0.1)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == code
     assert "cleaned up" in said
     assert "Traceback" not in said

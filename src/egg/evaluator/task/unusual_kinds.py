@@ -1,4 +1,4 @@
-"""The names of unusual inputs, apart from what makes them: settings name them in processes without PyTorch."""
+"""Names of unusual inputs, apart from what makes them: processes without PyTorch name them in settings."""
 
 from __future__ import annotations
 

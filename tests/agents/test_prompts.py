@@ -198,10 +198,53 @@ def test_the_example_of_the_reply_comes_from_the_schema(purpose):
 
 
 @pytest.mark.parametrize("purpose", [p for p in PURPOSES if p.startswith("coder")])
-def test_coders_are_asked_for_one_whole_file(purpose):
+def test_a_first_file_is_asked_for_whole_and_later_ones_as_edits(purpose):
     asked = request(purpose)
     assert asked.schema is None
-    assert "The whole file, complete, in one fenced block" in asked.messages[-1].text
+    text = asked.messages[-1].text
+    assert ("The whole file, complete, in one fenced block" in text) == (purpose == "coder.seed")
+    assert ("# edit: replace NAME" in text) == (purpose != "coder.seed")
+
+
+LONG = KERNEL + "".join(
+    f'\n\ndef helper_{i}(x):\n    """Step {i}."""\n' + "".join(f"    x = x * {i} + {j}\n" for j in range(60))
+    for i in range(12)
+)
+
+
+def test_a_long_base_is_an_outline_with_what_the_plan_names():
+    told = brief(Stage.MAPPING, base=kernel(source=LONG))
+    _, planned = texts("tuner.mapping", told)
+    assert "def helper_11(x):" in planned
+    assert "lines not shown" in planned
+    assert planned.count("x = x * ") < LONG.count("x = x * ") * 0.9
+    hidden = next(i for i in range(11, -1, -1) if f"x = x * {i} + 59" not in planned)
+    client = ScriptedClient(lambda _: "nothing")
+    team = LlmTeam(client, prompt_tokens=3000, reply_tokens=1000)
+    team.coder.optimize(told, replace(PLAN, change=f"unroll helper_{hidden}"))
+    written = client.requests[0].messages[-1].text
+    assert f"x = x * {hidden} + 59" in written
+    assert "replaced as a whole" in written
+
+
+def test_a_long_failed_file_shows_what_changed():
+    told = brief(Stage.MAPPING, base=kernel(source=LONG))
+    failed = replace(FAILURE, candidate=Candidate(LONG.replace("x = x * 7 + 3\n", "x = x * 7 + 333\n")))
+    _, user = texts("coder.repair", told, failure=failed)
+    assert "x = x * 7 + 333\n" in user
+    assert user.count("lines not shown") > 2
+
+
+def test_the_limit_of_a_reply_grows_with_the_file_and_not_beyond_its_end():
+    def limit(source: str, per_base: float) -> int:
+        client = ScriptedClient(lambda _: "nothing")
+        team = LlmTeam(client, prompt_tokens=3000, reply_tokens=1000, reply_per_base=per_base)
+        team.coder.optimize(brief(Stage.MAPPING, base=kernel(source=source)), PLAN)
+        return client.requests[0].max_output_tokens
+
+    assert limit(LONG, 0.0) == 1000
+    assert limit(LONG, 1.25) == int(1.25 * estimate_tokens(LONG))
+    assert limit(LONG * 20, 1.25) == 64_000
 
 
 def test_a_measured_base_shows_its_times():

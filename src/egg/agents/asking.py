@@ -12,14 +12,17 @@ from typing import TypeVar
 
 from egg.agents.extraction import CutOff, Unreadable, answer_text
 from egg.agents.prompting import correction
-from egg.core.conversation import Completion, Finish, Message, Request, Speaker
+from egg.core.conversation import EDITING, Completion, Finish, Message, Request, Speaker
 from egg.core.plan import Unusable
+from egg.core.tokens import estimate_tokens
 from egg.llm.client import Client, OnText, ignore_text
 
 Value = TypeVar("Value")
 Reader = Callable[[str, bool], Value]
 """Makes a value of a reply (its text, and whether it was cut short), or raises :class:`Unreadable`."""
 
+LONGEST_REPLY = 64_000
+"""Tokens: what a long file may raise the limit of a reply to."""
 NOTHING_TO_SHOW = "(nothing but unfinished reasoning)"
 
 
@@ -31,9 +34,15 @@ class Asker:
     reply_tokens: int
     temperature: float | None = None
     on_text: OnText = ignore_text
+    reply_per_base: float = 0.0
+    """Tokens of a reply for each of the file that it edits, where that is more than ``reply_tokens``."""
 
-    def request(self, purpose: str, messages: tuple[Message, ...], schema: dict | None = None) -> Request:
-        return Request(purpose, messages, self.reply_tokens, schema, self.temperature)
+    def request(
+        self, purpose: str, messages: tuple[Message, ...], schema: dict | None = None, edited: str = ""
+    ) -> Request:
+        """``edited`` is the file that the reply changes, by edits or as a whole."""
+        scaled = min(LONGEST_REPLY, int(self.reply_per_base * estimate_tokens(edited)))
+        return Request(purpose, messages, max(self.reply_tokens, scaled), schema, self.temperature)
 
     def ask(self, request: Request, read: Reader[Value]) -> Value | Unusable:
         """The value that ``read`` makes of the reply, after at most one correction."""
@@ -49,8 +58,13 @@ def corrective(request: Request, completion: Completion, problem: str) -> Reques
     """The same question, the reply it got, and what is wrong with that."""
     shown = answer_text(completion.text).strip() or NOTHING_TO_SHOW
     cut = completion.finish is Finish.LENGTH
-    wants_json = request.schema is not None
-    complaint = correction(problem, cut=cut, tokens=request.max_output_tokens, json=wants_json)
+    complaint = correction(
+        problem,
+        cut=cut,
+        tokens=request.max_output_tokens,
+        json=request.schema is not None,
+        edits=request.purpose in EDITING,
+    )
     added = (Message(Speaker.MODEL, shown), Message(Speaker.USER, complaint))
     return replace(request, messages=request.messages + added)
 

@@ -22,6 +22,7 @@ class LlmDebugger:
             "debugger.md",
             without_chain(brief),
             failure=failure,
+            failed=self.prompter.failed_shown(brief, failure),
             chain=failure.chain,
             example=example_of(schema),
         )

@@ -17,9 +17,11 @@ from typing import Any
 
 import jinja2
 
+from egg.agents.editing import BadEdit, definitions, lines_of
+from egg.agents.outline import Shown, within_budget
 from egg.core.conversation import Message, Speaker
 from egg.core.facts import Facts
-from egg.core.roles import Brief, Skill
+from egg.core.roles import Brief, Failure, Skill
 from egg.core.settings import SKILL_SHARE
 from egg.core.step import Contract
 from egg.core.tokens import estimate_tokens
@@ -31,11 +33,40 @@ HANDOFF_SHARE = 0.4
 """Of the room for memory, the most that earlier stages may take; this stage has the rest."""
 
 
+LEAST_BASE = 2_000
+"""Tokens of a kernel file that are shown however small the room for memory is."""
+BASE_SHARE = 2.0
+"""Room for the text of the base, relative to that for memory; a longer file is shown as an outline."""
+FORWARD = "ModelNew.forward"
+
+
 @dataclass(frozen=True)
 class Prompter:
     """Fills templates for one team. ``prompt_tokens`` is the room for what is remembered."""
 
     prompt_tokens: int
+
+    @property
+    def base_tokens(self) -> int:
+        """Room for the text of one kernel file."""
+        return max(LEAST_BASE, int(self.prompt_tokens * BASE_SHARE))
+
+    def base_shown(self, brief: Brief) -> Shown:
+        """The base as every role sees it: whole, or an outline with the kernels that take the time."""
+        if brief.base is None:
+            return Shown("")
+        known = brief.diagnosis.kernels if brief.diagnosis is not None else ()
+        shares = {FORWARD: 0.5, **{found.kernel: found.share for found in known}}
+        return within_budget(brief.base.candidate.source, self.base_tokens, shares)
+
+    def failed_shown(self, brief: Brief, failure: Failure) -> Shown:
+        """The file that failed; of a long one what the evidence names and what differs from the base."""
+        facts = failure.refusal.facts if failure.refusal is not None else None
+        named = {facts.function, *facts.functions} if facts is not None else set()
+        base = brief.base.candidate.source if brief.base is not None else ""
+        changed = differing(base, failure.candidate.source)
+        shares = {FORWARD: 0.5, **dict.fromkeys(changed, 1.0), **dict.fromkeys(named, 2.0)}
+        return within_budget(failure.candidate.source, self.base_tokens, shares)
 
     def messages(self, template: str, brief: Brief, **more: Any) -> tuple[Message, ...]:
         """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
@@ -53,6 +84,7 @@ class Prompter:
             "handoffs": handoffs,
             "trajectory": trajectory,
             "base": brief.base,
+            "shown": self.base_shown(brief),
             "best": brief.best,
             "held_back": brief.diagnosis,
             "skills": within(brief.skills, int(self.prompt_tokens * SKILL_SHARE)),
@@ -70,9 +102,24 @@ class Prompter:
         return handoffs, render_trajectory(brief.trajectory, room).strip()
 
 
-def correction(problem: str, *, cut: bool, tokens: int, json: bool) -> str:
+def correction(problem: str, *, cut: bool, tokens: int, json: bool, edits: bool = False) -> str:
     """The complaint about a reply that cannot be used."""
-    return _filled("correction.md", problem=problem.rstrip("."), cut=cut, tokens=tokens, json=json)
+    problem = problem.rstrip(".")
+    return _filled("correction.md", problem=problem, cut=cut, tokens=tokens, json=json, edits=edits)
+
+
+def differing(before: str, after: str) -> tuple[str, ...]:
+    """Names of the definitions of ``after`` whose text is not that of ``before``."""
+    try:
+        old, new = _texts(before), _texts(after)
+    except BadEdit:
+        return ()
+    return tuple(name for name, text in new.items() if old.get(name) != text)
+
+
+def _texts(source: str) -> dict[str, str]:
+    lines = lines_of(source)
+    return {d.name: "".join(lines[d.first - 1 : d.last]) for d in definitions(source)}
 
 
 def without_chain(brief: Brief) -> Brief:

@@ -14,8 +14,8 @@ class LlmTeam:
     """A :class:`egg.core.roles.Team` whose members all ask ``client``.
 
     ``prompt_tokens`` is the room for what a run remembers in one prompt, ``reply_tokens`` the
-    most one reply may have. Whoever answers may be a model, a script or a person: prompts,
-    contracts and corrections are the same.
+    most one reply may have; ``reply_per_base`` raises that for a long file. Whoever answers may be
+    a model, a script or a person: prompts, contracts and corrections are the same.
     """
 
     def __init__(
@@ -24,10 +24,11 @@ class LlmTeam:
         *,
         prompt_tokens: int,
         reply_tokens: int,
+        reply_per_base: float = 0.0,
         temperature: float | None = None,
         on_text: OnText = ignore_text,
     ) -> None:
-        asker = Asker(client, reply_tokens, temperature, on_text)
+        asker = Asker(client, reply_tokens, temperature, on_text, reply_per_base)
         prompter = Prompter(prompt_tokens)
         self._designer = LlmDesigner(asker, prompter)
         self._tuner = LlmTuner(asker, prompter)

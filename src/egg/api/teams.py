@@ -71,6 +71,7 @@ def llm_team(settings: Settings, client: Client) -> Team:
         client,
         prompt_tokens=budget.prompt_tokens,
         reply_tokens=budget.reply_tokens,
+        reply_per_base=budget.reply_per_base,
         temperature=temperature,
     )
 

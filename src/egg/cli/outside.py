@@ -16,6 +16,7 @@ from egg.cli.render import clean
 from egg.cli.runs import show_run
 from egg.cli.summary import exit_code, run_json
 from egg.cli.words import command, one_line, plural
+from egg.core.conversation import EDITING
 from egg.core.errors import EggError, UsageError
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def question_text(run: Path, request: Request) -> str:
         schema = json.dumps(request.schema, indent=2)
         parts.append(f"---\n\nThe reply is one JSON object of this schema:\n\n```json\n{clean(schema)}\n```")
     else:
-        parts.append("---\n\nThe reply is a whole kernel file in one Python code block.")
+        form = "edits, or a whole kernel file," if request.purpose in EDITING else "a whole kernel file"
+        parts.append(f"---\n\nThe reply is {form} in Python code blocks.")
     return "\n\n".join([*parts, f"Answer with: {command('reply', run, '--file REPLY')}"])
 
 

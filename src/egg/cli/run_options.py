@@ -83,7 +83,7 @@ def budget(name: str, reply_tokens: int | None) -> Budget:
         raise UsageError(
             f"--reply-tokens is {reply_tokens}", f"a kernel file needs some room: at least {LEAST_REPLY}"
         )
-    return replace(found, reply_tokens=reply_tokens)
+    return replace(found, reply_tokens=reply_tokens, reply_per_base=0.0)
 
 
 def caps(cost: float | None, tokens: int | None, steps: int | None, minutes: float | None) -> Caps:

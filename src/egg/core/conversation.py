@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+EDITING = frozenset({"coder.optimize", "coder.repair"})
+"""The purposes of questions that edits of a file may answer."""
+
 
 class Speaker(StrEnum):
     SYSTEM = "system"

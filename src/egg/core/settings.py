@@ -35,6 +35,9 @@ class Budget:
     side_by_side: bool = False
     """Whether files of the tuning stages are timed side by side with the base, and judged only if faster.
     Runs that were begun without stay without: a log is read as it was written."""
+    reply_per_base: float = 0.0
+    """Tokens that a coder's reply may have for each of the file it changes, where that is more than
+    ``reply_tokens``; 0 where the limit does not grow with the file."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from tests.agents.briefs import (
     kernel,
     step,
 )
+from tests.samples import GPU_MACHINE
 
 PURPOSES = (
     "designer",
@@ -282,6 +283,30 @@ def test_planners_see_all_skills_and_the_coder_the_one_that_is_followed():
         assert skill.body in planned
     assert SKILLS[1].body in written
     assert SKILLS[0].name not in written
+
+
+def test_the_coder_sees_the_pattern_of_the_skill_it_follows_within_its_room():
+    pattern = LONG.replace("helper", "patterned")
+    told = replace(brief(Stage.MAPPING), skills=tuple(replace(s, pattern=pattern) for s in SKILLS))
+    _, planned = texts("tuner.mapping", told)
+    _, written = texts("coder.optimize", told)
+    assert "patterned" not in planned
+    assert written.count("A pattern that runs") == 1
+    assert "def patterned_11(x):" in written
+    assert "lines not shown" in written
+    whole = replace(told, skills=(SKILLS[0], replace(SKILLS[1], pattern="short_pattern = 1\n")))
+    assert "short_pattern = 1" in texts("coder.optimize", whole)[1]
+
+
+def test_versions_and_the_fastest_of_pytorch_are_told():
+    told = replace(brief(Stage.MAPPING), machine=GPU_MACHINE)
+    told = replace(told, facts=replace(told.facts, software="torch 2.11.0, triton 3.6.0"))
+    system, user = texts("tuner.mapping", told)
+    assert "torch 2.11.0, triton 3.6.0" in system
+    assert "judged with torch 2.11.0+cu130, triton 3.6.0, Python 3.12.3" in user
+    assert "to beat: compile, the fastest of PyTorch that was timed" in user
+    assert "of the reference itself 1.1e-06" in user
+    assert "2.11.0" not in "".join(texts("tuner.mapping"))
 
 
 def test_the_plan_is_told_whole():

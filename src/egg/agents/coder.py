@@ -24,14 +24,19 @@ class LlmCoder:
     prompter: Prompter
 
     def seed(self, brief: Brief) -> Draft | Unusable:
-        return self._write("coder.seed", self.prompter.messages("coder_seed.md", brief), None)
+        skills = self.prompter.read(brief.skills, pattern=True)
+        return self._write("coder.seed", self.prompter.messages("coder_seed.md", brief, skills=skills), None)
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
         """The plan, and of the skills on offer only the one it follows."""
         followed = tuple(s for s in brief.skills if s.name == plan.skill)
         source = brief.base.candidate.source if brief.base is not None else None
         messages = self.prompter.messages(
-            "coder_optimize.md", brief, plan=plan, skills=followed, opened=self._opened(brief, plan)
+            "coder_optimize.md",
+            brief,
+            plan=plan,
+            skills=self.prompter.read(followed, pattern=True),
+            opened=self._opened(brief, plan),
         )
         return self._write("coder.optimize", messages, source)
 
@@ -42,6 +47,7 @@ class LlmCoder:
             failure=failure,
             failed=self.prompter.failed_shown(brief, failure),
             chain=failure.chain,
+            skills=self.prompter.read(brief.skills, pattern=True),
             diagnosis=diagnosis,
         )
         return self._write("coder.repair", messages, failure.candidate.source)

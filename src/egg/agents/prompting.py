@@ -33,6 +33,8 @@ HANDOFF_SHARE = 0.4
 """Of the room for memory, the most that earlier stages may take; this stage has the rest."""
 
 
+PATTERN_SHARE = 0.3
+"""Room for the runnable pattern of a skill, relative to that for memory."""
 LEAST_BASE = 2_000
 """Tokens of a kernel file that are shown however small the room for memory is."""
 BASE_SHARE = 2.0
@@ -75,6 +77,16 @@ class Prompter:
             Message(Speaker.USER, _filled(template, **{**self._step_context(brief), **more})),
         )
 
+    def read(self, skills: tuple[Skill, ...], *, pattern: bool = False) -> tuple[Skill, ...]:
+        """Skills as a prompt has them: bodies while they fit, and for a coder the first pattern."""
+        fitting = within(skills, int(self.prompt_tokens * SKILL_SHARE))
+        shown = next((skill.name for skill in skills if skill.pattern), "") if pattern else ""
+        room = int(self.prompt_tokens * PATTERN_SHARE)
+        return tuple(
+            replace(s, pattern=within_budget(s.pattern, room).text if s.name == shown else "")
+            for s in fitting
+        )
+
     def _step_context(self, brief: Brief) -> dict[str, Any]:
         handoffs, trajectory = self._memory(brief)
         contract = contract_of(brief)
@@ -87,7 +99,8 @@ class Prompter:
             "shown": self.base_shown(brief),
             "best": brief.best,
             "held_back": brief.diagnosis,
-            "skills": within(brief.skills, int(self.prompt_tokens * SKILL_SHARE)),
+            "skills": self.read(brief.skills),
+            "versions": versions(brief),
             "objection": brief.objection,
         }
 
@@ -97,7 +110,8 @@ class Prompter:
         The contract stands in a section of its own, so the handoffs leave it out.
         """
         handed = tuple(replace(h, contract=None) for h in brief.handoffs)
-        handoffs = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE)).strip()
+        best = brief.best.score if brief.best is not None else None
+        handoffs = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE), best).strip()
         room = max(0, self.prompt_tokens - estimate_tokens(handoffs))
         return handoffs, render_trajectory(brief.trajectory, room).strip()
 
@@ -106,6 +120,13 @@ def correction(problem: str, *, cut: bool, tokens: int, json: bool, edits: bool 
     """The complaint about a reply that cannot be used."""
     problem = problem.rstrip(".")
     return _filled("correction.md", problem=problem, cut=cut, tokens=tokens, json=json, edits=edits)
+
+
+def versions(brief: Brief) -> str:
+    """The versions of PyTorch and Triton that judge the kernels; empty where they are not known."""
+    if brief.machine is None:
+        return ""
+    return f"torch {brief.machine.torch}, triton {brief.machine.triton}, Python {brief.machine.python}"
 
 
 def differing(before: str, after: str) -> tuple[str, ...]:
@@ -150,6 +171,7 @@ def _run_context(brief: Brief) -> dict[str, Any]:
         "policy": brief.policy,
         "gpu": brief.facts.gpu,
         "program": brief.facts.program,
+        "software": brief.facts.software,
         "limit": _limit(brief.facts),
         "example_task": prompt_file("example_task.py"),
         "example_kernel": prompt_file("example_kernel.py"),

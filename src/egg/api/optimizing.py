@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from egg.api.apart import check_loads, facts_of, prepare
@@ -55,6 +57,8 @@ def begin(
     if settings.device != OFFLINE:
         check_loads(task, settled.device)
     facts = facts_of(task, gpu, settings.precision)
+    if settings.device != OFFLINE:
+        facts = replace(facts, software=software())
     lessons = recalled(settled, facts)
     start(
         folder,
@@ -165,6 +169,12 @@ def run_name(task: Task) -> str:
     """Unique enough to tell jobs of many runs apart in one batch."""
     moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{task.name}-{moment}-{randomness.token_hex(2)}"
+
+
+def software() -> str:
+    """The versions of PyTorch and Triton here, without importing them."""
+    found = {name: version(name) for name in ("torch", "triton") if find_spec(name) is not None}
+    return ", ".join(f"{name} {number}" for name, number in found.items())
 
 
 def environment() -> Mapping[str, str]:

@@ -11,6 +11,7 @@ import pytest
 from egg.agents.extraction import fenced_blocks
 from egg.agents.prompting import clipped, counted, fenced, listed, prompt_file, scaled
 from egg.agents.team import LlmTeam
+from egg.core.codec import from_json, to_json
 from egg.core.conversation import Message, Request
 from egg.core.facts import Facts
 from egg.core.policy import LibraryCalls, Precision
@@ -88,6 +89,34 @@ def test_the_system_message_is_the_same_for_every_role(purpose):
     """So that a provider's cache holds it through a whole run."""
     system, _ = texts(purpose)
     assert system == texts("designer", brief(Stage.STRUCTURE, steps=9, objection="again"))[0]
+
+
+def test_all_roles_of_a_step_share_the_base_in_front_of_their_own_text():
+    """So that a provider's cache holds it from the planner to the last repair."""
+    told = brief(Stage.MAPPING, steps=3)
+    users = [
+        request(p, told).messages[1] for p in ("tuner.mapping", "coder.optimize", "debugger", "coder.repair")
+    ]
+    shared = {user.text[: user.cached] for user in users}
+    assert len(shared) == 1
+    assert KERNEL.strip() in shared.pop()
+    assert all(user.text[user.cached :].startswith("# ") for user in users)
+    later = request(
+        "tuner.mapping", replace(told, trajectory=brief(Stage.MAPPING, steps=9).trajectory)
+    ).messages[1]
+    assert later.text[: later.cached] == users[0].text[: users[0].cached]
+    assert request("coder.seed").messages[1].cached == 0
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_the_tokens_of_every_part_are_counted(purpose):
+    asked = request(purpose)
+    whole = sum(estimate_tokens(message.text) for message in asked.messages)
+    assert sum(asked.parts.values()) == pytest.approx(whole, rel=0.02)
+    assert {"rules", "task", "skills", "role"} <= set(asked.parts)
+    assert ("base" in asked.parts) == (purpose != "coder.seed")
+    assert ("failure" in asked.parts) == (purpose in ("coder.repair", "debugger"))
+    assert from_json(Request, to_json(asked)).parts == asked.parts
 
 
 def test_the_system_message_holds_rules_example_program_and_gpu():
@@ -395,7 +424,12 @@ def _prose(message: Message) -> str:
 def test_every_template_is_package_data_and_used():
     folder = resources.files("egg.agents").joinpath("prompts")
     names = {p.name for p in folder.iterdir() if p.name.endswith(".md")}
-    assert names == {"system.md", "correction.md", *(p.replace(".", "_") + ".md" for p in PURPOSES)}
+    assert names == {
+        "system.md",
+        "correction.md",
+        "base.md",
+        *(p.replace(".", "_") + ".md" for p in PURPOSES),
+    }
     everything = "".join(p.read_text() for p in folder.iterdir() if p.name.endswith(".md"))
     parts = list(folder.joinpath("parts").iterdir())
     everything += "".join(p.read_text() for p in parts)

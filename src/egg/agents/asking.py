@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from egg.agents.extraction import CutOff, Unreadable, answer_text
-from egg.agents.prompting import correction
+from egg.agents.prompting import Prompt, correction
 from egg.core.conversation import EDITING, Completion, Finish, Message, Request, Speaker
 from egg.core.plan import Unusable
 from egg.core.tokens import estimate_tokens
@@ -37,12 +37,11 @@ class Asker:
     reply_per_base: float = 0.0
     """Tokens of a reply for each of the file that it edits, where that is more than ``reply_tokens``."""
 
-    def request(
-        self, purpose: str, messages: tuple[Message, ...], schema: dict | None = None, edited: str = ""
-    ) -> Request:
+    def request(self, purpose: str, prompt: Prompt, schema: dict | None = None, edited: str = "") -> Request:
         """``edited`` is the file that the reply changes, by edits or as a whole."""
         scaled = min(LONGEST_REPLY, int(self.reply_per_base * estimate_tokens(edited)))
-        return Request(purpose, messages, max(self.reply_tokens, scaled), schema, self.temperature)
+        longest = max(self.reply_tokens, scaled)
+        return Request(purpose, prompt.messages, longest, schema, self.temperature, prompt.parts)
 
     def ask(self, request: Request, read: Reader[Value]) -> Value | Unusable:
         """The value that ``read`` makes of the reply, after at most one correction."""

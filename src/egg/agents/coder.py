@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from egg.agents.asking import Asker
 from egg.agents.edit_replies import read_draft
 from egg.agents.outline import parts_named
-from egg.agents.prompting import Prompter, without_chain
-from egg.core.conversation import Message
+from egg.agents.prompting import Prompt, Prompter, without_chain
 from egg.core.plan import Diagnosis, Draft, Plan, Unusable
 from egg.core.roles import Brief, Failure
 
@@ -25,23 +24,23 @@ class LlmCoder:
 
     def seed(self, brief: Brief) -> Draft | Unusable:
         skills = self.prompter.read(brief.skills, pattern=True)
-        return self._write("coder.seed", self.prompter.messages("coder_seed.md", brief, skills=skills), None)
+        return self._write("coder.seed", self.prompter.prompt("coder_seed.md", brief, skills=skills), None)
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
         """The plan, and of the skills on offer only the one it follows."""
         followed = tuple(s for s in brief.skills if s.name == plan.skill)
         source = brief.base.candidate.source if brief.base is not None else None
-        messages = self.prompter.messages(
+        prompt = self.prompter.prompt(
             "coder_optimize.md",
             brief,
             plan=plan,
             skills=self.prompter.read(followed, pattern=True),
             opened=self._opened(brief, plan),
         )
-        return self._write("coder.optimize", messages, source)
+        return self._write("coder.optimize", prompt, source)
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
-        messages = self.prompter.messages(
+        prompt = self.prompter.prompt(
             "coder_repair.md",
             without_chain(brief),
             failure=failure,
@@ -50,7 +49,7 @@ class LlmCoder:
             skills=self.prompter.read(brief.skills, pattern=True),
             diagnosis=diagnosis,
         )
-        return self._write("coder.repair", messages, failure.candidate.source)
+        return self._write("coder.repair", prompt, failure.candidate.source)
 
     def _opened(self, brief: Brief, plan: Plan) -> str:
         """What the plan names of the base and the outline hides."""
@@ -61,7 +60,7 @@ class LlmCoder:
         named = tuple(name for name in hidden if name.rpartition(".")[2] in words)
         return parts_named(brief.base.candidate.source, named, self.prompter.base_tokens)
 
-    def _write(self, purpose: str, messages: tuple[Message, ...], edited: str | None) -> Draft | Unusable:
+    def _write(self, purpose: str, prompt: Prompt, edited: str | None) -> Draft | Unusable:
         """``edited`` is the file that edits refer to; ``None`` for a first file."""
-        request = self.asker.request(purpose, messages, edited=edited or "")
+        request = self.asker.request(purpose, prompt, edited=edited or "")
         return self.asker.ask(request, lambda reply, cut: read_draft(reply, edited, cut=cut))

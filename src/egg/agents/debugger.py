@@ -18,7 +18,7 @@ class LlmDebugger:
 
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         schema = schema_of(DiagnosisReply)
-        messages = self.prompter.messages(
+        prompt = self.prompter.prompt(
             "debugger.md",
             without_chain(brief),
             failure=failure,
@@ -26,5 +26,5 @@ class LlmDebugger:
             chain=failure.chain,
             example=example_of(schema),
         )
-        request = self.asker.request("debugger", messages, schema)
+        request = self.asker.request("debugger", prompt, schema)
         return self.asker.ask(request, lambda reply, cut: read(DiagnosisReply, reply).answer())

@@ -1,8 +1,9 @@
 """Prompts: Markdown templates filled with what a role is given.
 
 Two messages. The *system* message depends on the run alone (rules, policies, example, program,
-GPU), so it is the same for every role and step and a provider can cache it; the *user* message
-goes from what changes least (the stage) to what changes most (the base, the objection). An
+GPU), so it is the same for every role and step and a provider can cache it. The *user* message
+begins with the base and its evidence, which stay the same for every role until a kernel is
+promoted: the second mark for the cache is behind them. The role's own text comes last. An
 undefined name in a template is an error, never an empty string.
 """
 
@@ -42,6 +43,18 @@ BASE_SHARE = 2.0
 FORWARD = "ModelNew.forward"
 
 
+SEED = "coder_seed.md"
+"""The one template that builds on no file."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The messages of one question, and the estimated tokens of their parts."""
+
+    messages: tuple[Message, ...]
+    parts: Mapping[str, int]
+
+
 @dataclass(frozen=True)
 class Prompter:
     """Fills templates for one team. ``prompt_tokens`` is the room for what is remembered."""
@@ -70,12 +83,16 @@ class Prompter:
         shares = {FORWARD: 0.5, **dict.fromkeys(changed, 1.0), **dict.fromkeys(named, 2.0)}
         return within_budget(failure.candidate.source, self.base_tokens, shares)
 
-    def messages(self, template: str, brief: Brief, **more: Any) -> tuple[Message, ...]:
+    def prompt(self, template: str, brief: Brief, **more: Any) -> Prompt:
         """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
-        return (
-            Message(Speaker.SYSTEM, _filled("system.md", **_run_context(brief))),
-            Message(Speaker.USER, _filled(template, **{**self._step_context(brief), **more})),
+        run, step = _run_context(brief), {**self._step_context(brief), **more}
+        system, role = _filled("system.md", **run), _filled(template, **step)
+        base = _filled("base.md", **step) + "\n" if brief.base is not None or template != SEED else ""
+        messages = (
+            Message(Speaker.SYSTEM, system, len(system)),
+            Message(Speaker.USER, base + role, len(base)),
         )
+        return Prompt(messages, _parts(system, _filled("parts/facts.md", **run), base, role, step))
 
     def read(self, skills: tuple[Skill, ...], *, pattern: bool = False) -> tuple[Skill, ...]:
         """Skills as a prompt has them: bodies while they fit, and for a coder the first pattern."""
@@ -114,6 +131,24 @@ class Prompter:
         handoffs = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE), best).strip()
         room = max(0, self.prompt_tokens - estimate_tokens(handoffs))
         return handoffs, render_trajectory(brief.trajectory, room).strip()
+
+
+def _parts(system: str, task: str, base: str, role: str, step: Mapping[str, Any]) -> dict[str, int]:
+    """Tokens of each part of a prompt; ``role`` is what remains of the user message without the others."""
+    facts = estimate_tokens(task)
+    own = {
+        "memory": estimate_tokens("\n".join((step["contract"], step["handoffs"], step["trajectory"]))),
+        "skills": sum(estimate_tokens(f"{s.description}\n{s.body}\n{s.pattern}") for s in step["skills"]),
+        "failure": estimate_tokens(step["failed"].text) if "failed" in step else 0,
+    }
+    counted = {
+        "rules": estimate_tokens(system) - facts,
+        "task": facts,
+        "base": estimate_tokens(base),
+        **own,
+        "role": max(0, estimate_tokens(role) - sum(own.values())),
+    }
+    return {name: tokens for name, tokens in counted.items() if tokens}
 
 
 def correction(problem: str, *, cut: bool, tokens: int, json: bool, edits: bool = False) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -21,6 +21,9 @@ class Speaker(StrEnum):
 class Message:
     speaker: Speaker
     text: str
+    cached: int = 0
+    """So many characters from the start are the same in other questions of the run: a provider may cache the
+    prompt up to there."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class Request:
     schema: Mapping[str, Any] | None = None
     """JSON schema of the reply, where it is to be JSON."""
     temperature: float | None = None
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Estimated tokens of the prompt, by part: ``rules``, ``task``, ``base``, ``memory``, ``skills``,
+    ``failure``, ``role``. Empty in logs of earlier versions."""
 
 
 class Finish(StrEnum):

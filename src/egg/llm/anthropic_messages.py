@@ -11,7 +11,7 @@ import anthropic
 import httpx2
 from anthropic.types import RawMessageStreamEvent
 
-from egg.core.conversation import Finish, Request, Speaker, Usage
+from egg.core.conversation import Finish, Message, Request, Speaker, Usage
 from egg.llm.schemas import closed, has_open_objects
 from egg.llm.streaming import Dialect, Piece, expect_events
 
@@ -29,8 +29,9 @@ SCHEMA_WORDS = ("output_config", "output_format", "schema", "structured output")
 class AnthropicWire:
     """The format of messages, streamed as server-sent events.
 
-    The system prompt holds what every call of a role repeats (rules, examples, contracts), so it
-    is marked for the prompt cache. A request's temperature is not sent: the API takes none any more.
+    The system prompt holds what every call of a run repeats (rules, example, program), so it is marked
+    for the prompt cache; a second mark stands behind the base, which all roles of a step share. A
+    request's temperature is not sent: the API takes none any more.
     """
 
     errors = (anthropic.APIError, httpx2.HTTPError, json.JSONDecodeError, UnicodeDecodeError)
@@ -60,7 +61,7 @@ class AnthropicWire:
             "model": self._model,
             "max_tokens": request.max_output_tokens,
             "messages": [
-                {"role": m.speaker.value, "content": m.text}
+                {"role": m.speaker.value, "content": _content(m)}
                 for m in request.messages
                 if m.speaker is not Speaker.SYSTEM
             ],
@@ -73,6 +74,15 @@ class AnthropicWire:
         if schema is not None:
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         return body
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """The text; in two blocks with a mark for the cache between them where the message has one."""
+    if not 0 < message.cached < len(message.text):
+        return message.text
+    kept, rest = message.text[: message.cached], message.text[message.cached :]
+    mark = {"cache_control": {"type": "ephemeral"}}
+    return [{"type": "text", "text": kept, **mark}, {"type": "text", "text": rest}]
 
 
 def _strict(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:

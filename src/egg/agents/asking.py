@@ -6,8 +6,8 @@ so that whatever the provider cached of the first still counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from egg.agents.extraction import CutOff, Unreadable, answer_text
@@ -21,6 +21,8 @@ Value = TypeVar("Value")
 Reader = Callable[[str, bool], Value]
 """Makes a value of a reply (its text, and whether it was cut short), or raises :class:`Unreadable`."""
 
+REASONING = {"low": 2_000, "medium": 8_000, "high": 24_000, "xhigh": 48_000, "max": 64_000}
+"""Tokens that a reply may have beside the answer, by effort: endpoints count reasoning as output."""
 LONGEST_REPLY = 64_000
 """Tokens: what a long file may raise the limit of a reply to."""
 NOTHING_TO_SHOW = "(nothing but unfinished reasoning)"
@@ -34,14 +36,17 @@ class Asker:
     reply_tokens: int
     temperature: float | None = None
     on_text: OnText = ignore_text
+    efforts: Mapping[str, str] = field(default_factory=dict)
+    """How much each role reasons, by its name."""
     reply_per_base: float = 0.0
     """Tokens of a reply for each of the file that it edits, where that is more than ``reply_tokens``."""
 
     def request(self, purpose: str, prompt: Prompt, schema: dict | None = None, edited: str = "") -> Request:
         """``edited`` is the file that the reply changes, by edits or as a whole."""
         scaled = min(LONGEST_REPLY, int(self.reply_per_base * estimate_tokens(edited)))
-        longest = max(self.reply_tokens, scaled)
-        return Request(purpose, prompt.messages, longest, schema, self.temperature, prompt.parts)
+        effort = self.efforts.get(purpose.partition(".")[0])
+        longest = max(self.reply_tokens, scaled) + (REASONING[effort] if effort is not None else 0)
+        return Request(purpose, prompt.messages, longest, schema, self.temperature, effort, prompt.parts)
 
     def ask(self, request: Request, read: Reader[Value]) -> Value | Unusable:
         """The value that ``read`` makes of the reply, after at most one correction."""

@@ -84,7 +84,8 @@ def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
         settings = replace(settings, device="cpu")
     gpu = target_for(settings)
     model = settings.model and check_model(settings.model, settings.caps, environ)
-    return replace(settings, target=gpu.name, model=model)
+    models = {role: check_model(own, settings.caps, environ) for role, own in settings.models.items()}
+    return replace(settings, target=gpu.name, model=model, models=models)
 
 
 def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing]]:
@@ -162,7 +163,9 @@ def _described(name: str) -> Gpu | None:
 
 
 def redactor_for(settings: Settings, environ: Mapping[str, str]) -> Redactor:
-    return Redactor(secrets(settings.model, environ) if settings.model is not None else ())
+    return Redactor(
+        tuple(dict.fromkeys(s for choice in settings.all_models for s in secrets(choice, environ)))
+    )
 
 
 def run_name(task: Task) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from egg.api.apart import ApartTeam
-from egg.api.clients import CappedClient, JournaledClient, OutsideClient, WatchedClient
+from egg.api.clients import CappedClient, JournaledClient, OutsideClient, RoutedClient, WatchedClient
 from egg.api.hybrid import HybridTeam
 from egg.api.watching import Watcher
 from egg.core.errors import UsageError
@@ -73,6 +73,7 @@ def llm_team(settings: Settings, client: Client) -> Team:
         reply_tokens=budget.reply_tokens,
         reply_per_base=budget.reply_per_base,
         temperature=temperature,
+        efforts=settings.efforts,
     )
 
 
@@ -140,7 +141,13 @@ def _live(settings: Settings, environ: Mapping[str, str], watcher: Watcher, jour
     choice = settings.model
     if choice is None:
         raise UsageError(f"the {settings.team} team needs a model", "name one with --model")
-    client = connect(choice, environ, on_wait=watcher.waiting)
-    watched = WatchedClient(client, watcher.asked, watcher.text)
-    address = address_of(choice, environ)
-    return CappedClient(watched, settings.caps, lambda: journal.state.ledger, choice, address)
+
+    def live(choice: ModelChoice) -> Client:
+        client = connect(choice, environ, on_wait=watcher.waiting)
+        watched = WatchedClient(client, watcher.asked, watcher.text)
+        address = address_of(choice, environ)
+        return CappedClient(watched, settings.caps, lambda: journal.state.ledger, choice, address)
+
+    if not settings.models:
+        return live(choice)
+    return RoutedClient(live(choice), {role: live(own) for role, own in settings.models.items()})

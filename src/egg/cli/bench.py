@@ -44,6 +44,7 @@ from egg.cli.options import (
     BaseUrlOption,
     BudgetOption,
     DebugOption,
+    EffortOption,
     JsonOption,
     KeyVariableOption,
     MaxCostOption,
@@ -156,6 +157,7 @@ def run(
     base_url: BaseUrlOption = None,
     key_variable: KeyVariableOption = None,
     temperature: TemperatureOption = None,
+    effort: EffortOption = None,
     target: RunTargetOption = None,
     device: Annotated[
         str,
@@ -200,6 +202,7 @@ def run(
     """
     with error_boundary(debug=debug, as_json=as_json):
         team = run_options.check_team(team, model)
+        choice, by_role = run_options.models_by_role(team, model, base_url, key_variable, temperature)
         settings = Settings(
             team=team,
             budget=run_options.budget(budget, reply_tokens),
@@ -208,7 +211,9 @@ def run(
             device=check_device(device),
             target=check_target(target),
             caps=run_options.caps(max_cost, max_tokens, max_steps, max_minutes),
-            model=run_options.model_choice(team, model, base_url, key_variable, temperature),
+            model=choice,
+            models=by_role,
+            efforts=run_options.efforts(team, effort),
             seed=run_options.check_seed(seed),
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, lessons is None, os.environ),

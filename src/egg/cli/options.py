@@ -39,7 +39,8 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The model of the llm team: claude-..., gpt-..., or a name your server knows.",
+        help="The model of the llm team: claude-..., gpt-..., or a name your server knows; by role as in "
+        "designer=NAME,coder=NAME.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -62,6 +63,16 @@ KeyVariableOption = Annotated[
 TemperatureOption = Annotated[
     float | None,
     typer.Option(metavar="NUMBER", help="0 to 2; the endpoint's own where left out.", rich_help_panel=MODEL),
+]
+
+EffortOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EFFORT",
+        help="How much the model reasons: low, medium, high, xhigh or max; by role as in "
+        "designer=high,coder=low. Replies get room for it. The endpoint's own where left out.",
+        rich_help_panel=MODEL,
+    ),
 ]
 
 StartOption = Annotated[

@@ -16,6 +16,7 @@ from egg.cli.options import (
     BaseUrlOption,
     BudgetOption,
     DebugOption,
+    EffortOption,
     JsonOption,
     KeyVariableOption,
     LessonsOption,
@@ -80,6 +81,7 @@ def optimize(
     base_url: BaseUrlOption = None,
     key_variable: KeyVariableOption = None,
     temperature: TemperatureOption = None,
+    effort: EffortOption = None,
     target: RunTargetOption = None,
     device: RunDeviceOption = "auto",
     precision: RunPrecisionOption = Precision.MATCH,
@@ -111,6 +113,7 @@ def optimize(
         program = _program(task, inputs)
         first = Candidate.from_file(start) if start is not None else None
         team = run_options.check_team(team, model)
+        choice, by_role = run_options.models_by_role(team, model, base_url, key_variable, temperature)
         settings = Settings(
             team=team,
             budget=run_options.budget(budget, reply_tokens),
@@ -119,7 +122,9 @@ def optimize(
             device=run_options.check_place(device),
             target=check_target(target),
             caps=run_options.caps(max_cost, max_tokens, max_steps, max_minutes),
-            model=run_options.model_choice(team, model, base_url, key_variable, temperature),
+            model=choice,
+            models=by_role,
+            efforts=run_options.efforts(team, effort),
             seed=run_options.check_seed(seed),
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, no_lessons, os.environ),

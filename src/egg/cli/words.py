@@ -101,8 +101,8 @@ def against(evaluation: Evaluation) -> list[Baseline]:
 
 def players(started: RunStarted) -> str:
     settings = started.settings
-    model = settings.model
-    return f"{clean(settings.team)} ({clean(model.name)})" if model is not None else clean(settings.team)
+    names = ", ".join(dict.fromkeys(clean(choice.name) for choice in settings.all_models))
+    return f"{clean(settings.team)} ({names})" if names else clean(settings.team)
 
 
 def event_line(event: Event, last: Step | None = None) -> str | None:

@@ -36,6 +36,8 @@ class Request:
     schema: Mapping[str, Any] | None = None
     """JSON schema of the reply, where it is to be JSON."""
     temperature: float | None = None
+    effort: str | None = None
+    """How much the model reasons before it answers; ``None`` leaves that to the endpoint."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """Estimated tokens of the prompt, by part: ``rules``, ``task``, ``base``, ``memory``, ``skills``,
     ``failure``, ``role``. Empty in logs of earlier versions."""

@@ -69,6 +69,11 @@ class ModelChoice:
     temperature: float | None = None
 
 
+ROLES = ("designer", "tuner", "coder", "debugger")
+"""What a team's members are called where each has a model or an effort of its own."""
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+
+
 @dataclass(frozen=True)
 class Settings:
     """The terms of a run, fixed when it starts."""
@@ -83,8 +88,19 @@ class Settings:
     """The GPU that is written for; on a machine with one, that one."""
     caps: Caps = field(default_factory=Caps)
     model: ModelChoice | None = None
+    """Answers for every role that ``models`` does not name."""
+    models: Mapping[str, ModelChoice] = field(default_factory=dict)
+    """By role."""
+    efforts: Mapping[str, str] = field(default_factory=dict)
+    """How much each role reasons, of :data:`EFFORTS`; a role that is not here leaves it to the endpoint."""
     seed: int = 0
     skills: tuple[str, ...] | None = None
     """The user's folders of skills beside the built-in ones, as paths; ``None`` where none are offered."""
     lessons: str | None = None
     """The store that remembers what earlier runs taught and learns from this one; ``None`` for neither."""
+
+    @property
+    def all_models(self) -> tuple[ModelChoice, ...]:
+        """Every model that may be asked, each once."""
+        every = (*([self.model] if self.model is not None else []), *self.models.values())
+        return tuple(dict.fromkeys(every))

@@ -52,6 +52,8 @@ class AnthropicWire:
                 yield piece
 
     def adapted(self, dialect: Dialect, request: Request, words: str) -> Dialect | None:
+        if dialect.effort and request.effort is not None and ("effort" in words or "thinking" in words):
+            return replace(dialect, effort=False)
         if dialect.schema and request.schema is not None and any(name in words for name in SCHEMA_WORDS):
             return replace(dialect, schema=False)
         return None
@@ -73,6 +75,9 @@ class AnthropicWire:
         schema = _strict(request.schema) if dialect.schema else None
         if schema is not None:
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        if dialect.effort and request.effort is not None:
+            body["thinking"] = {"type": "adaptive"}
+            body["output_config"] = {**body.get("output_config", {}), "effort": request.effort}
         return body
 
 

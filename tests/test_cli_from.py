@@ -9,16 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from egg.api import optimizing, teams
+from egg.api.clients import OutsideClient
 from egg.api.runs import replay, state_of
 from egg.cli.app import app
 from egg.core.events import Answered, Proposed
 from egg.core.stage import Category, Stage
 from egg.core.step import Decision, Origin
 from egg.engine.log import read_log
-from egg.engine.scripted import Act, ScriptedJudge
+from egg.engine.scripted import Act, ScriptedJudge, ScriptedTeam
 from egg.expert.deciding.given import ANEW
 from egg.expert.team import ExpertTeam
-from tests.engine.scripts import FACTS, TASK, act, kernel
+from tests.engine.scripts import FACTS, TASK, act, draft, kernel
 from tests.test_cli_runs import Run, fenced, nothing, plan
 
 OFFLINE = ("--device", "offline", "--budget", "quick", "--target", "H200", "--no-lessons")
@@ -98,6 +99,41 @@ def test_the_given_kernel_is_judged_before_anyone_is_asked_and_becomes_the_base(
         assert replay(run.folder).state == state_of(run.folder)
         assert "0.5 ms" in (run.folder / "kernel.py").read_text()
         assert [step.decision for step in state_of(run.folder).steps[:2]] == [Decision.PROMOTED] * 2
+
+
+def test_a_step_run_goes_on_from_the_built_in_teams_kernel(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teams, "_expert", lambda: ScriptedTeam({"coder.seed seed 1": draft("2.0 ms")}))
+    run = Run(tmp_path / "run")
+    started = egg("optimize", task, "--from", "expert", "--team", "step", *OFFLINE, "--out", run.folder)
+    assert started.exit_code == 0, started.output
+    assert state_of(run.folder).started.settings.first == "expert"
+    run.judge()
+    question = run.next()
+    assert (question["waiting"], question["purpose"]) == ("reply", "designer")
+    assert "2.0 ms" in str(question["messages"])
+    assert run.reply(nothing()).exit_code == 0
+    assert egg("replay", run.folder).exit_code == 0
+
+
+def test_a_hybrid_runs_question_may_be_answered_from_outside(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teams, "_expert", lambda: ScriptedTeam({"coder.seed seed 1": draft("2.0 ms")}))
+    run = Run(tmp_path / "run")
+    model = ("--model", "some-model", "--base-url", "http://127.0.0.1:9/v1", "--from", "expert")
+    assert egg("optimize", task, *model, *OFFLINE, "--out", run.folder).exit_code == 0
+    assert state_of(run.folder).started.settings.team == "hybrid"
+    with monkeypatch.context() as unreachable:
+        unreachable.setattr(teams, "_live", lambda *given: OutsideClient())
+        run.judge()
+    asked = run.next()
+    assert (asked["waiting"], asked["purpose"]) == ("model", "designer")
+    assert "egg reply" in egg("next", run.folder).stdout
+    assert run.reply(nothing()).exit_code == 0
+    assert run.next()["purpose"] == "tuner.mapping"
+    assert egg("replay", run.folder).exit_code == 0
 
 
 def test_a_refused_kernel_ends_the_run_with_the_refusal(

@@ -25,6 +25,9 @@ from egg.llm.prices import price_known
 TEAMS = ("expert", "llm", "hybrid", "step")
 """``expert``: the built-in team. ``llm``: a model answers. ``hybrid``: a model, from the built-in team's
 first kernel on. ``step``: the run stops at every question for an answer from outside."""
+EXPERT = "expert"
+ANSWERED_OUTSIDE = frozenset({"step", "hybrid"})
+"""Teams whose questions ``egg reply`` answers; a hybrid run also goes on with its model."""
 ASKING = frozenset({"llm", "hybrid"})
 """Teams that ask a model."""
 
@@ -118,7 +121,7 @@ def team_maker(
         if settings.team in ASKING and outside is None:
             client = _live(settings, environ, watcher, journal)
         team = llm_team(settings, JournaledClient(client, journal))
-        return HybridTeam(_expert(), team) if settings.team == "hybrid" else team
+        return HybridTeam(_expert(), team) if begins_with_expert(settings) else team
 
     return make
 
@@ -129,7 +132,12 @@ def absent_team(started: RunStarted, journal: Journal) -> Team:
     if settings.team == "expert":
         return AbsentTeam()
     team = llm_team(settings, JournaledClient(OutsideClient(), journal))
-    return HybridTeam(AbsentTeam(), team) if settings.team == "hybrid" else team
+    return HybridTeam(AbsentTeam(), team) if begins_with_expert(settings) else team
+
+
+def begins_with_expert(settings: Settings) -> bool:
+    """Whether the built-in team writes the first kernel of another one."""
+    return settings.team == "hybrid" or settings.first == EXPERT
 
 
 def _expert() -> Team:

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 def next_question(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Print the question a run waits with, or what else it waits for."""
     with error_boundary(debug=debug, as_json=as_json):
-        from egg.api.offline import open_jobs, waiting_words, waits_for, ways_on
+        from egg.api.offline import open_jobs, open_question, waiting_words, waits_for, ways_on
         from egg.api.runs import look
 
         progress = look(run)
@@ -46,8 +46,8 @@ def next_question(run: RunArgument, as_json: JsonOption = False, debug: DebugOpt
         if as_json:
             waiting = {"run": progress.state.started.run, "waiting": waits_for(progress)}
             print(json.dumps({**waiting, **_asked(request), "jobs": len(open_jobs(progress))}, indent=2))
-        elif request is not None and waits_for(progress) == "reply":
-            print(question_text(run, request))
+        elif (question := open_question(progress)) is not None:
+            print(question_text(run, question))
         else:
             print(f"{clean(progress.state.started.run)}: {clean(waiting_words(progress))}")
             print("".join(f"  {clean(way)}\n" for way in ways_on(progress, run)), end="")
@@ -59,7 +59,7 @@ def reply(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Answer the question of a step run; it goes on to its next stop. Exit codes as for optimize."""
+    """Answer the question of a step or hybrid run; it goes on to its next stop. Exit codes: as optimize."""
     with error_boundary(debug=debug, as_json=as_json):
         from egg.api import offline
         from egg.api.optimizing import environment

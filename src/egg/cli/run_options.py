@@ -12,6 +12,7 @@ from pathlib import Path
 
 from egg.core.errors import UsageError
 from egg.core.settings import EFFORTS, ROLES, Budget, Caps, ModelChoice
+from egg.core.source import Candidate
 
 RUNS = Path("egg-runs")
 """Where runs go that were given no place."""
@@ -33,6 +34,18 @@ def check_team(team: str | None, model: str | None) -> str:
     if team not in TEAMS:
         raise UsageError(f"unknown team: {team!r}", f"one of {', '.join(TEAMS)}")
     return team
+
+
+def start_of(team: str, start: Path | None) -> tuple[str, str, Candidate | None]:
+    """Read ``--from``: the team as recorded, ``expert`` where the built-in team begins, and a kernel file to
+    begin with. An llm team that goes on from the built-in one is the hybrid team."""
+    if start is None:
+        return team, "", None
+    if str(start) != "expert" or start.is_file():
+        return team, "", Candidate.from_file(start)
+    if team == "step":
+        return team, "expert", None
+    return ("hybrid" if team == "llm" else team), "", None
 
 
 def check_place(device: str) -> str:

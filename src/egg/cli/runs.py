@@ -111,8 +111,8 @@ def optimize(
     """
     with error_boundary(debug=debug, as_json=as_json):
         program = _program(task, inputs)
-        first = Candidate.from_file(start) if start is not None else None
         team = run_options.check_team(team, model)
+        team, begins, first = run_options.start_of(team, start)
         choice, by_role = run_options.models_by_role(team, model, base_url, key_variable, temperature)
         settings = Settings(
             team=team,
@@ -126,6 +126,7 @@ def optimize(
             models=by_role,
             efforts=run_options.efforts(team, effort),
             seed=run_options.check_seed(seed),
+            first=begins,
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, no_lessons, os.environ),
         )

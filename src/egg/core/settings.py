@@ -96,6 +96,8 @@ class Settings:
     seed: int = 0
     skills: tuple[str, ...] | None = None
     """The user's folders of skills beside the built-in ones, as paths; ``None`` where none are offered."""
+    first: str = ""
+    """``expert``: the built-in team writes the first kernel, and the team goes on from it."""
     lessons: str | None = None
     """The store that remembers what earlier runs taught and learns from this one; ``None`` for neither."""
 

@@ -113,7 +113,7 @@ def test_a_run_from_the_built_in_team_asks_from_its_kernel_on(
 ) -> None:
     """``start`` is expert, a kernel file, or nothing; the built-in team's seed is here a given one."""
     monkeypatch.setattr(optimizing, "facts_of", lambda task, gpu, precision: scripts.FACTS)
-    monkeypatch.setattr("egg.api.teams._expert", lambda: scripts.ScriptedTeam(SEED))
+    monkeypatch.setattr("egg.api.teams._expert", lambda: scripts.ScriptedTeam({**scripts.PASSING, **SEED}))
     own = tmp_path / "own.py"
     own.write_text(kernel("1.0 ms"))
 
@@ -130,7 +130,8 @@ def test_a_run_from_the_built_in_team_asks_from_its_kernel_on(
                 target="H200",
             )
             assert begun["waiting"] == "evaluations"
-            assert f'SAYS = \\"{said}\\"' in (run / "events.jsonl").read_text()
+            log = (run / "expert" if start == "expert" else run) / "events.jsonl"
+            assert f'SAYS = \\"{said}\\"' in log.read_text()
         assert "no such file" in await refused(
             client, "start_run", task=str(task), start=str(tmp_path / "absent.py"), device="offline"
         )

@@ -34,6 +34,8 @@ HANDOFF_SHARE = 0.4
 """Of the room for memory, the most that earlier stages may take; this stage has the rest."""
 
 
+INHERITED_SHARE = 0.3
+"""The same for what the built-in team tried in its own run."""
 PATTERN_SHARE = 0.3
 """Room for the runnable pattern of a skill, relative to that for memory."""
 LEAST_BASE = 2_000
@@ -43,6 +45,8 @@ BASE_SHARE = 2.0
 FORWARD = "ModelNew.forward"
 
 
+MEMORIES = ("contract", "inherited", "handoffs", "trajectory")
+"""What a prompt remembers, by its names in the templates."""
 SEED = "coder_seed.md"
 """The one template that builds on no file."""
 
@@ -105,11 +109,12 @@ class Prompter:
         )
 
     def _step_context(self, brief: Brief) -> dict[str, Any]:
-        handoffs, trajectory = self._memory(brief)
+        inherited, handoffs, trajectory = self._memory(brief)
         contract = contract_of(brief)
         return {
             "assignment": brief.assignment,
             "contract": render_contract(contract).strip() if contract else "",
+            "inherited": inherited,
             "handoffs": handoffs,
             "trajectory": trajectory,
             "base": brief.base,
@@ -121,23 +126,26 @@ class Prompter:
             "objection": brief.objection,
         }
 
-    def _memory(self, brief: Brief) -> tuple[str, str]:
-        """Handoffs and trajectory in the room there is; what handoffs leave, the trajectory gets.
+    def _memory(self, brief: Brief) -> tuple[str, str, str]:
+        """What the built-in team tried, handoffs and trajectory in the room there is; the last gets what the
+        others leave.
 
         The contract stands in a section of its own, so the handoffs leave it out.
         """
+        before = tuple(replace(h, contract=None) for h in brief.inherited)
+        inherited = render_handoffs(before, int(self.prompt_tokens * INHERITED_SHARE)).strip()
         handed = tuple(replace(h, contract=None) for h in brief.handoffs)
         best = brief.best.score if brief.best is not None else None
         handoffs = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE), best).strip()
-        room = max(0, self.prompt_tokens - estimate_tokens(handoffs))
-        return handoffs, render_trajectory(brief.trajectory, room).strip()
+        room = max(0, self.prompt_tokens - estimate_tokens(inherited) - estimate_tokens(handoffs))
+        return inherited, handoffs, render_trajectory(brief.trajectory, room).strip()
 
 
 def _parts(system: str, task: str, base: str, role: str, step: Mapping[str, Any]) -> dict[str, int]:
     """Tokens of each part of a prompt; ``role`` is what remains of the user message without the others."""
     facts = estimate_tokens(task)
     own = {
-        "memory": estimate_tokens("\n".join((step["contract"], step["handoffs"], step["trajectory"]))),
+        "memory": estimate_tokens("\n".join(step[name] for name in MEMORIES)),
         "skills": sum(estimate_tokens(f"{s.description}\n{s.body}\n{s.pattern}") for s in step["skills"]),
         "failure": estimate_tokens(step["failed"].text) if "failed" in step else 0,
     }

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from egg.api.apart import check_loads, facts_of, prepare
 from egg.api.clients import OutsideClient
+from egg.api.inheriting import inherit, owes
 from egg.api.lessons import Remembering, recall
 from egg.api.runs import Progress, advance, start
 from egg.api.skills import advisor_of
-from egg.api.teams import ASKING, check_model, team_maker
-from egg.api.watching import Joined, Watcher
+from egg.api.teams import ASKING, EXPERT, check_model, team_maker
+from egg.api.watching import Behind, Joined, Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
 from egg.core.settings import Settings
@@ -52,7 +53,7 @@ def begin(
     """
     if settings.device != OFFLINE:
         prepare()
-    settled = settle(settings, environ)
+    settled = inheriting(settle(settings, environ), first)
     gpu = target_for(settled)
     if settings.device != OFFLINE:
         check_loads(task, settled.device)
@@ -88,6 +89,13 @@ def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
     return replace(settings, target=gpu.name, model=model, models=models)
 
 
+def inheriting(settings: Settings, first: Candidate | None) -> Settings:
+    """A hybrid run begins with the built-in team's own run, unless it was given a kernel file."""
+    if first is not None:
+        return replace(settings, first="")
+    return replace(settings, first=EXPERT) if settings.team == "hybrid" else settings
+
+
 def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing]]:
     """The standings of the skills on offer to a run; a fault in a skill or in the store raises now."""
     if settings.skills is None:
@@ -114,6 +122,13 @@ def carry_on(
     What its steps teach goes into the store of lessons that the settings name.
     """
     settings = state.started.settings
+    if owes(state):
+        redactor = redactor_for(settings, environ)
+        waiting = inherit(
+            folder, state, redactor, lambda own, at: carry_on(own, at, Behind(watcher), environ, judge=judge)
+        )
+        if waiting is not None:
+            return Progress(state, waiting)
     if settings.lessons is not None:
         watcher = Joined(watcher, Remembering(folder, Path(settings.lessons), watcher.trouble))
     with ExitStack() as held:

@@ -24,7 +24,7 @@ from egg.llm.prices import price_known
 
 TEAMS = ("expert", "llm", "hybrid", "step")
 """``expert``: the built-in team. ``llm``: a model answers. ``hybrid``: a model, from the built-in team's
-first kernel on. ``step``: the run stops at every question for an answer from outside."""
+best kernel on. ``step``: the run stops at every question for an answer from outside."""
 EXPERT = "expert"
 ANSWERED_OUTSIDE = frozenset({"step", "hybrid"})
 """Teams whose questions ``egg reply`` answers; a hybrid run also goes on with its model."""
@@ -136,8 +136,9 @@ def absent_team(started: RunStarted, journal: Journal) -> Team:
 
 
 def begins_with_expert(settings: Settings) -> bool:
-    """Whether the built-in team writes the first kernel of another one."""
-    return settings.team == "hybrid" or settings.first == EXPERT
+    """Whether the built-in team writes the first kernel of another one, as a seed: hybrid runs did so before
+    the built-in team had a run of its own, and do where a kernel file was given."""
+    return settings.team == "hybrid" and settings.first != EXPERT
 
 
 def _expert() -> Team:

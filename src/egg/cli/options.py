@@ -80,8 +80,8 @@ StartOption = Annotated[
     typer.Option(
         "--from",
         metavar="KERNEL",
-        help="A kernel file of yours to begin with: judged first, then improved; expert: the built-in team "
-        "writes it. The team itself where left out.",
+        help="A kernel file of yours to begin with: judged first, then improved; expert: the best kernel of "
+        "the built-in team's own run. The team writes one where left out.",
         rich_help_panel=OPTIONS,
     ),
 ]

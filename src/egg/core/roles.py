@@ -53,6 +53,8 @@ class Brief:
     best: Kernel | None = None
     handoffs: tuple[Handoff, ...] = ()
     """One per stage that ended, oldest first."""
+    inherited: tuple[Handoff, ...] = ()
+    """What the built-in team's own run before this one tried, stage by stage."""
     skills: tuple[Skill, ...] = ()
     objection: str = ""
     """Why the answer just given was sent back; empty the first time."""

@@ -97,7 +97,7 @@ class Settings:
     skills: tuple[str, ...] | None = None
     """The user's folders of skills beside the built-in ones, as paths; ``None`` where none are offered."""
     first: str = ""
-    """``expert``: the built-in team writes the first kernel, and the team goes on from it."""
+    """``expert``: the built-in team has a run of its own first, and the team goes on from its best kernel."""
     lessons: str | None = None
     """The store that remembers what earlier runs taught and learns from this one; ``None`` for neither."""
 

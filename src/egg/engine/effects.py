@@ -99,6 +99,7 @@ class Effects:
             best=state.best_kernel,
             diagnosis=diagnosed(state),
             handoffs=state.handoffs,
+            inherited=state.inherited.handoffs if state.inherited is not None else (),
             objection=objection,
             failed=_failed(state, chain),
             machine=_judged_on(state),
@@ -176,8 +177,8 @@ def _failed(state: RunState, chain: Sequence[Attempt]) -> Candidate | None:
 
 
 def _judged_on(state: RunState) -> Machine | None:
-    latest = next(reversed(state.evaluations.values()), None)
-    return latest.machine if latest is not None else None
+    known = list(state.evaluations.values())
+    return known[-1].machine if known else None
 
 
 def diagnosed(state: RunState) -> Diagnosed | None:

@@ -53,13 +53,13 @@ class Brief:
     best: Kernel | None = None
     handoffs: tuple[Handoff, ...] = ()
     """One per stage that ended, oldest first."""
-    inherited: tuple[Handoff, ...] = ()
-    """What the built-in team's own run before this one tried, stage by stage."""
     skills: tuple[Skill, ...] = ()
     objection: str = ""
     """Why the answer just given was sent back; empty the first time."""
     diagnosis: Diagnosed | None = None
     """What holds the base back; ``None`` where too little is known of it."""
+    inherited: tuple[Handoff, ...] = ()
+    """What the built-in team's own run before this one tried, stage by stage."""
     failed: Candidate | None = None
     """The file of this step that was refused and is to be repaired."""
     machine: Machine | None = None

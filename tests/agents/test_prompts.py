@@ -338,6 +338,16 @@ def test_versions_and_the_fastest_of_pytorch_are_told():
     assert "2.11.0" not in "".join(texts("tuner.mapping"))
 
 
+@pytest.mark.parametrize("purpose", ["coder.seed", "coder.optimize"])
+def test_a_further_draft_is_told_what_those_before_it_changed(purpose):
+    told = brief(stage_of(purpose))
+    earlier = KERNEL.replace("tl.exp(", "tl.exp2(").replace("BLOCK", "WIDTH")
+    _, user = texts(purpose, replace(told, drafts=(earlier,)))
+    assert "## Draft 2 of several" in user
+    assert "softmax_rows" in user[user.index("## Draft 2") :]
+    assert "Draft" not in texts(purpose, told)[1]
+
+
 def test_the_plan_is_told_whole():
     _, user = texts("coder.optimize")
     for fact in (

@@ -124,7 +124,13 @@ class Prompter:
             "skills": self.read(brief.skills),
             "versions": versions(brief),
             "objection": brief.objection,
+            "drafts": tuple(self._drafted(brief, source) for source in brief.drafts),
         }
+
+    def _drafted(self, brief: Brief, source: str) -> str:
+        """What an earlier draft of the same question defines that the base does not, by name."""
+        base = brief.base.candidate.source if brief.base is not None else ""
+        return ", ".join(differing(base, source)) or "nothing by name"
 
     def _memory(self, brief: Brief) -> tuple[str, str, str]:
         """What the built-in team tried, handoffs and trajectory in the room there is; the last gets what the

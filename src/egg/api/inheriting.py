@@ -60,7 +60,7 @@ def inherit(folder: Path, state: RunState, redactor: Redactor, go_on: GoOn) -> W
 
 
 def _own_settings(settings: Settings) -> Settings:
-    return replace(settings, team=EXPERT, first="", model=None, models={}, efforts={})
+    return replace(settings, team=EXPERT, first="", width=1, model=None, models={}, efforts={})
 
 
 def _left(state: RunState) -> Inherited:

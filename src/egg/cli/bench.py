@@ -60,6 +60,7 @@ from egg.cli.options import (
     SeedOption,
     SkillsOption,
     TemperatureOption,
+    WidthOption,
 )
 from egg.cli.render import clean, console
 from egg.cli.tables import pairs
@@ -158,6 +159,7 @@ def run(
     key_variable: KeyVariableOption = None,
     temperature: TemperatureOption = None,
     effort: EffortOption = None,
+    width: WidthOption = 1,
     target: RunTargetOption = None,
     device: Annotated[
         str,
@@ -214,6 +216,7 @@ def run(
             model=choice,
             models=by_role,
             efforts=run_options.efforts(team, effort),
+            width=run_options.width(team, width),
             seed=run_options.check_seed(seed),
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, lessons is None, os.environ),

@@ -75,6 +75,15 @@ EffortOption = Annotated[
     ),
 ]
 
+WidthOption = Annotated[
+    int,
+    typer.Option(
+        metavar="DRAFTS",
+        help="Drafts of each first kernel and each structure, judged together: the fastest right one stays.",
+        rich_help_panel=MODEL,
+    ),
+]
+
 StartOption = Annotated[
     Path | None,
     typer.Option(

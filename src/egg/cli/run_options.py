@@ -21,6 +21,8 @@ _LEFT_BY_A_KILL = {"lock", "events.jsonl"}
 """What a folder holds when its run was killed before the first event."""
 
 LARGEST_SEED = 2**32 - 1
+WIDEST = 8
+"""Drafts of one question."""
 LEAST_REPLY = 64
 """Tokens."""
 
@@ -192,6 +194,18 @@ def efforts(team: str, effort: str | None) -> dict[str, str]:
             raise UsageError(f"--effort is {value!r}", f"one of {', '.join(EFFORTS)}")
     default = named.pop(ALL, None)
     return {**(dict.fromkeys(ROLES, default) if default is not None else {}), **named}
+
+
+def width(team: str, drafts: int) -> int:
+    """Read ``--width``: how many drafts of a seed or a structure are judged together."""
+    if not 1 <= drafts <= WIDEST:
+        raise UsageError(f"--width is {drafts}", f"a whole number from 1 to {WIDEST}")
+    if team == "expert" and drafts > 1:
+        raise UsageError(
+            "--width has no effect: the expert team writes one file for each plan",
+            "leave it out, or use --team llm, hybrid or step",
+        )
+    return drafts
 
 
 ALL = ""

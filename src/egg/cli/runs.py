@@ -39,6 +39,7 @@ from egg.cli.options import (
     TaskArgument,
     TeamOption,
     TemperatureOption,
+    WidthOption,
 )
 from egg.cli.progress import busy
 from egg.cli.render import clean, console
@@ -82,6 +83,7 @@ def optimize(
     key_variable: KeyVariableOption = None,
     temperature: TemperatureOption = None,
     effort: EffortOption = None,
+    width: WidthOption = 1,
     target: RunTargetOption = None,
     device: RunDeviceOption = "auto",
     precision: RunPrecisionOption = Precision.MATCH,
@@ -127,6 +129,7 @@ def optimize(
             efforts=run_options.efforts(team, effort),
             seed=run_options.check_seed(seed),
             first=begins,
+            width=run_options.width(team, width),
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, no_lessons, os.environ),
         )

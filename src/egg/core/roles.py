@@ -60,6 +60,8 @@ class Brief:
     """What holds the base back; ``None`` where too little is known of it."""
     inherited: tuple[Handoff, ...] = ()
     """What the built-in team's own run before this one tried, stage by stage."""
+    drafts: tuple[str, ...] = ()
+    """Files that were written for this very question: several are judged together, and one goes on."""
     failed: Candidate | None = None
     """The file of this step that was refused and is to be repaired."""
     machine: Machine | None = None

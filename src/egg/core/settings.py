@@ -93,6 +93,8 @@ class Settings:
     """By role."""
     efforts: Mapping[str, str] = field(default_factory=dict)
     """How much each role reasons, of :data:`EFFORTS`; a role that is not here leaves it to the endpoint."""
+    width: int = 1
+    """Drafts of the same seed or structure that are judged together; the fastest that is right goes on."""
     seed: int = 0
     skills: tuple[str, ...] | None = None
     """The user's folders of skills beside the built-in ones, as paths; ``None`` where none are offered."""

@@ -24,7 +24,6 @@ def asset_problems(asset: Path) -> list[Problem]:
     return [Problem(asset, line, message) for line, message in _faults(source)]
 
 
-@lru_cache(maxsize=256)
 def pattern_of(asset: Path) -> str:
     """The kernel file of an example: its text without the program it replaces and the inputs of that."""
     source = content(asset).decode("utf-8")

@@ -9,16 +9,19 @@ import pytest
 from typer.testing import CliRunner
 
 from egg.api import optimizing, teams
+from egg.api.clients import OutsideClient
 from egg.api.runs import replay, state_of
 from egg.cli.app import app
 from egg.core.events import Answered, Proposed
+from egg.core.plan import Pass, Unusable
 from egg.core.stage import Category, Stage
 from egg.core.step import Decision, Origin
 from egg.engine.log import read_log
-from egg.engine.scripted import Act, ScriptedJudge
+from egg.engine.scripted import Act, ScriptedJudge, ScriptedTeam
 from egg.expert.deciding.given import ANEW
 from egg.expert.team import ExpertTeam
-from tests.engine.scripts import FACTS, TASK, act, kernel
+from tests.engine.scripts import FACTS, PASSING, TASK, act, draft, kernel
+from tests.engine.scripts import plan as scripts_plan
 from tests.test_cli_runs import Run, fenced, nothing, plan
 
 OFFLINE = ("--device", "offline", "--budget", "quick", "--target", "H200", "--no-lessons")
@@ -98,6 +101,80 @@ def test_the_given_kernel_is_judged_before_anyone_is_asked_and_becomes_the_base(
         assert replay(run.folder).state == state_of(run.folder)
         assert "0.5 ms" in (run.folder / "kernel.py").read_text()
         assert [step.decision for step in state_of(run.folder).steps[:2]] == [Decision.PROMOTED] * 2
+
+
+EXPERT_RUN = {
+    **PASSING,
+    "coder.seed seed 1": draft("2.0 ms"),
+    "designer structure 1": scripts_plan(Category.OPERATOR_FUSION, "fuse everything", 1.7),
+    "coder.optimize structure 1": draft("1.0 ms"),
+    "designer structure 2": Pass("one pass"),
+}
+
+
+def through_the_built_in_run(run: Run) -> None:
+    """Judge until the run asks its own first question."""
+    for _ in range(6):
+        if run.next()["waiting"] != "evaluations":
+            return
+        judged = run.judge()
+        assert judged.exit_code == 0, judged.output
+
+
+def test_a_step_run_goes_on_from_the_best_kernel_of_the_built_in_team(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That team has a run of its own first; its tuned best is the base, and what it tried is told."""
+    monkeypatch.setattr(teams, "_expert", lambda: ScriptedTeam(EXPERT_RUN))
+    run = Run(tmp_path / "run")
+    started = egg("optimize", task, "--from", "expert", "--team", "step", *OFFLINE, "--out", run.folder)
+    assert started.exit_code == 0, started.output
+    assert run.next()["waiting"] == "evaluations"
+    assert egg("replay", run.folder).exit_code == 0, "while the built-in team's run is open"
+    through_the_built_in_run(run)
+    question = run.next()
+    assert (question["waiting"], question["purpose"]) == ("reply", "designer")
+    told = question["messages"][1]["text"]
+    assert 'SAYS = "1.0 ms"' in told
+    tried = told[told.index("## What the built-in team tried before") :]
+    assert "fuse everything" in tried
+    assert "predicted 1.70x, measured 2.00x" in tried
+    assert run.reply(nothing()).exit_code == 0
+    state = state_of(run.folder)
+    assert state.inherited is not None
+    assert [step.number for step in state.steps] == [1, 2], "its own steps alone"
+    assert egg("replay", run.folder).exit_code == 0
+    assert replay(run.folder).state == state_of(run.folder)
+
+
+def test_a_built_in_run_without_a_kernel_leaves_the_first_one_to_the_team(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_written = {**PASSING, "coder.seed seed 1": Unusable("no"), "coder.seed seed 2": Unusable("no")}
+    monkeypatch.setattr(teams, "_expert", lambda: ScriptedTeam(nothing_written))
+    run = Run(tmp_path / "run")
+    assert (
+        egg("optimize", task, "--from", "expert", "--team", "step", *OFFLINE, "--out", run.folder).exit_code
+        == 0
+    )
+    assert run.next()["purpose"] == "coder.seed"
+
+
+def test_a_hybrid_runs_question_may_be_answered_from_outside(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teams, "_expert", lambda: ScriptedTeam(EXPERT_RUN))
+    monkeypatch.setattr(teams, "_live", lambda *given: OutsideClient())
+    run = Run(tmp_path / "run")
+    model = ("--team", "hybrid", "--model", "some-model", "--base-url", "http://127.0.0.1:9/v1")
+    assert egg("optimize", task, *model, *OFFLINE, "--out", run.folder).exit_code == 0
+    through_the_built_in_run(run)
+    asked = run.next()
+    assert (asked["waiting"], asked["purpose"]) == ("model", "designer")
+    assert "egg reply" in egg("next", run.folder).stdout
+    assert run.reply(nothing()).exit_code == 0
+    assert run.next()["purpose"] == "tuner.mapping"
+    assert egg("replay", run.folder).exit_code == 0
 
 
 def test_a_refused_kernel_ends_the_run_with_the_refusal(

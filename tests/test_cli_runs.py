@@ -127,7 +127,7 @@ def ended(begun: Run) -> Run:
 TRAJECTORY = [
     ("coder.seed", fenced(kernel("2.0 ms")), 1),
     ("designer", plan(Category.OPERATOR_FUSION, "fuse the product into the load"), 0),
-    ("coder.optimize", fenced(kernel("1.0 ms")), 1),
+    ("coder.optimize", fenced('# edit: replace SAYS\nSAYS = "1.0 ms"\n'), 1),
     ("designer", nothing("one kernel, one pass"), 0),
     ("tuner.mapping", plan(Category.WORK_PER_PROGRAM, "two blocks a program"), 0),
     ("coder.optimize", fenced(kernel("refuse correctness", body="x + x")), 1),
@@ -210,6 +210,23 @@ def test_a_reply_of_the_wrong_form_is_asked_for_again_with_the_reason(begun):
     assert "no JSON object was found" in asked["messages"][-1]["text"]
     assert begun.reply(nothing()).exit_code == 0
     assert begun.next()["purpose"] == "tuner.mapping"
+
+
+def test_an_edit_that_cannot_be_applied_is_asked_for_again_with_the_reason(begun):
+    begun.reply(fenced(kernel("2.0 ms")))
+    begun.judge()
+    begun.reply(plan(Category.OPERATOR_FUSION, "fuse the product into the load"))
+    assert begun.reply(fenced("# edit: replace DOUBLE\nDOUBLE = 3\n")).exit_code == 0
+    asked = begun.next()
+    assert asked["purpose"] == "coder.optimize"
+    assert "`replace DOUBLE`: the file has no definition of that name" in asked["messages"][-1]["text"]
+    begun.reply(fenced('# edit: replace SAYS\nSAYS = "1.0 ms"\n'))
+    assert begun.judge().exit_code == 0
+    answers = [json.loads(line)["event"] for line in (begun.folder / "events.jsonl").read_text().splitlines()]
+    draft = next(a["answer"] for a in answers if a.get("role") == "coder.optimize")
+    assert [(edit["operation"], edit["target"]) for edit in draft["edits"]] == [("replace", "SAYS")]
+    assert draft["source"].strip() == kernel("1.0 ms").strip()
+    assert egg("replay", begun.folder).exit_code == 0
 
 
 def test_a_log_that_ends_between_a_wrong_reply_and_its_correction_replays(begun):

@@ -48,7 +48,7 @@ def prompt(stage: Stage, *kernels: KernelResources) -> str:
 @pytest.mark.parametrize("stage", STAGES)
 def test_whoever_plans_reads_what_holds_the_base_back(stage):
     said = prompt(stage, replace(SOFTMAX, grid=(8, 1, 1)))
-    section = said[said.index("### What holds it back") : said.index("\n## ", said.index("### What holds"))]
+    section = said[said.index("## What holds it back") : said.index("\n# ", said.index("## What holds"))]
     assert "**`softmax_rows`, 100% of the time: small_grid** (fewer programs than" in section
     assert "- grid 8 programs: The GPU has 132 SMs." in section
     assert "- Wrong if the work cannot be split further" in section

@@ -11,6 +11,7 @@ import pytest
 from egg.agents.extraction import fenced_blocks
 from egg.agents.prompting import clipped, counted, fenced, listed, prompt_file, scaled
 from egg.agents.team import LlmTeam
+from egg.core.codec import from_json, to_json
 from egg.core.conversation import Message, Request
 from egg.core.facts import Facts
 from egg.core.policy import LibraryCalls, Precision
@@ -31,6 +32,7 @@ from tests.agents.briefs import (
     kernel,
     step,
 )
+from tests.samples import GPU_MACHINE
 
 PURPOSES = (
     "designer",
@@ -87,6 +89,34 @@ def test_the_system_message_is_the_same_for_every_role(purpose):
     """So that a provider's cache holds it through a whole run."""
     system, _ = texts(purpose)
     assert system == texts("designer", brief(Stage.STRUCTURE, steps=9, objection="again"))[0]
+
+
+def test_all_roles_of_a_step_share_the_base_in_front_of_their_own_text():
+    """So that a provider's cache holds it from the planner to the last repair."""
+    told = brief(Stage.MAPPING, steps=3)
+    users = [
+        request(p, told).messages[1] for p in ("tuner.mapping", "coder.optimize", "debugger", "coder.repair")
+    ]
+    shared = {user.text[: user.cached] for user in users}
+    assert len(shared) == 1
+    assert KERNEL.strip() in shared.pop()
+    assert all(user.text[user.cached :].startswith("# ") for user in users)
+    later = request(
+        "tuner.mapping", replace(told, trajectory=brief(Stage.MAPPING, steps=9).trajectory)
+    ).messages[1]
+    assert later.text[: later.cached] == users[0].text[: users[0].cached]
+    assert request("coder.seed").messages[1].cached == 0
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_the_tokens_of_every_part_are_counted(purpose):
+    asked = request(purpose)
+    whole = sum(estimate_tokens(message.text) for message in asked.messages)
+    assert sum(asked.parts.values()) == pytest.approx(whole, rel=0.02)
+    assert {"rules", "task", "skills", "role"} <= set(asked.parts)
+    assert ("base" in asked.parts) == (purpose != "coder.seed")
+    assert ("failure" in asked.parts) == (purpose in ("coder.repair", "debugger"))
+    assert from_json(Request, to_json(asked)).parts == asked.parts
 
 
 def test_the_system_message_holds_rules_example_program_and_gpu():
@@ -198,10 +228,53 @@ def test_the_example_of_the_reply_comes_from_the_schema(purpose):
 
 
 @pytest.mark.parametrize("purpose", [p for p in PURPOSES if p.startswith("coder")])
-def test_coders_are_asked_for_one_whole_file(purpose):
+def test_a_first_file_is_asked_for_whole_and_later_ones_as_edits(purpose):
     asked = request(purpose)
     assert asked.schema is None
-    assert "The whole file, complete, in one fenced block" in asked.messages[-1].text
+    text = asked.messages[-1].text
+    assert ("The whole file, complete, in one fenced block" in text) == (purpose == "coder.seed")
+    assert ("# edit: replace NAME" in text) == (purpose != "coder.seed")
+
+
+LONG = KERNEL + "".join(
+    f'\n\ndef helper_{i}(x):\n    """Step {i}."""\n' + "".join(f"    x = x * {i} + {j}\n" for j in range(60))
+    for i in range(12)
+)
+
+
+def test_a_long_base_is_an_outline_with_what_the_plan_names():
+    told = brief(Stage.MAPPING, base=kernel(source=LONG))
+    _, planned = texts("tuner.mapping", told)
+    assert "def helper_11(x):" in planned
+    assert "lines not shown" in planned
+    assert planned.count("x = x * ") < LONG.count("x = x * ") * 0.9
+    hidden = next(i for i in range(11, -1, -1) if f"x = x * {i} + 59" not in planned)
+    client = ScriptedClient(lambda _: "nothing")
+    team = LlmTeam(client, prompt_tokens=3000, reply_tokens=1000)
+    team.coder.optimize(told, replace(PLAN, change=f"unroll helper_{hidden}"))
+    written = client.requests[0].messages[-1].text
+    assert f"x = x * {hidden} + 59" in written
+    assert "replaced as a whole" in written
+
+
+def test_a_long_failed_file_shows_what_changed():
+    told = brief(Stage.MAPPING, base=kernel(source=LONG))
+    failed = replace(FAILURE, candidate=Candidate(LONG.replace("x = x * 7 + 3\n", "x = x * 7 + 333\n")))
+    _, user = texts("coder.repair", told, failure=failed)
+    assert "x = x * 7 + 333\n" in user
+    assert user.count("lines not shown") > 2
+
+
+def test_the_limit_of_a_reply_grows_with_the_file_and_not_beyond_its_end():
+    def limit(source: str, per_base: float) -> int:
+        client = ScriptedClient(lambda _: "nothing")
+        team = LlmTeam(client, prompt_tokens=3000, reply_tokens=1000, reply_per_base=per_base)
+        team.coder.optimize(brief(Stage.MAPPING, base=kernel(source=source)), PLAN)
+        return client.requests[0].max_output_tokens
+
+    assert limit(LONG, 0.0) == 1000
+    assert limit(LONG, 1.25) == int(1.25 * estimate_tokens(LONG))
+    assert limit(LONG * 20, 1.25) == 64_000
 
 
 def test_a_measured_base_shows_its_times():
@@ -239,6 +312,40 @@ def test_planners_see_all_skills_and_the_coder_the_one_that_is_followed():
         assert skill.body in planned
     assert SKILLS[1].body in written
     assert SKILLS[0].name not in written
+
+
+def test_the_coder_sees_the_pattern_of_the_skill_it_follows_within_its_room():
+    pattern = LONG.replace("helper", "patterned")
+    told = replace(brief(Stage.MAPPING), skills=tuple(replace(s, pattern=pattern) for s in SKILLS))
+    _, planned = texts("tuner.mapping", told)
+    _, written = texts("coder.optimize", told)
+    assert "patterned" not in planned
+    assert written.count("A pattern that runs") == 1
+    assert "def patterned_11(x):" in written
+    assert "lines not shown" in written
+    whole = replace(told, skills=(SKILLS[0], replace(SKILLS[1], pattern="short_pattern = 1\n")))
+    assert "short_pattern = 1" in texts("coder.optimize", whole)[1]
+
+
+def test_versions_and_the_fastest_of_pytorch_are_told():
+    told = replace(brief(Stage.MAPPING), machine=GPU_MACHINE)
+    told = replace(told, facts=replace(told.facts, software="torch 2.11.0, triton 3.6.0"))
+    system, user = texts("tuner.mapping", told)
+    assert "torch 2.11.0, triton 3.6.0" in system
+    assert "judged with torch 2.11.0+cu130, triton 3.6.0, Python 3.12.3" in user
+    assert "to beat: compile, the fastest of PyTorch that was timed" in user
+    assert "of the reference itself 1.1e-06" in user
+    assert "2.11.0" not in "".join(texts("tuner.mapping"))
+
+
+@pytest.mark.parametrize("purpose", ["coder.seed", "coder.optimize"])
+def test_a_further_draft_is_told_what_those_before_it_changed(purpose):
+    told = brief(stage_of(purpose))
+    earlier = KERNEL.replace("tl.exp(", "tl.exp2(").replace("BLOCK", "WIDTH")
+    _, user = texts(purpose, replace(told, drafts=(earlier,)))
+    assert "## Draft 2 of several" in user
+    assert "softmax_rows" in user[user.index("## Draft 2") :]
+    assert "Draft" not in texts(purpose, told)[1]
 
 
 def test_the_plan_is_told_whole():
@@ -327,7 +434,12 @@ def _prose(message: Message) -> str:
 def test_every_template_is_package_data_and_used():
     folder = resources.files("egg.agents").joinpath("prompts")
     names = {p.name for p in folder.iterdir() if p.name.endswith(".md")}
-    assert names == {"system.md", "correction.md", *(p.replace(".", "_") + ".md" for p in PURPOSES)}
+    assert names == {
+        "system.md",
+        "correction.md",
+        "base.md",
+        *(p.replace(".", "_") + ".md" for p in PURPOSES),
+    }
     everything = "".join(p.read_text() for p in folder.iterdir() if p.name.endswith(".md"))
     parts = list(folder.joinpath("parts").iterdir())
     everything += "".join(p.read_text() for p in parts)

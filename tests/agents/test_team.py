@@ -65,6 +65,17 @@ def test_a_good_reply_is_the_answer(role):
     assert [m.speaker for m in request.messages] == [Speaker.SYSTEM, Speaker.USER]
 
 
+def test_a_role_reasons_as_its_effort_says_and_has_room_for_it():
+    for role, (ask, reply) in ROLES.items():
+        client = ScriptedClient([reply])
+        ask(team(client, efforts={"designer": "high", "coder": "low"}))
+        asked = client.requests[0]
+        effort, room = {"designer": ("high", 24_000), "coder": ("low", 2_000)}.get(
+            role.split(".")[0], (None, 0)
+        )
+        assert (asked.effort, asked.max_output_tokens) == (effort, 777 + room)
+
+
 def test_the_draft_is_the_code_as_written():
     answer, _ = asked("coder.seed", f"Here:\n{CODE}\nEnjoy!")
     assert answer == Draft(KERNEL)

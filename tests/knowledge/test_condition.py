@@ -18,7 +18,7 @@ from egg.analysis.features import FEATURES, Feature
 from egg.core.errors import UsageError
 from egg.knowledge import vocabulary
 from egg.knowledge.condition import DEPTH, LENGTH, TOKENS, Condition, ConditionError, Outcome, parse
-from egg.knowledge.vocabulary import CODE, HARDWARE, POLICY, PROGRAM, VOCABULARY, WORDS, complete
+from egg.knowledge.vocabulary import CODE, HARDWARE, POLICY, PROGRAM, REFUSED, VOCABULARY, WORDS, complete
 
 NUMBERS = sorted(name for name, f in VOCABULARY.items() if f.kind in ("number", "integer"))
 TRUTHS = sorted(name for name, f in VOCABULARY.items() if f.kind == "truth")
@@ -465,7 +465,7 @@ def test_further_beyond_is_never_weaker(high, factor):
 
 
 def test_the_vocabulary_is_all_groups_without_a_clash():
-    groups = (FEATURES, PROGRAM, CODE, HARDWARE, POLICY)
+    groups = (FEATURES, PROGRAM, CODE, HARDWARE, POLICY, REFUSED)
     assert sum(len(group) for group in groups) == len(VOCABULARY)
     with pytest.raises(ValueError, match="two meanings: rows"):
         vocabulary._joined({"rows": PROGRAM["rows"]}, {"rows": PROGRAM["rows"]})

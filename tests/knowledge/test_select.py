@@ -90,6 +90,25 @@ def test_hardware(tmp_path: Path, hardware: str, fits: bool) -> None:
     assert bool(offered(catalogue(tmp_path), context(), Stage.STRUCTURE)) is fits
 
 
+def test_where_no_condition_holds_the_operators_of_the_program_decide(tmp_path: Path) -> None:
+    """A condition on a modelled limiter can close all skills of a stage at once."""
+    write_skill(tmp_path, "products", gate="rows < 100", families="product")
+    write_skill(tmp_path, "norms", gate="rows < 100", families="normalization", gain="3-4")
+    write_skill(tmp_path, "vetoed", gate="rows < 100", families="product", veto="rows > 1000")
+    write_skill(tmp_path, "anything", gate="rows < 100")
+    write_skill(tmp_path, "pooling", gate="rows < 100", families="pooling")
+    write_skill(tmp_path, "mend", stage="debugging", signature="build", gate="rows < 100", families="product")
+    seen = context(rows=4096, has_product=True, product_share=0.9, has_normalization=True)
+    found = judged(catalogue(tmp_path), seen, Stage.STRUCTURE)
+    assert [one.skill.name for one in found if one.offered] == ["products", "norms"]
+    assert found[0].reason == "no condition holds in this stage; its own: rows 4096 >= 100"
+    again = offered(catalogue(tmp_path), seen, Stage.STRUCTURE, steps=(tried("products"),), base="base")
+    assert again[0].tried == (3,)
+    assert offered(catalogue(tmp_path), seen, SkillStage.DEBUGGING, failure="build.compile") == ()
+    write_skill(tmp_path, "right", gate="rows > 100")
+    assert [one.skill.name for one in offered(catalogue(tmp_path), seen, Stage.STRUCTURE)] == ["right"]
+
+
 def test_operators_that_are_not_known_are_not_there(tmp_path: Path) -> None:
     write_skill(tmp_path, "one", families="product")
     (found,) = judged(catalogue(tmp_path), context(program_known=False), Stage.STRUCTURE)

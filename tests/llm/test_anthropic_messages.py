@@ -55,6 +55,30 @@ def test_a_conversation_keeps_its_turns() -> None:
     ]
 
 
+def test_effort_is_sent_and_left_out_where_the_model_has_none() -> None:
+    no = refused(400, "output_config.effort: not supported by this model", type="invalid_request_error")
+    endpoint = MockEndpoint(anthropic_reply("{}"), no, anthropic_reply("{}"))
+    client = endpoint.client(ANTHROPIC)
+    client.complete(ask(schema=SCHEMA, effort="high"))
+    client.complete(ask(schema=SCHEMA, effort="high"))
+    first, _, third = endpoint.bodies
+    assert (first["thinking"], first["output_config"]["effort"]) == ({"type": "adaptive"}, "high")
+    assert "thinking" not in third
+    assert list(third["output_config"]) == ["format"], "the schema is still asked for"
+
+
+def test_a_second_mark_for_the_cache_stands_behind_what_roles_share() -> None:
+    endpoint = MockEndpoint(anthropic_reply("ok"))
+    turns = (Message(Speaker.SYSTEM, "Rules.", 6), Message(Speaker.USER, "The base. Plan.", 10))
+    endpoint.client(ANTHROPIC).complete(ask(messages=turns))
+    body = endpoint.bodies[0]
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert body["system"] == [{"type": "text", "text": "Rules.", **mark}]
+    kept, rest = body["messages"][0]["content"]
+    assert kept == {"type": "text", "text": "The base. ", **mark}
+    assert rest == {"type": "text", "text": "Plan."}
+
+
 def test_the_text_streams_in_order_and_cached_input_is_counted_in() -> None:
     pieces: list[str] = []
     answer = anthropic_reply("a", "b", "€", cache_read_input_tokens=700, cache_creation_input_tokens=200)

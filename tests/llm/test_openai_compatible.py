@@ -22,6 +22,16 @@ from tests.llm.endpoints import (
     refused,
 )
 
+
+def test_effort_is_sent_and_left_out_where_the_model_has_none() -> None:
+    no = refused(400, "Unrecognized request argument supplied: reasoning_effort")
+    endpoint = MockEndpoint(openai_reply("ok"), no, openai_reply("ok"))
+    client = endpoint.client()
+    client.complete(ask(effort="high"))
+    client.complete(ask(effort="high"))
+    assert [body.get("reasoning_effort") for body in endpoint.bodies] == ["high", "high", None]
+
+
 SCHEMA = {
     "type": "object",
     "properties": {"plan": {"type": "string"}, "gain": {"type": "number", "default": 1}},

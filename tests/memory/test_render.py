@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -164,6 +165,23 @@ def test_a_score_says_how_it_is_known() -> None:
 
 def handoff(stage: Stage, tried: tuple[Step, ...], contract: Contract | None, left: str) -> Handoff:
     return Handoff(stage, f"no gain in 3 steps of {stage.value}", contract, "best", SCORE, tried, left)
+
+
+def test_a_plan_that_was_promoted_after_a_repair_is_no_failure() -> None:
+    """And what repaired it is told: it is what the next plan of that kind needs."""
+    worked = Attempt("d", Origin.REPAIR, Diagnosis("the mask is missing", "add it to the load"))
+    mended = step(1, Decision.PROMOTED, 1.4, (refused(), worked))
+    text = render_trajectory(Trajectory(Stage.TILING, (mended,)), PLENTY)
+    assert "Failures not to be repeated" not in text
+    assert "1 file failed on the way: build: build.compile" in text
+    assert "repaired by: the mask is missing -> add it to the load." in text
+
+
+def test_the_best_kernel_is_that_of_all_stages() -> None:
+    passed = (handoff(Stage.STRUCTURE, (step(1),), CONTRACT, "latency"),)
+    better = replace(SCORE, milliseconds=Interval(0.001, 0.001, 0.001))
+    assert render_score(better) in render_handoffs(passed, PLENTY, better)
+    assert render_score(SCORE) not in render_handoffs(passed, PLENTY, better)
 
 
 def test_handoffs_tell_contract_score_losses_and_the_open_bottleneck() -> None:

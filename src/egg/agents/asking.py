@@ -6,20 +6,25 @@ so that whatever the provider cached of the first still counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from egg.agents.extraction import CutOff, Unreadable, answer_text
-from egg.agents.prompting import correction
-from egg.core.conversation import Completion, Finish, Message, Request, Speaker
+from egg.agents.prompting import Prompt, correction
+from egg.core.conversation import EDITING, Completion, Finish, Message, Request, Speaker
 from egg.core.plan import Unusable
+from egg.core.tokens import estimate_tokens
 from egg.llm.client import Client, OnText, ignore_text
 
 Value = TypeVar("Value")
 Reader = Callable[[str, bool], Value]
 """Makes a value of a reply (its text, and whether it was cut short), or raises :class:`Unreadable`."""
 
+REASONING = {"low": 2_000, "medium": 8_000, "high": 24_000, "xhigh": 48_000, "max": 64_000}
+"""Tokens that a reply may have beside the answer, by effort: endpoints count reasoning as output."""
+LONGEST_REPLY = 64_000
+"""Tokens: what a long file may raise the limit of a reply to."""
 NOTHING_TO_SHOW = "(nothing but unfinished reasoning)"
 
 
@@ -31,9 +36,17 @@ class Asker:
     reply_tokens: int
     temperature: float | None = None
     on_text: OnText = ignore_text
+    efforts: Mapping[str, str] = field(default_factory=dict)
+    """How much each role reasons, by its name."""
+    reply_per_base: float = 0.0
+    """Tokens of a reply for each of the file that it edits, where that is more than ``reply_tokens``."""
 
-    def request(self, purpose: str, messages: tuple[Message, ...], schema: dict | None = None) -> Request:
-        return Request(purpose, messages, self.reply_tokens, schema, self.temperature)
+    def request(self, purpose: str, prompt: Prompt, schema: dict | None = None, edited: str = "") -> Request:
+        """``edited`` is the file that the reply changes, by edits or as a whole."""
+        scaled = min(LONGEST_REPLY, int(self.reply_per_base * estimate_tokens(edited)))
+        effort = self.efforts.get(purpose.partition(".")[0])
+        longest = max(self.reply_tokens, scaled) + (REASONING[effort] if effort is not None else 0)
+        return Request(purpose, prompt.messages, longest, schema, self.temperature, effort, prompt.parts)
 
     def ask(self, request: Request, read: Reader[Value]) -> Value | Unusable:
         """The value that ``read`` makes of the reply, after at most one correction."""
@@ -49,8 +62,13 @@ def corrective(request: Request, completion: Completion, problem: str) -> Reques
     """The same question, the reply it got, and what is wrong with that."""
     shown = answer_text(completion.text).strip() or NOTHING_TO_SHOW
     cut = completion.finish is Finish.LENGTH
-    wants_json = request.schema is not None
-    complaint = correction(problem, cut=cut, tokens=request.max_output_tokens, json=wants_json)
+    complaint = correction(
+        problem,
+        cut=cut,
+        tokens=request.max_output_tokens,
+        json=request.schema is not None,
+        edits=request.purpose in EDITING,
+    )
     added = (Message(Speaker.MODEL, shown), Message(Speaker.USER, complaint))
     return replace(request, messages=request.messages + added)
 

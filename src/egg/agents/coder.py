@@ -1,13 +1,18 @@
-"""The coder in its three modes: a first file, one change to the base, a repair."""
+"""The coder in its three modes: a first file, one change to the base, a repair.
+
+A first file is written whole. Later the coder edits: the base for a plan, the failed file for a
+repair; where little of the file stays, it may write the whole file again.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from egg.agents.asking import Asker
-from egg.agents.extraction import extract_code
-from egg.agents.prompting import Prompter, without_chain
-from egg.core.conversation import Message
+from egg.agents.edit_replies import read_draft
+from egg.agents.outline import parts_named
+from egg.agents.prompting import Prompt, Prompter, without_chain
 from egg.core.plan import Diagnosis, Draft, Plan, Unusable
 from egg.core.roles import Brief, Failure
 
@@ -18,25 +23,44 @@ class LlmCoder:
     prompter: Prompter
 
     def seed(self, brief: Brief) -> Draft | Unusable:
-        return self._write("coder.seed", self.prompter.messages("coder_seed.md", brief))
+        skills = self.prompter.read(brief.skills, pattern=True)
+        return self._write("coder.seed", self.prompter.prompt("coder_seed.md", brief, skills=skills), None)
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
         """The plan, and of the skills on offer only the one it follows."""
         followed = tuple(s for s in brief.skills if s.name == plan.skill)
-        messages = self.prompter.messages("coder_optimize.md", brief, plan=plan, skills=followed)
-        return self._write("coder.optimize", messages)
+        source = brief.base.candidate.source if brief.base is not None else None
+        prompt = self.prompter.prompt(
+            "coder_optimize.md",
+            brief,
+            plan=plan,
+            skills=self.prompter.read(followed, pattern=True),
+            opened=self._opened(brief, plan),
+        )
+        return self._write("coder.optimize", prompt, source)
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
-        messages = self.prompter.messages(
-            "coder_repair.md", without_chain(brief), failure=failure, chain=failure.chain, diagnosis=diagnosis
+        prompt = self.prompter.prompt(
+            "coder_repair.md",
+            without_chain(brief),
+            failure=failure,
+            failed=self.prompter.failed_shown(brief, failure),
+            chain=failure.chain,
+            skills=self.prompter.read(brief.skills, pattern=True),
+            diagnosis=diagnosis,
         )
-        return self._write("coder.repair", messages)
+        return self._write("coder.repair", prompt, failure.candidate.source)
 
-    def _write(self, purpose: str, messages: tuple[Message, ...]) -> Draft | Unusable:
-        request = self.asker.request(purpose, messages)
-        return self.asker.ask(request, lambda reply, cut: Draft(_printable(extract_code(reply, cut=cut))))
+    def _opened(self, brief: Brief, plan: Plan) -> str:
+        """What the plan names of the base and the outline hides."""
+        if brief.base is None:
+            return ""
+        words = set(re.findall(r"\w+", f"{plan.change} {plan.bottleneck}"))
+        hidden = self.prompter.base_shown(brief).hidden
+        named = tuple(name for name in hidden if name.rpartition(".")[2] in words)
+        return parts_named(brief.base.candidate.source, named, self.prompter.base_tokens)
 
-
-def _printable(source: str) -> str:
-    """Half a surrogate pair, which JSON can smuggle in, fits in no file."""
-    return source.encode("utf-8", "replace").decode("utf-8")
+    def _write(self, purpose: str, prompt: Prompt, edited: str | None) -> Draft | Unusable:
+        """``edited`` is the file that edits refer to; ``None`` for a first file."""
+        request = self.asker.request(purpose, prompt, edited=edited or "")
+        return self.asker.ask(request, lambda reply, cut: read_draft(reply, edited, cut=cut))

@@ -18,12 +18,13 @@ class LlmDebugger:
 
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         schema = schema_of(DiagnosisReply)
-        messages = self.prompter.messages(
+        prompt = self.prompter.prompt(
             "debugger.md",
             without_chain(brief),
             failure=failure,
+            failed=self.prompter.failed_shown(brief, failure),
             chain=failure.chain,
             example=example_of(schema),
         )
-        request = self.asker.request("debugger", messages, schema)
+        request = self.asker.request("debugger", prompt, schema)
         return self.asker.ask(request, lambda reply, cut: read(DiagnosisReply, reply).answer())

@@ -40,6 +40,6 @@ def _plan(
     """Ask with this stage's contract: its categories and metrics, and the skills on offer."""
     contract = plan_contract(brief.assignment, brief.skills)
     schema = schema_of(contract)
-    messages = prompter.messages(template, brief, example=example_of(schema))
-    request = asker.request(purpose, messages, schema)
+    prompt = prompter.prompt(template, brief, example=example_of(schema))
+    request = asker.request(purpose, prompt, schema)
     return asker.ask(request, lambda reply, cut: read(contract, reply).answer())

@@ -1,8 +1,9 @@
 """Prompts: Markdown templates filled with what a role is given.
 
 Two messages. The *system* message depends on the run alone (rules, policies, example, program,
-GPU), so it is the same for every role and step and a provider can cache it; the *user* message
-goes from what changes least (the stage) to what changes most (the base, the objection). An
+GPU), so it is the same for every role and step and a provider can cache it. The *user* message
+begins with the base and its evidence, which stay the same for every role until a kernel is
+promoted: the second mark for the cache is behind them. The role's own text comes last. An
 undefined name in a template is an error, never an empty string.
 """
 
@@ -17,9 +18,11 @@ from typing import Any
 
 import jinja2
 
+from egg.agents.editing import BadEdit, definitions, lines_of
+from egg.agents.outline import Shown, within_budget
 from egg.core.conversation import Message, Speaker
 from egg.core.facts import Facts
-from egg.core.roles import Brief, Skill
+from egg.core.roles import Brief, Failure, Skill
 from egg.core.settings import SKILL_SHARE
 from egg.core.step import Contract
 from egg.core.tokens import estimate_tokens
@@ -31,48 +34,162 @@ HANDOFF_SHARE = 0.4
 """Of the room for memory, the most that earlier stages may take; this stage has the rest."""
 
 
+INHERITED_SHARE = 0.3
+"""The same for what the built-in team tried in its own run."""
+PATTERN_SHARE = 0.3
+"""Room for the runnable pattern of a skill, relative to that for memory."""
+LEAST_BASE = 2_000
+"""Tokens of a kernel file that are shown however small the room for memory is."""
+BASE_SHARE = 2.0
+"""Room for the text of the base, relative to that for memory; a longer file is shown as an outline."""
+FORWARD = "ModelNew.forward"
+
+
+MEMORIES = ("contract", "inherited", "handoffs", "trajectory")
+"""What a prompt remembers, by its names in the templates."""
+SEED = "coder_seed.md"
+"""The one template that builds on no file."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The messages of one question, and the estimated tokens of their parts."""
+
+    messages: tuple[Message, ...]
+    parts: Mapping[str, int]
+
+
 @dataclass(frozen=True)
 class Prompter:
     """Fills templates for one team. ``prompt_tokens`` is the room for what is remembered."""
 
     prompt_tokens: int
 
-    def messages(self, template: str, brief: Brief, **more: Any) -> tuple[Message, ...]:
+    @property
+    def base_tokens(self) -> int:
+        """Room for the text of one kernel file."""
+        return max(LEAST_BASE, int(self.prompt_tokens * BASE_SHARE))
+
+    def base_shown(self, brief: Brief) -> Shown:
+        """The base as every role sees it: whole, or an outline with the kernels that take the time."""
+        if brief.base is None:
+            return Shown("")
+        known = brief.diagnosis.kernels if brief.diagnosis is not None else ()
+        shares = {FORWARD: 0.5, **{found.kernel: found.share for found in known}}
+        return within_budget(brief.base.candidate.source, self.base_tokens, shares)
+
+    def failed_shown(self, brief: Brief, failure: Failure) -> Shown:
+        """The file that failed; of a long one what the evidence names and what differs from the base."""
+        facts = failure.refusal.facts if failure.refusal is not None else None
+        named = {facts.function, *facts.functions} if facts is not None else set()
+        base = brief.base.candidate.source if brief.base is not None else ""
+        changed = differing(base, failure.candidate.source)
+        shares = {FORWARD: 0.5, **dict.fromkeys(changed, 1.0), **dict.fromkeys(named, 2.0)}
+        return within_budget(failure.candidate.source, self.base_tokens, shares)
+
+    def prompt(self, template: str, brief: Brief, **more: Any) -> Prompt:
         """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
-        return (
-            Message(Speaker.SYSTEM, _filled("system.md", **_run_context(brief))),
-            Message(Speaker.USER, _filled(template, **{**self._step_context(brief), **more})),
+        run, step = _run_context(brief), {**self._step_context(brief), **more}
+        system, role = _filled("system.md", **run), _filled(template, **step)
+        base = _filled("base.md", **step) + "\n" if brief.base is not None or template != SEED else ""
+        messages = (
+            Message(Speaker.SYSTEM, system, len(system)),
+            Message(Speaker.USER, base + role, len(base)),
+        )
+        return Prompt(messages, _parts(system, _filled("parts/facts.md", **run), base, role, step))
+
+    def read(self, skills: tuple[Skill, ...], *, pattern: bool = False) -> tuple[Skill, ...]:
+        """Skills as a prompt has them: bodies while they fit, and for a coder the first pattern."""
+        fitting = within(skills, int(self.prompt_tokens * SKILL_SHARE))
+        shown = next((skill.name for skill in skills if skill.pattern), "") if pattern else ""
+        room = int(self.prompt_tokens * PATTERN_SHARE)
+        return tuple(
+            replace(s, pattern=within_budget(s.pattern, room).text if s.name == shown else "")
+            for s in fitting
         )
 
     def _step_context(self, brief: Brief) -> dict[str, Any]:
-        handoffs, trajectory = self._memory(brief)
+        inherited, handoffs, trajectory = self._memory(brief)
         contract = contract_of(brief)
         return {
             "assignment": brief.assignment,
             "contract": render_contract(contract).strip() if contract else "",
+            "inherited": inherited,
             "handoffs": handoffs,
             "trajectory": trajectory,
             "base": brief.base,
+            "shown": self.base_shown(brief),
             "best": brief.best,
             "held_back": brief.diagnosis,
-            "skills": within(brief.skills, int(self.prompt_tokens * SKILL_SHARE)),
+            "skills": self.read(brief.skills),
+            "versions": versions(brief),
             "objection": brief.objection,
+            "drafts": tuple(self._drafted(brief, source) for source in brief.drafts),
         }
 
-    def _memory(self, brief: Brief) -> tuple[str, str]:
-        """Handoffs and trajectory in the room there is; what handoffs leave, the trajectory gets.
+    def _drafted(self, brief: Brief, source: str) -> str:
+        """What an earlier draft of the same question defines that the base does not, by name."""
+        base = brief.base.candidate.source if brief.base is not None else ""
+        return ", ".join(differing(base, source)) or "nothing by name"
+
+    def _memory(self, brief: Brief) -> tuple[str, str, str]:
+        """What the built-in team tried, handoffs and trajectory in the room there is; the last gets what the
+        others leave.
 
         The contract stands in a section of its own, so the handoffs leave it out.
         """
+        before = tuple(replace(h, contract=None) for h in brief.inherited)
+        inherited = render_handoffs(before, int(self.prompt_tokens * INHERITED_SHARE)).strip()
         handed = tuple(replace(h, contract=None) for h in brief.handoffs)
-        handoffs = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE)).strip()
-        room = max(0, self.prompt_tokens - estimate_tokens(handoffs))
-        return handoffs, render_trajectory(brief.trajectory, room).strip()
+        best = brief.best.score if brief.best is not None else None
+        handoffs = render_handoffs(handed, int(self.prompt_tokens * HANDOFF_SHARE), best).strip()
+        room = max(0, self.prompt_tokens - estimate_tokens(inherited) - estimate_tokens(handoffs))
+        return inherited, handoffs, render_trajectory(brief.trajectory, room).strip()
 
 
-def correction(problem: str, *, cut: bool, tokens: int, json: bool) -> str:
+def _parts(system: str, task: str, base: str, role: str, step: Mapping[str, Any]) -> dict[str, int]:
+    """Tokens of each part of a prompt; ``role`` is what remains of the user message without the others."""
+    facts = estimate_tokens(task)
+    own = {
+        "memory": estimate_tokens("\n".join(step[name] for name in MEMORIES)),
+        "skills": sum(estimate_tokens(f"{s.description}\n{s.body}\n{s.pattern}") for s in step["skills"]),
+        "failure": estimate_tokens(step["failed"].text) if "failed" in step else 0,
+    }
+    counted = {
+        "rules": estimate_tokens(system) - facts,
+        "task": facts,
+        "base": estimate_tokens(base),
+        **own,
+        "role": max(0, estimate_tokens(role) - sum(own.values())),
+    }
+    return {name: tokens for name, tokens in counted.items() if tokens}
+
+
+def correction(problem: str, *, cut: bool, tokens: int, json: bool, edits: bool = False) -> str:
     """The complaint about a reply that cannot be used."""
-    return _filled("correction.md", problem=problem.rstrip("."), cut=cut, tokens=tokens, json=json)
+    problem = problem.rstrip(".")
+    return _filled("correction.md", problem=problem, cut=cut, tokens=tokens, json=json, edits=edits)
+
+
+def versions(brief: Brief) -> str:
+    """The versions of PyTorch and Triton that judge the kernels; empty where they are not known."""
+    if brief.machine is None:
+        return ""
+    return f"torch {brief.machine.torch}, triton {brief.machine.triton}, Python {brief.machine.python}"
+
+
+def differing(before: str, after: str) -> tuple[str, ...]:
+    """Names of the definitions of ``after`` whose text is not that of ``before``."""
+    try:
+        old, new = _texts(before), _texts(after)
+    except BadEdit:
+        return ()
+    return tuple(name for name, text in new.items() if old.get(name) != text)
+
+
+def _texts(source: str) -> dict[str, str]:
+    lines = lines_of(source)
+    return {d.name: "".join(lines[d.first - 1 : d.last]) for d in definitions(source)}
 
 
 def without_chain(brief: Brief) -> Brief:
@@ -103,6 +220,7 @@ def _run_context(brief: Brief) -> dict[str, Any]:
         "policy": brief.policy,
         "gpu": brief.facts.gpu,
         "program": brief.facts.program,
+        "software": brief.facts.software,
         "limit": _limit(brief.facts),
         "example_task": prompt_file("example_task.py"),
         "example_kernel": prompt_file("example_kernel.py"),

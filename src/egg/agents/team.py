@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from egg.agents.asking import Asker
 from egg.agents.coder import LlmCoder
 from egg.agents.debugger import LlmDebugger
@@ -11,11 +13,11 @@ from egg.llm.client import Client, OnText, ignore_text
 
 
 class LlmTeam:
-    """A :class:`egg.core.roles.Team` whose members all ask ``client``.
+    """A :class:`egg.core.roles.Team` whose members all ask ``client``; it may give roles models of their own.
 
     ``prompt_tokens`` is the room for what a run remembers in one prompt, ``reply_tokens`` the
-    most one reply may have. Whoever answers may be a model, a script or a person: prompts,
-    contracts and corrections are the same.
+    most one reply may have; ``reply_per_base`` raises that for a long file. Whoever answers may be
+    a model, a script or a person: prompts, contracts and corrections are the same.
     """
 
     def __init__(
@@ -24,10 +26,12 @@ class LlmTeam:
         *,
         prompt_tokens: int,
         reply_tokens: int,
+        reply_per_base: float = 0.0,
         temperature: float | None = None,
+        efforts: Mapping[str, str] | None = None,
         on_text: OnText = ignore_text,
     ) -> None:
-        asker = Asker(client, reply_tokens, temperature, on_text)
+        asker = Asker(client, reply_tokens, temperature, on_text, efforts or {}, reply_per_base)
         prompter = Prompter(prompt_tokens)
         self._designer = LlmDesigner(asker, prompter)
         self._tuner = LlmTuner(asker, prompter)

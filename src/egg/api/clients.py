@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from egg.core.conversation import Completion, Finish, Request, Usage
@@ -77,6 +77,18 @@ class CappedClient:
             f"--max-cost {self._caps.cost:g}" if self._caps.cost is not None else "",
         ]
         return " or ".join(name for name in named if name)
+
+
+class RoutedClient:
+    """A model for each role: a question goes to the one of its purpose (``coder.repair``: the coder's)."""
+
+    def __init__(self, default: Client, by_role: Mapping[str, Client]) -> None:
+        self._default = default
+        self._by_role = by_role
+
+    def complete(self, request: Request, on_text: OnText = ignore_text) -> Completion:
+        role = request.purpose.partition(".")[0]
+        return self._by_role.get(role, self._default).complete(request, on_text)
 
 
 class OutsideClient:

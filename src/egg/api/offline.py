@@ -16,7 +16,7 @@ from egg.api.carried import CarriedJudge, Results
 from egg.api.clients import OutsideClient
 from egg.api.optimizing import OFFLINE, carry_on
 from egg.api.runs import Progress, look
-from egg.api.teams import ASKING
+from egg.api.teams import ANSWERED_OUTSIDE, ASKING
 from egg.api.watching import Watcher
 from egg.core.conversation import Completion, Request
 from egg.core.errors import UsageError
@@ -35,6 +35,12 @@ def waits_for(progress: Progress) -> str | None:
     if isinstance(progress.waiting, WaitingForTeam):
         return TEAM
     return EVALUATIONS if isinstance(progress.waiting, WaitingForEvaluations) else None
+
+
+def open_question(progress: Progress) -> Request | None:
+    """The question that a reply from outside may answer; ``None`` where there is none."""
+    outside = progress.state.started.settings.team in ANSWERED_OUTSIDE
+    return progress.waiting.request if outside and isinstance(progress.waiting, WaitingForReply) else None
 
 
 def waiting_words(progress: Progress) -> str:
@@ -101,7 +107,7 @@ class OneReply(OutsideClient):
 def reply(folder: Path, text: str, watcher: Watcher, environ: Mapping[str, str]) -> Progress:
     """Answer a run's open question and go on to the next stop."""
     seen = look(folder)
-    if seen.state.started.settings.team != "step":
+    if seen.state.started.settings.team not in ANSWERED_OUTSIDE:
         who = "a model answers" if seen.state.started.settings.team in ASKING else "the built-in team answers"
         raise UsageError(f"{who} in this run", f"go on with `egg resume {folder}`")
     if not isinstance(seen.waiting, WaitingForReply):

@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from egg.api.apart import check_loads, facts_of, prepare
 from egg.api.clients import OutsideClient
+from egg.api.inheriting import inherit, owes
 from egg.api.lessons import Remembering, recall
 from egg.api.runs import Progress, advance, start
 from egg.api.skills import advisor_of
-from egg.api.teams import ASKING, check_model, team_maker
-from egg.api.watching import Joined, Watcher
+from egg.api.teams import ASKING, EXPERT, check_model, team_maker
+from egg.api.watching import Behind, Joined, Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
 from egg.core.settings import Settings
@@ -50,11 +53,13 @@ def begin(
     """
     if settings.device != OFFLINE:
         prepare()
-    settled = settle(settings, environ)
+    settled = inheriting(settle(settings, environ), first)
     gpu = target_for(settled)
     if settings.device != OFFLINE:
         check_loads(task, settled.device)
     facts = facts_of(task, gpu, settings.precision)
+    if settings.device != OFFLINE:
+        facts = replace(facts, software=software())
     lessons = recalled(settled, facts)
     start(
         folder,
@@ -80,7 +85,15 @@ def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
         settings = replace(settings, device="cpu")
     gpu = target_for(settings)
     model = settings.model and check_model(settings.model, settings.caps, environ)
-    return replace(settings, target=gpu.name, model=model)
+    models = {role: check_model(own, settings.caps, environ) for role, own in settings.models.items()}
+    return replace(settings, target=gpu.name, model=model, models=models)
+
+
+def inheriting(settings: Settings, first: Candidate | None) -> Settings:
+    """A hybrid run begins with the built-in team's own run, unless it was given a kernel file."""
+    if first is not None:
+        return replace(settings, first="")
+    return replace(settings, first=EXPERT) if settings.team == "hybrid" else settings
 
 
 def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing]]:
@@ -109,6 +122,13 @@ def carry_on(
     What its steps teach goes into the store of lessons that the settings name.
     """
     settings = state.started.settings
+    if owes(state):
+        redactor = redactor_for(settings, environ)
+        waiting = inherit(
+            folder, state, redactor, lambda own, at: carry_on(own, at, Behind(watcher), environ, judge=judge)
+        )
+        if waiting is not None:
+            return Progress(state, waiting)
     if settings.lessons is not None:
         watcher = Joined(watcher, Remembering(folder, Path(settings.lessons), watcher.trouble))
     with ExitStack() as held:
@@ -158,13 +178,21 @@ def _described(name: str) -> Gpu | None:
 
 
 def redactor_for(settings: Settings, environ: Mapping[str, str]) -> Redactor:
-    return Redactor(secrets(settings.model, environ) if settings.model is not None else ())
+    return Redactor(
+        tuple(dict.fromkeys(s for choice in settings.all_models for s in secrets(choice, environ)))
+    )
 
 
 def run_name(task: Task) -> str:
     """Unique enough to tell jobs of many runs apart in one batch."""
     moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return f"{task.name}-{moment}-{randomness.token_hex(2)}"
+
+
+def software() -> str:
+    """The versions of PyTorch and Triton here, without importing them."""
+    found = {name: version(name) for name in ("torch", "triton") if find_spec(name) is not None}
+    return ", ".join(f"{name} {number}" for name, number in found.items())
 
 
 def environment() -> Mapping[str, str]:

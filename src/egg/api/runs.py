@@ -11,7 +11,7 @@ from pathlib import Path
 from egg import __version__
 from egg.api.result import write_result
 from egg.api.skills import JournaledAdvisor, advisor_of
-from egg.api.teams import absent_team
+from egg.api.teams import EXPERT, absent_team
 from egg.api.watching import Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.events import SCHEMA, RunStarted
@@ -24,11 +24,11 @@ from egg.engine.effects import Effects
 from egg.engine.index import write_index
 from egg.engine.journal import Diverged, Journal, Judge
 from egg.engine.judges import OfflineJudge
-from egg.engine.log import LogWriter, read_log
+from egg.engine.log import LOG, LogWriter, read_log
 from egg.engine.loop import optimize
 from egg.engine.redaction import Redactor
 from egg.engine.state import RunState, fold
-from egg.engine.waiting import Waiting
+from egg.engine.waiting import EndOfLog, Waiting, WaitingForTeam
 from egg.memory.standing import Standings, to_record
 
 TeamMaker = Callable[[RunStarted, Journal], Team]
@@ -93,6 +93,8 @@ def advance(
 def look(folder: Path) -> Progress:
     """Where a run stands and what it waits for, without touching it."""
     journal = Journal([entry.event for entry in read_log(folder)], lambda event: event)
+    if owed := _owed(folder, journal.state):
+        return Progress(journal.state, owed)
     return _run(journal, absent_team, OfflineJudge(), advisor_of(journal.state.started))
 
 
@@ -103,10 +105,20 @@ def replay(folder: Path, watcher: Watcher | None = None) -> Progress:
     """
     events = [entry.event for entry in read_log(folder)]
     journal = Journal(events, None, (watcher or Watcher()).event)
+    if _owed(folder, journal.state):
+        return Progress(journal.state, EndOfLog("the log ends before the built-in team's own run did"))
     progress = _run(journal, absent_team, OfflineJudge(), None)
     if not journal.at_end:
         raise Diverged(len(events), None, "an earlier end")
     return progress
+
+
+def _owed(folder: Path, state: RunState) -> Waiting | None:
+    """What a run waits for while the built-in team's own run, which comes first, has not ended."""
+    if state.started.settings.first != EXPERT or state.inherited is not None:
+        return None
+    own = folder / EXPERT
+    return (look(own).waiting if (own / LOG).is_file() else None) or WaitingForTeam()
 
 
 def state_of(folder: Path) -> RunState:

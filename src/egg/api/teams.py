@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from egg.api.apart import ApartTeam
-from egg.api.clients import CappedClient, JournaledClient, OutsideClient, WatchedClient
+from egg.api.clients import CappedClient, JournaledClient, OutsideClient, RoutedClient, WatchedClient
 from egg.api.hybrid import HybridTeam
 from egg.api.watching import Watcher
 from egg.core.errors import UsageError
@@ -24,7 +24,10 @@ from egg.llm.prices import price_known
 
 TEAMS = ("expert", "llm", "hybrid", "step")
 """``expert``: the built-in team. ``llm``: a model answers. ``hybrid``: a model, from the built-in team's
-first kernel on. ``step``: the run stops at every question for an answer from outside."""
+best kernel on. ``step``: the run stops at every question for an answer from outside."""
+EXPERT = "expert"
+ANSWERED_OUTSIDE = frozenset({"step", "hybrid"})
+"""Teams whose questions ``egg reply`` answers; a hybrid run also goes on with its model."""
 ASKING = frozenset({"llm", "hybrid"})
 """Teams that ask a model."""
 
@@ -71,7 +74,9 @@ def llm_team(settings: Settings, client: Client) -> Team:
         client,
         prompt_tokens=budget.prompt_tokens,
         reply_tokens=budget.reply_tokens,
+        reply_per_base=budget.reply_per_base,
         temperature=temperature,
+        efforts=settings.efforts,
     )
 
 
@@ -116,7 +121,7 @@ def team_maker(
         if settings.team in ASKING and outside is None:
             client = _live(settings, environ, watcher, journal)
         team = llm_team(settings, JournaledClient(client, journal))
-        return HybridTeam(_expert(), team) if settings.team == "hybrid" else team
+        return HybridTeam(_expert(), team) if begins_with_expert(settings) else team
 
     return make
 
@@ -127,7 +132,13 @@ def absent_team(started: RunStarted, journal: Journal) -> Team:
     if settings.team == "expert":
         return AbsentTeam()
     team = llm_team(settings, JournaledClient(OutsideClient(), journal))
-    return HybridTeam(AbsentTeam(), team) if settings.team == "hybrid" else team
+    return HybridTeam(AbsentTeam(), team) if begins_with_expert(settings) else team
+
+
+def begins_with_expert(settings: Settings) -> bool:
+    """Whether the built-in team writes the first kernel of another one, as a seed: hybrid runs did so before
+    the built-in team had a run of its own, and do where a kernel file was given."""
+    return settings.team == "hybrid" and settings.first != EXPERT
 
 
 def _expert() -> Team:
@@ -139,7 +150,13 @@ def _live(settings: Settings, environ: Mapping[str, str], watcher: Watcher, jour
     choice = settings.model
     if choice is None:
         raise UsageError(f"the {settings.team} team needs a model", "name one with --model")
-    client = connect(choice, environ, on_wait=watcher.waiting)
-    watched = WatchedClient(client, watcher.asked, watcher.text)
-    address = address_of(choice, environ)
-    return CappedClient(watched, settings.caps, lambda: journal.state.ledger, choice, address)
+
+    def live(choice: ModelChoice) -> Client:
+        client = connect(choice, environ, on_wait=watcher.waiting)
+        watched = WatchedClient(client, watcher.asked, watcher.text)
+        address = address_of(choice, environ)
+        return CappedClient(watched, settings.caps, lambda: journal.state.ledger, choice, address)
+
+    if not settings.models:
+        return live(choice)
+    return RoutedClient(live(choice), {role: live(own) for role, own in settings.models.items()})

@@ -29,6 +29,13 @@ class Watcher:
         """Something beside the run went wrong; the run itself goes on."""
 
 
+class Behind(Watcher):
+    """For a run behind another: that one's observer hears of waits and of kernels that are judged."""
+
+    def __init__(self, front: Watcher) -> None:
+        self.waiting, self.judging, self.trouble = front.waiting, front.judging, front.trouble
+
+
 class Joined(Watcher):
     """Several observers: the first gets every call, the others get events."""
 

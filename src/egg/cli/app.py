@@ -44,6 +44,7 @@ class Commands(LazyGroup):
         Entry("reply", "egg.cli.outside", OUTSIDE, "Answer the question of a run."),
         Entry("pending", "egg.cli.outside", OUTSIDE, "Collect kernels to judge on another machine."),
         Entry("results", "egg.cli.outside", OUTSIDE, "Bring evaluations back from another machine."),
+        Entry("mcp", "egg.cli.mcp", OUTSIDE, "Serve the tools of runs and judge to a coding agent."),
         Entry("kernels", "egg.cli.kernels", KNOWN, "List, read, share and prune the kernel store."),
         Entry("skills", "egg.cli.skills", KNOWN, "List, read and check the skills of experts."),
         Entry("lessons", "egg.cli.lessons", KNOWN, "List, export and prune what runs have learned."),

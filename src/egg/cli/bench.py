@@ -44,6 +44,7 @@ from egg.cli.options import (
     BaseUrlOption,
     BudgetOption,
     DebugOption,
+    EffortOption,
     JsonOption,
     KeyVariableOption,
     MaxCostOption,
@@ -59,6 +60,7 @@ from egg.cli.options import (
     SeedOption,
     SkillsOption,
     TemperatureOption,
+    WidthOption,
 )
 from egg.cli.render import clean, console
 from egg.cli.tables import pairs
@@ -156,6 +158,8 @@ def run(
     base_url: BaseUrlOption = None,
     key_variable: KeyVariableOption = None,
     temperature: TemperatureOption = None,
+    effort: EffortOption = None,
+    width: WidthOption = 1,
     target: RunTargetOption = None,
     device: Annotated[
         str,
@@ -200,6 +204,7 @@ def run(
     """
     with error_boundary(debug=debug, as_json=as_json):
         team = run_options.check_team(team, model)
+        choice, by_role = run_options.models_by_role(team, model, base_url, key_variable, temperature)
         settings = Settings(
             team=team,
             budget=run_options.budget(budget, reply_tokens),
@@ -208,7 +213,10 @@ def run(
             device=check_device(device),
             target=check_target(target),
             caps=run_options.caps(max_cost, max_tokens, max_steps, max_minutes),
-            model=run_options.model_choice(team, model, base_url, key_variable, temperature),
+            model=choice,
+            models=by_role,
+            efforts=run_options.efforts(team, effort),
+            width=run_options.width(team, width),
             seed=run_options.check_seed(seed),
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, lessons is None, os.environ),

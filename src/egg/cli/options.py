@@ -39,7 +39,8 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The model of the llm team: claude-..., gpt-..., or a name your server knows.",
+        help="The model of the llm team: claude-..., gpt-..., or a name your server knows; by role as in "
+        "designer=NAME,coder=NAME.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -64,13 +65,32 @@ TemperatureOption = Annotated[
     typer.Option(metavar="NUMBER", help="0 to 2; the endpoint's own where left out.", rich_help_panel=MODEL),
 ]
 
+EffortOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EFFORT",
+        help="How much the model reasons: low, medium, high, xhigh or max; by role as in "
+        "designer=high,coder=low. Replies get room for it. The endpoint's own where left out.",
+        rich_help_panel=MODEL,
+    ),
+]
+
+WidthOption = Annotated[
+    int,
+    typer.Option(
+        metavar="DRAFTS",
+        help="Drafts of each first kernel and each structure, judged together: the fastest right one stays.",
+        rich_help_panel=MODEL,
+    ),
+]
+
 StartOption = Annotated[
     Path | None,
     typer.Option(
         "--from",
         metavar="KERNEL",
-        help="A kernel file of yours to begin with: judged first, then improved. The team writes one where "
-        "left out.",
+        help="A kernel file of yours to begin with: judged first, then improved; expert: the best kernel of "
+        "the built-in team's own run. The team writes one where left out.",
         rich_help_panel=OPTIONS,
     ),
 ]

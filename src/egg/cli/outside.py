@@ -16,6 +16,7 @@ from egg.cli.render import clean
 from egg.cli.runs import show_run
 from egg.cli.summary import exit_code, run_json
 from egg.cli.words import command, one_line, plural
+from egg.core.conversation import EDITING
 from egg.core.errors import EggError, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
 def next_question(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Print the question a run waits with, or what else it waits for."""
     with error_boundary(debug=debug, as_json=as_json):
-        from egg.api.offline import open_jobs, waiting_words, waits_for, ways_on
+        from egg.api.offline import open_jobs, open_question, waiting_words, waits_for, ways_on
         from egg.api.runs import look
 
         progress = look(run)
@@ -45,8 +46,8 @@ def next_question(run: RunArgument, as_json: JsonOption = False, debug: DebugOpt
         if as_json:
             waiting = {"run": progress.state.started.run, "waiting": waits_for(progress)}
             print(json.dumps({**waiting, **_asked(request), "jobs": len(open_jobs(progress))}, indent=2))
-        elif request is not None and waits_for(progress) == "reply":
-            print(question_text(run, request))
+        elif (question := open_question(progress)) is not None:
+            print(question_text(run, question))
         else:
             print(f"{clean(progress.state.started.run)}: {clean(waiting_words(progress))}")
             print("".join(f"  {clean(way)}\n" for way in ways_on(progress, run)), end="")
@@ -58,7 +59,7 @@ def reply(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Answer the question of a step run; it goes on to its next stop. Exit codes as for optimize."""
+    """Answer the question of a step or hybrid run; it goes on to its next stop. Exit codes: as optimize."""
     with error_boundary(debug=debug, as_json=as_json):
         from egg.api import offline
         from egg.api.optimizing import environment
@@ -132,7 +133,8 @@ def question_text(run: Path, request: Request) -> str:
         schema = json.dumps(request.schema, indent=2)
         parts.append(f"---\n\nThe reply is one JSON object of this schema:\n\n```json\n{clean(schema)}\n```")
     else:
-        parts.append("---\n\nThe reply is a whole kernel file in one Python code block.")
+        form = "edits, or a whole kernel file," if request.purpose in EDITING else "a whole kernel file"
+        parts.append(f"---\n\nThe reply is {form} in Python code blocks.")
     return "\n\n".join([*parts, f"Answer with: {command('reply', run, '--file REPLY')}"])
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from egg.core.errors import UsageError
-from egg.core.settings import Budget, Caps, ModelChoice
+from egg.core.settings import EFFORTS, ROLES, Budget, Caps, ModelChoice
+from egg.core.source import Candidate
 
 RUNS = Path("egg-runs")
 """Where runs go that were given no place."""
@@ -20,6 +21,8 @@ _LEFT_BY_A_KILL = {"lock", "events.jsonl"}
 """What a folder holds when its run was killed before the first event."""
 
 LARGEST_SEED = 2**32 - 1
+WIDEST = 8
+"""Drafts of one question."""
 LEAST_REPLY = 64
 """Tokens."""
 
@@ -33,6 +36,18 @@ def check_team(team: str | None, model: str | None) -> str:
     if team not in TEAMS:
         raise UsageError(f"unknown team: {team!r}", f"one of {', '.join(TEAMS)}")
     return team
+
+
+def start_of(team: str, start: Path | None) -> tuple[str, str, Candidate | None]:
+    """Read ``--from``: the team as recorded, ``expert`` where the built-in team begins, and a kernel file to
+    begin with. An llm team that goes on from the built-in one is the hybrid team."""
+    if start is None:
+        return team, "", None
+    if str(start) != "expert" or start.is_file():
+        return team, "", Candidate.from_file(start)
+    if team == "step":
+        return team, "expert", None
+    return ("hybrid" if team == "llm" else team), "", None
 
 
 def check_place(device: str) -> str:
@@ -83,7 +98,7 @@ def budget(name: str, reply_tokens: int | None) -> Budget:
         raise UsageError(
             f"--reply-tokens is {reply_tokens}", f"a kernel file needs some room: at least {LEAST_REPLY}"
         )
-    return replace(found, reply_tokens=reply_tokens)
+    return replace(found, reply_tokens=reply_tokens, reply_per_base=0.0)
 
 
 def caps(cost: float | None, tokens: int | None, steps: int | None, minutes: float | None) -> Caps:
@@ -133,6 +148,85 @@ def model_choice(
     if temperature is not None and choice.provider == "anthropic":
         raise UsageError("Anthropic's protocol takes no temperature", "leave --temperature out")
     return replace(choice, key_variable=key_variable, temperature=temperature)
+
+
+def models_by_role(
+    team: str, model: str | None, base_url: str | None, key_variable: str | None, temperature: float | None
+) -> tuple[ModelChoice | None, dict[str, ModelChoice]]:
+    """Read ``--model NAME`` or ``designer=NAME,coder=NAME,NAME``: the model of all roles, those of some.
+
+    A tuner plans as a designer does and a debugger reads code as a coder does: where only these are
+    named, they answer for both.
+    """
+    named = per_role("--model", model, "NAME") if model is not None else {}
+    if set(named) <= {ALL}:
+        return model_choice(team, model, base_url, key_variable, temperature), {}
+
+    def choice(name: str) -> ModelChoice:
+        found = model_choice(team, name, base_url, key_variable, temperature)
+        assert found is not None
+        return found
+
+    default = named.pop(ALL, None)
+    for role, stand_in in (("tuner", "designer"), ("debugger", "coder")):
+        if role not in named and default is None and stand_in in named:
+            named[role] = named[stand_in]
+    if default is None and (missing := [role for role in ROLES if role not in named]):
+        raise UsageError(
+            f"--model names no model for the {' and the '.join(missing)}",
+            "add a name without a role for all others: --model designer=NAME,OTHER",
+        )
+    return choice(default or named["coder"]), {role: choice(name) for role, name in named.items()}
+
+
+def efforts(team: str, effort: str | None) -> dict[str, str]:
+    """Read ``--effort high`` or ``designer=high,coder=low``: how much each role reasons."""
+    if effort is None:
+        return {}
+    if team in ("expert", "step"):
+        raise UsageError(
+            f"--effort has no effect: the {team} team does not call a model",
+            "leave it out, or use --team llm or --team hybrid",
+        )
+    named = per_role("--effort", effort, "EFFORT")
+    for value in named.values():
+        if value not in EFFORTS:
+            raise UsageError(f"--effort is {value!r}", f"one of {', '.join(EFFORTS)}")
+    default = named.pop(ALL, None)
+    return {**(dict.fromkeys(ROLES, default) if default is not None else {}), **named}
+
+
+def width(team: str, drafts: int) -> int:
+    """Read ``--width``: how many drafts of a seed or a structure are judged together."""
+    if not 1 <= drafts <= WIDEST:
+        raise UsageError(f"--width is {drafts}", f"a whole number from 1 to {WIDEST}")
+    if team == "expert" and drafts > 1:
+        raise UsageError(
+            "--width has no effect: the expert team writes one file for each plan",
+            "leave it out, or use --team llm, hybrid or step",
+        )
+    return drafts
+
+
+ALL = ""
+"""The role of a value that was given without one."""
+
+
+def per_role(option: str, text: str, what: str) -> dict[str, str]:
+    """``VALUE`` or ``ROLE=VALUE,ROLE=VALUE,VALUE``, by role."""
+    found: dict[str, str] = {}
+    for entry in text.split(","):
+        role, equals, value = entry.strip().rpartition("=")
+        if equals and role not in ROLES:
+            raise UsageError(
+                f"{option} has no role {role!r}", f"one of {', '.join(ROLES)}, as in coder={what}"
+            )
+        if not value or role in found:
+            raise UsageError(
+                f"{option} is {text!r}", f"{what}, or one for each role: designer={what},coder={what}"
+            )
+        found[role] = value
+    return found
 
 
 def check_new(folder: Path) -> Path:

@@ -16,6 +16,7 @@ from egg.cli.options import (
     BaseUrlOption,
     BudgetOption,
     DebugOption,
+    EffortOption,
     JsonOption,
     KeyVariableOption,
     LessonsOption,
@@ -38,6 +39,7 @@ from egg.cli.options import (
     TaskArgument,
     TeamOption,
     TemperatureOption,
+    WidthOption,
 )
 from egg.cli.progress import busy
 from egg.cli.render import clean, console
@@ -80,6 +82,8 @@ def optimize(
     base_url: BaseUrlOption = None,
     key_variable: KeyVariableOption = None,
     temperature: TemperatureOption = None,
+    effort: EffortOption = None,
+    width: WidthOption = 1,
     target: RunTargetOption = None,
     device: RunDeviceOption = "auto",
     precision: RunPrecisionOption = Precision.MATCH,
@@ -109,8 +113,9 @@ def optimize(
     """
     with error_boundary(debug=debug, as_json=as_json):
         program = _program(task, inputs)
-        first = Candidate.from_file(start) if start is not None else None
         team = run_options.check_team(team, model)
+        team, begins, first = run_options.start_of(team, start)
+        choice, by_role = run_options.models_by_role(team, model, base_url, key_variable, temperature)
         settings = Settings(
             team=team,
             budget=run_options.budget(budget, reply_tokens),
@@ -119,8 +124,12 @@ def optimize(
             device=run_options.check_place(device),
             target=check_target(target),
             caps=run_options.caps(max_cost, max_tokens, max_steps, max_minutes),
-            model=run_options.model_choice(team, model, base_url, key_variable, temperature),
+            model=choice,
+            models=by_role,
+            efforts=run_options.efforts(team, effort),
             seed=run_options.check_seed(seed),
+            first=begins,
+            width=run_options.width(team, width),
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, no_lessons, os.environ),
         )

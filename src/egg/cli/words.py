@@ -15,6 +15,7 @@ from egg.core.events import (
     Evaluated,
     Event,
     Exchanged,
+    Inherited,
     Objected,
     Proposed,
     RunClosed,
@@ -101,8 +102,8 @@ def against(evaluation: Evaluation) -> list[Baseline]:
 
 def players(started: RunStarted) -> str:
     settings = started.settings
-    model = settings.model
-    return f"{clean(settings.team)} ({clean(model.name)})" if model is not None else clean(settings.team)
+    names = ", ".join(dict.fromkeys(clean(choice.name) for choice in settings.all_models))
+    return f"{clean(settings.team)} ({names})" if names else clean(settings.team)
 
 
 def event_line(event: Event, last: Step | None = None) -> str | None:
@@ -117,6 +118,9 @@ def event_line(event: Event, last: Step | None = None) -> str | None:
             return f"run {clean(run)}: {clean(task.name)} for {clean(facts.gpu.name)}, team {players(event)}"
         case StageOpened(stage=stage):
             return f"stage {stage.value}"
+        case Inherited(source=source, ended=ended):
+            kept = "its best kernel is the first here" if source is not None else "it leaves no kernel"
+            return f"the built-in team ended, {one_line(ended)}; {kept}"
         case StageSkipped(stage=stage, reason=reason):
             return f"stage {stage.value} skipped: {one_line(reason)}"
         case StageClosed(handoff=handoff):

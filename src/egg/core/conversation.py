@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+EDITING = frozenset({"coder.optimize", "coder.repair"})
+"""The purposes of questions that edits of a file may answer."""
 
 
 class Speaker(StrEnum):
@@ -18,6 +21,9 @@ class Speaker(StrEnum):
 class Message:
     speaker: Speaker
     text: str
+    cached: int = 0
+    """So many characters from the start are the same in other questions of the run: a provider may cache the
+    prompt up to there."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,11 @@ class Request:
     schema: Mapping[str, Any] | None = None
     """JSON schema of the reply, where it is to be JSON."""
     temperature: float | None = None
+    effort: str | None = None
+    """How much the model reasons before it answers; ``None`` leaves that to the endpoint."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Estimated tokens of the prompt, by part: ``rules``, ``task``, ``base``, ``memory``, ``skills``,
+    ``failure``, ``role``. Empty in logs of earlier versions."""
 
 
 class Finish(StrEnum):

@@ -47,6 +47,24 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
+class Inherited:
+    """What the built-in team's own run of the same task ended with, before this team was asked anything.
+
+    It stands behind the start of a run whose settings say ``first: expert``.
+    """
+
+    kind: ClassVar[str] = "run.inherited"
+    run: str
+    """Its name; its log is in the folder ``expert`` of this run."""
+    source: str | None
+    """The best kernel file, tuned: the run begins with it. ``None`` where none was accepted."""
+    handoffs: tuple[Handoff, ...]
+    """What each of its stages tried, with predictions and outcomes."""
+    ended: str
+    """Why it ended, and what came of it."""
+
+
+@dataclass(frozen=True)
 class StageOpened:
     kind: ClassVar[str] = "stage.opened"
     stage: Stage
@@ -176,6 +194,7 @@ class RunClosed:
 
 Event = (
     RunStarted
+    | Inherited
     | StageOpened
     | StageSkipped
     | StageClosed

@@ -180,3 +180,5 @@ class Facts:
 
     gpu: GpuFacts
     program: ProgramFacts | None
+    software: str = ""
+    """The versions that kernels are compiled and judged with; empty where another machine judges."""

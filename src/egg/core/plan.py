@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from egg.core.stage import Category, Metric
@@ -50,12 +51,39 @@ class Pass:
     reason: str
 
 
+class EditKind(StrEnum):
+    """What an edit does with its target."""
+
+    REPLACE = "replace"
+    """The whole definition gets another text."""
+    CHANGE = "change"
+    """One passage inside the definition gets another text."""
+    ADD = "add"
+    """New definitions go behind it."""
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change to a kernel file, at a definition of its module level or a method of one of its classes."""
+
+    operation: EditKind
+    target: str
+    """``matmul_kernel``, ``ModelNew.forward``, ``BLOCK``."""
+    text: str = ""
+    """The new text; of a passage, in the place of ``old``."""
+    old: str = ""
+    """The passage to change, which occurs once in the target."""
+
+
 @dataclass(frozen=True)
 class Draft:
     """A kernel file as a coder wrote it."""
 
     kind: ClassVar[str] = "draft"
     source: str
+    edits: tuple[Edit, ...] = ()
+    """The edits of the earlier file that made this one; empty where it was written whole."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from egg.core.bottleneck import Diagnosed
-from egg.core.evaluation import Refusal
+from egg.core.evaluation import Machine, Refusal
 from egg.core.facts import Facts
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.policy import Policy
@@ -23,6 +23,8 @@ class Skill:
     description: str
     body: str
     reason: str
+    pattern: str = ""
+    """A runnable example of it, as a kernel file; empty where it has none."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,14 @@ class Brief:
     """Why the answer just given was sent back; empty the first time."""
     diagnosis: Diagnosed | None = None
     """What holds the base back; ``None`` where too little is known of it."""
+    inherited: tuple[Handoff, ...] = ()
+    """What the built-in team's own run before this one tried, stage by stage."""
+    drafts: tuple[str, ...] = ()
+    """Files that were written for this very question: several are judged together, and one goes on."""
+    failed: Candidate | None = None
+    """The file of this step that was refused and is to be repaired."""
+    machine: Machine | None = None
+    """Where the latest kernel of the run was judged; ``None`` before the first."""
     side_by_side: bool = False
     """Whether points of a sweep are timed side by side, and so are cheap where a GPU measures."""
 

@@ -35,6 +35,9 @@ class Budget:
     side_by_side: bool = False
     """Whether files of the tuning stages are timed side by side with the base, and judged only if faster.
     Runs that were begun without stay without: a log is read as it was written."""
+    reply_per_base: float = 0.0
+    """Tokens that a coder's reply may have for each of the file it changes, where that is more than
+    ``reply_tokens``; 0 where the limit does not grow with the file."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class ModelChoice:
     temperature: float | None = None
 
 
+ROLES = ("designer", "tuner", "coder", "debugger")
+"""What a team's members are called where each has a model or an effort of its own."""
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+
+
 @dataclass(frozen=True)
 class Settings:
     """The terms of a run, fixed when it starts."""
@@ -80,8 +88,23 @@ class Settings:
     """The GPU that is written for; on a machine with one, that one."""
     caps: Caps = field(default_factory=Caps)
     model: ModelChoice | None = None
+    """Answers for every role that ``models`` does not name."""
+    models: Mapping[str, ModelChoice] = field(default_factory=dict)
+    """By role."""
+    efforts: Mapping[str, str] = field(default_factory=dict)
+    """How much each role reasons, of :data:`EFFORTS`; a role that is not here leaves it to the endpoint."""
+    width: int = 1
+    """Drafts of the same seed or structure that are judged together; the fastest that is right goes on."""
     seed: int = 0
     skills: tuple[str, ...] | None = None
     """The user's folders of skills beside the built-in ones, as paths; ``None`` where none are offered."""
+    first: str = ""
+    """``expert``: the built-in team has a run of its own first, and the team goes on from its best kernel."""
     lessons: str | None = None
     """The store that remembers what earlier runs taught and learns from this one; ``None`` for neither."""
+
+    @property
+    def all_models(self) -> tuple[ModelChoice, ...]:
+        """Every model that may be asked, each once."""
+        every = (*([self.model] if self.model is not None else []), *self.models.values())
+        return tuple(dict.fromkeys(every))

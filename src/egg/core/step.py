@@ -172,10 +172,18 @@ class Trajectory:
 
     @property
     def failure_signatures(self) -> tuple[str, ...]:
-        """Each way to fail that was seen, once, oldest first: where, and what was tried."""
-        tried = [(a, step.plan) for step in self.steps for a in step.attempts]
+        """Each way to fail that was seen, once, oldest first: where, and what was tried.
+
+        A step whose file was accepted after a repair did not fail: its plan may be followed again.
+        """
+        tried = [(a, step.plan) for step in self.steps if _failed(step) for a in step.attempts]
         tried += [(a, None) for a in self.chain]
         return tuple(dict.fromkeys(_failure(a, plan) for a, plan in tried if a.failed))
+
+
+def _failed(step: Step) -> bool:
+    """Whether its last file failed: a file that a repair mended is no failure."""
+    return bool(step.attempts) and step.attempts[-1].failed
 
 
 def _failure(attempt: Attempt, plan: Plan | None) -> str:

@@ -6,6 +6,9 @@ from egg.core.errors import UsageError
 from egg.core.settings import Budget
 from egg.core.stage import Stage
 
+REPLY_PER_BASE = 1.25
+"""A whole file may be written again, and a little longer than it was."""
+
 BUDGETS = {
     "sketch": Budget(
         name="sketch",
@@ -17,6 +20,7 @@ BUDGETS = {
         headroom=1.10,
         prompt_tokens=6_000,
         reply_tokens=8_000,
+        reply_per_base=REPLY_PER_BASE,
     ),
     "quick": Budget(
         name="quick",
@@ -28,6 +32,7 @@ BUDGETS = {
         headroom=1.10,
         prompt_tokens=6_000,
         reply_tokens=8_000,
+        reply_per_base=REPLY_PER_BASE,
     ),
     "standard": Budget(
         name="standard",
@@ -39,6 +44,7 @@ BUDGETS = {
         headroom=1.05,
         prompt_tokens=10_000,
         reply_tokens=16_000,
+        reply_per_base=REPLY_PER_BASE,
     ),
     "deep": Budget(
         name="deep",
@@ -50,6 +56,7 @@ BUDGETS = {
         headroom=1.02,
         prompt_tokens=16_000,
         reply_tokens=24_000,
+        reply_per_base=REPLY_PER_BASE,
     ),
 }
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from egg.analysis.diagnose import diagnose
 from egg.analysis.evaluated import profile_of
 from egg.core.bottleneck import Diagnosed, Limiter
-from egg.core.evaluation import Evaluation, Gate
+from egg.core.evaluation import Evaluation, Gate, Machine
 from egg.core.events import SIDE_BY_SIDE, ContractMade, StageClosed, StageOpened, StageSkipped
 from egg.core.plan import Answer, Exhausted
 from egg.core.policy import Level, Policy
@@ -99,7 +99,10 @@ class Effects:
             best=state.best_kernel,
             diagnosis=diagnosed(state),
             handoffs=state.handoffs,
+            inherited=state.inherited.handoffs if state.inherited is not None else (),
             objection=objection,
+            failed=_failed(state, chain),
+            machine=_judged_on(state),
             side_by_side=self.side_by_side,
         )
         return replace(brief, skills=self._advisor.advise(brief))
@@ -165,6 +168,17 @@ class Effects:
         if caps.minutes is not None and ledger.seconds >= caps.minutes * 60:
             return f"{ledger.seconds / 60:.1f} of {caps.minutes:g} minutes are used"
         return ""
+
+
+def _failed(state: RunState, chain: Sequence[Attempt]) -> Candidate | None:
+    """The last file of an open repair chain, where it was proposed."""
+    source = state.sources.get(chain[-1].candidate) if chain else None
+    return Candidate(source, chain[-1].candidate) if source is not None else None
+
+
+def _judged_on(state: RunState) -> Machine | None:
+    known = list(state.evaluations.values())
+    return known[-1].machine if known else None
 
 
 def diagnosed(state: RunState) -> Diagnosed | None:

@@ -18,7 +18,7 @@ from egg.core.codec import to_json
 from egg.core.conversation import Completion, Request
 from egg.core.errors import UsageError
 from egg.core.evaluation import Evaluation
-from egg.core.events import Advised, Answered, Evaluated, Event, Exchanged, RunStarted
+from egg.core.events import Advised, Answered, Evaluated, Event, Exchanged, Inherited, RunStarted
 from egg.core.plan import Answer, Exhausted
 from egg.core.roles import Skill
 from egg.engine.state import RunState, apply, check_comparable
@@ -69,6 +69,8 @@ class Journal:
         self._loose: deque[Exchanged] = deque()
         self.state = RunState(started)
         observe(started, self.state, False)
+        if isinstance(self._coming, Inherited):
+            self._read()
 
     @property
     def _coming(self) -> Event | None:

@@ -48,10 +48,13 @@ class Cue:
     repair: int = 0
     again: bool = False
     """Whether an answer was sent back."""
+    draft: int = 1
+    """Of several for the same question."""
 
     def __str__(self) -> str:
         repair = f".{self.repair}" if self.repair else ""
-        return f"{self.role} {self.stage} {self.step}{repair}{' again' if self.again else ''}"
+        draft = f" draft {self.draft}" if self.draft > 1 else ""
+        return f"{self.role} {self.stage} {self.step}{repair}{' again' if self.again else ''}{draft}"
 
 
 class ScriptedTeam:
@@ -112,6 +115,7 @@ def _cue(role: str, brief: Brief) -> Cue:
         len(trajectory.steps) + 1,
         len(trajectory.chain),
         bool(brief.objection),
+        len(brief.drafts) + 1,
     )
 
 

@@ -14,6 +14,7 @@ from egg.core.events import (
     Evaluated,
     Event,
     Exchanged,
+    Inherited,
     Objected,
     Proposed,
     RunClosed,
@@ -65,6 +66,8 @@ class RunState:
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     """Every kernel that stands accepted, by hash."""
     closed: RunClosed | None = None
+    inherited: Inherited | None = None
+    """The built-in team's own run before this one, where there was one."""
 
     @property
     def base_kernel(self) -> Kernel | None:
@@ -115,6 +118,8 @@ def apply(state: RunState, event: Event) -> RunState:
         case Objected(candidate=candidate, judged=True):
             kernels = {name: kernel for name, kernel in state.kernels.items() if name != candidate}
             return replace(state, kernels=kernels, best=_best(state, kernels, candidate, Level.QUICK))
+        case Inherited(source=source):
+            return replace(state, started=replace(state.started, start=source), inherited=event)
         case StageOpened(stage=stage):
             return replace(state, stage=stage)
         case StageClosed(handoff=handoff):

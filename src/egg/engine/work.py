@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from egg.core.evaluation import Evaluation, Rejected
+from dataclasses import replace
+
+from egg.core.evaluation import Evaluation, Gate, Refusal, Rejected
 from egg.core.events import Objected, Proposed, SentBack, StepClosed
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.roles import Failure
@@ -50,7 +52,11 @@ class StepInProgress:
         if self._attempts and self._attempts[0].origin is Origin.START:
             return False  # the user's own file
         repairs = self._effects.state.started.settings.budget.repairs
-        return self._ending is None and len(self._attempts) <= repairs
+        return self._ending is None and self._repairs < repairs
+
+    @property
+    def _repairs(self) -> int:
+        return sum(attempt.origin is Origin.REPAIR for attempt in self._attempts)
 
     def plan(self) -> bool:
         """Have the stage's planner choose one change; whether there is something to write."""
@@ -106,13 +112,30 @@ class StepInProgress:
         if self._plan is None and given is not None:
             self._submit(Draft(given), Origin.START)
             return
-        coder, brief, plan = self._effects.team.coder, self._effects.brief(self._row), self._plan
+        origin = Origin.SEED if self._plan is None else Origin.OPTIMIZE
+        answers: list[Draft | Unusable] = []
+        for _ in range(self._width):
+            answers.append(self._ask_coder(tuple(d.source for d in answers if isinstance(d, Draft))))
+        drafts = [answer for answer in answers if isinstance(answer, Draft)]
+        if len(drafts) > 1:
+            self._submit_together(drafts, origin)
+        else:
+            self._submit(drafts[0] if drafts else answers[-1], origin)
+
+    @property
+    def _width(self) -> int:
+        """Drafts to write: one where the file's own points are swept, for these compete already."""
+        return 1 if self._row.sweeps else self._effects.state.started.settings.width
+
+    def _ask_coder(self, drafts: tuple[str, ...]) -> Draft | Unusable:
+        coder, plan = self._effects.team.coder, self._plan
+        brief = replace(self._effects.brief(self._row), drafts=drafts)
         if plan is None:
             answer = self._effects.ask("coder.seed", self._number, lambda: coder.seed(brief))
-            self._submit(answer, Origin.SEED)
         else:
             answer = self._effects.ask("coder.optimize", self._number, lambda: coder.optimize(brief, plan))
-            self._submit(answer, Origin.OPTIMIZE)
+        assert isinstance(answer, Draft | Unusable)
+        return answer
 
     def repair(self) -> None:
         """Find the cause of the last failure and have the file repaired."""
@@ -164,6 +187,34 @@ class StepInProgress:
         if refusal is None and (objection := self._breach(candidate.source, evaluation)):
             self._object(candidate, objection, judged=True)
         self._attempts.append(Attempt(candidate.hash, origin, diagnosis, refusal, objection))
+
+    def _submit_together(self, drafts: list[Draft], origin: Origin) -> None:
+        """Judge several drafts in one batch. The fastest that is right goes on; where none is, the one that
+        came furthest is repaired. It is the last of the attempts."""
+        attempts: list[tuple[tuple[int, float], Attempt, Candidate]] = []
+        standing: list[Candidate] = []
+        for draft in drafts:
+            candidate = Candidate(draft.source, f"{self._row.stage.value}-{self._number}")
+            objection = self._objection_to_file(candidate.source)
+            self._effects.journal.decide(Proposed(self._number, origin, candidate.hash, candidate.source))
+            if objection:
+                self._object(candidate, objection)
+                attempts.append(((0, 0.0), Attempt(candidate.hash, origin, objection=objection), candidate))
+            else:
+                standing.append(candidate)
+        for candidate, evaluation in zip(standing, self._effects.evaluate(standing), strict=True):
+            refusal = evaluation.verdict.refusal if isinstance(evaluation.verdict, Rejected) else None
+            attempt = Attempt(candidate.hash, origin, refusal=refusal)
+            attempts.append((self._rank(candidate, refusal), attempt, candidate))
+        attempts.sort(key=lambda found: found[0])
+        self._attempts += [attempt for _, attempt, _ in attempts]
+        self._file = attempts[-1][2]
+
+    def _rank(self, candidate: Candidate, refusal: Refusal | None) -> tuple[int, float]:
+        """The largest goes on: a right file by its speed, a wrong one by the gate it reached."""
+        if refusal is not None:
+            return 1, float(list(Gate).index(refusal.gate))
+        return 2, -self._effects.state.kernels[candidate.hash].score.milliseconds.median
 
     def _raced(self, found: Race, origin: Origin, diagnosis: Diagnosis | None) -> None:
         """The file is the winner, or the one that was faster and wrong; or it ends here, within the noise."""
@@ -230,7 +281,7 @@ class StepInProgress:
         if not self._attempts:
             return Decision.UNUSABLE, "it was broken off before a kernel was written"
         last = self._attempts[-1]
-        tries = len(self._attempts) - 1
+        tries = self._repairs
         after = f" after {tries} repair{'s' if tries != 1 else ''}" if tries else ""
         back = "; back to the base" if self._base else ""
         return Decision.FAILED, f"{last.signature}{after}{back}"

@@ -9,6 +9,7 @@ from egg.core.evaluation import Refusal
 from egg.core.roles import Brief, Skill
 from egg.core.stage import Stage
 from egg.hardware.gpus import Gpu, find
+from egg.knowledge.assets import pattern_of
 from egg.knowledge.context import Context, context_of
 from egg.knowledge.select import TOKENS, Selected, judged
 from egg.knowledge.skill import Catalogue, SkillStage
@@ -55,9 +56,13 @@ class KnowledgeAdvisor:
         )
 
     def context(self, brief: Brief) -> Context:
-        source = brief.base.candidate.source if brief.base is not None else None
+        """What the conditions look at: for a repair the file that failed and the size of its error."""
         gpu = self.gpu or find(brief.facts.gpu.name)
-        return context_of(brief.facts, brief.diagnosis, source, gpu, brief.policy)
+        refusal = open_refusal(brief)
+        failed = brief.failed if refusal is not None else None
+        built_on = failed or (brief.base.candidate if brief.base is not None else None)
+        source = built_on.source if built_on is not None else None
+        return context_of(brief.facts, brief.diagnosis, source, gpu, brief.policy, refusal)
 
 
 def open_refusal(brief: Brief) -> Refusal | None:
@@ -75,4 +80,5 @@ def offer(found: Selected) -> Skill:
     if found.tried:
         steps = ", ".join(str(number) for number in found.tried)
         reason += f"; tried on this base without a gain in step {steps}"
-    return Skill(skill.name, skill.description, skill.body, reason)
+    pattern = pattern_of(skill.assets[0]) if skill.assets else ""
+    return Skill(skill.name, skill.description, skill.body, reason, pattern)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
@@ -21,6 +22,17 @@ def asset_problems(asset: Path) -> list[Problem]:
     except (OSError, ValueError) as error:
         return [Problem(asset, 1, f"cannot be read: {error}")]
     return [Problem(asset, line, message) for line, message in _faults(source)]
+
+
+def pattern_of(asset: Path) -> str:
+    """The kernel file of an example: its text without the program it replaces and the inputs of that."""
+    source = content(asset).decode("utf-8")
+    lines = source.splitlines(keepends=True)
+    for node in reversed(ast.parse(source).body):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in ("Model", *FUNCTIONS):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            del lines[first - 1 : node.end_lineno]
+    return re.sub(r"\n{4,}", "\n\n\n", "".join(lines)).strip() + "\n"
 
 
 @lru_cache(maxsize=256)

@@ -8,10 +8,12 @@ Whatever one of them does not know has its neutral value, so a context is always
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
 from egg.core.bottleneck import Diagnosed, Value
+from egg.core.evaluation import Refusal
 from egg.core.facts import Facts, Family
 from egg.core.policy import LibraryCalls, Policy
 from egg.hardware.gpus import Gpu
@@ -27,15 +29,24 @@ WARP_GROUPS = ("sm_90", "sm_100", "sm_103")
 
 
 def context_of(
-    facts: Facts, diagnosis: Diagnosed | None, source: str | None, gpu: Gpu | None, policy: Policy
+    facts: Facts,
+    diagnosis: Diagnosed | None,
+    source: str | None,
+    gpu: Gpu | None,
+    policy: Policy,
+    refusal: Refusal | None = None,
 ) -> Context:
-    """Every name of the vocabulary with its value; ``gpu`` is ``None`` where the table has no such GPU."""
+    """Every name of the vocabulary with its value; ``gpu`` is ``None`` where the table has no such GPU.
+
+    ``refusal`` is the one to repair: then ``source`` is the file that was refused.
+    """
     return complete(
         {
             **(_known(diagnosis.features) if diagnosis is not None else {}),
             **_of_the_program(facts),
             **code_features(source),
             **_of_the_gpu(facts, gpu),
+            **_of_the_refusal(refusal),
             "precision": policy.precision.value,
             "library_allowed": policy.library_calls is LibraryCalls.ALLOW,
         }
@@ -80,6 +91,20 @@ def _memory_bound(facts: Facts) -> bool | None:
     if program is None or not (gpu.bandwidth and gpu.peak_flops):
         return None
     return program.least_bytes / gpu.bandwidth >= program.flops / gpu.peak_flops
+
+
+def _of_the_refusal(refusal: Refusal | None) -> dict[str, Value | None]:
+    """The size of the error, where the judge measured one: NaN and infinity have none."""
+    facts = refusal.facts if refusal is not None else None
+    if facts is None:
+        return {}
+    error = facts.relative_error
+    return {
+        "error_known": error is not None and math.isfinite(error),
+        "error_relative": error,
+        "error_excess": facts.excess,
+        "error_own_size": facts.own_size,
+    }
 
 
 def _of_the_gpu(facts: Facts, gpu: Gpu | None) -> dict[str, Value | None]:

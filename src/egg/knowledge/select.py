@@ -23,6 +23,8 @@ from egg.memory.standing import Standing
 
 MOST = 6
 """Skills offered at once: a choice, not a library."""
+DEFAULTS = 3
+"""The same where no condition holds: skills for the program's operators."""
 MENDING = 3
 """The same of debugging skills: there is one failure to mend."""
 TOKENS = 5_000
@@ -108,6 +110,8 @@ def judged(
         for skill in sorted(catalogue, key=lambda skill: skill.name)
     ]
     found.sort(key=lambda one: (not one.cause.applies, -one.score, one.skill.name))
+    if stage is not SkillStage.DEBUGGING and not any(one.cause.applies for one in found):
+        found = _with_defaults(found, context, remembered, steps, base)
     if most is None:
         most = MENDING if stage is SkillStage.DEBUGGING else MOST
     return tuple(_fitted(found, tokens, most))
@@ -176,6 +180,39 @@ def _ranked(found: Selected, standing: Standing | None, steps: Sequence[Step], b
         tried=tried,
         tokens=estimate_tokens(skill.body),
     )
+
+
+def _with_defaults(
+    found: Sequence[Selected],
+    context: Context,
+    remembered: Mapping[str, Standing],
+    steps: Sequence[Step],
+    base: str | None,
+) -> list[Selected]:
+    """Where no condition holds: the skills for the program's own operators, the largest share first.
+
+    A condition that rests on a model of the limiter can be wrong about all of them at once. Skills for any
+    operator stay out, and so does what a veto, the hardware or another operator is against.
+    """
+
+    def share(one: Selected) -> float:
+        return max((float(context[f"{family.value}_share"]) for family in one.skill.families), default=0.0)
+
+    apt = [one for one in found if one.cause is Cause.GATE and one.skill.families]
+    apt.sort(key=lambda one: (-share(one), -one.skill.gain.expected, one.skill.name))
+    chosen = {
+        one.skill.name: _ranked(
+            replace(
+                one, cause=Cause.OFFERED, reason=f"no condition holds in this stage; its own: {one.reason}"
+            ),
+            remembered.get(one.skill.name),
+            steps,
+            base,
+        )
+        for one in apt[:DEFAULTS]
+    }
+    first = [chosen[one.skill.name] for one in apt[:DEFAULTS]]
+    return [*first, *(one for one in found if one.skill.name not in chosen)]
 
 
 def _fitted(found: Iterable[Selected], tokens: int, most: int) -> Iterable[Selected]:

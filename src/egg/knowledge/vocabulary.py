@@ -152,6 +152,18 @@ POLICY: Mapping[str, Feature] = MappingProxyType(
 """Of the terms both sides agreed to."""
 
 
+REFUSED: Mapping[str, Feature] = MappingProxyType(
+    {
+        "error_known": truth("the judge measured the error of a wrong output"),
+        "error_relative": number("", "rms of that error over the rms of the output"),
+        "error_excess": number("x", "that error over the allowed one, in the worse norm"),
+        "error_own_size": truth("it was seen at the task's own size, while another size was run"),
+    }
+)
+"""Of the refusal to repair; neutral where nothing was refused. The names of ``CODE`` are then those of the
+file that failed."""
+
+
 def _joined(*groups: Mapping[str, Feature]) -> Mapping[str, Feature]:
     joined: dict[str, Feature] = {}
     for group in groups:
@@ -162,7 +174,7 @@ def _joined(*groups: Mapping[str, Feature]) -> Mapping[str, Feature]:
     return MappingProxyType(joined)
 
 
-VOCABULARY: Mapping[str, Feature] = _joined(FEATURES, PROGRAM, CODE, HARDWARE, POLICY)
+VOCABULARY: Mapping[str, Feature] = _joined(FEATURES, PROGRAM, CODE, HARDWARE, POLICY, REFUSED)
 """All of them."""
 
 _LIMITERS = tuple(limiter.value for limiter in Limiter)

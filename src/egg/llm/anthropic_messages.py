@@ -11,7 +11,7 @@ import anthropic
 import httpx2
 from anthropic.types import RawMessageStreamEvent
 
-from egg.core.conversation import Finish, Request, Speaker, Usage
+from egg.core.conversation import Finish, Message, Request, Speaker, Usage
 from egg.llm.schemas import closed, has_open_objects
 from egg.llm.streaming import Dialect, Piece, expect_events
 
@@ -29,8 +29,9 @@ SCHEMA_WORDS = ("output_config", "output_format", "schema", "structured output")
 class AnthropicWire:
     """The format of messages, streamed as server-sent events.
 
-    The system prompt holds what every call of a role repeats (rules, examples, contracts), so it
-    is marked for the prompt cache. A request's temperature is not sent: the API takes none any more.
+    The system prompt holds what every call of a run repeats (rules, example, program), so it is marked
+    for the prompt cache; a second mark stands behind the base, which all roles of a step share. A
+    request's temperature is not sent: the API takes none any more.
     """
 
     errors = (anthropic.APIError, httpx2.HTTPError, json.JSONDecodeError, UnicodeDecodeError)
@@ -51,6 +52,8 @@ class AnthropicWire:
                 yield piece
 
     def adapted(self, dialect: Dialect, request: Request, words: str) -> Dialect | None:
+        if dialect.effort and request.effort is not None and ("effort" in words or "thinking" in words):
+            return replace(dialect, effort=False)
         if dialect.schema and request.schema is not None and any(name in words for name in SCHEMA_WORDS):
             return replace(dialect, schema=False)
         return None
@@ -60,7 +63,7 @@ class AnthropicWire:
             "model": self._model,
             "max_tokens": request.max_output_tokens,
             "messages": [
-                {"role": m.speaker.value, "content": m.text}
+                {"role": m.speaker.value, "content": _content(m)}
                 for m in request.messages
                 if m.speaker is not Speaker.SYSTEM
             ],
@@ -72,7 +75,19 @@ class AnthropicWire:
         schema = _strict(request.schema) if dialect.schema else None
         if schema is not None:
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        if dialect.effort and request.effort is not None:
+            body["thinking"] = {"type": "adaptive"}
+            body["output_config"] = {**body.get("output_config", {}), "effort": request.effort}
         return body
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """The text; in two blocks with a mark for the cache between them where the message has one."""
+    if not 0 < message.cached < len(message.text):
+        return message.text
+    kept, rest = message.text[: message.cached], message.text[message.cached :]
+    mark = {"cache_control": {"type": "ephemeral"}}
+    return [{"type": "text", "text": kept, **mark}, {"type": "text", "text": rest}]
 
 
 def _strict(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:

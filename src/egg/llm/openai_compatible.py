@@ -44,6 +44,8 @@ class OpenAIWire:
     def adapted(self, dialect: Dialect, request: Request, words: str) -> Dialect | None:
         if dialect.schema and request.schema is not None and _any_in(words, "response_format", "schema"):
             return replace(dialect, schema=False)
+        if dialect.effort and request.effort is not None and _any_in(words, "effort", "reasoning"):
+            return replace(dialect, effort=False)
         if dialect.usage and _any_in(words, "stream_options", "include_usage"):
             return replace(dialect, usage=False)
         if dialect.temperature and request.temperature is not None and "temperature" in words:
@@ -63,6 +65,8 @@ class OpenAIWire:
             body["stream_options"] = {"include_usage": True}
         if dialect.temperature and request.temperature is not None:
             body["temperature"] = request.temperature
+        if dialect.effort and request.effort is not None:
+            body["reasoning_effort"] = request.effort
         if dialect.schema and request.schema is not None:
             body["response_format"] = _response_format(request)
         return body

@@ -33,6 +33,7 @@ class Dialect:
 
     schema: bool = True
     temperature: bool = True
+    effort: bool = True
     usage: bool = True
     """The request may ask that usage is reported in the stream."""
     limit: str = "max_tokens"

@@ -40,8 +40,11 @@ def render_trajectory(trajectory: Trajectory, budget_tokens: int) -> str:
     return fit(passages, compose, budget_tokens)
 
 
-def render_handoffs(handoffs: tuple[Handoff, ...], budget_tokens: int) -> str:
-    """What earlier stages pass on, oldest first; empty before the first one ended."""
+def render_handoffs(handoffs: tuple[Handoff, ...], budget_tokens: int, best: Score | None = None) -> str:
+    """What earlier stages pass on, oldest first; empty before the first one ended.
+
+    ``best`` is the score of the best kernel of all stages, the open one included.
+    """
     if not handoffs:
         return ""
     tried = [step for handoff in handoffs for step in handoff.tried]
@@ -55,7 +58,7 @@ def render_handoffs(handoffs: tuple[Handoff, ...], budget_tokens: int) -> str:
         endings, rest = wordings[len(tried) :], list(wordings[: len(tried)])
         sections: list[tuple[str, str]] = [
             ("## Structure contract", render_contract(contract) if contract else ""),
-            ("## Best kernel so far", render_score(handoffs[-1].best_score)),
+            ("## Best kernel so far", render_score(best or handoffs[-1].best_score)),
         ]
         for handoff, ending in zip(handoffs, endings, strict=True):
             own, rest = rest[: len(handoff.tried)], rest[len(handoff.tried) :]

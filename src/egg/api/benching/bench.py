@@ -89,8 +89,9 @@ def run_bench(
         raise UsageError(f"a bench cannot run with {workers} workers", "give at least one")
     pooled, gpu = pool is not None, pool.gpu() if pool is not None else None
     options = settled(options, environ, pooled=pooled, gpu=gpu)
-    if max_cost is not None and options.settings.model is not None:
-        check_priced(options.settings.model, environ)
+    if max_cost is not None:
+        for choice in options.settings.all_models:
+            check_priced(choice, environ)
     makers = _makers(options.settings.device, workers, pooled=pooled)
     folder = _made(folder)
     with run_lock(folder, "bench"):

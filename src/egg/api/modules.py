@@ -45,6 +45,7 @@ def optimize(
     target: str | None = None,
     device: str = "auto",
     model: ModelChoice | None = None,
+    start: Candidate | str | Path | None = None,
     folder: str | Path | None = None,
     progress: bool = True,
     use_unmeasured: bool = False,
@@ -53,8 +54,10 @@ def optimize(
 
     ``args`` and ``kwargs`` are those of one call; tensors in them show shapes, dtypes and what values are
     like. Sizes may differ later where ``dynamic`` is not false and the program permits it. ``budget``:
-    ``sketch``, ``quick``, ``standard`` or ``deep``. ``folder`` keeps the run (``egg-runs/<name>`` where it is
-    left out). Interrupted with Ctrl-C, it returns the best that was verified until then.
+    ``sketch``, ``quick``, ``standard`` or ``deep``. ``start`` is a kernel file of one's own for the captured
+    task, a path or its text, as :func:`judge` takes it: the run judges it first, and improves it. ``folder``
+    keeps the run (``egg-runs/<name>`` where it is left out). Interrupted with Ctrl-C, it returns the best
+    that was verified until then.
 
     ``use_unmeasured`` lets a kernel answer that is verified and whose speed nobody knows, for tests without a
     GPU (with ``TRITON_INTERPRET=1`` in the environment, kernels then run in Triton's interpreter).
@@ -63,6 +66,7 @@ def optimize(
     to do about it.
     """
     live = as_module(module)
+    first = _candidate(start) if start is not None else None
     found = captured(live, args, kwargs, dynamic=dynamic)
     settings = Settings(
         team=team,
@@ -73,15 +77,19 @@ def optimize(
         model=model,
     )
     where = Path(folder) if folder is not None else Path(RUNS) / run_name(found.task)
-    return Optimized(live, found, ran(found.task, settings, where, progress), use_unmeasured=use_unmeasured)
+    outcome = ran(found.task, settings, where, progress, first)
+    return Optimized(live, found, outcome, use_unmeasured=use_unmeasured)
 
 
-def ran(task: Task, settings: Settings, folder: Path, progress: bool = False) -> Outcome:
-    """The outcome of a run for ``task``; one that is interrupted ends with what it had reached."""
+def ran(
+    task: Task, settings: Settings, folder: Path, progress: bool = False, first: Candidate | None = None
+) -> Outcome:
+    """The outcome of a run for ``task``, which begins with the kernel ``first``; one that is interrupted ends
+    with what it had reached."""
     interrupted = False
     with progress_on(task.name, shown=progress) as watcher:
         try:
-            begin(task, settings, folder, environment())
+            begin(task, settings, folder, environment(), first=first)
             carry_on(folder, state_of(folder), watcher, environment())
         except KeyboardInterrupt:
             interrupted = True

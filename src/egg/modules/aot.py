@@ -105,7 +105,7 @@ class _Split:
                 made[node] = new.node_copy(node, made.__getitem__)
         for targets, values in _grouped(self._writes):
             given = ([made[node] for node in targets], [made[node] for node in values])
-            new.call_function(torch._foreach_copy_, given)
+            new.call_function(torch.ops.aten._foreach_copy_.default, given)
         new.output(tuple(made[item] if isinstance(item, fx.Node) else item for item in self._outputs))
         return fx.GraphModule(nn.Module(), new)
 

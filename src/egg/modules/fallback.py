@@ -46,7 +46,8 @@ class Fallback:
         self._check_options()
         options = self._inductor().config
         with config.patch(enable_autograd_cache=False, enable_remote_autograd_cache=False):
-            return compile_fx(graph, list(inputs), inner_compile=inner, config_patches=options)
+            made: Any = compile_fx(graph, list(inputs), inner_compile=inner, config_patches=options)
+        return made
 
     def part(self, graph: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Callable[..., Any]:
         """One graph of AOTAutograd compiled; its arguments are given as a list, which the call empties."""

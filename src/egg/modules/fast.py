@@ -278,7 +278,7 @@ def _unusable(result: Outcome, use_unmeasured: bool) -> str:
         return ""
     if result.faster is None:
         return "the kernel's speed is not known: no GPU measured it"
-    return "the kernel is not faster than the original"
+    return f"the kernel is not faster than {result.opponent or 'the original'}"
 
 
 def _surroundings(captured: Captured, result: Outcome) -> str:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from egg.core.source import content_hash
 from egg.modules.backend import Backend
+from egg.modules.fallback import Fallback
 from egg.store import Recorded, Store, Tuned
 
 
@@ -146,6 +147,32 @@ def test_one_graph_on_a_kernel_trains_with_the_other_one(store, make, inputs, pa
     other = {"forward": "backward", "backward": "forward"}[part]
     assert routes == {part: "kernel", other: "recorded"}
     assert program.rows()[part]["counts"]["kernel"] == 1
+
+
+def test_graphs_without_kernels_go_to_the_fallback_as_one_in_later_processes(store, monkeypatch):
+    """Inductor compiles them with AOTAutograd's cache then; a kernel for one of them ends that."""
+    Program(store, Mlp()).step(mlp_inputs())
+    asked: list[str] = []
+    trained = Fallback.trained
+    monkeypatch.setattr(
+        Fallback, "trained", lambda self, *given: (asked.append("trained"), trained(self, *given))[1]
+    )
+    again = Program(store, Mlp())
+    again.step(mlp_inputs())
+    assert asked == []
+    assert [(row["part"], row["route"], row["counts"]["fallback"]) for row in again.backend.stats()] == [
+        ("forward", "recorded", 1),
+        ("backward", "recorded", 1),
+    ]
+    assert [entry.seen.compiled for entry in store.entries()] == [2, 2]
+    store.rejected(store.entries()[1].key, "not faster")
+    Program(store, Mlp()).step(mlp_inputs())
+    assert asked == []
+    tuned(store, is_backward)
+    last = Program(store, Mlp())
+    last.step(mlp_inputs())
+    assert asked == ["trained"]
+    assert {row["route"] for row in last.backend.stats()} == {"kernel", "rejected"}
 
 
 def test_another_shape_is_another_pair_of_graphs(store):

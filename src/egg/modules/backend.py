@@ -34,7 +34,7 @@ from torch import fx
 from egg.modules.dynamo import read
 from egg.modules.fallback import Fallback
 from egg.modules.graph_text import graph_text
-from egg.modules.lookup import Desk, Graph, Options, store_errors
+from egg.modules.lookup import Desk, Graph, Options, counting, store_errors
 from egg.modules.regions import Layer, Region, layers, replaced
 from egg.modules.stored_kernel import Call
 from egg.modules.training import Training
@@ -70,7 +70,7 @@ class Backend:
             return self._layered(graph, inputs, regions, desk, fallback)
         found, program = desk.look_up(lambda: read(graph, inputs))
         call = desk.kernel(found, program, fallback.later(graph)) if program is not None else None
-        return call or _counting(fallback.now(graph, inputs), [found])
+        return call or counting(fallback.now(graph, inputs), [found])
 
     def stats(self) -> list[dict[str, Any]]:
         """One row for each graph: its route, why, its key, and how its calls were answered."""
@@ -94,7 +94,7 @@ class Backend:
         if fallback.has_parts:
             return Training(desk, fallback).compiled(graph, inputs)
         self.graphs.append(Graph("training", f"{fallback.name} compiles forward and backward as one"))
-        return _counting(fallback.now(graph, inputs), self.graphs[-1:])
+        return counting(fallback.now(graph, inputs), self.graphs[-1:])
 
     def _layered(
         self,
@@ -125,7 +125,7 @@ class Backend:
             table[found.key] = Layer(call, program)
             chosen_regions += [(region, found.key) for region in kind]
         if not chosen_regions:
-            return _counting(fallback.now(graph, inputs), plain)
+            return counting(fallback.now(graph, inputs), plain)
         return self._assembled(graph, inputs, chosen_regions, table, desk.store, fallback, plain)
 
     def _assembled(
@@ -143,12 +143,12 @@ class Backend:
         known = store.assembly(name)
         if known is not None and not known.faster:
             rows[0].reason += f"; without kernels, which made the whole no faster ({known.ratio:.2f}x)"
-            return _counting(fallback.now(graph, inputs), rows)
+            return counting(fallback.now(graph, inputs), rows)
         if known is not None:
             rows[0].reason += f"; with kernels: the whole is {known.ratio:.2f}x with them"
         composed = fallback.now(replaced(graph, kernels, table), inputs)
         if known is not None or not any(_on_gpu(value) for value in inputs):
-            return _counting(composed, rows)
+            return counting(composed, rows)
 
         def decided(ratio: float, keep: bool) -> None:
             kept = "with" if keep else "without"
@@ -156,7 +156,7 @@ class Backend:
             with store_errors(self._notice):
                 store.assembled(name, Assembly(keep, ratio, tuple(sorted(table))))
 
-        return _counting(Trial(composed, fallback.now(graph, inputs), decided), rows)
+        return counting(Trial(composed, fallback.now(graph, inputs), decided), rows)
 
     def _notice(self, text: str) -> None:
         """Say a thing once."""
@@ -171,18 +171,6 @@ def _on_gpu(value: Any) -> bool:
 
 def _needs_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
-
-
-def _counting(compiled: Call, rows: Sequence[Graph]) -> Call:
-    """Count a call of a graph for every row that the fallback answers."""
-    counted = [(row.counts, row.places) for row in rows]
-
-    def call(*args: Any) -> Any:
-        for counts, places in counted:
-            counts.fallback += places
-        return compiled(*args)
-
-    return call
 
 
 backend = Backend()

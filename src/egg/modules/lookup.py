@@ -27,7 +27,7 @@ from egg.modules.dynamo import Program
 from egg.modules.fake_run import Unsuitable
 from egg.modules.fallback import INDUCTOR
 from egg.modules.stored_kernel import Call, Counts, StoredKernel
-from egg.store import Claim, Entry, Policy, Rejected, Seen, Store, Tuned, package_version
+from egg.store import Claim, Entry, Policy, Recorded, Rejected, Seen, Step, Store, Tuned, package_version
 
 log = logging.getLogger("egg")
 Notice = Callable[[str], None]
@@ -113,6 +113,26 @@ class Desk:
             return found, program if found.route == "kernel" else None, None
         return found, None, None
 
+    def without_kernels(self, step: Step) -> list[Graph] | None:
+        """The rows of a graph that trains, where none of its graphs has a kernel to use or to wait for."""
+        found: list[Graph] = []
+        for part in step.parts:
+            row = Graph("left", part.reason, part=part.part)
+            if part.key:
+                entry = self.store.get(part.key)
+                if entry is None or (self.chosen.tune and isinstance(entry.state, Recorded)):
+                    return None
+                self._routed(entry, row)
+            found.append(row)
+        if any(row.route == "kernel" for row in found):
+            return None
+        for row in found:
+            if row.key:
+                self.store.count(row.key, Seen(1))
+                _count_at_exit(self.store, row)
+        self.rows.extend(found)
+        return found
+
     def kernel(self, found: Graph, program: Program, fallback: Call) -> Call | None:
         """What answers a graph that has a kernel; ``None`` where the kernel cannot be used after all."""
 
@@ -197,6 +217,18 @@ class Desk:
             __version__,
             Policy(precision_here() if on_gpu else Precision.MATCH, LibraryCalls(self.chosen.library_calls)),
         )
+
+
+def counting(compiled: Call, rows: Sequence[Graph]) -> Call:
+    """Count a call of a graph for every row that the fallback answers."""
+    counted = [(row.counts, row.places) for row in rows]
+
+    def call(*args: Any) -> Any:
+        for counts, places in counted:
+            counts.fallback += places
+        return compiled(*args)
+
+    return call
 
 
 @contextmanager

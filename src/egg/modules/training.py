@@ -9,6 +9,10 @@ not.
 
 The values of what is kept, and of the gradients that come in, are not known while a graph is compiled. So a
 graph that is not in the store yet is recorded at its first call, when they are.
+
+AOTAutograd keeps what it compiled in a cache, which has to be off while kernels are looked up: what it keeps
+was compiled without them. So the store remembers which graphs came out of one that trains. Where none of them
+has a kernel, the next process hands the whole to Inductor, with its cache.
 """
 
 from __future__ import annotations
@@ -19,11 +23,17 @@ from typing import Any
 import torch
 from torch import fx
 
+from egg import __version__
 from egg.modules.aot import read_functional
+from egg.modules.arithmetic import precision_here
 from egg.modules.fallback import Fallback, boxed, unboxed
-from egg.modules.lookup import Desk, Graph
+from egg.modules.graph_text import graph_text
+from egg.modules.lookup import Desk, Graph, counting, store_errors
 from egg.modules.stored_kernel import Call
+from egg.store import Part, Step, assembly_name, package_version
 
+FORWARD, BACKWARD = "forward", "backward"
+_KINDS = ("cpu", "cuda")
 CUDA_GRAPHS = "Inductor replays it as a CUDA graph, with the other graphs of the step"
 
 
@@ -34,20 +44,50 @@ class Training:
         self._desk, self._fallback = desk, fallback
         self._replayed: bool | None = None
         """Whether Inductor means to replay the graphs as CUDA graphs."""
+        self._name = ""
+        self._seen: list[Graph] = []
 
     def compiled(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Call:
+        rows = None
+        with self._desk.named(Graph("left")):
+            self._name = self._named(graph, inputs)
+            step = self._desk.store.step(self._name)
+            rows = self._desk.without_kernels(step) if step is not None else None
+        if rows is not None:
+            return counting(self._fallback.now(graph, inputs), rows)
         return self._fallback.trained(graph, inputs, self._inner)
+
+    def _named(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> str:
+        """A hash of all that decides which graphs AOTAutograd makes of this one, and where they are looked
+        up."""
+        fallback, chosen = self._fallback, self._desk.chosen
+        casts = [f"{torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}" for kind in _KINDS]
+        terms = [str(torch.__version__), package_version("triton"), __version__, precision_here().value]
+        terms += [*casts, fallback.name, str(fallback.mode), repr(sorted(fallback.options.items()))]
+        return assembly_name(graph_text(graph), [*map(_form, inputs), *terms, chosen.library_calls])
+
+    def _remember(self, found: Graph) -> None:
+        """Keep which graphs came out, once the last of them, the backward, is there."""
+        self._seen.append(found)
+        if self._name and found.part == BACKWARD:
+            parts = tuple(
+                Part(row.part, row.key if row.route != "left" else "", row.reason) for row in self._seen
+            )
+            with store_errors(self._desk.notice):
+                self._desk.store.stepped(self._name, Step(parts))
 
     def _inner(self, graph: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Call:
         """One graph of AOTAutograd: a kernel, or what Inductor makes of it. Called by Inductor."""
-        part = "backward" if how.get("is_backward") else "forward"
+        part = BACKWARD if how.get("is_backward") else FORWARD
         if self._replayed is None:
             self._replayed = bool(how.get("cudagraphs"))
         if self._replayed:
             found = Graph("left", CUDA_GRAPHS, part=part)
             self._desk.rows.append(found)
+            self._remember(found)
             return Answer(self._fallback.part(graph, inputs, **how), found)
         found, program, record = self._desk.look_up_functional(lambda: read_functional(graph), part)
+        self._remember(found)
         if program is not None and record is None:
             call = self._desk.kernel(found, program, self._later(graph))
             if call is not None:
@@ -94,3 +134,11 @@ class Answer:
             return self._kernel(args)
         self._counts.fallback += 1
         return self._compiled(args)
+
+
+def _form(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    form = f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.device.type} {value.requires_grad}"
+    on_gpu = value.device.type == "cuda"
+    return f"{form} {torch.cuda.get_device_name(value.device)}" if on_gpu else form

@@ -13,7 +13,7 @@ from egg.store.entries import (
     Tuned,
     assembly_name,
 )
-from egg.store.folder import Store, store_folder
+from egg.store.folder import Store, is_store, store_folder
 
 __all__ = [
     "Assembly",
@@ -29,6 +29,7 @@ __all__ = [
     "Store",
     "Tuned",
     "assembly_name",
+    "is_store",
     "package_version",
     "store_folder",
 ]

@@ -60,6 +60,11 @@ def store_folder(named: Path | str | None, environ: Mapping[str, str]) -> Path:
     return Path(chosen).expanduser().absolute()
 
 
+def is_store(folder: Path) -> bool:
+    """Whether a folder holds entries of a store."""
+    return (folder / ENTRIES).is_dir()
+
+
 class Missing(UsageError):
     """An entry that another process removed."""
 

@@ -176,7 +176,8 @@ def _exported(
         try:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
-                program = torch.export.export(shim, tuple(tensors), dynamic_shapes=shapes, strict=False)
+                given = tuple(t.detach() for t in tensors)  # the export marks what it is given as dynamic
+                program = torch.export.export(shim, given, dynamic_shapes=shapes, strict=False)
             program = _plainly(name, program)
             sizes = _sizes(program, tensors)
         except TaskError:

@@ -300,3 +300,26 @@ def test_another_fallback_derives_the_backward_itself(store):
     program = Program(store, Mlp(), fallback="aot_eager_decomp_partition")
     program.step(mlp_inputs())
     assert [row["route"] for row in program.backend.stats()] == ["training"]
+
+
+def test_gradients_of_kernels_are_those_of_finite_differences(store):
+    """``torch.autograd.gradcheck`` in fp64, through kernel files for forward and backward."""
+
+    def program(x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return F.gelu(F.layer_norm(x, (4,), scale) @ weight)
+
+    def compiled() -> tuple[Backend, Callable[..., torch.Tensor]]:
+        torch._dynamo.reset()
+        backend = Backend()
+        options = {"store": str(store.folder), "fallback": "eager", "unmeasured": True}
+        return backend, torch.compile(program, backend=backend, options=options, dynamic=False)
+
+    shapes = ((3, 4), (4, 5), (4,))
+    inputs = tuple(torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
+    compiled()[1](*inputs).sum().backward()
+    tuned(store)
+    backend, run = compiled()
+    assert torch.autograd.gradcheck(run, inputs)
+    used = {row["part"]: row["counts"]["kernel"] for row in backend.stats() if row["route"] == "kernel"}
+    assert used["forward"] > 0
+    assert used["backward"] > 0

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from egg.core.source import content_hash
+from egg.modules.aot import laid_out
 from egg.modules.backend import Backend
 from egg.modules.fallback import Fallback
 from egg.store import Recorded, Store, Tuned
@@ -323,3 +324,40 @@ def test_gradients_of_kernels_are_those_of_finite_differences(store):
     used = {row["part"]: row["counts"]["kernel"] for row in backend.stats() if row["route"] == "kernel"}
     assert used["forward"] > 0
     assert used["backward"] > 0
+
+
+@pytest.mark.parametrize("stride", [(2, 1), None])
+def test_an_output_of_a_kernel_begins_where_its_memory_does(stride):
+    """Views by ``as_strided`` count from there."""
+    for tensor in (torch.randn(6).view(3, 2), torch.randn(8)[2:].view(3, 2), torch.randn(2, 3).t()):
+        made = laid_out(tensor, stride)
+        assert (made.stride(), made.storage_offset()) == ((2, 1), 0)
+        assert torch.equal(made, tensor)
+
+
+def test_an_integer_that_is_computed_from_many_is_left_to_the_kernel(store):
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4))
+            self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            self.steps += 1
+            return (x * self.weight).sum(), ids.sum()
+
+    Program(store, Counting()).run(torch.randn(3, 4), torch.arange(5))[0].backward()
+    tasks = [entry.task for entry in store.entries()]
+    assert any(".sum(x1)" in task or "sum(x2)" in task for task in tasks)
+    assert not any("torch.add" in task for task in tasks)  # the counter is added up beside the kernel
+
+
+def test_a_graph_is_tuned_at_its_first_call_where_that_is_asked_for(store, monkeypatch):
+    def tune(kept: Store, entry: Any, chosen: Any) -> None:
+        tuned(kept)
+
+    monkeypatch.setattr("egg.modules.lookup._tune", tune)
+    program = Program(store, Conv(), tune=True)
+    program.step(conv_inputs())
+    program.step(conv_inputs())
+    assert [(row["route"], row["counts"]["kernel"]) for row in program.backend.stats()] == [("kernel", 2)] * 2

@@ -111,12 +111,16 @@ class _Split:
 
 
 def laid_out(tensor: torch.Tensor, stride: tuple[int, ...] | None) -> torch.Tensor:
-    """The tensor with these strides, which compiled code around it relies on; ``None``: contiguous."""
-    if stride is None:
-        return tensor.contiguous()
-    if tensor.stride() == stride:
+    """The tensor with these strides from the start of its memory; ``None``: contiguous.
+
+    Compiled code behind the kernel relies on it, and so does ``as_strided`` among the views.
+    """
+    steps = tensor.stride() if stride is None and tensor.is_contiguous() else stride
+    if tensor.stride() == steps and not tensor.storage_offset():
         return tensor
-    fresh = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+    if steps is None:
+        return tensor.contiguous()
+    fresh = torch.empty_strided(tensor.shape, steps, dtype=tensor.dtype, device=tensor.device)
     return fresh.copy_(tensor)
 
 
@@ -168,14 +172,19 @@ def _is_view(node: fx.Node) -> bool:
 
 def _is_count(node: fx.Node) -> bool:
     """Arithmetic on sizes, or on single integers of the arguments, which no kernel is worth."""
-    value = node.meta.get("val")
-    if isinstance(value, torch.SymInt):
-        return node.op == "call_function"
-    if not isinstance(value, torch.Tensor) or value.dim() or value.is_floating_point():
+    if node.op != "call_function" or not _is_integer(node):
         return False
-    return node.op == "call_function" and all(
-        operand.op == "placeholder" or _is_count(operand) for operand in node.all_input_nodes
+    return isinstance(node.meta["val"], torch.SymInt) or all(
+        _is_integer(operand) and (operand.op == "placeholder" or _is_count(operand))
+        for operand in node.all_input_nodes
     )
+
+
+def _is_integer(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return not value.dim() and not value.is_floating_point() and not value.is_complex()
+    return isinstance(value, torch.SymInt)
 
 
 def _needed(roots: Sequence[fx.Node] | dict[fx.Node, None]) -> set[fx.Node]:

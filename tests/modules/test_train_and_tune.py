@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from egg.cli.app import app
 
+pytestmark = pytest.mark.timeout(900)  # two graphs are judged in full, in the interpreter
 PROGRAM = """
 import copy, json, sys
 import torch, egg
@@ -22,10 +23,10 @@ from torch.nn import functional as F
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm, self.linear = torch.nn.LayerNorm(16), torch.nn.Linear(16, 8)
+        self.norm = torch.nn.LayerNorm(8)
 
     def forward(self, x):
-        return F.gelu(self.linear(self.norm(x)))
+        return F.gelu(self.norm(x))
 
 torch.manual_seed(int(sys.argv[1]))
 block = Block()
@@ -34,7 +35,7 @@ run = torch.compile(block, backend=egg.backend, options=options, dynamic=False)
 optimizer = torch.optim.SGD(block.parameters(), lr=0.1)
 worst = 0.0
 for rows in map(int, sys.argv[2:]):
-    x, target = torch.randn(rows, 16), torch.randint(0, 8, (rows,))
+    x, target = torch.randn(rows, 8), torch.randint(0, 8, (rows,))
     exact = copy.deepcopy(block).double()
     exact.zero_grad()
     F.cross_entropy(exact(x.double()), target).backward()

@@ -81,3 +81,9 @@ def test_they_are_put_into_the_inputs():
 def test_a_text_without_numbers_leaves_the_inputs():
     given = [torch.ones(4)]
     assert with_constants(given, constants("pass"), 5) is given
+
+
+def test_a_single_number_takes_one_of_them():
+    [made] = with_constants([torch.tensor(3.0)], constants("v == 1.2345"), 5)
+    assert made.shape == ()
+    assert made != 3.0

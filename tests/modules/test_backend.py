@@ -235,17 +235,6 @@ def test_a_graph_that_is_left_disturbs_no_state_of_pytorch(backend, store, optio
     assert all("changes the state of PyTorch" in row["reason"] for row in backend.stats())
 
 
-def test_training_goes_to_the_fallback_and_its_gradients_are_those_of_the_original(backend, store, options):
-    model, x = Scale(), torch.randn(4, 8)
-    recorded(backend, {**options, "fallback": "aot_eager"}, model, x).sum().backward()
-    found = model.weight.grad
-    model.weight.grad = None
-    model(x).sum().backward()
-    torch.testing.assert_close(found, model.weight.grad)
-    assert [row["route"] for row in backend.stats()] == ["training"]
-    assert store.entries() == ()
-
-
 def test_a_kernel_is_called_and_holds_the_programs_own_tensors(backend, store, options):
     with_kernel(backend, store, options)
     models, x = [Scale(), Scale()], torch.randn(4, 8)

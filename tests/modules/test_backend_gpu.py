@@ -16,6 +16,7 @@ from egg.modules.trial import ROUNDS, WARM
 from egg.store import Rejected, Store, Tuned
 from tests.modules.test_backend import Scale
 from tests.modules.test_layers import COUNT, Net, tuned_by_the_task_itself
+from tests.modules.test_training import CASES, Program, is_backward, tuned
 
 pytestmark = pytest.mark.gpu
 
@@ -68,3 +69,31 @@ def test_a_model_is_tried_with_its_kernels_and_without_and_the_verdict_is_kept(t
         if turn == 0:
             assert layer["counts"]["kernel"] >= COUNT * (WARM + ROUNDS)
     assert len(list((tmp_path / "assemblies").iterdir())) == 1
+
+
+@pytest.mark.parametrize("part", ["forward", "backward"])
+@pytest.mark.parametrize(("make", "inputs"), CASES)
+def test_one_graph_of_a_step_runs_on_a_kernel_and_inductor_compiles_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make, inputs, part
+):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    store = Store(tmp_path, lambda text: pytest.fail(text))
+    given = tuple(t.detach().cuda().requires_grad_(t.requires_grad) for t in inputs())
+    Program(store, make().cuda(), fallback="inductor").step(given)
+    assert len(store.entries()) == 2
+    tuned(store, lambda task: is_backward(task) == (part == "backward"))
+    program = Program(store, make().cuda(), fallback="inductor")
+    for _ in range(3):
+        program.step(given)
+    row = program.rows()[part]
+    assert (row["route"], row["counts"]["kernel"]) == ("kernel", 3)
+
+
+def test_cuda_graphs_and_kernels_do_not_mix(tmp_path: Path):
+    store = Store(tmp_path, lambda text: pytest.fail(text))
+    make, inputs = CASES[0]
+    given = tuple(t.detach().cuda().requires_grad_(t.requires_grad) for t in inputs())
+    program = Program(store, make().cuda(), fallback="inductor", **{"triton.cudagraphs": True})
+    for _ in range(3):
+        program.step(given)
+    assert {row["route"] for row in program.backend.stats()} == {"left"}

@@ -97,3 +97,10 @@ def test_it_is_loaded_and_judged_again(seen: dict[str, Any]) -> None:
 def test_the_example_runs(tmp_path: Path) -> None:
     printed = run(ROOT / "examples" / "programs" / "block_in_training.py", cwd=tmp_path)
     assert "kernel 3, original 3" in printed
+
+
+def test_the_transformer_runs_on_one_kernel_for_all_its_blocks(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "programs" / "transformer_inference.py"
+    (row,) = run(example, str(tmp_path / "store"), cwd=tmp_path).splitlines()
+    assert row.startswith("kernel ")
+    assert "'kernel': 9, 'fallback': 0" in row

@@ -98,7 +98,9 @@ def test_an_operator_that_is_not_pytorch_s_is_named() -> None:
         (torch.ones(4, 4, dtype=torch.bool).tril(), "triangle"),
         (torch.rand(64) < 0.3, "share"),
         (torch.full((4, 4), float("-inf")).triu(1), "additive"),
-        (torch.full((), 3.0), "filled"),
+        (torch.full((), 3.0), "uniform"),
+        (torch.tensor([3, -100, 0, 5]), "padded"),
+        (torch.tensor([3, -100, -1, 5]), "integers"),
     ],
 )
 def test_values_are_described(tensor: torch.Tensor, kind: str) -> None:

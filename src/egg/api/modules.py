@@ -8,12 +8,15 @@ call: with the kernel where it is verified and faster, with the original everywh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from egg.api.optimizing import begin, carry_on, environment, run_name
+from egg.api.parts import optimized_parts
 from egg.api.progress import progress_on
 from egg.api.runs import state_of
 from egg.core.errors import EggError, UsageError
@@ -25,10 +28,12 @@ from egg.engine.budgets import find_budget
 from egg.engine.state import RunState
 from egg.modules import saving
 from egg.modules.arithmetic import is_coarser
-from egg.modules.capture import captured
+from egg.modules.capture import DependsOnValues, captured
 from egg.modules.capture_types import Captured
 from egg.modules.fast import Optimized, as_module
 from egg.modules.outcome import Outcome
+from egg.modules.parts import OptimizedParts
+from egg.store import is_store
 
 RUNS = "egg-runs"
 
@@ -45,43 +50,63 @@ def optimize(
     target: str | None = None,
     device: str = "auto",
     model: ModelChoice | None = None,
+    start: Candidate | str | Path | None = None,
     folder: str | Path | None = None,
     progress: bool = True,
     use_unmeasured: bool = False,
-) -> Optimized:
+) -> Optimized | OptimizedParts:
     """A module that answers as ``module`` does, with verified kernels where they are faster.
 
     ``args`` and ``kwargs`` are those of one call; tensors in them show shapes, dtypes and what values are
     like. Sizes may differ later where ``dynamic`` is not false and the program permits it. ``budget``:
-    ``sketch``, ``quick``, ``standard`` or ``deep``. ``folder`` keeps the run (``egg-runs/<name>`` where it is
-    left out). Interrupted with Ctrl-C, it returns the best that was verified until then.
+    ``sketch``, ``quick``, ``standard`` or ``deep``. ``start`` is a kernel file of one's own for the captured
+    task, a path or its text, as :func:`judge` takes it: the run judges it first, and improves it. ``folder``
+    keeps the run (``egg-runs/<name>`` where it is left out). Interrupted with Ctrl-C, it returns the best
+    that was verified until then.
 
     ``use_unmeasured`` lets a kernel answer that is verified and whose speed nobody knows, for tests without a
     GPU (with ``TRITON_INTERPRET=1`` in the environment, kernels then run in Triton's interpreter).
+
+    A module whose course depends on values (``.item()``, ``nonzero``) is optimized in parts, those before and
+    behind such lines; the folder is then a kernel store.
 
     Raises :class:`~egg.core.errors.TaskError` for a module that cannot be captured, with the line and what
     to do about it.
     """
     live = as_module(module)
-    found = captured(live, args, kwargs, dynamic=dynamic)
+    first = _candidate(start) if start is not None else None
     settings = Settings(
         team=team,
         budget=find_budget(budget),
-        precision=_precision_of(found, precision),
+        precision=_precision(precision),
         device=device,
         target=target,
         model=model,
     )
+    try:
+        found = captured(live, args, kwargs, dynamic=dynamic)
+    except DependsOnValues as why:
+        if first is not None:
+            raise
+        name = f"{type(live).__name__}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        where = Path(folder) if folder is not None else Path(RUNS) / name
+        how = {"dynamic": dynamic, "progress": progress, "use_unmeasured": use_unmeasured}
+        return optimized_parts(live, args, kwargs or {}, why, settings, where, **how)
+    settings = replace(settings, precision=_precision_of(found, settings.precision))
     where = Path(folder) if folder is not None else Path(RUNS) / run_name(found.task)
-    return Optimized(live, found, ran(found.task, settings, where, progress), use_unmeasured=use_unmeasured)
+    outcome = ran(found.task, settings, where, progress, first)
+    return Optimized(live, found, outcome, use_unmeasured=use_unmeasured)
 
 
-def ran(task: Task, settings: Settings, folder: Path, progress: bool = False) -> Outcome:
-    """The outcome of a run for ``task``; one that is interrupted ends with what it had reached."""
+def ran(
+    task: Task, settings: Settings, folder: Path, progress: bool = False, first: Candidate | None = None
+) -> Outcome:
+    """The outcome of a run for ``task``, which begins with the kernel ``first``; one that is interrupted ends
+    with what it had reached."""
     interrupted = False
     with progress_on(task.name, shown=progress) as watcher:
         try:
-            begin(task, settings, folder, environment())
+            begin(task, settings, folder, environment(), first=first)
             carry_on(folder, state_of(folder), watcher, environment())
         except KeyboardInterrupt:
             interrupted = True
@@ -114,9 +139,11 @@ def outcome_of(state: RunState, folder: Path, interrupted: bool = False) -> Outc
 
 def load(
     folder: str | Path, module: nn.Module | Callable[..., Any], *, use_unmeasured: bool = False
-) -> Optimized:
-    """``module`` with the kernel that ``fast.save(folder)`` kept."""
+) -> Optimized | OptimizedParts:
+    """``module`` with the kernel that ``fast.save(folder)`` kept, or with the kernels for its parts."""
     live = as_module(module)
+    if is_store(Path(folder)):
+        return OptimizedParts(live, "its course depends on values", Path(folder), None, use_unmeasured)
     found, outcome = saving.load(Path(folder), live)
     return Optimized(live, found, outcome, use_unmeasured=use_unmeasured)
 
@@ -172,9 +199,8 @@ def _candidate(given: Candidate | str | Path) -> Candidate:
     return Candidate(given)
 
 
-def _precision_of(found: Captured, name: str) -> Precision:
+def _precision_of(found: Captured, chosen: Precision) -> Precision:
     """The precision that was named; ``match`` is fp32 where the program has TF32 switched off."""
-    chosen = _precision(name)
     return Precision.FP32 if found.device == "cuda" and is_coarser(chosen) else chosen
 
 

@@ -25,6 +25,7 @@ from egg.engine.lock import Locked
 from egg.engine.log import LOG
 from egg.engine.state import RunState
 from egg.hardware.detect import present_gpus
+from egg.modules.outcome import unbeaten
 from egg.store import Claim, Entry, Recorded, Rejected, Store, Tuned, package_version
 
 Watching = Callable[[Path], AbstractContextManager[Watcher]]
@@ -124,12 +125,12 @@ def no_faster_than(evaluation: Evaluation) -> str:
     performance = evaluation.verdict.performance
     if not isinstance(performance, Measured):
         return ""
-    for baseline in sorted(performance.baselines, key=lambda found: found.speedup.low):
-        if baseline.speedup.low <= 1 + performance.noise_floor:
-            found = baseline.speedup
-            times = f"{found.median:.2f}x ({found.low:.2f} to {found.high:.2f})"
-            return f"not faster than {baseline.name} beyond the noise: {times}"
-    return ""
+    baseline = unbeaten(performance)
+    if baseline is None:
+        return ""
+    found = baseline.speedup
+    times = f"{found.median:.2f}x ({found.low:.2f} to {found.high:.2f})"
+    return f"not faster than {baseline.name} beyond the noise: {times}"
 
 
 def _run(

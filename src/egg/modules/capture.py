@@ -45,6 +45,10 @@ PREFIX = "inner."
 """What the shim calls the module's own tensors."""
 
 
+class DependsOnValues(TaskError):
+    """The course of the program depends on values of tensors: it is no single program."""
+
+
 class _ChangesInputs(Exception):
     """Forward changes these leaves of its arguments in place."""
 
@@ -172,7 +176,8 @@ def _exported(
         try:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
-                program = torch.export.export(shim, tuple(tensors), dynamic_shapes=shapes, strict=False)
+                given = tuple(t.detach() for t in tensors)  # the export marks what it is given as dynamic
+                program = torch.export.export(shim, given, dynamic_shapes=shapes, strict=False)
             program = _plainly(name, program)
             sizes = _sizes(program, tensors)
         except TaskError:
@@ -223,7 +228,7 @@ def _check_values(name: str, program: ExportedProgram) -> None:
     """Refuse a program in which a number is read out of a tensor: its course depends on values."""
     for node in program.graph.nodes:
         if "_local_scalar_dense" in str(node.target) or str(node.target).startswith("aten.item"):
-            raise TaskError(
+            raise DependsOnValues(
                 f"{name} reads a number out of a tensor{line_of(node)}",
                 "optimize the parts before and behind it; a kernel cannot wait for a value",
             )
@@ -237,7 +242,8 @@ def _refusal(name: str, error: Exception) -> TaskError:
         if looks
         else "torch.export cannot follow it there: optimize the parts one by one, or leave it as it is"
     )
-    return TaskError(f"{name} cannot be captured{_place(error)}: {words}", advice)
+    kind = DependsOnValues if looks else TaskError
+    return kind(f"{name} cannot be captured{_place(error)}: {words}", advice)
 
 
 def _place(error: Exception) -> str:

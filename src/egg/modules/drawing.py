@@ -59,6 +59,9 @@ def _made(slot: Slot, shape: tuple[int, ...]) -> str:
             return f"torch.rand({sizes}) < {high!r}"
         case "integers":
             return f"torch.randint({int(low)}, {int(high) + 1}, {sizes}, {kind})"
+        case "padded":
+            text = f"torch.randint(0, {int(high) + 1}, {sizes}, {kind})"
+            return f"{text}.masked_fill(torch.rand({sizes}) < {values.numbers[0]!r}, {int(low)})"
         case "steps":
             last = shape[-1] if shape else 1
             steps = f"torch.arange({int(low)}, {int(low) + last}, {kind})"

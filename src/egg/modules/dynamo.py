@@ -13,7 +13,7 @@ random numbers. Such a graph is :class:`Unsuitable`, with the reason.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -76,6 +76,9 @@ class Program:
     results: tuple[Result, ...]
     traffic: int
     """Bytes that the nodes read and write, each by itself."""
+    finish: Callable[..., Any] | None = None
+    """Makes the outputs of the graph out of its arguments, followed by those of the kernel; without it they
+    are ``results``."""
 
     @property
     def device(self) -> torch.device:
@@ -101,18 +104,30 @@ class Program:
             for r in self.results
         ]
 
-    def task(self) -> str:
-        """The source of the task; raises :class:`egg.core.errors.TaskError` for what no text stands for."""
-        rows = zip(self.names, self.roles, self.examples, strict=True)
+    def task(self, args: Sequence[Any] | None = None) -> str:
+        """The source of the task; raises :class:`egg.core.errors.TaskError` for what no text stands for.
+
+        ``args`` are those of a call, in the place of examples that have no values.
+        """
+        examples = list(self.examples)
+        if args is not None:
+            given = (args[place] for place in self.inputs)
+            examples = [next(given) if r == "input" else e for r, e in zip(self.roles, examples, strict=True)]
+        rows = zip(self.names, self.roles, examples, strict=True)
         return task_source(self.graph, [Slot.of(name, role, example) for name, role, example in rows])
 
 
-def read(graph: fx.GraphModule, inputs: Sequence[Any]) -> Program:
-    """Dynamo's graph and its example inputs as a program; raises :class:`Unsuitable`."""
+def read(graph: fx.GraphModule, inputs: Sequence[Any], *, functional: bool = False) -> Program:
+    """Dynamo's graph and its example inputs as a program; raises :class:`Unsuitable`.
+
+    A ``functional`` graph has the casts of autocast in it, and its task is written from the values of a call.
+    """
     calls = sum(node.op in ("call_function", "call_method") for node in graph.graph.nodes)
     if calls > MOST_CALLS:
         raise Unsuitable(f"it has {calls} calls, more than one task holds, and no layers that repeat")
     found = list(_placeholders(graph, inputs))
+    if not functional:
+        _check_unseen(found)
     tensors = [place for place in found if place.role is not None]
     devices = {place.example.device for place in tensors}
     if not any(place.role == "input" for place in tensors):
@@ -120,7 +135,7 @@ def read(graph: fx.GraphModule, inputs: Sequence[Any]) -> Program:
     if len(devices) > 1:
         raise Unsuitable("its tensors are on several devices")
     device = next(iter(devices))
-    if torch.is_autocast_enabled(device.type):
+    if not functional and torch.is_autocast_enabled(device.type):
         raise Unsuitable("autocast is enabled around it")
     rebuilt = _Rebuilt(graph, found)
     traffic = run_fake(rebuilt.module, device)
@@ -159,12 +174,18 @@ def _placeholders(graph: fx.GraphModule, inputs: Sequence[Any]) -> Iterator[_Pla
             raise Unsuitable(f"it takes a {type(example).__name__}")
         elif example.layout is not torch.strided or example.is_conj() or example.is_neg():
             raise Unsuitable("it takes a tensor that is not strided, or has a lazy conjugate or sign")
-        elif isinstance(example, FakeTensor) and not (
+        else:
+            yield _Placeholder(index, node, role_of(node, example), example)
+
+
+def _check_unseen(found: Sequence[_Placeholder]) -> None:
+    """Integers may be indices: a task cannot draw them without having seen some."""
+    for place in found:
+        example = place.example
+        if isinstance(example, FakeTensor) and not (
             example.is_floating_point() or example.dtype == torch.bool
         ):
             raise Unsuitable("it takes integers that the graph around it computes")
-        else:
-            yield _Placeholder(index, node, role_of(node, example), example)
 
 
 def role_of(node: fx.Node, example: torch.Tensor) -> Role:

@@ -6,6 +6,7 @@ asked at the first call that needs it, so a program whose kernels are known does
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from torch import fx
 
 from egg.core.errors import UsageError
 
-INDUCTOR, EAGER = "inductor", "eager"
+INDUCTOR, EAGER, AOT_EAGER = "inductor", "eager", "aot_eager"
+Inner = Callable[..., Any]
+"""Compiles one graph of AOTAutograd, as ``torch._inductor.compile_fx.compile_fx_inner`` does."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,39 @@ class Fallback:
     options: Mapping[str, Any]
     notice: Callable[[str], None]
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether forward and backward graphs can be compiled one by one."""
+        return self.name in (INDUCTOR, EAGER, AOT_EAGER)
+
+    def trained(self, graph: fx.GraphModule, inputs: Sequence[Any], inner: Inner) -> Callable[..., Any]:
+        """A graph that trains, compiled as Inductor does it, with ``inner`` in the place of its own.
+
+        The cache of AOTAutograd is off: what it keeps was compiled without ``inner``. That of Inductor is on.
+        """
+        from torch._functorch import config
+        from torch._inductor.compile_fx import compile_fx
+
+        self._check_options()
+        options = self._inductor().config
+        with config.patch(enable_autograd_cache=False, enable_remote_autograd_cache=False):
+            made: Any = compile_fx(graph, list(inputs), inner_compile=inner, config_patches=options)
+        return made
+
+    def part(self, graph: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Callable[..., Any]:
+        """One graph of AOTAutograd compiled; its arguments are given as a list, which the call empties."""
+        if self.name != INDUCTOR:
+            return boxed(graph.forward)
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        untouched = fx.GraphModule(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
+        return self._able(lambda: compile_fx_inner(graph, inputs, **how), boxed(untouched.forward))
+
     def now(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The graph compiled; called by Dynamo within a backend."""
+        self._check_options()
         if self.name == INDUCTOR:
-            return self._inductor(graph, list(inputs))
-        if self.mode is not None or self.options:
-            given = ", ".join([*(["mode"] if self.mode is not None else []), *self.options])
-            raise UsageError(f"the fallback {self.name} takes no {given}", "leave it out")
+            return self._able(lambda: self._inductor()(graph, list(inputs)), graph.forward)
         from torch._dynamo.backends.registry import lookup_backend
 
         return lookup_backend(self.name)(graph, list(inputs))
@@ -44,18 +73,43 @@ class Fallback:
             return graph.forward
         return torch.compile(graph, backend=self.now)
 
-    def _inductor(self, graph: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    def _check_options(self) -> None:
+        if self.name != INDUCTOR and (self.mode is not None or self.options):
+            given = ", ".join([*(["mode"] if self.mode is not None else []), *self.options])
+            raise UsageError(f"the fallback {self.name} takes no {given}", "leave it out")
+
+    def _inductor(self) -> Any:
+        """What ``torch.compile`` calls; its ``config`` has mode and options in Inductor's own words."""
+        return torch._TorchCompileInductorWrapper(self.mode or "default", dict(self.options), None)
+
+    def _able(self, compiling: Callable[[], Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """What Inductor makes; ``otherwise`` on a machine that has no compiler for it."""
         from torch._inductor import exc
 
-        wrapped: Any = torch._TorchCompileInductorWrapper(self.mode or "default", dict(self.options), None)
         unable = tuple(
             found for name in ("InvalidCxxCompiler", "TritonMissing") if (found := getattr(exc, name, None))
         )
         try:
-            return wrapped(graph, inputs)
+            return compiling()
         except Exception as error:
             cause = getattr(error, "inner_exception", error)
             if not isinstance(cause, unable):
                 raise
             self.notice(f"Inductor cannot run here ({type(cause).__name__}): graphs run eagerly")
-            return graph.forward
+            return otherwise
+
+
+def boxed(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose arguments are given as a list, as AOTAutograd calls what it compiled."""
+
+    def run(args: list[Any]) -> Any:
+        given = tuple(args)
+        args.clear()
+        return call(*given)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def unboxed(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: call(list(args))

@@ -29,11 +29,8 @@ from egg.modules.held import TENSORS, HeldKernel, OutsideDomain, runs_on
 from egg.modules.outcome import Outcome
 from egg.modules.state import Watch
 from egg.modules.structure import same_leaf
+from egg.modules.twin import Twin
 
-_SHARED = (
-    "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_state_dict_hooks",
-    "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
-)  # fmt: skip
 GRADIENTS = "gradients are wanted"
 MOST_SHAPES = 256
 
@@ -54,21 +51,14 @@ class Stats:
         return "\n".join([*lines, *self.failure.splitlines()[-1:]])
 
 
-class Optimized(nn.Module):
+class Optimized(Twin):
     """A drop-in for the module it was made from. See ``result`` and ``stats()``."""
 
     def __init__(
         self, original: nn.Module, captured: Captured, result: Outcome, *, use_unmeasured: bool = False
     ) -> None:
-        super().__init__()
-        for name in _SHARED:
-            self.__dict__[name] = original.__dict__[name]
-        self.training = original.training
+        super().__init__(original)
         self.__dict__["_dispatch"] = _Dispatch(original, captured, result, use_unmeasured)
-
-    @property
-    def original(self) -> nn.Module:
-        return self.__dict__["_dispatch"].original
 
     @property
     def captured(self) -> Captured:
@@ -91,43 +81,6 @@ class Optimized(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["_dispatch"].call(args, kwargs)
-
-    # -- one module under two names ------------------------------------------------------------------
-
-    def train(self, mode: bool = True) -> Optimized:
-        self.original.train(mode)
-        self.training = mode
-        return self
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Optimized:
-        self.original._apply(fn, recurse)
-        return self
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.original.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.original.load_state_dict(*args, **kwargs)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.original._load_from_state_dict(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if "_dispatch" not in self.__dict__:
-                raise
-        return getattr(self.original, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "_dispatch" not in self.__dict__ or name == "training":
-            super().__setattr__(name, value)
-        else:
-            setattr(self.original, name, value)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.original[key]  # type: ignore[index]
 
     def __repr__(self) -> str:
         return f"Optimized({self.original!r})"
@@ -278,7 +231,7 @@ def _unusable(result: Outcome, use_unmeasured: bool) -> str:
         return ""
     if result.faster is None:
         return "the kernel's speed is not known: no GPU measured it"
-    return "the kernel is not faster than the original"
+    return f"the kernel is not faster than {result.opponent or 'the original'}"
 
 
 def _surroundings(captured: Captured, result: Outcome) -> str:

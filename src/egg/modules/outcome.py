@@ -38,8 +38,18 @@ class Outcome:
 
     @property
     def faster(self) -> bool | None:
-        """Whether the kernel is faster than the original; ``None`` where nobody measured it."""
-        return self.measured.faster if self.measured is not None else None
+        """Whether the kernel is faster than the fastest that PyTorch was measured at, beyond the noise.
+
+        That is the original as it is, or what ``torch.compile`` makes of it. ``None`` without a measurement.
+        """
+        measured = self.measured
+        return measured.faster and unbeaten(measured) is None if measured is not None else None
+
+    @property
+    def opponent(self) -> str:
+        """The fastest way of PyTorch that was measured, in words; empty where none was."""
+        found = hardest(self.measured) if self.measured is not None else None
+        return words(found) if found is not None else ""
 
     @property
     def speedups(self) -> dict[str, Baseline]:
@@ -65,6 +75,9 @@ class Outcome:
             s = baseline.speedup
             found.append((f"over {name}", f"{s.median:.2f}x ({s.low:.2f} to {s.high:.2f})"))
         if self.measured is not None:
+            if self.opponent:
+                than = "faster than" if self.faster else "not faster than"
+                found.append((than, f"{self.opponent}, the fastest that PyTorch was measured at"))
             found.append(("measured on", self.measured.gpu))
         elif self.verified:
             found.append(("speed", "not measured: there was no GPU"))
@@ -84,3 +97,20 @@ class Outcome:
             for name, text in self.rows()
         )
         return f"<table>{rows}</table>"
+
+
+def hardest(measured: Measured) -> Baseline | None:
+    """The opponent that a kernel gains least over."""
+    return min(measured.baselines, key=lambda found: found.speedup.low, default=None)
+
+
+def unbeaten(measured: Measured) -> Baseline | None:
+    """The hardest opponent, where a kernel is not faster than it beyond the noise."""
+    found = hardest(measured)
+    return found if found is not None and found.speedup.low <= 1 + measured.noise_floor else None
+
+
+def words(opponent: Baseline) -> str:
+    """An opponent as people call it."""
+    known = {"eager": "the original", "compile": "torch.compile"}
+    return known.get(opponent.name) or f"torch.compile in the mode {opponent.name}"

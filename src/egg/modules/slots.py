@@ -16,7 +16,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 Role = Literal["input", "parameter", "buffer", "constant"]
-Kind = Literal["normal", "uniform", "integers", "steps", "share", "filled", "triangle", "additive", "listed"]
+Kind = Literal[
+    "normal", "uniform", "integers", "padded", "steps", "share", "filled", "triangle", "additive", "listed"
+]  # fmt: skip
 
 MOST_LISTED = 256
 """Elements of a constant that are written down one by one."""
@@ -29,10 +31,12 @@ class Values:
     """What the elements of a tensor are like.
 
     ``normal``: mean ``low``, deviation ``high``. ``uniform`` and ``integers``: from ``low`` to ``high``, the
-    latter included for integers. ``steps``: 0, 1, 2, ... along the last dimension, from ``low``. ``share``:
-    true with probability ``high``. ``filled``: all ``low``. ``triangle``: boolean, true on and below the
-    diagonal (``low`` = 0), or on and above it (1). ``additive``: a mask of 0 and ``low``, of which a share
-    ``high`` is masked; a causal one where ``high`` is 0. ``listed``: exactly ``numbers``.
+    latter included for integers. ``padded``: integers from 0 to ``high``, a share ``numbers[0]`` of them
+    ``low`` instead, which stands for none, as -100 does in the targets of a cross-entropy. ``steps``: 0, 1,
+    2, ... along the last dimension, from ``low``. ``share``: true with probability ``high``. ``filled``: all
+    ``low``. ``triangle``: boolean, true on and below the diagonal (``low`` = 0), or on and above it (1).
+    ``additive``: a mask of 0 and ``low``, of which a share ``high`` is masked; a causal one where ``high`` is
+    0. ``listed``: exactly ``numbers``.
     """
 
     kind: Kind
@@ -70,6 +74,8 @@ class Slot:
 
     def within(self, bound: int) -> Slot:
         """The same integers, none of them ``bound`` or more: they index a table of that many rows."""
+        if self.values.kind == "padded":
+            return replace(self, values=replace(self.values, high=float(bound - 1)))
         if self.values.kind != "integers":
             return self
         return replace(self, values=replace(self.values, low=0.0, high=float(bound - 1)))
@@ -125,7 +131,9 @@ def _integers(plain: torch.Tensor, fixed: bool) -> Values:
         return Values("steps", float(low))
     if fixed and plain.numel() <= MOST_LISTED:
         return Values("listed", numbers=tuple(plain.flatten().tolist()))
-    return Values("integers", float(min(low, 0) if low >= 0 else low), float(high))
+    if low < 0 and high >= 0 and not bool(((plain < 0) & (plain != low)).any()):
+        return Values("padded", float(low), float(high), (float((plain == low).float().mean()),))
+    return Values("integers", float(min(low, 0)), float(high))
 
 
 def _floats(plain: torch.Tensor, fixed: bool) -> Values:
@@ -136,7 +144,7 @@ def _floats(plain: torch.Tensor, fixed: bool) -> Values:
     if finite.numel() == 0:
         return Values("filled", lowest)
     low, high = float(finite.min()), float(finite.max())
-    if low == high and finite.numel() == plain.numel() and (fixed or plain.dim() == 0):
+    if low == high and finite.numel() == plain.numel() and fixed:
         return Values("filled", low)
     if fixed and plain.numel() <= MOST_LISTED:
         return Values("listed", numbers=tuple(plain.flatten().tolist()))
@@ -149,7 +157,8 @@ def _floats(plain: torch.Tensor, fixed: bool) -> Values:
 
 
 def _around(value: float) -> Values:
-    """Values near one that all elements have: a weight of ones, a bias of zeros, as they are before training.
+    """Values near one that all elements have: a weight of ones, a bias of zeros, as they are before training,
+    or the gradient of a loss.
 
     The judge must see them differ, or a kernel that leaves them out would pass.
     """

@@ -78,6 +78,10 @@ def _operator(
     namespace, name = target._schema.name.split("::")
     overload = target._overloadname
     if namespace != "aten":
+        if name == "convert_element_type":
+            return f"{_operand(args[0])}.to({shown(args[1])})"
+        if name == "iota":
+            return _counted(args[0], named, shown)
         if namespace not in ("prims", "prim", "quantized", "torchvision"):
             raise Unprintable(
                 f"the program calls {target._schema.name}, an operator that is not PyTorch's own"
@@ -110,6 +114,16 @@ def _operator(
         ):
             return f"{_operand(args[0])}.{name}({_arguments(args[1:], named, shown)})"
     return f"torch.ops.aten.{name}.{overload}({given})"
+
+
+def _counted(length: Any, named: Mapping[str, Any], shown: Callable[[Any], str]) -> str:
+    """``prims.iota``, which takes how many numbers there are, as ``torch.arange``, which takes where they
+    end."""
+    start, step = named.get("start", 0), named.get("step", 1)
+    numbers = all(type(number) is int for number in (length, start, step))
+    end = start + length * step if numbers else f"{shown(start)} + {shown(length)} * {shown(step)}"
+    kind = {name: named[name] for name in ("dtype", "device") if name in named}
+    return f"torch.arange({_arguments([start], {}, shown)}, {end}, {_arguments([step], kind, shown)})"
 
 
 def _but_one(node: fx.Node, args: Sequence[Any]) -> list[int] | None:

@@ -60,6 +60,7 @@ class StoredKernel:
     ) -> None:
         self._class = load_kernel(path, program.device.type).ModelNew
         self._inputs, self._held, self._results = program.inputs, program.held, program.results
+        self._finish = program.finish
         self._fallback, self._counts, self._failed = fallback, counts, failed
         self._bound: dict[tuple[tuple[int, int], ...], nn.Module] = {}
         self._refused: set[tuple[Any, ...]] = set()
@@ -90,8 +91,11 @@ class StoredKernel:
         return self._fallback(*args)
 
     def _arranged(self, made: Any, args: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs as Dynamo's graph returns them."""
+        """The outputs as the graph returns them."""
         outputs = (made,) if isinstance(made, torch.Tensor) else made
+        if self._finish is not None:
+            with torch.no_grad():
+                return self._finish(*args, *outputs)
         return tuple(
             outputs[result.place]
             if result.place is not None

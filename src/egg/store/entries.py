@@ -103,6 +103,24 @@ class Assembly:
     """The keys of the entries."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """The forward or the backward graph of a graph that trains."""
+
+    part: str
+    key: str
+    """Of its entry; empty for a graph that is left."""
+    reason: str = ""
+    """Why it is left."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What AOTAutograd made of a graph that trains, so that a later process need not ask it."""
+
+    parts: tuple[Part, ...]
+
+
 def assembly_name(graph: str, keys: Sequence[str]) -> str:
     """The name of the verdict on a graph with these entries in the places of its layers."""
     return _digest([graph, *keys])[:32]

@@ -5,6 +5,7 @@
     entries/<graph>-<terms>.json    one entry (:mod:`egg.store.entries`)
     kernels/<hash>.py               a kernel file, named by the hash of its text
     assemblies/<hash>.json          whether a whole graph gained from the kernels for its layers
+    steps/<hash>.json               the forward and backward graphs of a graph that trains
     runs/<key>/                     the runs of ``egg tune``, with their logs
     damaged/                        what was set aside
     lock
@@ -29,13 +30,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from egg.core.codec import from_json, to_json
 from egg.core.errors import MachineError, UsageError
 from egg.core.places import data_folder
 from egg.core.source import content_hash
 from egg.store.claims import Claim
-from egg.store.entries import Assembly, Damaged, Entry, OtherSchema, Recorded, Rejected, Seen, Tuned
+from egg.store.entries import Assembly, Damaged, Entry, OtherSchema, Recorded, Rejected, Seen, Step, Tuned
 
 VARIABLE = "EGG_STORE"
 PATIENCE_SECONDS = 30.0
@@ -44,9 +46,10 @@ PAUSE_SECONDS = 0.005
 MOST_FAILURES = 8
 """Failures of a kernel that its entry keeps."""
 
-ENTRIES, KERNELS, ASSEMBLIES, RUNS = "entries", "kernels", "assemblies", "runs"
+ENTRIES, KERNELS, ASSEMBLIES, STEPS, RUNS = "entries", "kernels", "assemblies", "steps", "runs"
 DAMAGED, LOCK = "damaged", "lock"
 
+Kept = TypeVar("Kept", Assembly, Step)
 Notice = Callable[[str], None]
 """Receives what a person should know and no program has to act on."""
 
@@ -55,6 +58,11 @@ def store_folder(named: Path | str | None, environ: Mapping[str, str]) -> Path:
     """The folder that was named, that of ``EGG_STORE``, or ``kernels`` under the user's data."""
     chosen = named or environ.get(VARIABLE) or data_folder(environ) / "kernels"
     return Path(chosen).expanduser().absolute()
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder holds entries of a store."""
+    return (folder / ENTRIES).is_dir()
 
 
 class Missing(UsageError):
@@ -178,17 +186,26 @@ class Store:
 
     def assembly(self, name: str) -> Assembly | None:
         """The verdict on a whole graph; ``None`` where there is none that can be read."""
-        path = self.folder / ASSEMBLIES / f"{name}.json"
-        try:
-            return from_json(Assembly, json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError, AttributeError) as reason:
-            self._notice(f"the verdict {path} is ignored: {reason}")
-            return None
+        return self._kept(self.folder / ASSEMBLIES / f"{name}.json", Assembly)
 
     def assembled(self, name: str, verdict: Assembly) -> None:
         self._write(self.folder / ASSEMBLIES / f"{name}.json", json.dumps(to_json(verdict)) + "\n")
+
+    def step(self, name: str) -> Step | None:
+        """The graphs of one that trains; ``None`` where they are not known."""
+        return self._kept(self.folder / STEPS / f"{name}.json", Step)
+
+    def stepped(self, name: str, step: Step) -> None:
+        self._write(self.folder / STEPS / f"{name}.json", json.dumps(to_json(step)) + "\n")
+
+    def _kept(self, path: Path, kind: type[Kept]) -> Kept | None:
+        try:
+            return from_json(kind, json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as reason:
+            self._notice(f"{path} is ignored: {reason}")
+            return None
 
     def run_folder(self, entry: Entry, label: str) -> Path:
         """Where the run that tunes an entry is kept."""

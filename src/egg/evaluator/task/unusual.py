@@ -116,7 +116,8 @@ def with_constants(inputs: list[Any], known: Constants, seed: int) -> list[Any]:
     lot = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
 
-    def put(tensor: torch.Tensor) -> None:
+    def put(given: torch.Tensor) -> None:
+        tensor = given if given.dim() else given.view(1)
         special = _special(tensor, known, lot)
         lot.shuffle(special)
         special = special[: max(1, tensor.numel() // 2)]

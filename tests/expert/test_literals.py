@@ -1,0 +1,41 @@
+"""Numbers that a program makes in ``forward``, and layers whose weight is computed there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.expert.elsewhere import check, normal, program, written
+
+PAIRS = program(
+    """
+low = torch.tensor([i for i in range(26) for j in range(i)])
+other = torch.tensor([j for i in range(26) for j in range(i)], device=x.device)
+weight = torch.tensor([[0.5 * i + j for j in range(20)] for i in range(20)])
+return torch.relu(torch.bmm(x, x.transpose(1, 2))[:, low, other]), x[:, :20, :20] * weight
+""",
+    "x = torch.randn(batch_size, 26, 32)",
+    batch_size=16,
+)
+NORMED = program(
+    "return torch.relu(self.conv(x))",
+    "x = torch.randn(batch_size, c, length)",
+    "self.conv = torch.nn.utils.weight_norm(nn.Conv1d(c, out, 3, padding=1){})",
+    "c, out",
+    batch_size=8,
+    c=32,
+    out=64,
+    length=256,
+)
+
+
+def test_many_numbers_are_made_once_for_a_device():
+    text = written(PAIRS)
+    assert text.count("@functools.cache") == 3
+    assert "torch.tensor(" not in text[text.index("class ModelNew") :]
+    check(PAIRS, [], [normal(3, 26, 32)])
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("dim", ["", ", dim=1", ", dim=None"])
+def test_a_weight_is_normed_as_the_layer_does_it(dim):
+    check(NORMED.format(dim), [5, 6], [normal(2, 5, 9)])

@@ -36,6 +36,22 @@ def test_many_numbers_are_made_once_for_a_device():
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_lengths_of_many_weights_come_from_one_function():
+    layer = "torch.nn.utils.weight_norm(nn.Conv1d(c, c, 3, padding=1))"
+    source = program(
+        "for conv in self.convs:\n    x = torch.relu(conv(x))\nreturn x",
+        "x = torch.randn(batch_size, c, length)",
+        f"self.convs = nn.ModuleList([{layer} for _ in range(4)])",
+        "c",
+        batch_size=8,
+        c=64,
+        length=1024,
+    )
+    assert written(source).count("norm_kernel[") == 1
+    check(source, [5], [normal(2, 5, 9)], digits=2e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
 @pytest.mark.parametrize("dim", ["", ", dim=1", ", dim=None"])
 def test_a_weight_is_normed_as_the_layer_does_it(dim):
     check(NORMED.format(dim), [5, 6], [normal(2, 5, 9)])

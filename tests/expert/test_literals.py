@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.expert.elsewhere import check, normal, program, written
 
@@ -55,3 +56,28 @@ def test_lengths_of_many_weights_come_from_one_function():
 @pytest.mark.parametrize("dim", ["", ", dim=1", ", dim=None"])
 def test_a_weight_is_normed_as_the_layer_does_it(dim):
     check(NORMED.format(dim), [5, 6], [normal(2, 5, 9)])
+
+
+def test_a_spectrum_is_cut_where_the_program_cuts_it():
+    """The operator has other arguments than the function, which pads by itself."""
+    source = program(
+        "spectrum = torch.stft(x, 64, 16, window=self.window, return_complex=True)\n"
+        "return (spectrum.abs() ** 2 + 1.0).log()",
+        "x = torch.randn(batch_size, length)",
+        "self.register_buffer('window', torch.hann_window(64))",
+        batch_size=4,
+        length=1024,
+    )
+    check(source, [], [normal(3, 1024)])
+
+
+def test_many_ranges_come_from_one_function_on_the_device_of_the_input():
+    source = program(
+        "bags = [bag(x[at]) for at, bag in enumerate(self.bags)]\nreturn torch.cat(bags, dim=1)",
+        "x = torch.randint(0, rows, (5, batch_size, 8))",
+        "self.bags = nn.ModuleList([nn.EmbeddingBag(rows, 32, mode='sum') for _ in range(5)])",
+        "rows",
+        batch_size=512,
+        rows=1000,
+    )
+    check(source, [10], [torch.arange(5 * 3 * 8).view(5, 3, 8) % 10])

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.patterns import PATTERNS
 from egg.expert.patterns.attention import write as attention
 from egg.expert.patterns.attention.pattern import Attention
-from egg.expert.reading.capture import capture
+from egg.expert.reading.capture import capture, capture_once
+from egg.expert.reading.least import heads_within
+from egg.expert.sizes import Size, Symbol
 from egg.hardware.gpus import resolve
 from tests.expert import elsewhere, harness
 from tests.expert.captured import CPU, check, program, resized
@@ -357,3 +360,27 @@ def test_a_single_query_or_a_single_column_is_stored_through_a_block(queries, wi
     elsewhere.check(
         source, [], [elsewhere.normal(*shape, dtype=torch.float16) for shape in given], digits=5e-3
     )
+
+
+def test_heads_under_different_names_must_agree():
+    """How many heads share a key is a number of the kernel: no module with another may get an answer."""
+    source = elsewhere.program(
+        "return F.scaled_dot_product_attention(q, k, k, enable_gqa=True)",
+        "q = torch.randn(2, 16, 64, 32);k = torch.randn(2, 4, 64, 32)",
+    )
+    graph = capture_once(Task("grouped", source))
+    assert heads_within(graph) == ()
+    (node,) = [node for node in graph if node.op == "attention"]
+    named = {
+        node.inputs[0]: Size(1, (Symbol("heads", (16,)),)),
+        node.inputs[1]: Size(4, (Symbol("kv", (4,)),)),
+    }
+    values = {
+        name: replace(value, shape=(value.shape[0], named[name], *value.shape[2:]))
+        if name in named
+        else value
+        for name, value in graph.values.items()
+    }
+    pairs = heads_within(replace(graph, values=values))
+    assert ("heads", "kv * 4") in pairs
+    assert ("kv * 4", "heads") in pairs

@@ -10,8 +10,8 @@ from torch import nn
 
 batch_size = 1
 tokens = 2048
-heads = 32
 kv_heads = 8
+queries_each = 4
 head_dim = 128
 
 
@@ -23,10 +23,9 @@ def rotate_half(x: torch.Tensor) -> torch.Tensor:
 class Model(nn.Module):
     inv_freq: torch.Tensor
 
-    def __init__(self, heads: int, kv_heads: int, head_dim: int, theta: float):
+    def __init__(self, kv_heads: int, queries_each: int, head_dim: int, theta: float):
         super().__init__()
-        dim, self.head_dim = heads * head_dim, head_dim
-        kv_heads = min(kv_heads, heads)
+        dim, self.head_dim = kv_heads * queries_each * head_dim, head_dim
         self.q_proj = nn.Linear(dim, dim, bias=False)
         self.k_proj = nn.Linear(dim, kv_heads * head_dim, bias=False)
         self.v_proj = nn.Linear(dim, kv_heads * head_dim, bias=False)
@@ -50,10 +49,10 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    x = torch.randn(batch_size, tokens, heads * head_dim, dtype=torch.bfloat16)
+    x = torch.randn(batch_size, tokens, kv_heads * queries_each * head_dim, dtype=torch.bfloat16)
     first = torch.randint(0, 64, (batch_size, 1))
     return [x, torch.arange(tokens) + first]
 
 
 def get_init_inputs():
-    return [heads, kv_heads, head_dim, 500000.0]
+    return [kv_heads, queries_each, head_dim, 500000.0]

@@ -8,7 +8,7 @@ else the launches need is local to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -114,7 +114,7 @@ class Host:
         values = ", ".join((*(spelled(self.graph, value) for value in given), *others, *passed))
         return Function(name, "\n".join(text), f"{name}({values})", passed)
 
-    def _mentioned(self, names: set[str]) -> dict[str, str]:
+    def _mentioned(self, names: Set[str]) -> dict[str, str]:
         """Arguments of the program that lines mention though the group reads none of them: its results are
         to lie on their device."""
         return {name: name for name in self.graph.arguments if name is not None and name in names}

@@ -66,9 +66,10 @@ def test_the_hash_follows_content_keys_and_order():
     assert suite.hash not in {Suite("s", tasks, "here").hash for tasks in different}
 
 
-def test_the_bundled_suite_comes_by_name():
-    suite = load("llm-ops")
-    assert (suite.name, suite.source, suite.levels) == ("llm-ops", "bundled", ())
+@pytest.mark.parametrize("name", ["llm-ops", "real"])
+def test_a_bundled_suite_comes_by_name(name):
+    suite = load(name)
+    assert (suite.name, suite.source, suite.levels) == (name, "bundled", ())
     assert list(suite.by_key) == [task.name for task in suite.tasks] == sorted(suite.by_key)
 
 

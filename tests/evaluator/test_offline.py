@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -33,6 +34,7 @@ from egg.evaluator.offline import (
     resolve_target,
     resources,
 )
+from egg.evaluator.offline import compile as compiling
 
 CUDA_ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
@@ -560,6 +562,21 @@ def test_a_slow_front_end_is_stopped() -> None:
         compile_launch(seen.launches[0], "sm_90", timeout_s=0.5)
     assert time.monotonic() - start < 40
     assert failed.value.kind == "timeout"
+
+
+@pytest.mark.parametrize(("waiting", "longer"), [(0.1, 1.0), (3.0, 3.0), (100.0, 5.0)])
+def test_on_a_busy_machine_a_compilation_may_take_longer(
+    waiting: float, longer: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is for a machine of one's own: fifteen seconds, of which a judge among five gets three."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (4 * waiting, 0.0, 0.0))
+    given: list[float] = []
+    monkeypatch.setattr(compiling, "_time_limit", lambda s: contextlib.nullcontext(given.append(s)))
+    seen = capture(lambda: Calls(add), lambda: [torch.rand(64), torch.rand(64)], compile_budget_s=0)
+    compile_launch(seen.launches[0], "sm_80", timeout_s=10.0)
+    assert given == [10.0 * longer]
 
 
 def test_a_slow_assembler_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,6 +325,16 @@ def test_rerandomise_leaves_nothing_special():
     assert torch.equal(zoo.mask, torch.tril(torch.ones(8, 8)))
 
 
+def test_rerandomise_leaves_what_no_state_dict_hands_over():
+    """Rotary frequencies: the other side makes them in its constructor, and would keep the old ones."""
+    module = nn.Module()
+    module.register_buffer("inv_freq", torch.arange(4.0), persistent=False)
+    module.register_buffer("kept", torch.arange(4.0))
+    rerandomise(module, 1)
+    assert torch.equal(module.get_buffer("inv_freq"), torch.arange(4.0))
+    assert not torch.equal(module.get_buffer("kept"), torch.arange(4.0))
+
+
 def test_rerandomise_is_a_function_of_the_seed_and_keeps_tying():
     torch.manual_seed(0)
     one, two, three = Zoo(), Zoo(), Zoo()

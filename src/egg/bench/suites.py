@@ -19,7 +19,7 @@ from egg.bench.listing import Listed, key_of, listed
 from egg.core.errors import TaskError, UsageError
 from egg.core.source import Task, content_hash
 
-BUNDLED: Mapping[str, str] = MappingProxyType({"llm-ops": "llm_ops"})
+BUNDLED: Mapping[str, str] = MappingProxyType({"llm-ops": "llm_ops", "real": "real"})
 """Suites that come with the package, and their folders beside this file."""
 
 Choice = str | Iterable[str | int]

@@ -26,7 +26,7 @@ SuiteArgument = Annotated[
     str,
     typer.Argument(
         metavar="SUITE",
-        help="A bundled suite (llm-ops), a KernelBench checkout, a JSONL file, a folder of task files.",
+        help="A bundled suite (llm-ops, real), a KernelBench checkout, a JSONL file, a folder of task files.",
         show_default=False,
     ),
 ]

@@ -67,6 +67,9 @@ from typing import Any
 from egg.core.domain import Argument, Mode, Output, ValueInput
 from egg.expert.sizes import Size, product
 
+LITERAL = "literal"
+"""The target of a library node for ``torch.tensor([...])`` of many numbers; its argument is their text."""
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -214,9 +217,10 @@ class Graph:
     arguments: tuple[str | None, ...]
     """The values of ``forward``'s arguments in order; ``None`` for one that is no tensor."""
     results: tuple[Any, ...]
-    """What ``forward`` returns: names of values, nested as ``form`` says."""
+    """What ``forward`` returns: names of values in a row; ``form`` says how they are nested."""
     form: str = "tensor"
-    """``tensor``, ``tuple`` or ``list``: whether the results are returned bare or together."""
+    """``tensor``, ``tuple`` or ``list``: whether the results are returned bare or together; else the text of
+    the whole (:mod:`egg.expert.nesting`)."""
     symbols: Mapping[str, str] = field(default_factory=dict)
     """How ``forward`` finds each named size: ``x.shape[0]``, ``self.fc.weight.shape[1]``, or from sizes that
     stand before it: ``(height - 3) // 2 + 1``."""

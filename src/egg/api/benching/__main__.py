@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m egg.api.benching", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("suite", help="as for egg bench: llm-ops, a .jsonl file, a checkout")
+    parser.add_argument("suite", help="as for egg bench: llm-ops, real, a .jsonl file, a checkout")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--levels", help="as in 1-3")
     parser.add_argument("--ids", help="as in 1/3,2/7 or attention_*")

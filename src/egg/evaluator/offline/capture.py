@@ -23,7 +23,7 @@ from triton.runtime.jit import JITFunction
 
 from egg.core.errors import MachineError
 from egg.core.resources import KernelResources
-from egg.evaluator.offline.compile import Refused, compile_kernel
+from egg.evaluator.offline.compile import Refused, compile_kernel, crowding
 from egg.evaluator.offline.fakecuda import pretended_cuda
 from egg.evaluator.offline.fakedriver import Recorder, Trace, recording_launches
 from egg.evaluator.offline.faketensors import CountOutsideOps, Inside, PretendCuda, describe, move_parameters
@@ -66,7 +66,7 @@ class CompileOnce:
                 self.refusals.append((refused.error, refused.failure))
             return None, refused.error
         finally:
-            self.left_s -= time.monotonic() - start
+            self.left_s -= (time.monotonic() - start) / crowding()
         self.outcomes[launch.key], self.kernels[launch.key] = resources, kernel
         return kernel, None
 

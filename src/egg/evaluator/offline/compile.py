@@ -55,6 +55,9 @@ _COMPILER_ERRORS = (
 )
 """What Triton raises of a kernel it cannot compile. ``OSError`` and ``MemoryError`` are the machine's."""
 
+MOST_CROWDED = 5.0
+"""Times longer that a compilation may take on a busy machine."""
+
 
 class Refused(Exception):
     """A :class:`CompileFailed`, and what Triton would have raised at the launch (``None``: nothing)."""
@@ -154,16 +157,23 @@ def _kernel_of(launch: Launch, target: GpuTarget, timeout_s: float) -> Any:
         raise refused.failure from refused.error
 
 
+def crowding() -> float:
+    """How much longer than alone a compilation takes on this machine now: what wants to run, per core. Limits
+    are for a machine of one's own; on a busy one they would refuse kernels that compile in a second."""
+    return min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), MOST_CROWDED)
+
+
 def compile_kernel(launch: Launch, target: GpuTarget, timeout_s: float) -> tuple[Any, KernelResources]:
     """The compiled kernel, and of its resources what is known without disassembling it.
 
     A disassembler takes longer to start than most kernels take to compile, and an autotuner has many
     compiled of which it launches one. :class:`Refused` where nothing comes of it.
     """
-    deadline = time.monotonic() + timeout_s
+    patience = timeout_s * crowding()
+    deadline = time.monotonic() + patience
     diagnostics: list[str] = []
     try:
-        with _diagnostics_to(diagnostics), _limits_before_assembly(target), _time_limit(timeout_s):
+        with _diagnostics_to(diagnostics), _limits_before_assembly(target), _time_limit(patience):
             kernel = triton.compile(_source(launch), target=target.triton, options=_options(launch))
         metadata = kernel.metadata
         _check_limits(target, metadata.shared, getattr(metadata, "tmem_size", None), metadata.num_warps)

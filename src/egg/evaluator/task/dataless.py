@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.overrides import TorchFunctionMode
 
 from egg.core.errors import TaskError
@@ -24,7 +26,10 @@ from egg.evaluator.task.shapes import quick_result
 
 META = torch.device("meta")
 LONGEST_LITERAL = 256
-"""Numbers of a ``torch.tensor([...])`` that are written down one by one."""
+"""Numbers of a ``torch.tensor([...])`` that are filled tensors one by one; more are one operator of ours."""
+
+_PLAIN = {torch.bool: torch.uint8}
+"""How numbers are written down that are no numbers in Python."""
 
 
 class Uncaptured(TaskError):
@@ -135,12 +140,19 @@ def _each_loss(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> to
 def _literal(data: Any, dtype: torch.dtype | None) -> torch.Tensor:
     if isinstance(data, bool | int | float):
         return torch.full((), data, dtype=dtype)
-    sample = torch.tensor(data, dtype=dtype, device="cpu")
-    numbers = sample.flatten().tolist()
-    if len(numbers) > LONGEST_LITERAL:
-        raise Uncaptured(f"forward makes a tensor of {len(numbers)} numbers; a buffer would hold them")
+    with disable_proxy_modes_tracing():
+        sample = torch.tensor(data, dtype=dtype, device="cpu")
+        numbers, nested = (
+            sample.flatten().tolist(),
+            sample.to(_PLAIN.get(sample.dtype, sample.dtype)).tolist(),
+        )
     if len(set(numbers)) == 1:
         return torch.full(sample.shape, numbers[0], dtype=sample.dtype)
+    if len(numbers) > LONGEST_LITERAL:
+        if not all(map(math.isfinite, numbers)):
+            raise Uncaptured(f"forward makes a tensor of {len(numbers)} numbers, not all of them finite")
+        operator, _ = _literal_operator()
+        return operator(torch.full((), 0.0), repr(nested), list(sample.shape), sample.dtype)
     return torch.stack([torch.full((), n, dtype=sample.dtype) for n in numbers]).reshape(sample.shape)
 
 
@@ -153,6 +165,19 @@ def _whole(layer: Recurrence, args: tuple[Any, ...]) -> tuple[torch.Tensor, ...]
     operator, _ = _recurrent_operator()
     more = (bias, layers, bidirectional, batch_first)
     return tuple(operator(layer.name, layer.sequence, list(layer.states), list(layer.weights), *more))
+
+
+@functools.cache
+def _literal_operator() -> tuple[Any, torch.library.Library]:
+    """``torch.tensor`` of many numbers, which are kept as text. The tracer sees calls with a tensor only."""
+    kept = torch.library.Library("egg_capture", "FRAGMENT")
+    kept.define("literal(Tensor any, str numbers, int[] shape, ScalarType dtype) -> Tensor")
+
+    def empty(any: torch.Tensor, numbers: str, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=META)
+
+    kept.impl("literal", empty, "Meta")
+    return torch.ops.egg_capture.literal.default, kept
 
 
 @functools.cache

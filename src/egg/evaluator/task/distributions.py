@@ -72,13 +72,17 @@ def rerandomise(module: nn.Module, seed: int) -> None:
     they are constant, as freshly made scales are); what is zero or one by initialisation
     (biases, norm gains, running statistics) becomes visibly neither, so that a kernel that
     leaves it out is seen. Integer buffers and ``num_batches_tracked`` stay, and so do buffers
-    of exactly two values: those are masks, part of the program and not of its weights.
+    of exactly two values: those are masks, part of the program and not of its weights. Buffers
+    that are not persistent (rotary frequencies, caches) stay as well: the constructor makes
+    them, and no ``state_dict`` hands new values to the other side.
     """
     draw = _Draw(seed)
     visited: set[int] = set()
     for owner in module.modules():
         for name, tensor in (*_own(owner._parameters.items()), *_own(owner._buffers.items())):
             if id(tensor) in visited or not tensor.is_floating_point() or not tensor.numel():
+                continue
+            if name in owner._non_persistent_buffers_set:
                 continue
             visited.add(id(tensor))
             if not (name in owner._buffers and _is_mask(name, tensor)):

@@ -8,7 +8,7 @@ else the launches need is local to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -99,6 +99,7 @@ class Host:
         own = {spelled(self.graph, value): local for value, local in tensors.items()}
         body = [_respelled(line, own) for line in lines]
         used = read_by(body)
+        tensors |= self._mentioned(used - set(tensors.values()) - set(made))
         given = {value: local for value, local in tensors.items() if local in used}
         needed = used & size_names(self.graph)
         shapes, known = self._shapes(needed, given)
@@ -112,6 +113,11 @@ class Host:
         others = (other.call for other in handed.values())
         values = ", ".join((*(spelled(self.graph, value) for value in given), *others, *passed))
         return Function(name, "\n".join(text), f"{name}({values})", passed)
+
+    def _mentioned(self, names: Set[str]) -> dict[str, str]:
+        """Arguments of the program that lines mention though the group reads none of them: its results are
+        to lie on their device."""
+        return {name: name for name in self.graph.arguments if name is not None and name in names}
 
     def _shapes(self, needed: Iterable[str], tensors: dict[str, str]) -> tuple[list[str], set[str]]:
         """Lines that read sizes off the shapes of tensors, and the sizes that are known then."""

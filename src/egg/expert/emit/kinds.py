@@ -22,5 +22,6 @@ def kind_of(node: Node) -> str:
         case "recurrent":
             return str(attributes.get("cell", op))
         case "library":
-            return str(attributes.get("target", op)).rsplit(".", 1)[-1]
+            parts = str(attributes.get("target", op)).split(".")
+            return parts[3] if parts[:2] == ["torch", "ops"] else parts[-1]  # its overload is no name
     return op

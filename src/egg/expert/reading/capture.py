@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from egg.core.source import Task
 from egg.evaluator.task.dataless import Uncaptured
 from egg.evaluator.task.program import Program
 from egg.expert.graph import Graph, Node, Origin, Value
+from egg.expert.nesting import form_of
 from egg.expert.reading.generalise import generalised
 from egg.expert.reading.memory import Tensor, chain_between
 from egg.expert.reading.normal import RULES, Builder, Call, lower
@@ -244,10 +244,12 @@ class _Translation:
     # -- the end -----------------------------------------------------------------------------------
 
     def _finished(self, results: Any) -> Graph:
-        form = "tuple" if isinstance(results, tuple) else "list" if isinstance(results, list) else "tensor"
-        flat: Sequence[Any] = [results] if form == "tensor" else list(results)
-        if any(not isinstance(item, fx.Node) or isinstance(self._made[item], list) for item in flat):
-            raise Uncaptured("forward returns something else than tensors, alone or in one tuple or list")
+        try:
+            form, flat = form_of(results, lambda item: isinstance(item, fx.Node))
+        except ValueError as error:
+            raise Uncaptured(f"forward returns something else than tensors: {error}") from error
+        if not flat or any(isinstance(self._made[item], list) for item in flat):
+            raise Uncaptured("forward returns something else than tensors")
         names = tuple(self._made[item].read(self._builder).name for item in flat)
         for leaf, tensor in self._originals:
             new = tensor.room.current

@@ -22,9 +22,8 @@ from egg.evaluator.task.dataless import META, WithoutData
 from egg.evaluator.task.dimensions import Rehearsal
 from egg.evaluator.task.program import outputs_of
 from egg.expert.graph import Graph
-from egg.expert.reading.trace import QuickNorms
+from egg.expert.reading.trace import CHANNELS_LAST, QuickNorms, is_channels_last
 
-CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 MOST_RUNS = 12
 Strides = tuple[int, ...]
 
@@ -77,16 +76,11 @@ class _AsOnAGpu(TorchFunctionMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
-        if name.startswith("conv") and isinstance(result, torch.Tensor) and _channels_last(args[0]):
+        if name.startswith("conv") and isinstance(result, torch.Tensor) and is_channels_last(args[0]):
             return result.contiguous(memory_format=CHANNELS_LAST[result.dim()])
-        if name == "batch_norm" and not _channels_last(args[0]):
+        if name == "batch_norm" and not is_channels_last(args[0]):
             return result.contiguous()
         return result
-
-
-def _channels_last(tensor: torch.Tensor) -> bool:
-    form = CHANNELS_LAST.get(tensor.dim())
-    return form is not None and tensor.is_contiguous(memory_format=form) and not tensor.is_contiguous()
 
 
 # -- layouts -------------------------------------------------------------------------------------------
@@ -158,7 +152,7 @@ def _expected(rule: Format, given: torch.Tensor, result: torch.Tensor) -> Stride
         return torch.empty_like(given).stride() if given.shape == result.shape else None
     if given.dim() != result.dim() or given.dim() not in CHANNELS_LAST:
         return None
-    form = CHANNELS_LAST[given.dim()] if _channels_last(given) else torch.contiguous_format
+    form = CHANNELS_LAST[given.dim()] if is_channels_last(given) else torch.contiguous_format
     return torch.empty_like(result, memory_format=form).stride()
 
 

@@ -48,6 +48,21 @@ def slices_within(graph: Graph) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(found))
 
 
+def heads_within(graph: Graph) -> tuple[tuple[str, str], ...]:
+    """Heads of queries and heads that keys were repeated to, both ways, where they have different names:
+    how often is a number of the program, and another module has other heads."""
+    found: list[tuple[str, str]] = []
+    for node in graph:
+        if node.op != "attention":
+            continue
+        query, *others = (graph.value(str(name)) for name in node.inputs[:3])
+        for other in others:
+            for ours, theirs in zip(query.shape[:-2], other.shape[:-2], strict=False):
+                if ours.value == theirs.value and ours != theirs:
+                    found += [(ours.code(), theirs.code()), (theirs.code(), ours.code())]
+    return tuple(dict.fromkeys(found))
+
+
 def _roots(graph: Graph, name: str) -> set[str]:
     """The sizes that one is computed from."""
     text = graph.symbols.get(name, "")

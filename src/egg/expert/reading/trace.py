@@ -90,11 +90,12 @@ def trace(program: Program, precision: Precision = Precision.MATCH) -> Trace:
 
 
 class QuickNorms(LightMode):
-    """Answers for norms by the forms of their results.
+    """Answers for norms by the forms of their results, for convolutions in the layout of a GPU's.
 
     On the meta device PyTorch takes a norm apart in Python, which is a good part of the time that a network's
     trace takes. The tracer sits above this mode and has written the whole call down already. Statistics of a
-    batch norm stay as they are: they have no data.
+    batch norm stay as they are: they have no data. A convolution of a channels-last input is contiguous on
+    the meta device, and channels-last everywhere else.
     """
 
     def __torch_dispatch__(
@@ -104,7 +105,19 @@ class QuickNorms(LightMode):
             return _as_batch_norm(*args)
         if func is torch.ops.aten.native_layer_norm.default:
             return _as_layer_norm(*args)
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.convolution.default and is_channels_last(args[0]):
+            return torch.empty_like(result, memory_format=CHANNELS_LAST[result.dim()])
+        return result
+
+
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def is_channels_last(tensor: torch.Tensor) -> bool:
+    """In that order and in no other."""
+    form = CHANNELS_LAST.get(tensor.dim())
+    return form is not None and tensor.is_contiguous(memory_format=form) and not tensor.is_contiguous()
 
 
 _BATCH_NORMS = frozenset(

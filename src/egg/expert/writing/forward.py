@@ -13,6 +13,7 @@ from typing import Any
 from egg.expert.emit.layout import brought
 from egg.expert.emit.names import words
 from egg.expert.graph import Graph, Origin
+from egg.expert.nesting import whole_text
 from egg.expert.parts import Group, Part, Unfit, spelled
 from egg.expert.reading.held import input_values
 from egg.expert.reading.rows import attribute_text
@@ -175,20 +176,6 @@ def _flat(results: Iterable[Any]) -> Iterable[str]:
 
 
 def _returned(graph: Graph) -> str:
-    def text(result: Any) -> str:
-        if isinstance(result, str):
-            return spelled(graph, result)
-        inner = [text(item) for item in result]
-        return f"[{', '.join(inner)}]" if isinstance(result, list) else _tuple(inner)
-
-    texts = [text(result) for result in graph.results]
-    match graph.form:
-        case "tensor":
-            return texts[0]
-        case "list":
-            return f"[{', '.join(texts)}]"
-    return _tuple(texts).removeprefix("(").removesuffix(")") if len(texts) > 1 else _tuple(texts)
-
-
-def _tuple(texts: Sequence[str]) -> str:
-    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+    texts = [spelled(graph, str(result)) for result in graph.results]
+    whole = whole_text(graph.form, texts)
+    return whole[1:-1] if graph.form == "tuple" and len(texts) > 1 else whole

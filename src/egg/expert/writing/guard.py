@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from egg.core.domain import Format, Mode, Output, ValueInput
 from egg.expert.emit.names import words
 from egg.expert.graph import Graph, Origin, Value
+from egg.expert.nesting import PLAIN, places, whole_text
 from egg.expert.parts import spelled
 from egg.expert.reading.held import held_sizes, input_values, rules
 from egg.expert.reading.held import reach as reached
@@ -33,7 +34,16 @@ from egg.expert.sizes import Size
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.domain import follows_inputs, written_inputs
 from egg.expert.writing.guard_table import weight_tables
-from egg.expert.writing.guard_text import DEFINITIONS, FOLLOWING, FORGETTING, REACHING, REMEMBERED, Names
+from egg.expert.writing.guard_text import (
+    DEFINITIONS,
+    FOLLOWING,
+    FORGETTING,
+    REACHING,
+    REMEMBERED,
+    TYING,
+    TYING_NESTED,
+    Names,
+)
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import TEXT, TYPE, differs, literal_text
 
@@ -97,9 +107,10 @@ class Guard:
             yield f"    return {self._followed(self.graph.usage.outputs[0], call)}"
             return
         yield f"    {n.results} = {call}"
-        outputs = enumerate(self.graph.usage.outputs)
-        listed = ", ".join(self._followed(output, f"{n.results}[{at}]") for at, output in outputs)
-        yield f"    return [{listed}]" if self.graph.form == "list" else f"    return ({listed},)"
+        outputs = self.graph.usage.outputs
+        at = places(self.graph.form, len(outputs))
+        texts = [self._followed(output, n.results + place) for output, place in zip(outputs, at, strict=True)]
+        yield f"    return {whole_text(self.graph.form, texts)}"
 
     def _followed(self, output: Output, result: str) -> str:
         match output.format:
@@ -362,7 +373,9 @@ class Guard:
     def definitions(self) -> list[list[str]]:
         """Functions and the class that the methods use."""
         found = {output.format for output in self.graph.usage.outputs if follows_inputs(self.graph)}
+        tying = TYING if self.graph.form in PLAIN else TYING_NESTED
         texts = [text for text in DEFINITIONS if self.counts or text is not REACHING]
+        texts = [tying if text is TYING else text for text in texts]
         texts += [text for form, text in FOLLOWING.items() if form in found]
         return [text.format(**vars(self.names)).split("\n") for text in texts]
 

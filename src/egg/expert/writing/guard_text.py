@@ -24,6 +24,7 @@ class Names:
     check_weights: str = "check_weights"
     function: str = "ForwardOnly"
     forward_only: str = "forward_only"
+    tied: str = "tied"
     admit: str = "admit"
     admitted: str = "admitted"
     modes: str = "modes"
@@ -69,6 +70,44 @@ def {check_reach}(*counts):
     """Raise where a tensor has more elements than the 32-bit offsets of the kernels reach."""
     if max(counts) >= 2**31 - 2**24:
         raise {outside}(f"a tensor has {{max(counts)}} elements", "fewer than 2**31 - 2**24")'''
+
+TYING = '''\
+def {forward_only}(module, *inputs, **options):
+    """What forward computes; where it depends on something that requires a gradient, tied to that."""
+    with torch.no_grad():
+        results = module.forward(*inputs, **options)
+    given = [t for t in (*inputs, *options.values()) if isinstance(t, torch.Tensor)]
+    sources = [t for t in (*given, *module.parameters()) if t.requires_grad]
+    if not sources:
+        return results
+    if isinstance(results, torch.Tensor):
+        return {function}.apply(results, *sources) if results.is_floating_point() else results
+    tied = (
+        {function}.apply(result, *sources) if result.is_floating_point() else result
+        for result in results
+    )
+    return type(results)(tied)'''
+
+TYING_NESTED = '''\
+def {forward_only}(module, *inputs, **options):
+    """What forward computes; where it depends on something that requires a gradient, tied to that."""
+    with torch.no_grad():
+        results = module.forward(*inputs, **options)
+    given = [t for t in (*inputs, *options.values()) if isinstance(t, torch.Tensor)]
+    sources = [t for t in (*given, *module.parameters()) if t.requires_grad]
+    if not sources:
+        return results
+    return {tied}(results, sources)
+
+
+def {tied}(results, sources):
+    """Results in the form they have, every floating one of them tied to the sources."""
+    if isinstance(results, torch.Tensor):
+        return {function}.apply(results, *sources) if results.is_floating_point() else results
+    if isinstance(results, dict):
+        return {{key: {tied}(result, sources) for key, result in results.items()}}
+    return type(results)({tied}(result, sources) for result in results)'''
+"""The same for results in a dictionary, or nested."""
 
 DEFINITIONS = (
     '''\
@@ -129,22 +168,7 @@ class {function}(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         raise RuntimeError("these kernels compute forward only: train with the original module")''',
-    '''\
-def {forward_only}(module, *inputs, **options):
-    """What forward computes; where it depends on something that requires a gradient, tied to that."""
-    with torch.no_grad():
-        results = module.forward(*inputs, **options)
-    given = [t for t in (*inputs, *options.values()) if isinstance(t, torch.Tensor)]
-    sources = [t for t in (*given, *module.parameters()) if t.requires_grad]
-    if not sources:
-        return results
-    if isinstance(results, torch.Tensor):
-        return {function}.apply(results, *sources) if results.is_floating_point() else results
-    tied = (
-        {function}.apply(result, *sources) if result.is_floating_point() else result
-        for result in results
-    )
-    return type(results)(tied)''',
+    TYING,
 )
 
 FOLLOWING = {

@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 
 from egg.expert.graph import Graph, Origin
+from egg.expert.nesting import PLAIN, places, whole_text
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
 from egg.expert.writing.layout import laid_out
@@ -110,6 +111,9 @@ def _clones(graph: Graph) -> str:
     """New tensors in the form of the results: what the graph writes is overwritten by the next call."""
     if graph.form == "tensor":
         return "results.clone()"
+    if graph.form not in PLAIN:
+        at = places(graph.form, len(graph.results))
+        return whole_text(graph.form, [f"results{place}.clone()" for place in at])
     each = "result.clone() for result in results"
     return f"[{each}]" if graph.form == "list" else f"tuple({each})"
 

@@ -42,7 +42,12 @@ FLOPS_PER_BYTE = 100
 """Operations of a product that take as long as a byte of memory traffic, roughly: to rank groups by."""
 MOST_TUNABLES = 8
 """More constants than that no sweep takes."""
-OWN = ("import torch", "from torch import nn", *(line for own in LANGUAGES for line in own.imports))
+OWN = (
+    "import functools",
+    "import torch",
+    "from torch import nn",
+    *(line for own in LANGUAGES for line in own.imports),
+)
 
 
 def write_file(

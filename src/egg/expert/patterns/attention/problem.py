@@ -248,7 +248,8 @@ def store_result(problem: Problem, kernel: Kernel, result: str) -> None:
         kernel.results[pointer] = name
         at = address(value, places[name])
         mask = " & ".join(masks.values())
-        kernel.body.line(kernel.language.store(f"{pointer} + {at}", text, mask))
+        whole = "".join(f" + 0 * {lanes}" for lanes in masks if lanes not in at.symbols())
+        kernel.body.line(kernel.language.store(f"{pointer} + {at}{whole}", text, mask))
     kernel.add_pointers(reader.pointers)
 
 

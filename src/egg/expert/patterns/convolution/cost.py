@@ -18,11 +18,12 @@ from collections.abc import Mapping
 from math import ceil, prod, sqrt
 
 from egg.expert.cost import LAUNCH, Machine, call_bytes
-from egg.expert.graph import Graph, Node
+from egg.expert.graph import Graph, Node, Value
 from egg.expert.parts import Group, Part, Setting, Unfit, Use
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import reference_grade
 from egg.expert.patterns.convolution.tiles import exactness_is_free, power
+from egg.expert.sizes import ONE
 from egg.hardware.gpus import Gpu
 
 # -- ours ----------------------------------------------------------------------------------------------
@@ -191,8 +192,13 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
     elif grade is not None and grade != "tf32":
         rate = min(rate, machine.rate("library convolution, fp32"))
     rate /= GROUPED if groups > 1 else 1.0
-    turned = 2.0 * (x.bytes + made.bytes) / (TURNED * machine.bandwidth)
-    return max(floor, flops / rate + turned)
+    turned = sum(value.bytes for value in (x, made) if not _channels_last(value))
+    return max(floor, flops / rate + 2.0 * turned / (TURNED * machine.bandwidth))
+
+
+def _channels_last(value: Value) -> bool:
+    """As the library's kernels have it: it need not turn such a tensor around."""
+    return value.stride[1] == ONE and not value.contiguous
 
 
 def _strided(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable
+from textwrap import wrap
 
 from egg.expert.emit.spelling import Speller, call, number_text, per_dimension, unless
-from egg.expert.graph import Node
+from egg.expert.graph import LITERAL, Graph, Node
 from egg.expert.parts import Unfit, spelled
 from egg.expert.patterns.library.names import public_call
 
@@ -108,11 +111,46 @@ def _pool(speller: Speller, node: Node) -> str:
 
 def _library(speller: Speller, node: Node) -> str:
     """The call as it was captured, under a name that a kernel file may use."""
+    if node["target"] == LITERAL:
+        return f"{node.output} = {literal_name(node)}(str({speller.device()}))"
     arguments = [speller.argument(value, node) for value in node.get("arguments", ())]
     keywords = {k: speller.argument(v, node) for k, v in (node.get("keywords") or {}).items()}
     text = public_call(str(node["target"]), arguments, keywords, len(node.outputs))
     results = ", ".join(node.outputs)
     return f"{results} = {text}" if results else text
+
+
+def literal_name(node: Node) -> str:
+    return f"make_{node.output}"
+
+
+def literal_helper(graph: Graph, node: Node) -> str:
+    """A function that makes the tensor once for a device: copying numbers from the host in every call costs
+    more than a kernel, and cannot be recorded in a CUDA graph."""
+    (text,) = node["arguments"]
+    rows, shape = ast.literal_eval(str(text)), []
+    while isinstance(rows, list):
+        shape.append(len(rows))
+        rows = rows[0]
+    numbers = wrap(" ".join(re.findall(r"[^\[\], ]+", str(text))), 96)
+    dtype = graph.result(node).dtype
+    return _MADE_ONCE.format(
+        name=literal_name(node),
+        numbers="\n".join(f"        {line}" for line in numbers),
+        read="float" if graph.result(node).floating else "int",
+        dtype=dtype,
+        shape=f".reshape({', '.join(map(str, shape))})" if len(shape) > 1 else "",
+    )
+
+
+_MADE_ONCE = '''@functools.cache
+def {name}(device: str):
+    """Numbers that the program makes in forward, made once for a device."""
+    text = """
+{numbers}
+    """
+    numbers = [{read}(number) for number in text.split()]
+    return torch.tensor(numbers, dtype=torch.{dtype}, device=device){shape}'''
 
 
 LAYERS: dict[str, Callable[[Speller, Node], str]] = {

@@ -91,8 +91,17 @@ def _padded(mode: str) -> Callable[[str, Arguments, Keywords], str]:
     )
 
 
+def _stft(name: str, arguments: Arguments, keywords: Keywords) -> str:
+    """The operator has no padding of its own, the function has, and other arguments behind it."""
+    named = ("normalized", "onesided", "return_complex", "align_to_window")
+    settings = {key: text for key, text in zip(named, arguments[5:], strict=False) if text != "None"}
+    first = _listed(arguments[:5], {"center": "False", **settings, **keywords})
+    return f"torch.stft({first})"
+
+
 _RULES: dict[str, Callable[[str, Arguments, Keywords], str]] = {
     "index": _index,
+    "stft": _stft,
     **{f"upsample_{kind}": _resized for kind in (*MODES, "nearest1d", "nearest2d", "nearest3d")},
     "reflection_pad": _padded("reflect"),
     "replication_pad": _padded("replicate"),

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 
 from egg.expert.emit.names import words
 from egg.expert.emit.spelling import Speller, number_text
-from egg.expert.graph import Graph, Node, Value
+from egg.expert.graph import LITERAL, Graph, Node, Value
 from egg.expert.index import Expr, as_expr
 from egg.expert.parts import Group, Part, Unfit, spelled
-from egg.expert.patterns.library.layers import LAYERS
+from egg.expert.patterns.library.layers import LAYERS, literal_helper, literal_name
 from egg.expert.patterns.library.layout import laid_out
 from egg.expert.patterns.scalar_calls import scalar_call
 
@@ -40,7 +40,9 @@ def write(graph: Graph, group: Group, calls: Mapping[str, Call]) -> Part:
     lines.reverse()
     mentioned = set().union(*(words(line) for line in lines))
     sizes = tuple(name for name in graph.symbols if name in mentioned)
-    return Part(kernels={}, call=tuple(lines), sizes=sizes, summary=_summary(group))
+    literals = [node for node in group.nodes if node.op == "library" and node["target"] == LITERAL]
+    helpers = {literal_name(node): literal_helper(graph, node) for node in literals}
+    return Part(kernels={}, call=tuple(lines), sizes=sizes, summary=_summary(group), helpers=helpers)
 
 
 def _summary(group: Group) -> str:

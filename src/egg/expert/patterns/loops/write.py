@@ -281,9 +281,10 @@ def _tuple(sizes: tuple[Size, ...]) -> str:
 
 
 def _device(work: Work) -> str:
-    reads = work.group.reads(work.graph)
-    names = [*reads, *(name for name in work.graph.arguments if name is not None)]
-    names.sort(key=lambda name: work.graph.value(name).origin is Origin.PARAMETER)
+    """That of something the group reads: where its lines become a function, that has no other tensors."""
+    reads = list(work.group.reads(work.graph))
+    reads.sort(key=lambda name: work.graph.value(name).origin is Origin.PARAMETER)
+    names = reads or [name for name in work.graph.arguments if name is not None]
     if not names:
         raise Unfit("nothing says which device the result is on")
     return f"{spelled(work.graph, names[0])}.device"

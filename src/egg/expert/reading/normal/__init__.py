@@ -7,9 +7,10 @@ for differences, squares and means, so that fusion sees nothing but those.
 
 from __future__ import annotations
 
+from egg.expert.graph import LITERAL
 from egg.expert.reading.normal import layers, losses, products, reductions, tables, views, writes
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule
-from egg.expert.reading.normal.library import library
+from egg.expert.reading.normal.library import library, literal
 
 __all__ = ["RULES", "Builder", "Call", "Lowered", "lower"]
 
@@ -21,6 +22,7 @@ RULES: dict[str, Rule] = {
     **layers.RULES,
     **losses.RULES,
     **writes.RULES,
+    LITERAL: literal,
 }
 
 

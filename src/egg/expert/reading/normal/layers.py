@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from egg.expert.graph import Value
-from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, extents
+from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, dimension, extents
+from egg.expert.reading.normal.reductions import vector_norm
 
 
 def spread(value: Any, count: int) -> tuple[int, ...]:
@@ -217,6 +218,15 @@ def _cell(b: Builder, call: Call) -> Lowered | None:
     return [b.pointwise("mul", let_out, b.pointwise("tanh", state)), state]
 
 
+def _weight_norm(b: Builder, call: Call) -> Lowered:
+    """``v * (g / |v|)``, the length of ``v`` over all dimensions but one; -1 is over all."""
+    v, g = call["v"], call["g"]
+    kept = call.get("dim", 0)
+    dims = [dim for dim in range(v.rank) if kept == -1 or dim != dimension(kept, v.rank)]
+    length = vector_norm(b, v, 2.0, dims, keepdim=kept != -1)
+    return b.pointwise("mul", v, b.pointwise("div", g, length))
+
+
 RULES: dict[str, Rule] = {
     **{f"conv{n}d": _conv(transposed=False) for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _conv(transposed=True) for n in (1, 2, 3)},
@@ -230,6 +240,7 @@ RULES: dict[str, Rule] = {
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
     "instance_norm": _instance_norm,
+    "_weight_norm": _weight_norm,
     "scaled_dot_product_attention": _attention,
     "recurrent": _recurrent,
     **dict.fromkeys(["lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"], _cell),

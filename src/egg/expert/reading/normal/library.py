@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from egg.expert.graph import Operand, Value
+from egg.expert.graph import LITERAL, Operand, Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered
 
 
@@ -40,6 +40,13 @@ def library(builder: Builder, call: Call) -> Lowered:
     )
     several = len(made) > 1 or _makes_list(target)
     return made if several else made[0]
+
+
+def literal(builder: Builder, call: Call) -> Lowered:
+    (made,) = builder.node(
+        "library", [], call.results, LITERAL, target=LITERAL, arguments=(call["numbers"],), keywords={}
+    )
+    return made
 
 
 def functional(target: Any) -> Any:

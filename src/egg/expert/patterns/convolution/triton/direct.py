@@ -103,6 +103,8 @@ def _loop(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str]) ->
     reader.masks = masks | {"o": f"(o < {form.outputs})"}
     taps = tuple(form.tap_at(axis, tap) for axis, tap in zip(form.axes, taps, strict=True))
     w = reader.read(form.weight.name, form.weight_index(inner, loop_index("o", form.outputs), taps))
+    if masks and _calculated(form):
+        w = body.let("w", f"tl.where({masks['k']}, {w}, 0.0)")
     if depth == ONE or form.outputs == ONE:
         w = body.let("w", f"tl.broadcast_to({w}, (BLOCK_K, BLOCK_O))")
     if grade.scales:
@@ -111,6 +113,15 @@ def _loop(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str]) ->
         x, w = scaling.operand(grade, f"tl.trans({x})"), scaling.operand(grade, w)
         body.line(f"acc = tl.dot({x}, {w}, acc{scaling.precision(grade)})")
     body.indent -= 1
+
+
+def _calculated(form: Form) -> bool:
+    """Whether weights are calculated from what is loaded: of zeros behind the last ``k``, that need not be
+    zero again (a quotient is none)."""
+    name = form.weight.name
+    while (maker := form.graph.producer(name)) is not None and maker.op == "view":
+        name = str(maker.inputs[0])
+    return maker is not None and maker in form.group.nodes
 
 
 def _scaled_products(body: Body, grade: Grade, x: str, w: str) -> None:

@@ -398,9 +398,10 @@ class Packing:
         body.line("t = k // padded_c")
         body.line(f"inside = (ci < {form.inputs}) & (k < summed)")
         taps = unflat(loop_index("t", form.taps), tuple(Size(axis.kernel) for axis in form.axes))
-        reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)
+        masks = {"ci": "inside", "t": "inside"}  # a factor per output channel is one number, unmasked
+        reader = Reader(form.graph, form.group.nodes, body, masks, pointers=pointers)
         index = form.weight_index(loop_index("ci", form.inputs), loop_index("o", form.outputs), taps)
-        v = reader.read(form.weight.name, index, ("inside",))
+        v = reader.read(form.weight.name, index)
         return body.let("v", f"tl.where(inside, {v}, 0.0)")
 
 

@@ -1,0 +1,1 @@
+"""Which programs the built-in team covers, without a GPU."""

@@ -15,6 +15,7 @@ from egg.evaluator.task.gradients import differentiated
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import freshen, protocol
+from egg.evaluator.worker import faults
 from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
@@ -90,7 +91,9 @@ class Calling(Holding):
         arguments = self._arguments(asked.inputs, asked.slots)
         torch.manual_seed(asked.seed)
         with self._pretence:
-            found = differentiated(self._module, arguments, asked.seed, checked(self._module))
+            found = differentiated(
+                self._module, arguments, asked.seed, checked(self._module), asked.way, faults.ordinary
+            )
         self._synchronize()
         for name, gradient in found.gradients.items():
             if name in asked.gradients:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from egg.evaluator.task.gradients import PLAIN, Way
 from egg.evaluator.transport.protocol.base import Done, Json, Request
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.transport.strict import AnyNumber, Finite, Integer, Sizes
@@ -227,3 +228,4 @@ class Gradients(Request[Backward], command="gradients"):
     slots: tuple[Slot, ...]
     gradients: Mapping[str, Slot]
     seed: int
+    way: Way = PLAIN

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ from egg.evaluator.reference.probes import (
     together,
 )
 from egg.evaluator.task.dimensions import Axis, leaves
-from egg.evaluator.task.gradients import ALL_WAYS, FEW_WAYS, PLAIN, Way
+from egg.evaluator.task.gradients import ALL_WAYS, FEW_WAYS, PLAIN, Incoming, Way
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
@@ -304,6 +304,13 @@ class Probing:
         self._ready(change)
         found, evidence = gradients(self.trial, change, way)
         where = f"under grad mode, where {way.words}" if way.words else "under grad mode"
+        if (
+            found is Gradient.WRONG
+            and way.incoming is Incoming.EXPANDED
+            and not evidence.startswith("kernel.")
+        ):
+            dense, _ = gradients(self.trial, change, replace(way, incoming=Incoming.CONSTANT))
+            found = Gradient.UNKNOWN if dense is Gradient.WRONG else found
         if found is Gradient.WRONG:
             raise Refused("domain.gradients", f"{where}: {evidence}"[:900], GUARD)
         if found is Gradient.LOST and self.domain is not None:

@@ -20,6 +20,8 @@ class Incoming(StrEnum):
     DENSE = "dense"
     EXPANDED = "expanded, as sum().backward() gives it"
     """One element, with strides of zero."""
+    CONSTANT = "the same everywhere"
+    """The same values, dense: where a norm or a softmax makes rounding of them, their layout is no matter."""
     STRIDED = "with gaps between its elements"
     """NaN lies in the gaps."""
 
@@ -124,8 +126,9 @@ def _frozen(module: nn.Module, way: Way) -> Iterator[None]:
 
 def _laid(drawn: torch.Tensor, incoming: Incoming) -> torch.Tensor:
     """A gradient in another form; where it is expanded, its first element stands for all of them."""
-    if incoming is Incoming.EXPANDED and drawn.numel():
-        return drawn.flatten()[:1].reshape((1,) * drawn.dim()).clone().expand(drawn.shape)
+    if incoming in (Incoming.EXPANDED, Incoming.CONSTANT) and drawn.numel():
+        expanded = drawn.flatten()[:1].reshape((1,) * drawn.dim()).clone().expand(drawn.shape)
+        return expanded if incoming is Incoming.EXPANDED else expanded.contiguous()
     if incoming is Incoming.STRIDED:
         gaps = torch.full((*drawn.shape, 2), float("nan"), dtype=drawn.dtype, device=drawn.device)
         gaps[..., 0] = drawn

@@ -54,7 +54,7 @@ class Holding(Instance):
         def construct(candidate: Any) -> nn.Module:
             args, kwargs = self._init
             torch.manual_seed(asked.seed)
-            with torch.no_grad():
+            with torch.no_grad(), self._pretence:
                 return candidate.ModelNew(*args, **kwargs)
 
         def make() -> nn.Module:

@@ -12,6 +12,7 @@ from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.task.gradients import differentiated
+from egg.evaluator.tensors import generators
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import freshen, protocol
@@ -47,12 +48,14 @@ class Calling(Holding):
             launched=lambda: sum(launches.counts().values()),
         )
         torch.manual_seed(asked.seed)
+        seeded = generators.states(self._device)
         extremes = propagated() if options.propagate else contextlib.nullcontext()
         drawn = by_lot(options.lot) if options.lot is not None else contextlib.nullcontext()
         answers = undefined.native() if options.native else contextlib.nullcontext()
         try:
             with extremes, drawn, answers, recorder, HostReads() as reads:
                 result = self._call_checked(arguments)
+            drew = generators.advanced(seeded, self._device)
             self._synchronize()
         finally:
             launches.skip(set())
@@ -68,6 +71,7 @@ class Calling(Holding):
             threads=self._threads.started if self._threads else 0,
             sketches=tuple(map(_sketched, recorder.sketches)),
             moved=tuple(map(_sketched, recorder.moved_sketches)),
+            drew=drew,
         )
 
     def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:

@@ -72,6 +72,8 @@ class Forwarded:
     threads: int
     sketches: tuple[Sketched, ...]
     moved: tuple[Sketched, ...]
+    drew: bool
+    """Whether random generators stand elsewhere than before."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class Model(nn.Module):
 
 bags = 16
 bag_size = 4
-entries = 4096
+entries = 1024
 features = 16
 
 

@@ -62,7 +62,7 @@ def run(trial: Trial) -> dict[str, str]:
 def _constants(trial: Trial, known: Constants) -> str:
     """The numbers in the file's text among inputs and weights; where that has no answer, in floats alone."""
     inputs = with_constants(trial.reference.draw(), known, secrets.randbits(48))
-    rare = rare_integers(inputs, known, _tables(trial), secrets.randbits(48))
+    rare = rare_integers(inputs, known, tables(trial), secrets.randbits(48))
     if trial.connection.names:
         trial.connection.rare_weights(known)
     found = _asked(trial, "constants of the file", rare, integers=True)
@@ -73,7 +73,7 @@ def _constants(trial: Trial, known: Constants) -> str:
     return found
 
 
-def _tables(trial: Trial) -> set[int]:
+def tables(trial: Trial) -> set[int]:
     """Sizes of what integers may index. On a GPU an index beyond its table would end the judge itself."""
     if trial.device.type == "cuda":
         return set()

@@ -34,6 +34,7 @@ from egg.evaluator.reference.yardstick import (
     scope,
     unit_of,
 )
+from egg.evaluator.task.attributes import attributes_of, written
 from egg.evaluator.task.distributions import redraw, rerandomise
 from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
@@ -95,6 +96,8 @@ class Reference:
         """What the generator does to each input."""
         self.advances = False
         """Whether forward leaves the random generators elsewhere than it found them."""
+        self.leaves: tuple[str, ...] = ()
+        """Plain attributes that forward sets."""
         self.moving: set[str] = set()
         """Buffers that forward changes."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
@@ -254,7 +257,9 @@ class Reference:
         before = [t.clone() for t in tensors]
         torch.manual_seed(FORWARD_SEED)
         seeded = generators.states(self.device)
+        held = attributes_of(self.module)
         outputs = outputs_of(self.run(inputs))
+        self.leaves = written(held, attributes_of(self.module))
         self.advances = generators.advanced(seeded, self.device)
         if not all(map(same_values, before, tensors)):
             raise TaskError(

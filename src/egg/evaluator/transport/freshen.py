@@ -19,8 +19,8 @@ from enum import StrEnum
 import torch
 
 Move = list[int]
-"""Which tensor, from where to where in it, which draw of the reserve, by how much that is rotated, and in steps
-of how many elements."""
+"""Which tensor, from where to where in it, which draw of the reserve, by how much that is rotated, and in
+steps of how many elements."""
 
 SEEN = 1 << 16
 """Elements of a tensor that are looked at to find an order in them."""

@@ -53,7 +53,11 @@ class MendedBuilder(AtomicBuilder):
     def adopt_options(self) -> None:
         """Take what the CUDA backend takes, and drop overflow checks that no assert ever reads."""
         precisions = tuple(name.lower() for name in _ir.INPUT_PRECISION.__members__)
-        wanted = {"allowed_dot_input_precisions": precisions, "sanitize_overflow": False}
+        wanted = {
+            "allowed_dot_input_precisions": precisions,
+            "sanitize_overflow": False,
+            "max_num_imprecise_acc_default": 1 << 30,
+        }
         known = {field.name for field in fields(self.options)}
         self.options = replace(self.options, **{k: v for k, v in wanted.items() if k in known})
 
@@ -149,6 +153,10 @@ class MendedBuilder(AtomicBuilder):
         precision = getattr(input_precision, "name", "IEEE")
         both_f32 = left.dtype == right.dtype == np.float32 and a.dtype.scalar == tl.float32
         acc = widened(d)
+        if a.dtype.scalar.is_fp8() and b.dtype.scalar.is_fp8() and acc.data.dtype == np.float32:
+            return TensorHandle(
+                dot.product_of_bytes(left, right, acc.data, int(max_num_imprecise_acc)), d.dtype.scalar
+            )
         result = dot.product(left, right, acc.data, precision if both_f32 else "IEEE")
         if is_bf16(d):
             return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)

@@ -7,12 +7,14 @@ identity and for as long as they live.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _HOST = WeakTensorKeyDictionary()
+_UNDERWAY: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
 
 
 def on_host(tensor: Any) -> bool:
@@ -21,6 +23,23 @@ def on_host(tensor: Any) -> bool:
 
 def leave_on_host(tensor: torch.Tensor) -> None:
     _HOST[tensor] = True
+
+
+def underway(tensor: torch.Tensor) -> None:
+    """A copy to the host that nothing waits for holds anything until the device is waited for."""
+    _UNDERWAY.append((weakref.ref(tensor), tensor.clone()))
+    tensor.fill_(
+        float("nan") if tensor.is_floating_point() else 85 if tensor.dtype is not torch.bool else True
+    )
+
+
+def arrive() -> None:
+    """The device has done all that it was told to do."""
+    while _UNDERWAY:
+        there, values = _UNDERWAY.pop()
+        tensor = there()
+        if tensor is not None:
+            tensor.copy_(values)
 
 
 def take_from_host(tensor: torch.Tensor) -> None:

@@ -8,6 +8,7 @@ would be. Everybody else sees the truth.
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -55,7 +56,10 @@ class ClaimCuda(TorchFunctionMode):
         else:
             result = func(*(_here(a) for a in args), **{name: _here(v) for name, v in kwargs.items()})
         if func in _MOVES or func is torch.Tensor.to:
-            return _moved(result, args[0], host)
+            moved = _moved(result, args[0], host)
+            if host and moved is not args[0] and (kwargs.get("non_blocking") or True in args[1:]):
+                hosts.underway(moved)
+            return moved
         for tensor in _tensors(result) if host else ():
             if not any(tensor is other for other in given):
                 hosts.leave_on_host(tensor)
@@ -107,6 +111,13 @@ def _here(value: Any) -> Any:
     return torch.device("cpu") if named and str(value).startswith("cuda") else value
 
 
+class ArrivingStream(FakeStream):
+    """Whoever waits for it finds complete what was on its way."""
+
+    def synchronize(self) -> None:
+        hosts.arrive()
+
+
 def answer_for(target: GpuTarget) -> None:
     """Answer device queries as a machine with ``target`` would, for the rest of this process's life."""
 
@@ -115,18 +126,18 @@ def answer_for(target: GpuTarget) -> None:
 
     answers = {
         "is_available": True,
-        "device_count": 1,
+        "device_count": random.choice((1, 2, 4, 8)),
         "current_device": 0,
         "get_device_name": target.card,
         "get_device_capability": target.capability,
         "get_device_properties": properties(target),
-        "current_stream": FakeStream(),
-        "default_stream": FakeStream(),
+        "current_stream": ArrivingStream(),
+        "default_stream": ArrivingStream(),
         "is_current_stream_capturing": True,  # so a file that replays a recording makes its launches
-        "synchronize": None,
         "empty_cache": None,
         "set_device": None,
     }
+    torch.cuda.synchronize = lambda *_: hosts.arrive()
     for name, value in answers.items():
         setattr(torch.cuda, name, always(value))
     torch.cuda.device = FakeContext  # pyright: ignore[reportAttributeAccessIssue]

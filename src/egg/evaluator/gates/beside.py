@@ -344,6 +344,8 @@ def _judged(
         return Gradient.LOST, "an output does not require a gradient where the reference's does"
     if reply.error:
         return Gradient.RAISED, reply.error
+    if not reply.intact:
+        return Gradient.WRONG, "backward changes the gradient of an output in place; others read it, too"
     exact = _exact(reference, case, wanted, way)
     theirs = {ours: own for own, ours in other.connection.names.items()}
     for name, gradient in wanted.gradients.items():

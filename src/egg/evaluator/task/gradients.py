@@ -64,6 +64,8 @@ class Differentiated:
     """By parameter name, and ``input 0``, ``input 1``, ... for the floating tensors of the inputs."""
     error: str = ""
     """What calling or ``backward`` raised; then there are no gradients."""
+    intact: bool = True
+    """Whether the gradients of the outputs are what they were: others may read them as well."""
 
 
 def differentiated(
@@ -99,6 +101,7 @@ def differentiated(
         if not wanted:
             return Differentiated(requires, {})
         incoming = [_laid(_drawn(t, seed + at), way.incoming) for at, t in enumerate(wanted)]
+        copies = [t.clone() for t in incoming]
         try:
             torch.autograd.backward(wanted, incoming)
         except Exception as error:
@@ -108,7 +111,7 @@ def differentiated(
     found = {name: parameter.grad for name, parameter in module.named_parameters()}
     found |= {f"input {at}": tensor.grad for at, tensor in enumerate(leaves)}
     module.zero_grad(set_to_none=True)
-    return Differentiated(requires, found)
+    return Differentiated(requires, found, intact=all(map(torch.equal, copies, incoming)))
 
 
 @contextmanager

@@ -30,9 +30,11 @@ TRIES = 8
 
 @torch.no_grad()
 def rare_weights(module: nn.Module, known: Constants, seed: int) -> None:
-    """Put zero, one and the constants of the file, of either sign, among the parameters, in place."""
+    """Put zero, one, a large one and the file's constants, of either sign, among the parameters, in place."""
     lot = random.Random(seed)
-    numbers = [0.0, 1.0, -1.0] + [s * v for v in known.values if v <= LARGEST_WEIGHT for s in (1, -1)]
+    numbers = [0.0, 1.0, -1.0, 64.0, -64.0] + [
+        s * v for v in known.values if v <= LARGEST_WEIGHT for s in (1, -1)
+    ]
     for parameter in module.parameters():
         count = min(len(numbers), parameter.numel() // SHARE)
         if parameter.is_floating_point() and count:

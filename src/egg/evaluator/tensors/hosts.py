@@ -14,6 +14,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _HOST = WeakTensorKeyDictionary()
+_DEVICE = WeakTensorKeyDictionary()
 _UNDERWAY: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
 
 
@@ -21,8 +22,14 @@ def on_host(tensor: Any) -> bool:
     return bool(len(_HOST)) and isinstance(tensor, torch.Tensor) and tensor in _HOST
 
 
+def on_device(tensor: torch.Tensor) -> bool:
+    """Whether it was seen to be made on the GPU, or moved there."""
+    return tensor in _DEVICE
+
+
 def leave_on_host(tensor: torch.Tensor) -> None:
     _HOST[tensor] = True
+    _DEVICE.pop(tensor, None)
 
 
 def underway(tensor: torch.Tensor) -> None:
@@ -43,4 +50,5 @@ def arrive() -> None:
 
 
 def take_from_host(tensor: torch.Tensor) -> None:
+    _DEVICE[tensor] = True
     _HOST.pop(tensor, None)

@@ -104,7 +104,7 @@ class Calling(Holding):
                 self._lay([(name, gradient)], [asked.gradients[name]])
         self._synchronize()
         given = tuple(name for name, value in found.gradients.items() if value is not None)
-        return protocol.Backward(tuple(found.requires), found.error[:600], given)
+        return protocol.Backward(tuple(found.requires), found.error[:600], given, found.intact)
 
     def on_recheck(self, asked: protocol.Recheck) -> protocol.Delivered:
         """Copy out again the outputs that an earlier ``forward`` kept, for the last time."""

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from egg.evaluator.restrict.integrity import Snapshot
-from egg.evaluator.tensors import hosts
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.transport.arena import Arena
 from egg.evaluator.transport.slots import Slot
@@ -18,7 +17,7 @@ from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
 from egg.evaluator.worker.outputs import describe, lay
-from egg.evaluator.worker.pretend import ClaimCuda
+from egg.evaluator.worker.pretend import ClaimCuda, settle
 from egg.evaluator.worker.settings import checked
 from egg.evaluator.worker.threads import ThreadWatch
 
@@ -77,8 +76,7 @@ class Instance:
             return module.to(device=self._device, dtype=self._dtype)
         with self._pretence:
             moved = module.to(device="cuda", dtype=self._dtype)
-        for parameter in moved.parameters():
-            hosts.take_from_host(parameter)
+        settle(moved)
         return moved
 
     def _arguments(self, structure: str, slots: Sequence[Slot]) -> list[Any]:

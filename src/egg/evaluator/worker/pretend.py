@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from egg.evaluator.offline.fakecuda import FakeContext, FakeStream, properties
@@ -42,13 +43,13 @@ class ClaimCuda(TorchFunctionMode):
         kwargs = kwargs or {}
         own = sys._getframe(1).f_globals.get("__name__") == CANDIDATE
         if own and func in (_IS_CUDA, _DEVICE, torch.Tensor.get_device):
-            return _claimed(func, hosts.on_host(args[0]))
+            return _claimed(func, _on_host(args[0]))
         if func is _PARSED:  # of ``module.to(device)``, which moves its tensors one by one
             return func(*args, **kwargs)
         given = list(_tensors((args, kwargs)))
         named = _MOVES.get(func) or _named(func, args, kwargs)
         if named is None or (named == "cpu" and not own):
-            host = all(map(hosts.on_host, given)) if given else own
+            host = all(map(_on_host, given)) if given else own
         else:
             host = named == "cpu"
         if func in _MOVES:
@@ -60,10 +61,32 @@ class ClaimCuda(TorchFunctionMode):
             if host and moved is not args[0] and (kwargs.get("non_blocking") or True in args[1:]):
                 hosts.underway(moved)
             return moved
-        for tensor in _tensors(result) if host else ():
+        for tensor in _tensors(result):
             if not any(tensor is other for other in given):
-                hosts.leave_on_host(tensor)
+                (hosts.leave_on_host if host else hosts.take_from_host)(tensor)
         return result
+
+
+def settle(module: nn.Module) -> None:
+    """Of a module that was moved: its parameters are on the GPU, and what it merely holds is not.
+
+    A parameter in a list is no parameter of the module's; neither is one that PyTorch's code made where this
+    mode does not see it. What the constructor itself made on the GPU has been noted.
+    """
+    moved = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    for part in module.modules():
+        for name, held in vars(part).items():
+            if name not in ("_parameters", "_buffers", "_modules"):
+                for tensor in _tensors(held):
+                    if id(tensor) not in moved and not hosts.on_device(tensor):
+                        hosts.leave_on_host(tensor)
+    for parameter in module.parameters():
+        hosts.take_from_host(parameter)
+
+
+def _on_host(tensor: torch.Tensor) -> bool:
+    """A parameter is made on the CPU and moves with its module, which is noted."""
+    return hosts.on_host(tensor) or (isinstance(tensor, nn.Parameter) and not hosts.on_device(tensor))
 
 
 def _claimed(func: Any, host: bool) -> Any:
@@ -76,7 +99,7 @@ def _claimed(func: Any, host: bool) -> Any:
 
 def _moved(result: torch.Tensor, before: torch.Tensor, host: bool) -> torch.Tensor:
     """A copy where a GPU would make one: what has another name still lies where it lay."""
-    if result is before and hosts.on_host(before) == host:
+    if result is before and _on_host(before) == host:
         return result
     moved = result.clone() if result is before else result
     (hosts.leave_on_host if host else hosts.take_from_host)(moved)
@@ -102,7 +125,7 @@ def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | No
         if isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu"):
             return value.split(":")[0]
     if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], torch.Tensor):
-        return "cpu" if hosts.on_host(args[1]) else "cuda"
+        return "cpu" if _on_host(args[1]) else "cuda"
     return None
 
 

@@ -220,6 +220,7 @@ class Backward:
     requires: tuple[bool, ...]
     error: str
     given: tuple[str, ...]
+    intact: bool
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("quick") and collection_path.is_file():
         return str(collection_path.relative_to(config.rootpath)) in slow_files() or None
     if config.getoption("cached") and not config.getoption("everything") and collection_path.is_file():
-        return ledgers.TEAM.unchanged(collection_path) or None
+        return any(files.unchanged(collection_path) for files in ledgers.FILES) or None
     return None
 
 
@@ -73,7 +73,8 @@ def record_files(config: pytest.Config) -> None:
     if config.getoption("everything") and whole and not hasattr(config, "workerinput"):
         for name, outcomes in OUTCOMES.items():
             if outcomes == {"passed"}:
-                ledgers.TEAM.record(config.rootpath / name)
+                for files in ledgers.FILES:
+                    files.record(config.rootpath / name)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -100,7 +101,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             f"{left_out} checks of unchanged files that passed before were left out; --everything makes them"
         )
     if config.getoption("cached") and not config.getoption("everything"):
-        files = len(ledgers.TEAM.left_out())
+        files = sum(len(files.left_out()) for files in ledgers.FILES)
         terminalreporter.write_line(
             f"{files} test files of unchanged code that passed before were left out; --everything runs them"
         )

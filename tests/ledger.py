@@ -104,17 +104,20 @@ class Files:
 
     def unchanged(self, path: Path) -> bool:
         """Whether ``path`` is such a file and passed as it is."""
-        return self._is_covered(path) and self._ledger.unchanged(path.name, self._key(path))
+        return self._is_covered(path) and self._ledger.unchanged(self._name(path), self._key(path))
 
     def left_out(self) -> list[Path]:
-        return [path for path in sorted(self._folder.glob("test_*.py")) if self.unchanged(path)]
+        return [path for path in sorted(self._folder.rglob("test_*.py")) if self.unchanged(path)]
 
     def record(self, path: Path) -> None:
         if self._is_covered(path):
-            self._ledger.record(path.name, self._key(path))
+            self._ledger.record(self._name(path), self._key(path))
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._folder).as_posix()
 
     def _is_covered(self, path: Path) -> bool:
-        mine = path.parent == self._folder and path.name.startswith("test_")
+        mine = path.is_relative_to(self._folder) and path.name.startswith("test_")
         return mine and self._foreign.search(path.read_text()) is None
 
     def _key(self, path: Path) -> str:

@@ -39,11 +39,7 @@ JUDGED = Checks(
     HERE / "evaluator" / "data" / "judged.txt",
     (
         HERE / "evaluator" / "verdicts.py",
-        *(
-            path
-            for floor in ("core", "hardware", "analysis", "evaluator")
-            for path in (SOURCE / floor).rglob("*.py")
-        ),
+        *(path for floor in JUDGE for path in (SOURCE / floor).rglob("*.py")),
         *(SOURCE / "hardware").rglob("*.toml"),
     ),
 )
@@ -66,4 +62,24 @@ TEAM = Files(
 )
 """Tests of the built-in team that need neither the engine nor another process."""
 
+VERDICTS = Files(
+    HERE / "evaluator" / "data" / "files.json",
+    HERE / "evaluator",
+    (
+        *(path for path in (HERE / "evaluator").rglob("*.py") if not path.name.startswith("test_")),
+        *(path for path in (HERE / "corpus").rglob("*.py")),
+        HERE / "conftest.py",
+        HERE / "samples.py",
+        *(path for floor in JUDGE for path in (SOURCE / floor).rglob("*.py")),
+        *(SOURCE / "hardware").rglob("*.toml"),
+    ),
+    re.compile(
+        rf"egg\.(?!{'|'.join(JUDGE)})"
+        r"|tests\.(?!evaluator\.(?!test_)|corpus|ledgers|samples|conftest)|benchmarks"
+        r"|egg\.evaluator\.process|subprocess|signal|socket|Sandbox"
+    ),
+)
+"""Tests of the judge that depend on its code alone, not on how the system runs processes."""
+
+FILES = (TEAM, VERDICTS)
 ALL = (INTERPRETED, COMPILED, JUDGED)

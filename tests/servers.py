@@ -78,7 +78,7 @@ def smollm2(
         finally:
             server.stdin.close()  # type: ignore[union-attr]
             try:
-                server.wait(timeout=10)
+                server.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()

@@ -597,7 +597,7 @@ def test_a_stopped_run_says_how_to_go_on_and_does(task, tmp_path, number, code):
         assert server.asked.wait(60)  # type: ignore[attr-defined]
         time.sleep(0.5)  # by then it waits for the reply
         stopped.send_signal(number)
-        out, said = stopped.communicate(timeout=30)
+        out, said = stopped.communicate(timeout=180)
         assert stopped.returncode == code, said
         assert f"go on with: egg resume {folder}" in said
         assert "asking coder.seed" in said

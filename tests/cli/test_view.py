@@ -61,7 +61,7 @@ def serving(folder: Path) -> Iterator[ViewServer]:
 def ask(
     server: ViewServer, path: str, method: str = "GET", **headers: str
 ) -> tuple[http.client.HTTPResponse, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=180)
     given = {"Host": f"127.0.0.1:{server.port}", **{k.replace("_", "-"): v for k, v in headers.items()}}
     connection.putrequest(method, path, skip_host=True)
     for name, value in given.items():

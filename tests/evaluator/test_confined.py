@@ -66,7 +66,7 @@ def test_time_is_up(cell: Cell, sandbox: Sandbox) -> None:
     start = time.monotonic()
     ended = cell.run(shell("trap '' TERM; (setsid sleep 300 &); setsid sleep 301 & sleep 302"), 1)
     assert (ended.cut, ended.code) == ("time", -9)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 60
     assert not sandbox.confined()
 
 
@@ -74,7 +74,7 @@ def test_an_orphan_goes_with_the_command(cell: Cell, sandbox: Sandbox) -> None:
     start = time.monotonic()
     ended = cell.run(shell("(setsid sleep 300 &); echo done"), 20)
     assert (ended.code, ended.output) == (0, "done\n")
-    assert time.monotonic() - start < 8, "the orphan holds the output open, and is not waited for"
+    assert time.monotonic() - start < 60, "the orphan holds the output open, and is not waited for"
     assert not sandbox.confined()
 
 

@@ -558,7 +558,7 @@ def test_a_slow_front_end_is_stopped() -> None:
     start = time.monotonic()
     with pytest.raises(CompileFailed, match=r"not compiled within 0\.5 s") as failed:
         compile_launch(seen.launches[0], "sm_90", timeout_s=0.5)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 40
     assert failed.value.kind == "timeout"
 
 

@@ -222,7 +222,7 @@ def test_whoever_listens_may_stop_the_batch(monkeypatch):
 
 def test_every_seat_has_an_oracle_of_its_own_on_each_device(monkeypatch):
     made: list[str] = []
-    meeting = threading.Barrier(4, timeout=20)
+    meeting = threading.Barrier(4, timeout=180)
 
     class Seat(Scripted):
         def __init__(self, device: str):
@@ -440,7 +440,7 @@ def test_an_evaluation_that_takes_too_long_is_a_machine_error(left_oracle: Oracl
     started = time.monotonic()
     with pytest.raises(MachineError, match="in time"):
         left_oracle.judge(job("a", "exploits/infinite_loop_host.py").question, timeout=4.0)
-    assert time.monotonic() - started < 25
+    assert time.monotonic() - started < 120
 
 
 def test_an_oracle_may_be_closed_by_two_threads_at_once() -> None:

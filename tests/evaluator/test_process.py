@@ -226,7 +226,7 @@ def test_a_hung_candidate_is_killed_in_time(worker):
     started = time.monotonic()
     fault = refused(worker, "while True: pass", timeout=1.0)
     assert fault.reason == "limits.timeout"
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 40
     assert not worker.alive
 
 
@@ -394,7 +394,7 @@ while True:
     started = time.monotonic()
     fault = refused(worker, f"{FIND_CHANNEL}\n{trickle}", timeout=1.5)
     assert fault.reason == "limits.protocol"
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 40
 
 
 def test_a_reply_written_ahead_gains_nothing_but_a_fault(worker):
@@ -468,7 +468,7 @@ def test_a_worker_goes_with_its_supervisor(forkserver):
     worker = forkserver.worker()
     load(worker, GOOD)
     os.kill(_parent(worker.pid), signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while os.path.exists(f"/proc/{worker.pid}") and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not os.path.exists(f"/proc/{worker.pid}")

@@ -228,9 +228,9 @@ RECURRENT = task(
 
 
 def test_recurrent_layers_are_costed_whole_and_fast():
-    started = time.monotonic()
+    started = time.process_time()
     cost = cost_of(RECURRENT)
-    assert time.monotonic() - started < 2.0
+    assert time.process_time() - started < 2.0
     first, second = 2 * (4 * 32 * 64 + 4 * 32 * 32), 2 * (4 * 32 * 64 + 4 * 32 * 32)
     gru = 3 * 32 * 64 + 3 * 32 * 32
     assert cost.flops == 2 * 8 * 512 * (first + second + gru)

@@ -38,7 +38,7 @@ def trial() -> Any:
 
 def says(monkeypatch: pytest.MonkeyPatch, **endings: Ended) -> None:
     """Each tool ends like that, and only once all of them have begun."""
-    begun = threading.Barrier(len(sanitizer.TOOLS), timeout=20)
+    begun = threading.Barrier(len(sanitizer.TOOLS), timeout=180)
 
     def run(cell: Cell, command: list[str], *_: object, **__: object) -> Ended:
         begun.wait()

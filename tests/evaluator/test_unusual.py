@@ -11,7 +11,8 @@ from egg.evaluator.compare.compare import LeafError, compare
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rare import rare_integers, rare_weights
-from egg.evaluator.task.unusual import MINUTE, OFFSET, UNUSUAL, ZEROS, constants, unusual, with_constants
+from egg.evaluator.task.unusual import constants, unusual, with_constants
+from egg.evaluator.task.unusual_kinds import MINUTE, OFFSET, UNUSUAL, ZEROS
 
 TASK = """
 import torch

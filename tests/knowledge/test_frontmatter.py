@@ -199,9 +199,9 @@ def test_files_that_are_refused(tmp_path, content, line, says):
 def test_a_heading_costs_no_more_than_its_length(tmp_path):
     path = tmp_path / "SKILL.md"
     path.write_text("---\nname: a\n---\n## When" + " " * 100_000 + "x ##  \n", encoding="utf-8")
-    started = time.monotonic()
+    started = time.process_time()
     assert list(read(path).sections) == ["When" + " " * 100_000 + "x"]
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.timeout(20)

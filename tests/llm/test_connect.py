@@ -182,7 +182,7 @@ def test_a_limit_holds_between_threads() -> None:
         with gate:
             inside += 1
             most = max(most, inside)
-        everyone_in.wait(timeout=10)
+        everyone_in.wait(timeout=120)
         with gate:
             inside -= 1
         return Completion("x", Finish.STOP, Usage(), "m", None, 0.0)
@@ -195,7 +195,7 @@ def test_a_limit_holds_between_threads() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=120)
     assert not any(thread.is_alive() for thread in threads)
     assert most == 3
 

@@ -23,7 +23,7 @@ TASKS = tuple(relu(number) for number in range(1, 4))
 QUICK = replace(options(), level=Level.QUICK)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_every_task_has_its_row_and_none_has_two(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     notes: list[str] = []
@@ -60,7 +60,7 @@ class Killer(threading.Thread):
         self._cluster.kill_node(self._raylet)
 
 
-def _two_judges(pool: RayPool, seconds: float = 120.0) -> bool:
+def _two_judges(pool: RayPool, seconds: float = 600.0) -> bool:
     """Whether both nodes join. The first judge makes the pool ready; it hears of the second when asked."""
     deadline = time.monotonic() + seconds
     while pool.judges < 2 and time.monotonic() < deadline:

@@ -67,11 +67,11 @@ def test_a_task_whose_process_dies_is_tried_once_more_and_then_given_up(tmp_path
 def test_a_task_that_takes_too_long_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
     tasks = [acting(1, "sleep"), acting(2), acting(3)]
     started = time.monotonic()
-    found = dict(results(tasks, tmp_path, workers=1, task_seconds=6.0))
-    assert found[1] == "took more than 6 s"
+    found = dict(results(tasks, tmp_path, workers=1, task_seconds=10.0))
+    assert found[1] == "took more than 10 s"
     assert isinstance(found[2], int)
     assert isinstance(found[3], int)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 150
 
 
 def test_processes_that_cannot_start_end_the_bench_and_blame_no_task(tmp_path: Path) -> None:

@@ -20,10 +20,8 @@ import torch
 
 from egg.evaluator.task.distributions import redraw
 from egg.evaluator.task.program import map_tensors, restrided
+from egg.evaluator.task.unusual_kinds import HUGE, LEVEL, MINUTE, OFFSET, TIES, ZEROS
 
-OFFSET, HUGE, MINUTE = "offset", "huge", "minute"
-ZEROS, LEVEL, TIES = "slices of zeros", "constant slices", "equal values"
-UNUSUAL = (OFFSET, HUGE, MINUTE, ZEROS, LEVEL, TIES)
 FREE = 4
 """A dimension shorter than this keeps all of its slices, the first one apart."""
 LARGEST = 1e4

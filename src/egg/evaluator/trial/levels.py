@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from egg.core.policy import Level
-from egg.evaluator.task.unusual import UNUSUAL
+from egg.evaluator.task.unusual_kinds import UNUSUAL
 
 
 class Profile(StrEnum):

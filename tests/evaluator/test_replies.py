@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from egg.core.codec import to_json
-from egg.evaluator.task.gradients import FEW_WAYS
+from egg.evaluator.task.gradient_ways import FEW_WAYS
 from egg.evaluator.transport import protocol
 from egg.evaluator.transport.protocol import REQUESTS, Request, reply_to, request_from
 from egg.evaluator.transport.slots import Slot

@@ -25,7 +25,8 @@ from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.reference.yardstick import Yardstick, converted, scope
-from egg.evaluator.task.gradients import PLAIN, Differentiated, Way, differentiated
+from egg.evaluator.task.gradient_ways import PLAIN, Way
+from egg.evaluator.task.gradients import Differentiated, differentiated
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.seeds import FORWARD_SEED
 from egg.evaluator.transport import arena as arenas

@@ -45,7 +45,7 @@ from egg.evaluator.reference.probes import (
     together,
 )
 from egg.evaluator.task.dimensions import Axis, leaves
-from egg.evaluator.task.gradients import ALL_WAYS, FEW_WAYS, PLAIN, Incoming, Way
+from egg.evaluator.task.gradient_ways import ALL_WAYS, FEW_WAYS, PLAIN, Incoming, Way
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from egg.evaluator.task.gradients import PLAIN, Way
+from egg.evaluator.task.gradient_ways import PLAIN, Way
 from egg.evaluator.transport.protocol.base import Done, Json, Request
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.transport.strict import AnyNumber, Finite, Integer, Sizes

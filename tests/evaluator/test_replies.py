@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from egg.core.codec import to_json
+from egg.evaluator.task.gradient_ways import FEW_WAYS
 from egg.evaluator.transport import protocol
 from egg.evaluator.transport.protocol import REQUESTS, Request, reply_to, request_from
 from egg.evaluator.transport.slots import Slot
@@ -37,7 +38,10 @@ GOOD: dict[str, dict[str, Any]] = {
         "moved": [],
         "aliases": [["0", "an input"]],
         "launched": {"kernel": 2},
+        "drew": False,
     },
+    "gradients": {"requires": [True], "error": "", "given": ["input 0"], "intact": True},
+    "show": {"found": [{"name": "load", "shape": [2], "values": [1.0, float("nan")]}]},
     "time": {"milliseconds": [0.5, 1]},
     "capture": {
         "unsupported": "", "compiled": 1, "launched": True, "kernels": ["k"], "ops": {}, "faults": [],
@@ -81,6 +85,9 @@ def test_a_reply_of_the_protocol_is_read_and_written_alike(command: str) -> None
         ("forward", {"sketches": [{**SKETCH, "total": float("nan")}]}),
         ("forward", {"threads": 1 << 80}),
         ("forward", {"aliases": [["0"]]}),
+        ("forward", {"drew": 0}),
+        ("gradients", {"intact": None}),
+        ("show", {"found": [{"name": "load", "shape": [2], "values": ["1"]}]}),
         ("time", {"milliseconds": [float("inf")]}),
         ("time", {"milliseconds": [10**400]}),
         ("time", {"milliseconds": 1.0}),
@@ -127,6 +134,7 @@ CALL = protocol.CallSet("structure", SLOTS, (SLOTS[0], None))
         protocol.Forward(CALL, 7, protocol.Options(skip=("k",), sketch=protocol.SketchTerms(1, (2, 3)))),
         protocol.Time(protocol.Session((CALL,), [[["copy", 1]]], (SLOTS,), (5,)), 0, CALL.outputs, 1, True),
         protocol.Contenders((None, "source"), "inputs", SLOTS, 3, 2),
+        protocol.Gradients("inputs", SLOTS, {"input 0": SLOTS[0]}, 7, FEW_WAYS[1]),
     ],
 )
 def test_a_request_arrives_as_it_was_made(request_made: Request[Any]) -> None:

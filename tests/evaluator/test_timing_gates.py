@@ -452,6 +452,17 @@ def test_no_two_of_many_calls_have_the_same_inputs() -> None:
                 seen.add(values)
 
 
+def test_hardly_a_row_comes_again() -> None:
+    """A kernel that keeps rows and their answers finds none of them at a later call."""
+    reserve = reserve_of([Kind.LOOSE], lambda: [torch.randn(64, 64)], 2)
+    tensors = [t.clone() for t in reserve.draw()]
+    rows: list[tuple[float, ...]] = []
+    for moves in reserve.for_calls([tensors], 150):
+        reserve.follow(tensors, moves)
+        rows += map(tuple, tensors[0].tolist())
+    assert len(set(rows)) > 0.99 * len(rows)
+
+
 def test_few_draws_are_kept_of_large_inputs_and_none_where_nothing_varies() -> None:
     assert how_many([Kind.LOOSE], 1 << 10) == 2
     assert how_many([Kind.DRAWN], 1 << 10) == 256

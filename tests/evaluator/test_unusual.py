@@ -10,6 +10,7 @@ from egg.core.source import Task
 from egg.evaluator.compare.compare import LeafError, compare
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
+from egg.evaluator.task.rare import rare_integers, rare_weights
 from egg.evaluator.task.unusual import constants, unusual, with_constants
 from egg.evaluator.task.unusual_kinds import MINUTE, OFFSET, UNUSUAL, ZEROS
 
@@ -87,3 +88,25 @@ def test_a_single_number_takes_one_of_them():
     [made] = with_constants([torch.tensor(3.0)], constants("v == 1.2345"), 5)
     assert made.shape == ()
     assert made != 3.0
+
+
+def test_rare_integers_keep_to_what_the_generator_may_draw():
+    known = constants("a, b = 77, 5000")
+    free = torch.randint(0, 100, (8, 16), generator=torch.Generator().manual_seed(3))
+    pairs = torch.stack([torch.arange(32) % 7, 500 + torch.arange(32) % 9], dim=1)
+    kept = [torch.arange(50), torch.randperm(50), free % 2, torch.randn(4, 4)]
+    made = [rare_integers([free, pairs, *kept], known, {128}, seed) for seed in range(8)]
+    assert any((m[0] == 77).any() for m in made)
+    assert all(set(m[0][m[0] != free].tolist()) <= {77, 127} for m in made)
+    assert any((m[0] == 127).any() for m in made)
+    assert not any((m[1] == 77).any() for m in made)
+    assert all(torch.equal(a, b) for m in made for a, b in zip(m[2:], kept, strict=True))
+
+
+def test_rare_weights_are_few_and_hold_zero():
+    module = torch.nn.Linear(64, 64)
+    before = module.weight.detach().clone()
+    rare_weights(module, constants("v = 3.0"), 5)
+    changed = module.weight[module.weight != before]
+    assert 0 < len(changed) <= 9
+    assert {0.0, 3.0, -3.0} <= set(changed.tolist())

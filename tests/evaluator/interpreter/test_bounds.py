@@ -102,6 +102,7 @@ out["view past storage"] = fault(lambda: shifted_load[(1,)](view, o, 50, 16))
 out["view before storage"] = fault(lambda: shifted_load[(1,)](view, o, -41, 16))
 
 x, o = torch.randn(12, 16), torch.empty(16, 16)
+triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
 out["descriptor"] = fault(lambda: through_descriptor[(2,)](x, o, 12, 16, 8, 16))
 out["descriptor values"] = [error(o[:12], x), float(o[12:].abs().max())]
 out["descriptor lies"] = fault(lambda: through_descriptor[(2,)](x, o, 16, 16, 8, 16))

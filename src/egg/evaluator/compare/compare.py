@@ -15,7 +15,8 @@ An output may span many orders of magnitude (an exponential), and then the rms i
 others could be zero. So the elements that have lost their own value are counted as well: those off by more
 than ``max(1e-2, 16 u)`` of themselves, and by more than the max floor relative to the *upper quartile* of the
 output, which a few large elements do not move. A candidate may have one in a thousand of them (and two), and
-twice as many as the reference has by a tenth of these bounds: where results cancel, it has many.
+twice as many as the reference has by a tenth of these bounds: where results cancel, it has many. Where whole
+slices are small beside the rest, they are looked at by themselves (:mod:`~egg.evaluator.compare.slices`).
 
 Where the program itself amplifies the rounding of its inputs (an exponential of large numbers), every
 implementation is off by as much, and a reference that happens to round elsewhere is no measure. How far the
@@ -41,7 +42,7 @@ from dataclasses import dataclass
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator.compare import sums
+from egg.evaluator.compare import slices, sums
 from egg.evaluator.tensors import memory
 
 ROUNDOFF = {
@@ -184,7 +185,9 @@ def compare(
     known = max(4.0 * norms.ref_max, 4.0 * usual.max * rms)
     base = max(known, floor.max_factor * floor.roundoff * rms, CONDITIONING * moved.max, 1e-300)
     tolerance = 1e-4 if three[1].dtype in (torch.float32, torch.float64) else 1e-2
-    least = max(floor.max_factor * floor.roundoff * sums.upper_quartile(three[2]), 4.0 * usual.max * rms)
+    sizes = sums.sampled_sizes(three[2])
+    quartile = sums.upper_quartile(sizes)
+    least = max(floor.max_factor * floor.roundoff * quartile, 4.0 * usual.max * rms)
     own = lost_at(reference.dtype, precision)
     errors = sums.errors(three, sums.Allowed(base, 8.0 * floor.roundoff, tolerance, own, least))
 
@@ -192,6 +195,9 @@ def compare(
     cand, ref = math.sqrt(errors.cand_sq / count), math.sqrt(norms.ref_sq / count)
     known = max(2.0 * ref, 2.0 * usual.rms * rms)
     allowed = max(known, floor.rms_factor * floor.roundoff * rms, CONDITIONING * moved.rms, 1e-300)
+    off = errors.off
+    if slices.spread(sizes, quartile) and not norms.nonfinite:
+        off = max(off, slices.lost(three, quartile, own))
     lost = norms.nonfinite
     problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
     scale = rms or 1.0
@@ -208,8 +214,8 @@ def compare(
         norms.ref_max,
         errors.reference_close,
         norms.ref_max / scale,
-        errors.off / count,
-        errors.off / loss,
+        off / count,
+        off / loss,
         errors.reference_off / count,
     )
 

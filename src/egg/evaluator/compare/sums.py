@@ -97,17 +97,18 @@ def fusible(three: Three) -> bool:
     return all(t.is_cuda and t.is_contiguous() and t.dtype in KINDS for t in three)
 
 
-def upper_quartile(tensor: torch.Tensor) -> float:
-    """The size that a quarter of the elements exceed, by a sample at fixed places drawn by lot.
-
-    Unlike the rms it does not follow a few large elements.
-    """
+def sampled_sizes(tensor: torch.Tensor) -> torch.Tensor:
+    """Absolute values of a sample, at fixed places drawn by lot; finite ones."""
     if not tensor.numel():
-        return 0.0
+        return torch.empty(0)
     generator = torch.Generator().manual_seed(SAMPLE)
     at = torch.randint(tensor.numel(), (min(SAMPLE, 4 * tensor.numel()),), generator=generator)
     sizes = tensor[torch.unravel_index(at.to(tensor.device), tensor.shape)].double().abs()
-    sizes = sizes[torch.isfinite(sizes)]
+    return sizes[torch.isfinite(sizes)]
+
+
+def upper_quartile(sizes: torch.Tensor) -> float:
+    """The size that a quarter of them exceed: unlike the rms it does not follow a few large elements."""
     return float(sizes.kthvalue(1 + 3 * (len(sizes) - 1) // 4).values) if len(sizes) else 0.0
 
 

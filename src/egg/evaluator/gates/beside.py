@@ -25,6 +25,7 @@ from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.reference.yardstick import Yardstick, converted, scope
+from egg.evaluator.task.gradient_ways import PLAIN, Way
 from egg.evaluator.task.gradients import Differentiated, differentiated
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.seeds import FORWARD_SEED
@@ -297,8 +298,8 @@ class Gradient(StrEnum):
     UNKNOWN = "not tried"
 
 
-def gradients(trial: Trial, change: Change) -> tuple[Gradient, str]:
-    """Call under grad mode, everything floating requiring a gradient, and go back where that is possible.
+def gradients(trial: Trial, change: Change, way: Way = PLAIN) -> tuple[Gradient, str]:
+    """Call under grad mode and go back, where that is possible, in the way that is asked for.
 
     Going back takes memory and time on the reference's side too: only what a candidate does not refuse is
     asked.
@@ -306,7 +307,7 @@ def gradients(trial: Trial, change: Change) -> tuple[Gradient, str]:
     try:
         reference, inputs = question(trial, change)
         case = reference.answer("under grad mode", inputs, golden=False)
-        wanted = _ours(reference, case, Yardstick.ITSELF)
+        wanted = _ours(reference, case, Yardstick.ITSELF, way)
     except (TaskError, MachineError, torch.OutOfMemoryError) as error:
         return Gradient.UNKNOWN, str(error)[:200]
     if not any(wanted.requires):
@@ -322,9 +323,9 @@ def gradients(trial: Trial, change: Change) -> tuple[Gradient, str]:
             theirs = {ours: own for own, ours in trial.connection.names.items()}
             renamed = {theirs.get(name, name): slot for name, slot in slots.items()}
             reply = other.connection.request(
-                protocol.Gradients(call.inputs, call.slots, renamed, FORWARD_SEED)
+                protocol.Gradients(call.inputs, call.slots, renamed, FORWARD_SEED, way)
             )
-            return _judged(other, reference, case, wanted, reply)
+            return _judged(other, reference, case, wanted, reply, way)
     except Fault as fault:
         outcome = _of(fault)
         kind = {Answer.RAISED: Gradient.RAISED, Answer.WRONG: Gradient.WRONG}
@@ -332,14 +333,21 @@ def gradients(trial: Trial, change: Change) -> tuple[Gradient, str]:
 
 
 def _judged(
-    other: Beside, reference: Reference, case: Case, wanted: Differentiated, reply: protocol.Backward
+    other: Beside,
+    reference: Reference,
+    case: Case,
+    wanted: Differentiated,
+    reply: protocol.Backward,
+    way: Way,
 ) -> tuple[Gradient, str]:
     lost = [at for at, required in enumerate(wanted.requires) if required]
     if len(reply.requires) != len(wanted.requires) or not all(reply.requires[at] for at in lost):
         return Gradient.LOST, "an output does not require a gradient where the reference's does"
     if reply.error:
         return Gradient.RAISED, reply.error
-    exact = _exact(reference, case, wanted)
+    if not reply.intact:
+        return Gradient.WRONG, "backward changes the gradient of an output in place; others read it, too"
+    exact = _exact(reference, case, wanted, way)
     theirs = {ours: own for own, ours in other.connection.names.items()}
     for name, gradient in wanted.gradients.items():
         if gradient is None or name not in other.buffers.gradients or (
@@ -363,18 +371,18 @@ def _judged(
     return Gradient.RIGHT, ""
 
 
-def _exact(reference: Reference, case: Case, wanted: Differentiated) -> Differentiated:
+def _exact(reference: Reference, case: Case, wanted: Differentiated, way: Way) -> Differentiated:
     if reference.yardstick is not Yardstick.FP64:
         return wanted
     try:
-        return _ours(reference, case, Yardstick.FP64)
+        return _ours(reference, case, Yardstick.FP64, way)
     except (TaskError, MachineError):
         return wanted
 
 
-def _ours(reference: Reference, case: Case, yardstick: Yardstick) -> Differentiated:
+def _ours(reference: Reference, case: Case, yardstick: Yardstick, way: Way) -> Differentiated:
     """The reference's own gradients, of a copy: nothing of it stays with the module."""
     module, inputs = converted(reference.module, case.inputs, yardstick)
     torch.manual_seed(FORWARD_SEED)
     with scope(yardstick, None), reference.program.blaming("backward"):
-        return differentiated(module, inputs, FORWARD_SEED)
+        return differentiated(module, inputs, FORWARD_SEED, way=way)

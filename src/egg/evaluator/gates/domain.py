@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,7 @@ from egg.evaluator.reference.probes import (
     together,
 )
 from egg.evaluator.task.dimensions import Axis, leaves
+from egg.evaluator.task.gradient_ways import ALL_WAYS, FEW_WAYS, PLAIN, Incoming, Way
 from egg.evaluator.task.precision import HALF_DTYPES
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
@@ -283,19 +284,39 @@ class Probing:
         return change, outcome
 
     def gradients(self) -> Gradient:
-        """Under grad mode, at the smallest call that was answered rightly."""
+        """Under grad mode, at the smallest call that was answered rightly.
+
+        A backward that is right is asked again, as callers do: with a gradient that is not dense, and where
+        only a part requires one.
+        """
         sized = [c for c in self.right_at if c.sizes and not c.builds and not c.forms]
         change = min(sized, key=self._elements) if sized else Change()
+        found = self._back(change, PLAIN)
+        ways = ALL_WAYS if self.trial.settings.domain is Probes.ALL else FEW_WAYS
+        for way in ways if found is Gradient.RIGHT else ():
+            if self._back(change, way) is Gradient.LOST:
+                return Gradient.LOST
+        return found
+
+    def _back(self, change: Change, way: Way) -> Gradient:
         if time.perf_counter() > self.until:
             return Gradient.UNKNOWN
         self._ready(change)
-        found, evidence = gradients(self.trial, change)
+        found, evidence = gradients(self.trial, change, way)
+        where = f"under grad mode, where {way.words}" if way.words else "under grad mode"
+        if (
+            found is Gradient.WRONG
+            and way.incoming is Incoming.EXPANDED
+            and not evidence.startswith("kernel.")
+        ):
+            dense, _ = gradients(self.trial, change, replace(way, incoming=Incoming.CONSTANT))
+            found = Gradient.UNKNOWN if dense is Gradient.WRONG else found
         if found is Gradient.WRONG:
-            raise Refused("domain.gradients", f"under grad mode: {evidence}"[:900], GUARD)
+            raise Refused("domain.gradients", f"{where}: {evidence}"[:900], GUARD)
         if found is Gradient.LOST and self.domain is not None:
             raise Refused(
                 "domain.gradients",
-                f"under grad mode gradients are lost without an error: {evidence}",
+                f"{where}, gradients are lost without an error: {evidence}",
                 "raise in backward: an autograd function whose backward says that there is none",
             )
         if found is Gradient.LOST:

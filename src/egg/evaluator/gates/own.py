@@ -10,6 +10,7 @@ reference's own values stand in.
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 
 import torch
@@ -17,10 +18,13 @@ import torch
 from egg.core.errors import TaskError
 from egg.evaluator.compare.compare import compare
 from egg.evaluator.gates import build
+from egg.evaluator.gates.unusual import tables
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.task.program import Program
+from egg.evaluator.task.rare import rare_integers
 from egg.evaluator.task.rescale import cost_of
+from egg.evaluator.task.unusual import constants
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
@@ -80,7 +84,7 @@ def _examined(trial: Trial) -> Notes:
         return {"own_size": "not run: there is no memory for it"}
     try:
         build.run(trial)
-        case = trial.reference.case("the task's own size")
+        case = _question(trial)
         trial.buffers.place(case)
         trial.buffers.poison(0)
         call, masks = trial.buffers.call_set(case, 0), trial.buffers.sets[1].outputs
@@ -101,6 +105,16 @@ def _examined(trial: Trial) -> Notes:
         raise _at_own_size(wrong) from None
     ran = [f"{name}: {count} of {total} programs" for name, total, count in reply.launches]
     return {"own_size": "whole" if reply.whole else "in part", "programs": ran[:12]}
+
+
+def _question(trial: Trial) -> Case:
+    """A draw of the task's own, with integers that the file names among its integers where they may be."""
+    known = constants(trial.candidate.source)
+    inputs = rare_integers(trial.reference.draw(), known, tables(trial), secrets.randbits(48))
+    try:
+        return trial.reference.answer("the task's own size", inputs)
+    except TaskError:
+        return trial.reference.case("the task's own size")
 
 
 def _at_own_size(seen: Fault | Refused) -> Refused:

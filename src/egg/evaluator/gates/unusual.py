@@ -25,7 +25,8 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import map_tensors, outputs_of, restrided
-from egg.evaluator.task.unusual import LEVEL, TIES, ZEROS, constants, unusual, with_constants
+from egg.evaluator.task.rare import rare_integers
+from egg.evaluator.task.unusual import LEVEL, TIES, ZEROS, Constants, constants, unusual, with_constants
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport.protocol import Forwarded, Options
 from egg.evaluator.trial.checks import tensor_of
@@ -33,6 +34,7 @@ from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
 RAISED = "candidate.error"
+UNANSWERED = "no answer"
 EQUAL = (ZEROS, LEVEL, TIES)
 LEEWAY = 8.0
 CLOSE = 16.0
@@ -47,28 +49,46 @@ UNCLEAR = 0.5
 
 def run(trial: Trial) -> dict[str, str]:
     outcomes: dict[str, str] = {}
-    if not any(t.is_floating_point() for t in trial.reference.sample.tensors):
-        return outcomes
-    for name in trial.settings.unusual:
+    floats = any(t.is_floating_point() for t in trial.reference.sample.tensors)
+    for name in trial.settings.unusual if floats else ():
         inputs = unusual(trial.reference.draw(), name, secrets.randbits(48))
         outcomes[name] = _asked(trial, name, inputs, integers=name not in EQUAL)
     known = constants(trial.candidate.source)
     for number in range(trial.settings.constants if known.values or known.patterns else 0):
-        inputs = with_constants(trial.reference.draw(), known, secrets.randbits(48))
-        outcomes[f"constants of the file {number + 1}"] = _asked(
-            trial, "constants of the file", inputs, integers=True
-        )
+        outcomes[f"constants of the file {number + 1}"] = _constants(trial, known)
     return outcomes
+
+
+def _constants(trial: Trial, known: Constants) -> str:
+    """The numbers in the file's text among inputs and weights; where that has no answer, in floats alone."""
+    inputs = with_constants(trial.reference.draw(), known, secrets.randbits(48))
+    rare = rare_integers(inputs, known, tables(trial), secrets.randbits(48))
+    if trial.connection.names:
+        trial.connection.rare_weights(known)
+    found = _asked(trial, "constants of the file", rare, integers=True)
+    if trial.connection.names:
+        trial.connection.restore_weights()
+    if found.startswith(UNANSWERED):
+        found = _asked(trial, "constants of the file", inputs, integers=True)
+    return found
+
+
+def tables(trial: Trial) -> set[int]:
+    """Sizes of what integers may index. On a GPU an index beyond its table would end the judge itself."""
+    if trial.device.type == "cuda":
+        return set()
+    floats = [t for t in trial.reference.sample.tensors if t.is_floating_point()]
+    return {size for t in (*floats, *trial.reference.module.parameters()) for size in t.shape}
 
 
 def _asked(trial: Trial, name: str, inputs: list[Any], *, integers: bool) -> str:
     try:
         case = trial.reference.answer(f"{name} in the inputs", inputs, own=False)
     except (TaskError, MachineError) as error:
-        return f"no answer: {error}"[:200]
+        return f"{UNANSWERED}: {error}"[:200]
     case = replace(case, leeway=LEEWAY)
     if not _answered(trial, case):
-        return "no answer"
+        return UNANSWERED
     found = _put(trial, case, integers=integers)
     if trial.reference.moving:
         trial.connection.restore_weights()

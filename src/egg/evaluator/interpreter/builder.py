@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -22,6 +21,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from egg.evaluator.interpreter import approximate, contract, dot, narrow, special, undefined
+from egg.evaluator.interpreter.atomics import AtomicBuilder
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.handles import (
     AsmResult,
@@ -36,28 +36,28 @@ from egg.evaluator.interpreter.handles import (
     smaller,
     widened,
 )
-from egg.evaluator.interpreter.memory import AddressSpace
-from egg.evaluator.interpreter.races import Accumulates, RaceDetector
+from egg.evaluator.interpreter.scratch import Scratch
 from egg.evaluator.interpreter.session import any_order
 
 _ir: Any = interpreter._ir  # type: ignore[attr-defined]
-_Stock: Any = interpreter.InterpreterBuilder
 
 _PTX_APPROXIMATION = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0,\s*\$1\s*;?\s*")
 
 
-class MendedBuilder(_Stock):
+class MendedBuilder(AtomicBuilder):
     """See the module's text. ``space`` and ``races`` belong to the launch in progress."""
 
-    space: AddressSpace
-    races: RaceDetector | None
-    before_atomic: Callable[[], None] | None
-    """Where programs take turns: hands over to another."""
+    scratch: Scratch | None
+    """Of the launch in progress, for descriptors that its programs make; none while its arguments are."""
 
     def adopt_options(self) -> None:
         """Take what the CUDA backend takes, and drop overflow checks that no assert ever reads."""
         precisions = tuple(name.lower() for name in _ir.INPUT_PRECISION.__members__)
-        wanted = {"allowed_dot_input_precisions": precisions, "sanitize_overflow": False}
+        wanted = {
+            "allowed_dot_input_precisions": precisions,
+            "sanitize_overflow": False,
+            "max_num_imprecise_acc_default": 1 << 30,
+        }
         known = {field.name for field in fields(self.options)}
         self.options = replace(self.options, **{k: v for k, v in wanted.items() if k in known})
 
@@ -153,6 +153,10 @@ class MendedBuilder(_Stock):
         precision = getattr(input_precision, "name", "IEEE")
         both_f32 = left.dtype == right.dtype == np.float32 and a.dtype.scalar == tl.float32
         acc = widened(d)
+        if a.dtype.scalar.is_fp8() and b.dtype.scalar.is_fp8() and acc.data.dtype == np.float32:
+            return TensorHandle(
+                dot.product_of_bytes(left, right, acc.data, int(max_num_imprecise_acc)), d.dtype.scalar
+            )
         result = dot.product(left, right, acc.data, precision if both_f32 else "IEEE")
         if is_bf16(d):
             return TensorHandle(narrow.f32_to_bf16(result), tl.bfloat16)
@@ -275,14 +279,11 @@ class MendedBuilder(_Stock):
         """The one-instruction approximations that kernels do use; other assembly cannot be judged."""
         match = _PTX_APPROXIMATION.fullmatch(asm)
         function = approximate.INSTRUCTIONS.get(match[1]) if match else None
-        if function is None or len(values) != 1:
+        if function is None or len(values) != 1 or pack != 1:  # of two elements $1 is the second result
             raise KernelFault(
                 "unsupported", f"{self.where()}: inline assembly cannot be interpreted: {asm!r}"
             )
         return AsmResult([TensorHandle(function(values[0].data), values[0].dtype.scalar)])
-
-    def where(self) -> str:
-        return f"kernel {self.space.kernel}, program {self.space.program}"
 
     # memory
 
@@ -320,6 +321,12 @@ class MendedBuilder(_Stock):
         lanes = np.ones(real.shape, dtype=bool) if mask is None else mask
         return native.store(real, data, lanes)
 
+    def create_make_tensor_descriptor(self, base: Any, *form: Any, **named: Any) -> Any:
+        """One that a program makes lies in scratch memory, which the file's own allocator gives."""
+        if self.scratch is not None:
+            self.scratch.need(self.where())
+        return super().create_make_tensor_descriptor(base, *form, **named)
+
     def create_descriptor_load(self, desc: Any, indices: list[Any], *policy: Any) -> Any:
         """NaN padding of bf16 must be written as bits; everything else the original does well."""
         element = desc.base.dtype.element_ty
@@ -336,70 +343,3 @@ class MendedBuilder(_Stock):
     def create_assume(self, condition: Any) -> None:
         if not np.asarray(condition.data).all():
             raise KernelFault("hint", f"{self.where()}: what tl.assume(...) states does not hold")
-
-    # atomics
-
-    def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, None, val.data.itemsize, Accumulates.NOTHING, sem)
-        return super().create_atomic_cas(TensorHandle(real, ptr.dtype), cmp, val, sem, scope)
-
-    def create_atomic_rmw(self, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        kinds = {_ir.ATOMIC_OP.FADD: Accumulates.FLOATS, _ir.ATOMIC_OP.XCHG: Accumulates.NOTHING}
-        real = self._atomic_addresses(ptr, mask, val.data.itemsize, kinds.get(op, Accumulates.COUNTS), sem)
-        if op == _ir.ATOMIC_OP.FADD and val.data.itemsize == 2:
-            return self._half_atomic_add(real, val, mask_data(mask))
-        return super().create_atomic_rmw(op, TensorHandle(real, ptr.dtype), val, mask, sem, scope)
-
-    def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        element = ptr.get_element_ty()
-        dtype = interpreter._get_np_dtype(element)
-        real = self._atomic_addresses(ptr, mask, dtype.itemsize, Accumulates.NOTHING, sem)
-        lanes = np.ones(real.shape, dtype=bool) if mask is None else mask_data(mask)
-        return TensorHandle(native.load(real, lanes, np.zeros(real.shape, dtype=dtype), dtype), element)
-
-    def create_atomic_store(self, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-        real = self._atomic_addresses(ptr, mask, val.data.itemsize, Accumulates.NOTHING, sem)
-        lanes = np.ones(real.shape, dtype=bool) if mask is None else mask_data(mask)
-        return native.store(real, val.data, lanes)
-
-    def create_atomic_poll(self, ptr: Any, expected: Any, timeout_ns: Any, sem: Any, scope: Any) -> Any:
-        """Programs run in turn: what is not there yet will never come while this one waits."""
-        value = self.create_atomic_load(ptr, None, sem, scope)
-        matched = value.data == expected.data
-        if timeout_ns is None and not matched.all():
-            raise KernelFault(
-                "unsupported", f"{self.where()}: waits for another program, which runs only later"
-            )
-        return TensorHandle(np.asarray(matched), tl.int1)
-
-    def _atomic_addresses(
-        self, ptr: Any, mask: Any, itemsize: int, accumulates: Accumulates, sem: Any
-    ) -> np.ndarray:
-        if self.before_atomic is not None:
-            self.before_atomic()
-        real, touched = self.space.translate(ptr.data, mask_data(mask), itemsize, "atomic")
-        if self.races is not None:
-            kinds = _ir.MEM_SEMANTIC
-            acquires = sem in (kinds.ACQUIRE, kinds.ACQUIRE_RELEASE)
-            releases = sem in (kinds.RELEASE, kinds.ACQUIRE_RELEASE)
-            for part in touched:
-                self.races.atomic(part, itemsize, accumulates, acquires, releases)
-        return real
-
-    def _half_atomic_add(self, real: np.ndarray, val: Any, mask: np.ndarray | None) -> Any:
-        """16-bit float adds, lane by lane in order: each rounds, and lanes may share an element."""
-        old = np.zeros(real.shape, dtype=val.data.dtype)
-        bf16 = is_bf16(val)
-        addends = np.broadcast_to(val.data, real.shape)
-        lanes = np.ones(real.shape, dtype=bool) if mask is None else np.broadcast_to(mask, real.shape)
-        one, zero = np.ones(1, dtype=bool), np.zeros(1, dtype=old.dtype)
-        for lane in zip(*np.nonzero(lanes), strict=True):
-            address = real[lane].reshape(1)
-            before = native.load(address, one, zero, old.dtype)
-            if bf16:
-                after = narrow.f32_to_bf16(narrow.bf16_to_f32(before) + narrow.bf16_to_f32(addends[lane]))
-            else:
-                after = before + addends[lane]
-            native.store(address, after, one)
-            old[lane] = before[0]
-        return TensorHandle(old, val.dtype.scalar)

@@ -16,6 +16,12 @@ HALF_STEP = 16
 """Products that one instruction of a tensor core adds to a float16 accumulator."""
 
 
+EIGHT_STEP = 32
+"""Products that one instruction adds where the operands have eight bits."""
+EIGHT_BITS = 13
+"""Below its largest summand, of a sum that a Hopper tensor core makes of such products."""
+
+
 def operand(data: np.ndarray, dtype_name: str) -> np.ndarray:
     """An operand's values as numpy can multiply them: narrow floats widened, exactly."""
     if dtype_name == "bf16":
@@ -49,6 +55,34 @@ def product(a: np.ndarray, b: np.ndarray, acc: np.ndarray, precision: str) -> np
         a, b = narrow.truncate_to_tf32(a), narrow.truncate_to_tf32(b)
     multiply = _three_bf16_products if precision == "BF16x3" else np.matmul
     return (multiply(a, b) + acc).astype(acc.dtype, copy=False)
+
+
+def product_of_bytes(a: np.ndarray, b: np.ndarray, acc: np.ndarray, most: int) -> np.ndarray:
+    """``a @ b + acc`` for operands of fp8, as a Hopper tensor core adds: in few bits, cut off.
+
+    ``most``: so many products are added before the sum goes to a float32 accumulator; none where it is zero,
+    all and the accumulator with them where it is more than there are.
+    """
+    depth = a.shape[-1]
+    if not most:
+        return product(a, b, acc, "IEEE")
+    inside = most > depth
+    part = acc.astype(np.float64) if inside else np.zeros(acc.shape)
+    total = np.zeros(acc.shape) if inside else acc.astype(np.float64)
+    wide = [x.astype(np.float64) for x in (a, b)]
+    for k in range(0, depth, EIGHT_STEP):
+        if not inside and k and k % most == 0:
+            total, part = (total + part).astype(np.float32).astype(np.float64), np.zeros(acc.shape)
+        step = np.matmul(wide[0][..., k : k + EIGHT_STEP], wide[1][..., k : k + EIGHT_STEP, :])
+        part = _cut(part, step)
+    return (total + part).astype(acc.dtype)
+
+
+def _cut(part: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Their sum, without the bits that lie too far below the larger of the two."""
+    _, exponent = np.frexp(np.maximum(np.abs(part), np.abs(step)))
+    unit = np.ldexp(1.0, exponent - 1 - EIGHT_BITS)
+    return np.trunc((part + step) / unit) * unit
 
 
 def _three_bf16_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -53,6 +53,14 @@ class KernelSyntax(_Stock):
         )
         return node
 
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        """``n += 1`` is ``n = n + 1``: a constant that is added to becomes a tensor, too."""
+        if not isinstance(node.target, ast.Name):
+            return self.generic_visit(node)
+        before = ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target)
+        value = ast.copy_location(ast.BinOp(left=before, op=node.op, right=node.value), node)
+        return self.visit(ast.copy_location(ast.Assign(targets=[node.target], value=value), node))
+
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         name = _AND if isinstance(node.op, ast.And) else _OR

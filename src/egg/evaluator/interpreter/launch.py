@@ -19,6 +19,7 @@ from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
 from egg.evaluator.interpreter.memory import AddressSpace
 from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.races import RaceDetector
+from egg.evaluator.interpreter.scratch import Scratch
 from egg.evaluator.interpreter.session import LOT, Launch, Session
 from egg.evaluator.interpreter.turns import Turns
 from egg.evaluator.interpreter.undefined import MACHINE
@@ -74,8 +75,12 @@ class Launcher:
     ) -> None:
         space = AddressSpace(self.session, name)
         space.reads_bits = kernel.fn in self._reads_bits
+        self.builder.scratch = None
+        plain = unspecialised(kernel, parameters)
         values = {
-            key: value if is_constexpr(parameters[key]) else convert(value, key, space)
+            key: value
+            if is_constexpr(parameters[key])
+            else convert(value, key, space, specialised=key not in plain)
             for key, value in bound.items()
         }
         watch = (self.session, name, self._read_only.get(kernel.fn, set()))
@@ -89,6 +94,7 @@ class Launcher:
         function = kernel.rewrite()
         nx, ny, nz = races.grid = (*shape, *(1,) * (3 - len(shape)))
         self.builder.set_grid_dim(nx, ny, nz)
+        self.builder.scratch = Scratch(nx * ny * nz)
 
         def enter(program: int) -> None:
             """Ready the interpreter for a program."""
@@ -138,7 +144,8 @@ class Launcher:
         if space.looked:
             self._reads_bits.add(function)
         if stored:
-            known = self._read_only.setdefault(function, {region.name for region in space.regions})
+            named = {name for region in space.regions for name in region.arguments}
+            known = self._read_only.setdefault(function, named)
             known -= stored
 
 
@@ -160,8 +167,20 @@ def is_constexpr(parameter: inspect.Parameter) -> bool:
     return text.strip().split(".")[-1] == "constexpr"
 
 
-def convert(value: Any, name: str, space: AddressSpace) -> Any:
-    """A host argument as the kernel sees it; tensors, also inside descriptors, at virtual addresses."""
+def unspecialised(kernel: Any, parameters: Mapping[str, inspect.Parameter]) -> set[str]:
+    """Parameters of which the compiler takes no value for a constant: named so, or of an annotated type."""
+    named = kernel.kwargs.get("do_not_specialize") or ()
+    names = list(parameters)
+    found = {names[item] if isinstance(item, int) else item for item in named}
+    return found | {key for key, p in parameters.items() if p.annotation is not inspect.Parameter.empty}
+
+
+def convert(value: Any, name: str, space: AddressSpace, *, specialised: bool = True) -> Any:
+    """A host argument as the kernel sees it; tensors, also inside descriptors, at virtual addresses.
+
+    Where the argument is ``specialised`` an integer of 1 stays Python's: the compiler puts it into the text
+    as a constant, with Python's arithmetic (``(n - 2) // 2`` rounds down) and without a tensor's methods.
+    """
     if isinstance(value, TensorDescriptor):
         moved = copy.copy(value)
         moved.base = space.map(value.base, name)
@@ -169,10 +188,14 @@ def convert(value: Any, name: str, space: AddressSpace) -> Any:
     if hasattr(value, "data_ptr"):
         return interpreter._implicit_cvt(space.map(value, name))
     if isinstance(value, tuple):
-        items = [convert(item, f"{name}[{i}]", space) for i, item in enumerate(value)]
+        items = [
+            convert(item, f"{name}[{i}]", space, specialised=specialised) for i, item in enumerate(value)
+        ]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, bool | float):
         return scalar_argument(value)
+    if specialised and isinstance(value, int) and value == 1:
+        return value
     return interpreter._implicit_cvt(value)
 
 
@@ -184,6 +207,7 @@ def mend(session: Session) -> MendedBuilder:
     builder.space = AddressSpace(session, "")
     builder.races = None
     builder.before_atomic = None
+    builder.scratch = None
     launcher = Launcher(session, builder)
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:

@@ -26,6 +26,7 @@ import torch
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.session import Session
 from egg.evaluator.interpreter.undefined import drawn_address
+from egg.evaluator.tensors import hosts
 
 _SLOT_BITS = 42
 _SPACE = 1 << 60
@@ -108,6 +109,11 @@ class AddressSpace:
         if base.device.type != "cpu":
             raise KernelFault(
                 "unsupported", f"kernel {self.kernel}: argument {name!r} is on {base.device}, not on the CPU"
+            )
+        if hosts.on_host(base):
+            raise ValueError(
+                f"Pointer argument {name!r} cannot be accessed from Triton (cpu tensor?): it is not on "
+                "the GPU; make it with device=x.device, or register it as a buffer"
             )
         storage = base.untyped_storage()
         real, nbytes = storage.data_ptr(), storage.nbytes()

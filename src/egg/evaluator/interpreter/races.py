@@ -114,6 +114,8 @@ class RaceDetector:
         self._agreed: set[Region] = set()
         self._atomic: set[Region] = set()
         self._stored: set[Region] = set()
+        self._last_stored: dict[int, int] = {}
+        """By program: the barriers before its last store."""
 
     def barrier(self) -> None:
         """The lanes of the running program wait for each other; a program that begins starts behind one."""
@@ -127,7 +129,7 @@ class RaceDetector:
         of the cost would go into inputs.
         """
         region = part.region
-        unwatched = region.name in self._read_only and region not in self._stored
+        unwatched = region.arguments.keys() <= self._read_only and region not in self._stored
         if unwatched or region in self._conflicts:
             return
         shadow = self._shadow(region)
@@ -151,6 +153,7 @@ class RaceDetector:
         """
         region = part.region
         self._stored.add(region)
+        self._last_stored[self.program] = self._barriers
         if region in self._conflicts:
             return
         shadow = self._shadow(region)
@@ -179,8 +182,14 @@ class RaceDetector:
         accumulates: Accumulates,
         acquires: bool = False,
         releases: bool = False,
+        *,
+        between: bool = True,
     ) -> None:
         """Atomics are exempt, but an accumulation needs a start that no program stores meanwhile.
+
+        One that is not ``between`` programs (its scope is a block) is atomic for the threads of its own
+        program only, and what other programs change is a conflict. A tile releases, lane by lane, nothing
+        that other lanes stored since the last barrier.
 
         A counter may order the programs that count with it, and be set back by the last of them: of integers
         the acquire comes first, and only what it does not settle is a conflict.
@@ -199,12 +208,17 @@ class RaceDetector:
         lanes.leave(shadow.track("adding"), where, codes, self._barriers)
         if lanes.is_scalar(part) and (acquires or releases):
             self.barrier()
-        meets = part.addresses.size <= _MOST_SYNCHRONISING and (acquires or releases)
+        elif self._last_stored.get(self.program) == self._barriers:
+            releases = False
+        if not between:
+            adders = shadow.track("accumulated")
+            self._check(shadow, where, adders, "changes, with the scope 'cta', what {other} changes")
+        meets = between and part.addresses.size <= _MOST_SYNCHRONISING and (acquires or releases)
         elements = [int(address) for address in np.unique(part.addresses)] if meets else []
         if accumulates is Accumulates.COUNTS:
             for address in elements:
                 self.order.synchronise(self.program, address, acquires, False)
-        if accumulates is not Accumulates.NOTHING:
+        if accumulates is not Accumulates.NOTHING or not between:
             if shadow.stored is not None:
                 self._check(shadow, where, shadow.stored, "accumulates atomically what {other} stores")
             adders = shadow.track("accumulated")
@@ -222,7 +236,7 @@ class RaceDetector:
         return any(s.stored is not None and s.loaded is not None for s in self._shadows.values())
 
     def stored_arguments(self) -> set[str]:
-        return {region.name for region in self._stored | self._atomic}
+        return {name for region in self._stored | self._atomic for name in region.arguments}
 
     def finish(self) -> None:
         """Judge the launch by its first conflict."""

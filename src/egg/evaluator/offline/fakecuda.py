@@ -7,6 +7,8 @@ was recorded and repeats them on replay.
 
 from __future__ import annotations
 
+import random
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -119,6 +121,7 @@ def _graph_classes(recorder: Recorder) -> tuple[type, type]:
 
 
 def properties(target: GpuTarget) -> SimpleNamespace:
+    """What a device of the target says of itself; which one of them it is, is drawn by lot."""
     major, minor = target.capability
     return SimpleNamespace(
         name=target.card,
@@ -135,6 +138,14 @@ def properties(target: GpuTarget) -> SimpleNamespace:
         L2_cache_size=50 << 20,
         is_integrated=0,
         is_multi_gpu_board=0,
+        max_threads_per_block=1_024,
+        clock_rate=1_980_000,
+        memory_clock_rate=3_201_000,
+        memory_bus_width=6_144,
+        uuid=str(uuid.uuid4()),
+        pci_bus_id=random.randrange(1, 200),
+        pci_device_id=0,
+        pci_domain_id=0,
         gcnArchName=str(target.arch) if target.backend == "hip" else "",
     )
 

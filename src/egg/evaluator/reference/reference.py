@@ -34,11 +34,12 @@ from egg.evaluator.reference.yardstick import (
     scope,
     unit_of,
 )
+from egg.evaluator.task.attributes import attributes_of, written
 from egg.evaluator.task.distributions import redraw, rerandomise
 from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
-from egg.evaluator.tensors import memory
+from egg.evaluator.tensors import generators, memory
 from egg.evaluator.transport import exchange
 from egg.evaluator.transport.freshen import Kind, kind_of
 
@@ -93,6 +94,10 @@ class Reference:
         """Of the outputs for the task's own inputs: a mask may leave rows without a number."""
         self.kinds: list[Kind] = []
         """What the generator does to each input."""
+        self.advances = False
+        """Whether forward leaves the random generators elsewhere than it found them."""
+        self.leaves: tuple[str, ...] = ()
+        """Plain attributes that forward sets."""
         self.moving: set[str] = set()
         """Buffers that forward changes."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
@@ -250,7 +255,12 @@ class Reference:
         inputs = self.program.inputs(secrets.randbits(48), self.device, self.precision)
         structure, tensors = exchange.pack(inputs)
         before = [t.clone() for t in tensors]
+        torch.manual_seed(FORWARD_SEED)
+        seeded = generators.states(self.device)
+        held = attributes_of(self.module)
         outputs = outputs_of(self.run(inputs))
+        self.leaves = written(held, attributes_of(self.module))
+        self.advances = generators.advanced(seeded, self.device)
         if not all(map(same_values, before, tensors)):
             raise TaskError(
                 f"task {self.program.task.name!r}: Model.forward changes its inputs in place",

@@ -71,7 +71,7 @@ class Reserve:
     @property
     def moves(self) -> int:
         """Copies that precede one call, at most."""
-        return sum({Kind.FIXED: 0, Kind.DRAWN: 1, Kind.LOOSE: 4}[kind] for kind in self.kinds)
+        return sum({Kind.FIXED: 0, Kind.DRAWN: 1, Kind.LOOSE: 6}[kind] for kind in self.kinds)
 
     def for_calls(self, sets: Sequence[Sequence[torch.Tensor]], calls: int) -> list[list[Move]]:
         """What precedes each of ``calls`` calls that rotate over ``sets``; the oldest draws are renewed."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from egg.evaluator.task.gradient_ways import PLAIN, Incoming, Leaves, Way
 from egg.evaluator.task.program import map_tensors, outputs_of
 
 
@@ -22,14 +24,22 @@ class Differentiated:
     """By parameter name, and ``input 0``, ``input 1``, ... for the floating tensors of the inputs."""
     error: str = ""
     """What calling or ``backward`` raised; then there are no gradients."""
+    intact: bool = True
+    """Whether the gradients of the outputs are what they were: others may read them as well."""
 
 
 def differentiated(
-    module: nn.Module, inputs: list[Any], seed: int, call: Callable[..., Any] | None = None
+    module: nn.Module,
+    inputs: list[Any],
+    seed: int,
+    call: Callable[..., Any] | None = None,
+    way: Way = PLAIN,
+    ordinary: Callable[[Exception], bool] = lambda error: True,
 ) -> Differentiated:
-    """Call ``module`` with everything floating requiring a gradient, and go back from all of its outputs.
+    """Call ``module`` with what ``way`` says requiring a gradient, and go back from all of its outputs.
 
-    ``call`` stands for ``module`` where more is to be done around its call.
+    ``call`` stands for ``module`` where more is to be done around its call. What ``backward`` raises is an
+    answer where it is ``ordinary``; an access out of bounds, which a GPU may not notice, is none.
     The gradients of the outputs are drawn after ``seed``, rounded so that every dtype holds them exactly:
     runs in different precision go back from the same.
     """
@@ -38,26 +48,55 @@ def differentiated(
     def leaf(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point():
             return tensor
-        leaves.append(tensor.detach().requires_grad_(True))
+        leaves.append(tensor.detach().requires_grad_(way.leaves is not Leaves.PARAMETERS))
         return leaves[-1]
 
     arguments = map_tensors(inputs, leaf)
     module.zero_grad(set_to_none=True)
-    with torch.enable_grad():
+    with _frozen(module, way), torch.enable_grad():
         given = [t for _, t in outputs_of((call or module)(*arguments)) if isinstance(t, torch.Tensor)]
-    outputs = [t for t in given if t.is_floating_point()]
-    requires = tuple(bool(t.requires_grad) for t in outputs)
-    wanted = [t for t in outputs if t.requires_grad]
-    if not wanted:
-        return Differentiated(requires, {})
-    try:
-        torch.autograd.backward(wanted, [_drawn(t, seed + at) for at, t in enumerate(wanted)])
-    except Exception as error:
-        return Differentiated(requires, {}, f"{type(error).__name__}: {error}")
+        outputs = [t for t in given if t.is_floating_point()]
+        requires = tuple(bool(t.requires_grad) for t in outputs)
+        wanted = [t for t in outputs if t.requires_grad]
+        if not wanted:
+            return Differentiated(requires, {})
+        incoming = [_laid(_drawn(t, seed + at), way.incoming) for at, t in enumerate(wanted)]
+        copies = [t.clone() for t in incoming]
+        try:
+            torch.autograd.backward(wanted, incoming)
+        except Exception as error:
+            if not ordinary(error):
+                raise
+            return Differentiated(requires, {}, f"{type(error).__name__}: {error}")
     found = {name: parameter.grad for name, parameter in module.named_parameters()}
     found |= {f"input {at}": tensor.grad for at, tensor in enumerate(leaves)}
     module.zero_grad(set_to_none=True)
-    return Differentiated(requires, found)
+    return Differentiated(requires, found, intact=all(map(torch.equal, copies, incoming)))
+
+
+@contextmanager
+def _frozen(module: nn.Module, way: Way) -> Iterator[None]:
+    """Meanwhile no parameter requires a gradient, where only inputs are to."""
+    held = [p for p in module.parameters() if p.requires_grad] if way.leaves is Leaves.INPUTS else []
+    for parameter in held:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in held:
+            parameter.requires_grad_(True)
+
+
+def _laid(drawn: torch.Tensor, incoming: Incoming) -> torch.Tensor:
+    """A gradient in another form; where it is expanded, its first element stands for all of them."""
+    if incoming in (Incoming.EXPANDED, Incoming.CONSTANT) and drawn.numel():
+        expanded = drawn.flatten()[:1].reshape((1,) * drawn.dim()).clone().expand(drawn.shape)
+        return expanded if incoming is Incoming.EXPANDED else expanded.contiguous()
+    if incoming is Incoming.STRIDED:
+        gaps = torch.full((*drawn.shape, 2), float("nan"), dtype=drawn.dtype, device=drawn.device)
+        gaps[..., 0] = drawn
+        return gaps[..., 0]
+    return drawn
 
 
 def _drawn(output: torch.Tensor, seed: int) -> torch.Tensor:

@@ -4,7 +4,8 @@ A candidate that remembers answers, or mends the last one where its inputs chang
 of all if timed calls repeated their inputs. So the oracle keeps a few further draws of the
 generator in memory that both sides see, the *reserve*, and before each call every input is
 overwritten by one of them. How depends on its :class:`Kind`: values that may stand at any place are
-copied in two pieces, each rotated by a secret offset, so that no two calls have the same inputs;
+copied in two pieces, each rotated by a secret offset, and every second one once more by another, so that no
+two calls have the same inputs, nor a row that a kernel could have kept from an earlier one;
 lengths, masks, sorted offsets and whatever else has an order are copied as they were drawn. The
 oracle knows every move, so it knows every answer.
 """
@@ -18,7 +19,8 @@ from enum import StrEnum
 import torch
 
 Move = list[int]
-"""Which tensor, from where to where in it, which draw of the reserve, and by how much that is rotated."""
+"""Which tensor, from where to where in it, which draw of the reserve, by how much that is rotated, and in
+steps of how many elements."""
 
 SEEN = 1 << 16
 """Elements of a tensor that are looked at to find an order in them."""
@@ -131,11 +133,13 @@ def draw(
         if kind is Kind.FIXED or not size:
             continue
         if kind is Kind.DRAWN:
-            moves.append([index, 0, size, sources[0], 0])
+            moves.append([index, 0, size, sources[0], 0, 1])
             continue
         cut = generator.randrange(1, size)
         for start, end, source in ((0, cut, sources[0]), (cut, size, generator.choice(sources))):
-            moves.append([index, start, end, source, generator.randrange(1, size)])
+            moves.append([index, start, end, source, generator.randrange(1, size), 1])
+        source, offset = generator.choice(sources), generator.randrange(1, size)
+        moves.append([index, generator.randrange(2), size, source, offset, 2])
     return moves
 
 
@@ -143,15 +147,15 @@ def draw(
 def apply(
     tensors: Sequence[torch.Tensor], reserve: Sequence[Sequence[torch.Tensor]], moves: Sequence[Move]
 ) -> None:
-    """Make the moves: piece ``[start, end)`` of a tensor from a draw of the reserve, rotated."""
-    for index, start, end, source, offset in moves:
-        to, given = flat(tensors[index]), flat(reserve[source][index])
+    """Make the moves: elements of ``[start, end)`` of a tensor from a draw of the reserve, rotated."""
+    for index, start, end, source, offset, step in moves:
+        to, given = flat(tensors[index])[start:end:step], flat(reserve[source][index])
         size = given.numel()
         begin = (start + offset) % size
-        first = min(end - start, size - begin)
-        to[start : start + first].copy_(given[begin : begin + first])
-        if first < end - start:
-            to[start + first : end].copy_(given[: end - start - first])
+        first = min(len(to), size - begin)
+        to[:first].copy_(given[begin : begin + first])
+        if first < len(to):
+            to[first:].copy_(given[: len(to) - first])
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from egg.evaluator.process.sharing import Sharing
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import outputs_of
+from egg.evaluator.task.rare import rare_weights
+from egg.evaluator.task.unusual import Constants
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.buffers import Buffers
 from egg.evaluator.trial.levels import LevelSettings
@@ -118,6 +121,12 @@ class Connection:
         answered = finite_share(outputs_of(self.reference.run(self.reference.draw())))
         if 2 * answered < self.reference.finite_share:
             self.reference.restore()
+        self.share_weights()
+
+    def rare_weights(self, known: Constants) -> None:
+        """Secret weights with rare ones among them: zero, one, the constants of the candidate's text."""
+        self.reference.reweigh()
+        rare_weights(self.reference.module, known, secrets.randbits(48))
         self.share_weights()
 
     def restore_weights(self) -> None:

@@ -36,6 +36,7 @@ from egg.evaluator.trial.buffers import Buffers
 from egg.evaluator.trial.checks import Checks
 from egg.evaluator.trial.connection import Connection
 from egg.evaluator.trial.levels import LevelSettings
+from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.watch import Watch
 from egg.hardware.gpus import Gpu
 
@@ -169,7 +170,17 @@ class Trial:
         reply = self.connection.request(protocol.Forward(call, case.seed, chosen))
         if not chosen.skip:
             self.see(reply.record)
+            self._check_generator(reply)
         return reply
+
+    def _check_generator(self, reply: protocol.Forwarded) -> None:
+        """A program that draws behind this call draws other numbers where this one drew some, too."""
+        if reply.drew and not self.reference.advances:
+            raise Refused(
+                "state.generator",
+                "forward leaves PyTorch's random generator elsewhere than it found it, Model's does not",
+                "draw nothing where the reference draws nothing; a torch.Generator of the file's own is free",
+            )
 
     def see(self, record: protocol.Record) -> None:
         """Hold one call to the rules on whose work it is."""

@@ -12,9 +12,11 @@ from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.task.gradients import differentiated
+from egg.evaluator.tensors import generators
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import freshen, protocol
+from egg.evaluator.worker import faults
 from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
@@ -46,12 +48,14 @@ class Calling(Holding):
             launched=lambda: sum(launches.counts().values()),
         )
         torch.manual_seed(asked.seed)
+        seeded = generators.states(self._device)
         extremes = propagated() if options.propagate else contextlib.nullcontext()
         drawn = by_lot(options.lot) if options.lot is not None else contextlib.nullcontext()
         answers = undefined.native() if options.native else contextlib.nullcontext()
         try:
             with extremes, drawn, answers, recorder, HostReads() as reads:
                 result = self._call_checked(arguments)
+            drew = generators.advanced(seeded, self._device)
             self._synchronize()
         finally:
             launches.skip(set())
@@ -67,6 +71,7 @@ class Calling(Holding):
             threads=self._threads.started if self._threads else 0,
             sketches=tuple(map(_sketched, recorder.sketches)),
             moved=tuple(map(_sketched, recorder.moved_sketches)),
+            drew=drew,
         )
 
     def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:
@@ -90,14 +95,16 @@ class Calling(Holding):
         arguments = self._arguments(asked.inputs, asked.slots)
         torch.manual_seed(asked.seed)
         with self._pretence:
-            found = differentiated(self._module, arguments, asked.seed, checked(self._module))
+            found = differentiated(
+                self._module, arguments, asked.seed, checked(self._module), asked.way, faults.ordinary
+            )
         self._synchronize()
         for name, gradient in found.gradients.items():
             if name in asked.gradients:
                 self._lay([(name, gradient)], [asked.gradients[name]])
         self._synchronize()
         given = tuple(name for name, value in found.gradients.items() if value is not None)
-        return protocol.Backward(tuple(found.requires), found.error[:600], given)
+        return protocol.Backward(tuple(found.requires), found.error[:600], given, found.intact)
 
     def on_recheck(self, asked: protocol.Recheck) -> protocol.Delivered:
         """Copy out again the outputs that an earlier ``forward`` kept, for the last time."""

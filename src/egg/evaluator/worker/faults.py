@@ -21,6 +21,11 @@ class Reported(Exception):
         self.reason = reason
 
 
+def ordinary(error: Exception) -> bool:
+    """Whether a caller sees it as an exception of Python's, on a GPU as well."""
+    return not describe(error).reason.startswith("kernel.")
+
+
 def describe(error: BaseException) -> Complaint:
     """Reason code and evidence for whatever the candidate raised."""
     if isinstance(error, Reported):

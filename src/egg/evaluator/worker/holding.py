@@ -12,6 +12,7 @@ from torch import nn
 from egg.core.policy import Precision
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.restrict.integrity import Snapshot
+from egg.evaluator.task.attributes import attributes_of, shown
 from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import exchange, protocol
@@ -54,7 +55,7 @@ class Holding(Instance):
         def construct(candidate: Any) -> nn.Module:
             args, kwargs = self._init
             torch.manual_seed(asked.seed)
-            with torch.no_grad():
+            with torch.no_grad(), self._pretence:
                 return candidate.ModelNew(*args, **kwargs)
 
         def make() -> nn.Module:
@@ -125,6 +126,13 @@ class Holding(Instance):
         self._loaded = asked
         state = {own: self._view(asked.slots[theirs]).clone() for own, theirs in asked.names.items()}
         self._module.load_state_dict(state, strict=False)
+
+    def on_show(self, asked: protocol.Show) -> protocol.Attributes:
+        """Plain attributes, as the last call left them."""
+        assert self._module is not None
+        held = attributes_of(self._module)
+        found = ((name, shown(held.get(name))) for name in asked.names)
+        return protocol.Attributes(tuple(protocol.Attribute(n, *value) for n, value in found if value))
 
     def on_state(self, asked: protocol.State) -> None:
         """Copy the module's own parameters and buffers out, for comparison."""

@@ -17,6 +17,7 @@ from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
 from egg.evaluator.worker.outputs import describe, lay
+from egg.evaluator.worker.pretend import ClaimCuda, settle
 from egg.evaluator.worker.settings import checked
 from egg.evaluator.worker.threads import ThreadWatch
 
@@ -70,7 +71,13 @@ class Instance:
             return self._call(arguments, module)
 
     def _settled(self, module: nn.Module) -> nn.Module:
-        return module.to(device=self._device, dtype=self._dtype)
+        """On the device; what is neither a parameter nor a buffer stays where the constructor made it."""
+        if not isinstance(self._pretence, ClaimCuda):
+            return module.to(device=self._device, dtype=self._dtype)
+        with self._pretence:
+            moved = module.to(device="cuda", dtype=self._dtype)
+        settle(moved)
+        return moved
 
     def _arguments(self, structure: str, slots: Sequence[Slot]) -> list[Any]:
         assert self._inputs is not None

@@ -43,6 +43,8 @@ from egg.evaluator.transport.protocol.calls import (
 )
 from egg.evaluator.transport.protocol.holding import (
     Attach,
+    Attribute,
+    Attributes,
     Built,
     Canary,
     Contenders,
@@ -55,6 +57,7 @@ from egg.evaluator.transport.protocol.holding import (
     Load,
     Patched,
     Ranked,
+    Show,
     State,
     TensorForm,
     Warm,
@@ -86,6 +89,8 @@ __all__ = [
     "REQUESTS",
     "Asked",
     "Attach",
+    "Attribute",
+    "Attributes",
     "Backward",
     "Built",
     "CallSet",
@@ -138,6 +143,7 @@ __all__ = [
     "Reply",
     "Request",
     "Session",
+    "Show",
     "SketchTerms",
     "Sketched",
     "Spent",

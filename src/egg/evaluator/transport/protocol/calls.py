@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from egg.evaluator.task.gradient_ways import PLAIN, Way
 from egg.evaluator.transport.protocol.base import Done, Json, Request
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.transport.strict import AnyNumber, Finite, Integer, Sizes
@@ -71,6 +72,8 @@ class Forwarded:
     threads: int
     sketches: tuple[Sketched, ...]
     moved: tuple[Sketched, ...]
+    drew: bool
+    """Whether random generators stand elsewhere than before."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,7 @@ class Backward:
     requires: tuple[bool, ...]
     error: str
     given: tuple[str, ...]
+    intact: bool
 
 
 @dataclass(frozen=True)
@@ -227,3 +231,4 @@ class Gradients(Request[Backward], command="gradients"):
     slots: tuple[Slot, ...]
     gradients: Mapping[str, Slot]
     seed: int
+    way: Way = PLAIN

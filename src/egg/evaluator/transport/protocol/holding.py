@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from egg.evaluator.transport.protocol.base import Done, Json, Request, Target
 from egg.evaluator.transport.slots import Slot
-from egg.evaluator.transport.strict import Sizes
+from egg.evaluator.transport.strict import AnyNumber, Sizes
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,27 @@ class State(Request[Done], command="state"):
 
     names: Mapping[str, str]
     slots: Mapping[str, Slot]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A plain attribute of a module: a number, or the first elements of a tensor."""
+
+    name: str
+    shape: Sizes | None
+    values: tuple[AnyNumber, ...]
+
+
+@dataclass(frozen=True)
+class Attributes:
+    found: tuple[Attribute, ...]
+
+
+@dataclass(frozen=True)
+class Show(Request[Attributes], command="show"):
+    """Plain attributes of the module, as the last call left them; what is none is left out."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,99 @@
+"""Rare legal values of integer inputs and of weights: the ends of a range, zero and one, what a file names.
+
+Of a table of many rows few indices are drawn, and a weight is never exactly zero: a kernel that divides by a
+weight, or has another answer for row 777, is right at everything that is drawn. As in
+:mod:`~egg.evaluator.task.unusual` the file's own text says which values it treats apart.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+from torch import nn
+
+from egg.evaluator.task.program import map_tensors, restrided
+from egg.evaluator.task.unusual import Constants
+
+LARGEST_WEIGHT = 16.0
+"""Constants beyond it would be the only weights that count."""
+SHARE = 8
+"""At most one element in so many is changed."""
+FEWEST = 4
+"""Different values: of fewer an integer is a flag or a mask."""
+SEEN = 1 << 16
+"""Elements that are looked at to find an order in them."""
+TRIES = 8
+"""Places that are looked at for one value."""
+
+
+@torch.no_grad()
+def rare_weights(module: nn.Module, known: Constants, seed: int) -> None:
+    """Put zero, one, a large one and the file's constants, of either sign, among the parameters, in place."""
+    lot = random.Random(seed)
+    numbers = [0.0, 1.0, -1.0, 64.0, -64.0] + [
+        s * v for v in known.values if v <= LARGEST_WEIGHT for s in (1, -1)
+    ]
+    for parameter in module.parameters():
+        count = min(len(numbers), parameter.numel() // SHARE)
+        if parameter.is_floating_point() and count:
+            values = parameter.new_tensor(lot.sample(numbers, count))
+            places = torch.tensor(lot.sample(range(parameter.numel()), count), device=parameter.device)
+            parameter[torch.unravel_index(places, parameter.shape)] = values
+
+
+def rare_integers(inputs: list[Any], known: Constants, sizes: set[int], seed: int) -> list[Any]:
+    """Copies of ``inputs`` in which integer tensors hold the constants of the file that they may hold.
+
+    A value may stand where its row and its column have smaller and larger ones; what is sorted, a permutation
+    or a mask stays as it is. ``sizes`` are those of tables that may be indexed: the last row is legal where
+    more than half of the table was drawn from, and the first is.
+    """
+    lot = random.Random(seed)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype is torch.bool or tensor.is_floating_point() or tensor.is_complex():
+            return tensor
+        return restrided(tensor, torch.clone) if not _free(tensor) else _put(tensor, known, sizes, lot)
+
+    return map_tensors(inputs, change)
+
+
+def _free(tensor: torch.Tensor) -> bool:
+    """Whether an element may be another, by what is seen of all of them."""
+    if tensor.numel() < SHARE or any(s == 0 for s in tensor.stride()):
+        return False
+    values = tensor.reshape(-1)[:SEEN]
+    distinct = torch.unique(values)
+    steps = values[1:] >= values[:-1]
+    permuted = len(distinct) == len(values) == int(distinct[-1] - distinct[0]) + 1
+    return len(distinct) >= FEWEST and not permuted and not bool(steps.all()) and bool(steps.any())
+
+
+def _put(tensor: torch.Tensor, known: Constants, sizes: set[int], lot: random.Random) -> torch.Tensor:
+    made = restrided(tensor, torch.clone)
+    low, high = int(tensor.min()), int(tensor.max())
+    ends = [size - 1 for size in sizes if high < size <= 2 * high]
+    ends += [0] if ends and 0 < 4 * low < high else []
+    numbers = [int(s * v) for v in known.values if v == int(v) for s in (1, -1)]
+    numbers += [bits for _, bits in known.patterns]
+    inside = [v for v in dict.fromkeys(numbers) if low <= v <= high]
+    lot.shuffle(inside)
+    for value in (*ends, *inside[: max(1, tensor.numel() // SHARE)]):
+        for place in (_place(tensor, lot) for _ in range(TRIES)):
+            if value in ends or _within(tensor, place, value):
+                made[place] = value
+                break
+    return made
+
+
+def _place(tensor: torch.Tensor, lot: random.Random) -> tuple[int, ...]:
+    return tuple(lot.randrange(size) for size in tensor.shape)
+
+
+def _within(tensor: torch.Tensor, place: tuple[int, ...], value: int) -> bool:
+    """Whether the lines of the tensor through ``place`` reach from below ``value`` to above it."""
+    lines = [tensor[(*place[:dim], slice(None), *place[dim + 1 :])] for dim in range(tensor.dim())]
+    long = [line for line in lines if line.numel() >= FEWEST]
+    return bool(long) and all(int(line.min()) <= value <= int(line.max()) for line in long)

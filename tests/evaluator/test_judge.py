@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -341,7 +342,8 @@ def test_a_parameter_of_another_shape_is_refused(judged: JudgeFunction):
 
 def test_weights_that_are_no_parameters_are_seen_through(judged: JudgeFunction):
     """Built from the known seed they are right at first, and wrong as soon as the weights are others."""
-    hidden = BOTH.replace("nn.Parameter(", "(")
+    hidden = re.sub(r"nn\.Parameter\((torch\.\w+)\((\d+)\)\)", r"\1(\2, device='cuda')", BOTH)
+    assert "Parameter" not in hidden
     found = refusal(judged(LINEAR, affine_kernel("return apply(x, self.scale, self.shift)", hidden)))
     assert found.gate in (Gate.BUILD, Gate.CORRECTNESS)
 

@@ -19,6 +19,7 @@ from egg.evaluator.task.program import map_tensors, outputs_of
 from egg.evaluator.transport.arena import poison
 from egg.evaluator.worker.faults import Reported
 from egg.evaluator.worker.launches import Launches
+from egg.evaluator.worker.pretend import settle
 
 SEED = 0
 TOLERANCES = {
@@ -35,14 +36,20 @@ class PatternFault(Reported):
     """What is wrong with a pattern."""
 
 
-def run(module: Any, launches: Launches) -> dict[str, int]:
-    """Run both models on the same weights and inputs; how often each kernel was launched."""
+def run(module: Any, launches: Launches, *, pretended: bool) -> dict[str, int]:
+    """Run both models on the same weights and inputs; how often each kernel was launched.
+
+    Where a GPU is ``pretended``, the kernels' model and the inputs are moved there.
+    """
     launches.reset()
     reference, own = _built(module.Model, module), _built(module.ModelNew, module)
     _share_weights(reference, own)
+    if pretended:
+        settle(own.to("cuda"))
     torch.manual_seed(SEED)
     given = list(module.get_inputs())
-    first, second = (map_tensors(given, torch.clone) for _ in range(2))
+    device = "cuda" if pretended else "cpu"
+    first, second = (map_tensors(given, lambda tensor: tensor.to(device).clone()) for _ in range(2))
     with torch.no_grad():
         torch.manual_seed(SEED)
         expected = reference(*first)

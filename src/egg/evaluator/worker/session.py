@@ -168,8 +168,10 @@ class Session(Calling):
         if asked.target is not None:
             pretend.answer_for(GpuTarget.of(asked.target))
         linecache.clearcache()  # another pattern may have been read from the same file
-        with pretend.ClaimCuda() if asked.target is not None else contextlib.nullcontext():
-            return protocol.Counts(pattern.run(import_candidate(asked.source), self._launches))
+        pretended = asked.target is not None
+        with pretend.ClaimCuda() if pretended else contextlib.nullcontext():
+            found = pattern.run(import_candidate(asked.source), self._launches, pretended=pretended)
+        return protocol.Counts(found)
 
     def on_compile_pattern(self, asked: protocol.CompilePattern) -> protocol.Counts:
         """Compile a pattern's kernels for ``target``."""

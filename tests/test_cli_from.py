@@ -124,7 +124,7 @@ def through_the_built_in_run(run: Run) -> None:
 def test_a_step_run_goes_on_from_the_best_kernel_of_the_built_in_team(
     task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That team has a run of its own first; its tuned best is the base, and what it tried is told."""
+    """That team has a run of its own first; its tuned best is the base, the prompt lists what it tried."""
     monkeypatch.setattr(teams, "_expert", lambda: ScriptedTeam(EXPERT_RUN))
     run = Run(tmp_path / "run")
     started = egg("optimize", task, "--from", "expert", "--team", "step", *OFFLINE, "--out", run.folder)
@@ -134,9 +134,9 @@ def test_a_step_run_goes_on_from_the_best_kernel_of_the_built_in_team(
     through_the_built_in_run(run)
     question = run.next()
     assert (question["waiting"], question["purpose"]) == ("reply", "designer")
-    told = question["messages"][1]["text"]
-    assert 'SAYS = "1.0 ms"' in told
-    tried = told[told.index("## What the built-in team tried before") :]
+    prompt = question["messages"][1]["text"]
+    assert 'SAYS = "1.0 ms"' in prompt
+    tried = prompt[prompt.index("## What the built-in team tried before") :]
     assert "fuse everything" in tried
     assert "predicted 1.70x, measured 2.00x" in tried
     assert run.reply(nothing()).exit_code == 0

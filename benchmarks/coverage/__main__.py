@@ -89,16 +89,18 @@ def covered(suite: str, task: Task, seconds: float, files: Path | None) -> Row:
             "--write",
             str(kernel),
         ]
-        said, row["seconds"]["writing"] = _ran(write, seconds)
-        row |= {"reason": "writing took too long"} if said is None else json.loads(said.splitlines()[-1])
+        printed, row["seconds"]["writing"] = _ran(write, seconds)
+        row |= (
+            {"reason": "writing took too long"} if printed is None else json.loads(printed.splitlines()[-1])
+        )
         if row["outcome"] != "written":
             return row
         judge = [sys.executable, "-c", EVAL, "eval", str(source), str(kernel), "--level", "quick"]
-        said, row["seconds"]["judging"] = _ran(
+        printed, row["seconds"]["judging"] = _ran(
             [*judge, "--device", "cpu", "--target", GPU, "--json"], seconds
         )
     late = {"outcome": "late", "reason": "judging took too long"}
-    return row | (late if said is None else _verdict(json.loads(said)))
+    return row | (late if printed is None else _verdict(printed))
 
 
 def write_one(task: Task, path: Path) -> int:
@@ -124,15 +126,20 @@ def _ran(command: list[str], seconds: float) -> tuple[str | None, float]:
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     )
     try:
-        said, _ = process.communicate(timeout=seconds)
+        printed, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        said = None
-    return said, time.monotonic() - began
+        printed = None
+    return printed, time.monotonic() - began
 
 
-def _verdict(answer: Row) -> Row:
+def _verdict(printed: str) -> Row:
+    """What the judge answers; an answer without a verdict is a fault, never an acceptance."""
+    try:
+        answer: Row = json.loads(printed)
+    except ValueError:
+        return {"outcome": "fault", "reason": f"the judge printed no JSON: {printed[-200:]!r}"}
     verdict = answer.get("verdict") or {}
     refusal = verdict.get("refusal")
     if refusal:
@@ -140,6 +147,8 @@ def _verdict(answer: Row) -> Row:
         return {"outcome": "rejected", "reason": reason}
     if "message" in answer:
         return {"outcome": "fault", "reason": str(answer["message"])}
+    if "performance" not in verdict:
+        return {"outcome": "fault", "reason": f"an answer without a verdict: {printed[-200:]!r}"}
     return {"outcome": "accepted", "reason": ""}
 
 

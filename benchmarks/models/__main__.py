@@ -37,8 +37,8 @@ def main() -> None:
     done = {row["model"] for row in read(rows)}
     names = [name for name in given.models.split(",") if name not in done]
     with ThreadPoolExecutor(given.workers) as pool:
-        for name, said in zip(names, pool.map(lambda name: tuned(name, given), names), strict=True):
-            print(f"{name}: {said}", flush=True)
+        for name, outcome in zip(names, pool.map(lambda name: tuned(name, given), names), strict=True):
+            print(f"{name}: {outcome}", flush=True)
     for name in names:
         code, text = run(
             "benchmarks.models.one",

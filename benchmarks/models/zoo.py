@@ -21,7 +21,7 @@ MANY = 8
 
 @dataclass(frozen=True)
 class Example:
-    """A module with one call of it, or one training step: then ``loss`` makes a number of the outputs."""
+    """A module with one call of it; one that ``trains`` returns an object with a ``loss``."""
 
     module: nn.Module
     args: tuple[Any, ...]
@@ -80,7 +80,7 @@ def llama_1b_prefill(scale: int) -> Example:
 class Decoding(nn.Module):
     """One token for each sequence, with a cache of fixed size that the module holds."""
 
-    def __init__(self, language: nn.Module, batch: int, length: int) -> None:
+    def __init__(self, language: nn.Module, length: int) -> None:
         super().__init__()
         self.language = language
         self.cache = transformers().StaticCache(config=language.config, max_cache_len=length)
@@ -94,7 +94,7 @@ class Decoding(nn.Module):
 @model
 def llama_1b_decode(scale: int) -> Example:
     batch, length = 8, 2048 // scale
-    module = Decoding(_llama(scale), batch, length)
+    module = Decoding(_llama(scale), length)
     ids = torch.randint(0, 128256 // scale, (batch, 1))
     return Example(module, (ids, torch.tensor([length // 2])), {})
 

@@ -53,25 +53,25 @@ STAGES = {
 
 
 def request(
-    purpose: str, told: Brief | None = None, *, room: int = 3000, failure: Failure = FAILURE
+    purpose: str, given: Brief | None = None, *, room: int = 3000, failure: Failure = FAILURE
 ) -> Request:
     """The first request of a role."""
     client = ScriptedClient(lambda _: "nothing")
     team = LlmTeam(client, prompt_tokens=room, reply_tokens=1000)
-    told = told or brief(stage_of(purpose))
+    given = given or brief(stage_of(purpose))
     match purpose:
         case "designer":
-            team.designer.design(told)
+            team.designer.design(given)
         case "coder.seed":
-            team.coder.seed(told)
+            team.coder.seed(given)
         case "coder.optimize":
-            team.coder.optimize(told, PLAN)
+            team.coder.optimize(given, PLAN)
         case "coder.repair":
-            team.coder.repair(told, failure, DIAGNOSIS)
+            team.coder.repair(given, failure, DIAGNOSIS)
         case "debugger":
-            team.debugger.diagnose(told, failure)
+            team.debugger.diagnose(given, failure)
         case _:
-            team.tuner.tune(told)
+            team.tuner.tune(given)
     return client.requests[0]
 
 
@@ -79,8 +79,8 @@ def stage_of(purpose: str) -> Stage:
     return STAGES.get(purpose, Stage.MAPPING)
 
 
-def texts(purpose: str, told: Brief | None = None, **options) -> tuple[str, str]:
-    system, user = request(purpose, told, **options).messages
+def texts(purpose: str, given: Brief | None = None, **options) -> tuple[str, str]:
+    system, user = request(purpose, given, **options).messages
     return system.text, user.text
 
 
@@ -93,16 +93,16 @@ def test_the_system_message_is_the_same_for_every_role(purpose):
 
 def test_all_roles_of_a_step_share_the_base_in_front_of_their_own_text():
     """So that a provider's cache holds it from the planner to the last repair."""
-    told = brief(Stage.MAPPING, steps=3)
+    given = brief(Stage.MAPPING, steps=3)
     users = [
-        request(p, told).messages[1] for p in ("tuner.mapping", "coder.optimize", "debugger", "coder.repair")
+        request(p, given).messages[1] for p in ("tuner.mapping", "coder.optimize", "debugger", "coder.repair")
     ]
     shared = {user.text[: user.cached] for user in users}
     assert len(shared) == 1
     assert KERNEL.strip() in shared.pop()
     assert all(user.text[user.cached :].startswith("# ") for user in users)
     later = request(
-        "tuner.mapping", replace(told, trajectory=brief(Stage.MAPPING, steps=9).trajectory)
+        "tuner.mapping", replace(given, trajectory=brief(Stage.MAPPING, steps=9).trajectory)
     ).messages[1]
     assert later.text[: later.cached] == users[0].text[: users[0].cached]
     assert request("coder.seed").messages[1].cached == 0
@@ -191,11 +191,11 @@ def test_the_assignment_and_the_objection_are_told(purpose):
 @pytest.mark.parametrize("purpose", [p for p in PURPOSES if p != "coder.seed"])
 @pytest.mark.parametrize("room", [0, 200, 3000])
 def test_the_base_the_contract_and_the_failures_are_always_there(purpose, room):
-    told = brief(stage_of(purpose), steps=40)
-    _, user = texts(purpose, told, room=room)
+    given = brief(stage_of(purpose), steps=40)
+    _, user = texts(purpose, given, room=room)
     assert KERNEL.strip() in user
     assert "correctness: correctness.error" in user
-    if told.handoffs:
+    if given.handoffs:
         assert "`softmax_rows` x1: reduce" in user
         assert user.count("The structure is fixed to") == 1
 
@@ -214,8 +214,8 @@ def test_what_is_remembered_stays_in_its_room(purpose, room):
 
 
 def test_more_room_tells_more():
-    told = brief(Stage.MAPPING, steps=60)
-    small, large = (texts("tuner.mapping", told, room=room)[1] for room in (500, 20_000))
+    given = brief(Stage.MAPPING, steps=60)
+    small, large = (texts("tuner.mapping", given, room=room)[1] for room in (500, 20_000))
     assert small.count("change number") < large.count("change number")
 
 
@@ -243,24 +243,24 @@ LONG = KERNEL + "".join(
 
 
 def test_a_long_base_is_an_outline_with_what_the_plan_names():
-    told = brief(Stage.MAPPING, base=kernel(source=LONG))
-    _, planned = texts("tuner.mapping", told)
+    given = brief(Stage.MAPPING, base=kernel(source=LONG))
+    _, planned = texts("tuner.mapping", given)
     assert "def helper_11(x):" in planned
     assert "lines not shown" in planned
     assert planned.count("x = x * ") < LONG.count("x = x * ") * 0.9
     hidden = next(i for i in range(11, -1, -1) if f"x = x * {i} + 59" not in planned)
     client = ScriptedClient(lambda _: "nothing")
     team = LlmTeam(client, prompt_tokens=3000, reply_tokens=1000)
-    team.coder.optimize(told, replace(PLAN, change=f"unroll helper_{hidden}"))
+    team.coder.optimize(given, replace(PLAN, change=f"unroll helper_{hidden}"))
     written = client.requests[0].messages[-1].text
     assert f"x = x * {hidden} + 59" in written
     assert "replaced as a whole" in written
 
 
 def test_a_long_failed_file_shows_what_changed():
-    told = brief(Stage.MAPPING, base=kernel(source=LONG))
+    given = brief(Stage.MAPPING, base=kernel(source=LONG))
     failed = replace(FAILURE, candidate=Candidate(LONG.replace("x = x * 7 + 3\n", "x = x * 7 + 333\n")))
-    _, user = texts("coder.repair", told, failure=failed)
+    _, user = texts("coder.repair", given, failure=failed)
     assert "x = x * 7 + 333\n" in user
     assert user.count("lines not shown") > 2
 
@@ -297,10 +297,10 @@ def test_a_compiled_base_shows_its_resources_and_no_time():
 
 
 def test_a_best_kernel_apart_from_the_base_is_mentioned():
-    told = brief(Stage.MAPPING)
+    given = brief(Stage.MAPPING)
     other = kernel(source=KERNEL + "# another\n")
-    assert other.candidate.hash in texts("tuner.mapping", replace(told, best=other))[1]
-    assert "best kernel so far is another" not in texts("tuner.mapping", told)[1]
+    assert other.candidate.hash in texts("tuner.mapping", replace(given, best=other))[1]
+    assert "best kernel so far is another" not in texts("tuner.mapping", given)[1]
 
 
 def test_planners_see_all_skills_and_the_coder_the_one_that_is_followed():
@@ -316,21 +316,21 @@ def test_planners_see_all_skills_and_the_coder_the_one_that_is_followed():
 
 def test_the_coder_sees_the_pattern_of_the_skill_it_follows_within_its_room():
     pattern = LONG.replace("helper", "patterned")
-    told = replace(brief(Stage.MAPPING), skills=tuple(replace(s, pattern=pattern) for s in SKILLS))
-    _, planned = texts("tuner.mapping", told)
-    _, written = texts("coder.optimize", told)
+    given = replace(brief(Stage.MAPPING), skills=tuple(replace(s, pattern=pattern) for s in SKILLS))
+    _, planned = texts("tuner.mapping", given)
+    _, written = texts("coder.optimize", given)
     assert "patterned" not in planned
     assert written.count("A pattern that runs") == 1
     assert "def patterned_11(x):" in written
     assert "lines not shown" in written
-    whole = replace(told, skills=(SKILLS[0], replace(SKILLS[1], pattern="short_pattern = 1\n")))
+    whole = replace(given, skills=(SKILLS[0], replace(SKILLS[1], pattern="short_pattern = 1\n")))
     assert "short_pattern = 1" in texts("coder.optimize", whole)[1]
 
 
 def test_versions_and_the_fastest_of_pytorch_are_told():
-    told = replace(brief(Stage.MAPPING), machine=GPU_MACHINE)
-    told = replace(told, facts=replace(told.facts, software="torch 2.11.0, triton 3.6.0"))
-    system, user = texts("tuner.mapping", told)
+    given = replace(brief(Stage.MAPPING), machine=GPU_MACHINE)
+    given = replace(given, facts=replace(given.facts, software="torch 2.11.0, triton 3.6.0"))
+    system, user = texts("tuner.mapping", given)
     assert "torch 2.11.0, triton 3.6.0" in system
     assert "judged with torch 2.11.0+cu130, triton 3.6.0, Python 3.12.3" in user
     assert "to beat: compile, the fastest of PyTorch that was timed" in user
@@ -340,12 +340,12 @@ def test_versions_and_the_fastest_of_pytorch_are_told():
 
 @pytest.mark.parametrize("purpose", ["coder.seed", "coder.optimize"])
 def test_a_further_draft_is_told_what_those_before_it_changed(purpose):
-    told = brief(stage_of(purpose))
+    given = brief(stage_of(purpose))
     earlier = KERNEL.replace("tl.exp(", "tl.exp2(").replace("BLOCK", "WIDTH")
-    _, user = texts(purpose, replace(told, drafts=(earlier,)))
+    _, user = texts(purpose, replace(given, drafts=(earlier,)))
     assert "## Draft 2 of several" in user
     assert "softmax_rows" in user[user.index("## Draft 2") :]
-    assert "Draft" not in texts(purpose, told)[1]
+    assert "Draft" not in texts(purpose, given)[1]
 
 
 def test_the_plan_is_told_whole():
@@ -362,9 +362,9 @@ def test_the_plan_is_told_whole():
 
 @pytest.mark.parametrize("purpose", ["coder.repair", "debugger"])
 def test_those_who_mend_see_the_broken_file_its_failure_and_the_chain(purpose):
-    told = brief(Stage.MAPPING)
-    told = replace(told, trajectory=replace(told.trajectory, chain=FAILURE.chain))
-    _, user = texts(purpose, told)
+    given = brief(Stage.MAPPING)
+    given = replace(given, trajectory=replace(given.trajectory, chain=FAILURE.chain))
+    _, user = texts(purpose, given)
     for fact in (
         FAILURE.candidate.source.strip(),
         REFUSAL.evidence,
@@ -390,17 +390,17 @@ def test_endless_evidence_is_clipped():
 
 
 def test_a_program_that_could_not_be_counted_and_a_gpu_without_a_floor():
-    told = brief(Stage.STRUCTURE)
-    told = replace(told, facts=Facts(replace(told.facts.gpu, floor_milliseconds=None), None))
-    system, _ = texts("designer", told)
+    given = brief(Stage.STRUCTURE)
+    given = replace(given, facts=Facts(replace(given.facts.gpu, floor_milliseconds=None), None))
+    system, _ = texts("designer", given)
     assert "could not be counted" in system
     assert "roofline floor" not in system
 
 
 @pytest.mark.parametrize("purpose", ["designer", "coder.repair", "debugger"])
 def test_a_run_without_an_accepted_kernel_can_be_asked_about(purpose):
-    told = replace(brief(stage_of(purpose)), base=None, best=None, handoffs=())
-    assert "no kernel file was accepted so far" in texts(purpose, told)[1]
+    given = replace(brief(stage_of(purpose)), base=None, best=None, handoffs=())
+    assert "no kernel file was accepted so far" in texts(purpose, given)[1]
 
 
 def test_sources_with_fences_in_them_stay_in_one_piece():
@@ -462,6 +462,6 @@ def test_pieces():
 
 
 def test_a_step_of_the_samples_is_told_with_its_prediction():
-    told = brief(Stage.MAPPING, steps=0)
-    told = replace(told, trajectory=replace(told.trajectory, steps=(step(7, Stage.MAPPING),)))
-    assert "predicted 1.20x, measured 1.01x" in texts("tuner.mapping", told)[1]
+    given = brief(Stage.MAPPING, steps=0)
+    given = replace(given, trajectory=replace(given.trajectory, steps=(step(7, Stage.MAPPING),)))
+    assert "predicted 1.20x, measured 1.01x" in texts("tuner.mapping", given)[1]

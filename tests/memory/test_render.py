@@ -168,10 +168,10 @@ def handoff(stage: Stage, tried: tuple[Step, ...], contract: Contract | None, le
 
 
 def test_a_plan_that_was_promoted_after_a_repair_is_no_failure() -> None:
-    """And what repaired it is told: it is what the next plan of that kind needs."""
+    """The line names the repair: the next plan of that kind needs it."""
     worked = Attempt("d", Origin.REPAIR, Diagnosis("the mask is missing", "add it to the load"))
-    mended = step(1, Decision.PROMOTED, 1.4, (refused(), worked))
-    text = render_trajectory(Trajectory(Stage.TILING, (mended,)), PLENTY)
+    repaired = step(1, Decision.PROMOTED, 1.4, (refused(), worked))
+    text = render_trajectory(Trajectory(Stage.TILING, (repaired,)), PLENTY)
     assert "Failures not to be repeated" not in text
     assert "1 file failed on the way: build: build.compile" in text
     assert "repaired by: the mask is missing -> add it to the load." in text

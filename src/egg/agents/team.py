@@ -16,8 +16,8 @@ class LlmTeam:
     """A :class:`egg.core.roles.Team` whose members all ask ``client``; it may give roles models of their own.
 
     ``prompt_tokens`` is the room for what a run remembers in one prompt, ``reply_tokens`` the
-    most one reply may have; ``reply_per_base`` raises that for a long file. Whoever answers may be
-    a model, a script or a person: prompts, contracts and corrections are the same.
+    most one reply may have; ``reply_per_base`` raises that for a long file. Replies may come
+    from a model, a script or a person: prompts, contracts and corrections are the same.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class Alike:
             "milliseconds": score.milliseconds.median,
             "speedup_over_eager": score.speedup.median if score.speedup is not None else None,
             "measured": score.measured,
-            "said": worded(score),
+            "summary": worded(score),
             "kernel": self.kernel.candidate.source,
         }
 

@@ -2,8 +2,9 @@
 
 The built-in team goes through all stages as ``egg optimize --team expert`` does, under the same settings
 and the same judge, and costs no tokens. What it ended with becomes the second event of the run
-(:class:`egg.core.events.Inherited`): its best kernel, tuned, is the one to begin with, and what it tried is
-told to the team that goes on. Where it has to wait for a judge elsewhere, the run waits with it.
+(:class:`egg.core.events.Inherited`): its best kernel, tuned, is the one to begin with, and what it tried
+goes into the prompts of the team that continues. Where it has to wait for a judge elsewhere, the run waits
+with it.
 """
 
 from __future__ import annotations

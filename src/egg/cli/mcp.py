@@ -44,11 +44,11 @@ def server() -> MCPServer:
 
     made = MCPServer("egg", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     for name, tool in TOOLS.items():
-        made.tool(name=name, structured_output=False)(told(tool))
+        made.tool(name=name, structured_output=False)(as_text(tool))
     return made
 
 
-def told(tool: Callable[..., dict[str, Any]]) -> Callable[..., str]:
+def as_text(tool: Callable[..., dict[str, Any]]) -> Callable[..., str]:
     """The tool with its result as JSON text, and mistakes as errors that the agent can read."""
     from mcp.server.mcpserver.exceptions import ToolError
 

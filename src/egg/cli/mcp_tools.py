@@ -258,7 +258,7 @@ def _standing(folder: Path, progress: Progress) -> dict[str, Any]:
     standing: dict[str, Any] = {
         "run": str(folder),
         "waiting": "reply" if question is not None else waits_for(progress),
-        "said": waiting_words(progress),
+        "summary": waiting_words(progress),
         "result": _brief(summary(state)),
     }
     if question is not None:

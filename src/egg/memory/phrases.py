@@ -72,12 +72,12 @@ def repairs(step: Step) -> str:
     if not failed:
         return ""
     ways = "; ".join(signatures(tuple(a.signature for a in failed)))
-    told = f"{count(len(failed), 'file')} failed on the way: {ways}"
+    failures = f"{count(len(failed), 'file')} failed on the way: {ways}"
     last = step.attempts[-1]
     if last.failed or last.diagnosis is None:
-        return told
-    mended = f"{last.diagnosis.critical_issue} -> {last.diagnosis.modification_plan}"
-    return f"{told}; repaired by: {sentence(mended, SIGNATURE)}"
+        return failures
+    repair = f"{last.diagnosis.critical_issue} -> {last.diagnosis.modification_plan}"
+    return f"{failures}; repaired by: {sentence(repair, SIGNATURE)}"
 
 
 def attempt_lines(number: int, attempt: Attempt) -> tuple[str, str, str]:

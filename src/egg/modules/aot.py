@@ -2,7 +2,8 @@
 
 AOTAutograd hands out functional graphs of ATen operators. A forward graph returns what the backward needs
 beside its results; a backward graph takes that and the gradients of the results, and returns gradients. The
-interface between the two is these tensors, so each is a task by itself, whoever answers the other.
+interface between the two is these tensors, so each is a task by itself, whether a kernel or Inductor computes
+the other.
 
 A kernel returns new tensors. What a graph does beside that is done around it, by :attr:`Program.finish`:
 

@@ -34,7 +34,7 @@ from torch import fx
 from egg.modules.dynamo import read
 from egg.modules.fallback import Fallback
 from egg.modules.graph_text import graph_text
-from egg.modules.lookup import Desk, Graph, Options, counting, store_errors
+from egg.modules.lookup import Graph, Lookup, Options, counting, store_errors
 from egg.modules.regions import Layer, Region, layers, replaced
 from egg.modules.stored_kernel import Call
 from egg.modules.training import Training
@@ -62,14 +62,14 @@ class Backend:
         chosen, others = Options.split(options)
         fallback = Fallback(chosen.fallback, mode, others, self._notice)
         store = Store(store_folder(chosen.store, os.environ), self._notice)
-        desk = Desk(store, chosen, self.graphs, self._notice)
+        lookup = Lookup(store, chosen, self.graphs, self._notice)
         if torch.is_grad_enabled() and any(_needs_gradient(value) for value in inputs):
-            return self._trained(graph, inputs, desk, fallback)
+            return self._trained(graph, inputs, lookup, fallback)
         regions = self._regions(graph)
         if regions:
-            return self._layered(graph, inputs, regions, desk, fallback)
-        found, program = desk.look_up(lambda: read(graph, inputs))
-        call = desk.kernel(found, program, fallback.later(graph)) if program is not None else None
+            return self._layered(graph, inputs, regions, lookup, fallback)
+        found, program = lookup.look_up(lambda: read(graph, inputs))
+        call = lookup.kernel(found, program, fallback.later(graph)) if program is not None else None
         return call or counting(fallback.now(graph, inputs), [found])
 
     def stats(self) -> list[dict[str, Any]]:
@@ -90,9 +90,11 @@ class Backend:
             self._notice(f"internal error: {type(error).__name__}: {error}; please report it")
             return ()
 
-    def _trained(self, graph: fx.GraphModule, inputs: Sequence[Any], desk: Desk, fallback: Fallback) -> Call:
+    def _trained(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], lookup: Lookup, fallback: Fallback
+    ) -> Call:
         if fallback.has_parts:
-            return Training(desk, fallback).compiled(graph, inputs)
+            return Training(lookup, fallback).compiled(graph, inputs)
         self.graphs.append(Graph("training", f"{fallback.name} compiles forward and backward as one"))
         return counting(fallback.now(graph, inputs), self.graphs[-1:])
 
@@ -101,7 +103,7 @@ class Backend:
         graph: fx.GraphModule,
         inputs: Sequence[Any],
         regions: Sequence[Region],
-        desk: Desk,
+        lookup: Lookup,
         fallback: Fallback,
     ) -> Call:
         """A graph whose layers repeat: kernels for those that have one, within the graph as it is."""
@@ -117,8 +119,8 @@ class Backend:
         plain: list[Graph] = [whole]
         for kind in kinds.values():
             first = kind[0]
-            found, program = desk.look_up(partial(read, first.module, first.examples(given)), len(kind))
-            call = desk.kernel(found, program, program.plain) if program is not None else None
+            found, program = lookup.look_up(partial(read, first.module, first.examples(given)), len(kind))
+            call = lookup.kernel(found, program, program.plain) if program is not None else None
             if call is None or program is None:
                 plain.append(found)
                 continue
@@ -126,7 +128,7 @@ class Backend:
             chosen_regions += [(region, found.key) for region in kind]
         if not chosen_regions:
             return counting(fallback.now(graph, inputs), plain)
-        return self._assembled(graph, inputs, chosen_regions, table, desk.store, fallback, plain)
+        return self._assembled(graph, inputs, chosen_regions, table, lookup.store, fallback, plain)
 
     def _assembled(
         self,

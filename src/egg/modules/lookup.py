@@ -71,7 +71,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Desk:
+class Lookup:
     """Looks graphs up in one store, under the options of one call of ``torch.compile``."""
 
     store: Store
@@ -164,7 +164,7 @@ class Desk:
         except (MachineError, OSError) as error:
             found.reason = str(error).splitlines()[0]
             self.notice(f"the store is not used: {found.reason}")
-        except Exception as error:  # a fault of ours is said aloud, and does not stop the program
+        except Exception as error:  # a fault of ours is logged, and does not stop the program
             found.reason = f"internal error: {type(error).__name__}: {error}".splitlines()[0]
             self.notice(f"{found.reason}; please report it")
         found.route = "left"

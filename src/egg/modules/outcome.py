@@ -111,6 +111,6 @@ def unbeaten(measured: Measured) -> Baseline | None:
 
 
 def words(opponent: Baseline) -> str:
-    """An opponent as people call it."""
+    """The name of an opponent in messages."""
     known = {"eager": "the original", "compile": "torch.compile"}
     return known.get(opponent.name) or f"torch.compile in the mode {opponent.name}"

@@ -50,7 +50,7 @@ class PartsOutcome:
         return "faster" if any(state.measured for state in kernels) else "unmeasured"
 
     def rows(self) -> list[tuple[str, str]]:
-        """For people: what is known, line by line."""
+        """The outcome of each part as text, one line each."""
         found = [("verdict", self.verdict), ("in parts", self.reason)]
         found += [(f"part {number}", _said(entry)) for number, entry in enumerate(self.entries, 1)]
         return [*found, ("store", self.folder)]

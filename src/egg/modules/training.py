@@ -28,7 +28,7 @@ from egg.modules.aot import read_functional
 from egg.modules.arithmetic import precision_here
 from egg.modules.fallback import Fallback, boxed, unboxed
 from egg.modules.graph_text import graph_text
-from egg.modules.lookup import Desk, Graph, counting, store_errors
+from egg.modules.lookup import Graph, Lookup, counting, store_errors
 from egg.modules.stored_kernel import Call
 from egg.store import Part, Step, assembly_name, package_version
 
@@ -40,8 +40,8 @@ CUDA_GRAPHS = "Inductor replays it as a CUDA graph, with the other graphs of the
 class Training:
     """Compiles one graph of Dynamo that trains."""
 
-    def __init__(self, desk: Desk, fallback: Fallback) -> None:
-        self._desk, self._fallback = desk, fallback
+    def __init__(self, lookup: Lookup, fallback: Fallback) -> None:
+        self._lookup, self._fallback = lookup, fallback
         self._replayed: bool | None = None
         """Whether Inductor means to replay the graphs as CUDA graphs."""
         self._name = ""
@@ -49,10 +49,10 @@ class Training:
 
     def compiled(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Call:
         rows = None
-        with self._desk.named(Graph("left")):
+        with self._lookup.named(Graph("left")):
             self._name = self._named(graph, inputs)
-            step = self._desk.store.step(self._name)
-            rows = self._desk.without_kernels(step) if step is not None else None
+            step = self._lookup.store.step(self._name)
+            rows = self._lookup.without_kernels(step) if step is not None else None
         if rows is not None:
             return counting(self._fallback.now(graph, inputs), rows)
         return self._fallback.trained(graph, inputs, self._inner)
@@ -60,7 +60,7 @@ class Training:
     def _named(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> str:
         """A hash of all that decides which graphs AOTAutograd makes of this one, and where they are looked
         up."""
-        fallback, chosen = self._fallback, self._desk.chosen
+        fallback, chosen = self._fallback, self._lookup.chosen
         casts = [f"{torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}" for kind in _KINDS]
         terms = [str(torch.__version__), package_version("triton"), __version__, precision_here().value]
         terms += [*casts, fallback.name, str(fallback.mode), repr(sorted(fallback.options.items()))]
@@ -73,8 +73,8 @@ class Training:
             parts = tuple(
                 Part(row.part, row.key if row.route != "left" else "", row.reason) for row in self._seen
             )
-            with store_errors(self._desk.notice):
-                self._desk.store.stepped(self._name, Step(parts))
+            with store_errors(self._lookup.notice):
+                self._lookup.store.stepped(self._name, Step(parts))
 
     def _inner(self, graph: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Call:
         """One graph of AOTAutograd: a kernel, or what Inductor makes of it. Called by Inductor."""
@@ -83,13 +83,13 @@ class Training:
             self._replayed = bool(how.get("cudagraphs"))
         if self._replayed:
             found = Graph("left", CUDA_GRAPHS, part=part)
-            self._desk.rows.append(found)
+            self._lookup.rows.append(found)
             self._remember(found)
             return Answer(self._fallback.part(graph, inputs, **how), found)
-        found, program, record = self._desk.look_up_functional(lambda: read_functional(graph), part)
+        found, program, record = self._lookup.look_up_functional(lambda: read_functional(graph), part)
         self._remember(found)
         if program is not None and record is None:
-            call = self._desk.kernel(found, program, self._later(graph))
+            call = self._lookup.kernel(found, program, self._later(graph))
             if call is not None:
                 return boxed(call)
         compiled = self._fallback.part(graph, inputs, **how)
@@ -97,7 +97,7 @@ class Training:
             return Answer(compiled, found)
 
         def first(args: Sequence[Any]) -> Call | None:
-            call = self._desk.kernel(found, program, unboxed(compiled)) if record(args) else None
+            call = self._lookup.kernel(found, program, unboxed(compiled)) if record(args) else None
             return boxed(call) if call is not None else None
 
         return Answer(compiled, found, first)

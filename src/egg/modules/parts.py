@@ -52,7 +52,7 @@ class PartsOutcome:
     def rows(self) -> list[tuple[str, str]]:
         """The outcome of each part as text, one line each."""
         found = [("verdict", self.verdict), ("in parts", self.reason)]
-        found += [(f"part {number}", _said(entry)) for number, entry in enumerate(self.entries, 1)]
+        found += [(f"part {number}", _outcome(entry)) for number, entry in enumerate(self.entries, 1)]
         return [*found, ("store", self.folder)]
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ def record(
     return backend
 
 
-def _said(entry: Entry) -> str:
+def _outcome(entry: Entry) -> str:
     state = entry.state
     if isinstance(state, Rejected):
         return f"{entry.name}: the original ({state.reason})"

@@ -182,7 +182,7 @@ class Trajectory:
 
 
 def _failed(step: Step) -> bool:
-    """Whether its last file failed: a file that a repair mended is no failure."""
+    """Whether its last file failed: a file that was repaired is no failure."""
     return bool(step.attempts) and step.attempts[-1].failed
 
 

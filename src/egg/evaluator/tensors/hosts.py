@@ -41,7 +41,7 @@ def underway(tensor: torch.Tensor) -> None:
 
 
 def arrive() -> None:
-    """The device has done all that it was told to do."""
+    """The device has completed all work that was queued on it."""
     while _UNDERWAY:
         there, values = _UNDERWAY.pop()
         tensor = there()

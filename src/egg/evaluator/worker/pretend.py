@@ -135,7 +135,7 @@ def _here(value: Any) -> Any:
 
 
 class ArrivingStream(FakeStream):
-    """Whoever waits for it finds complete what was on its way."""
+    """Waiting for it completes copies that were under way."""
 
     def synchronize(self) -> None:
         hosts.arrive()

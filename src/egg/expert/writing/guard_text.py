@@ -71,7 +71,7 @@ def {check_reach}(*counts):
     if max(counts) >= 2**31 - 2**24:
         raise {outside}(f"a tensor has {{max(counts)}} elements", "fewer than 2**31 - 2**24")'''
 
-TYING = '''\
+_FORWARD_ONLY = '''\
 def {forward_only}(module, *inputs, **options):
     """What forward computes; where it depends on something that requires a gradient, tied to that."""
     with torch.no_grad():
@@ -80,23 +80,23 @@ def {forward_only}(module, *inputs, **options):
     sources = [t for t in (*given, *module.parameters()) if t.requires_grad]
     if not sources:
         return results
+'''
+
+TYING = (
+    _FORWARD_ONLY
+    + """\
     if isinstance(results, torch.Tensor):
         return {function}.apply(results, *sources) if results.is_floating_point() else results
     tied = (
         {function}.apply(result, *sources) if result.is_floating_point() else result
         for result in results
     )
-    return type(results)(tied)'''
+    return type(results)(tied)"""
+)
 
-TYING_NESTED = '''\
-def {forward_only}(module, *inputs, **options):
-    """What forward computes; where it depends on something that requires a gradient, tied to that."""
-    with torch.no_grad():
-        results = module.forward(*inputs, **options)
-    given = [t for t in (*inputs, *options.values()) if isinstance(t, torch.Tensor)]
-    sources = [t for t in (*given, *module.parameters()) if t.requires_grad]
-    if not sources:
-        return results
+TYING_NESTED = (
+    _FORWARD_ONLY
+    + '''\
     return {tied}(results, sources)
 
 
@@ -107,6 +107,7 @@ def {tied}(results, sources):
     if isinstance(results, dict):
         return {{key: {tied}(result, sources) for key, result in results.items()}}
     return type(results)({tied}(result, sources) for result in results)'''
+)
 """The same for results in a dictionary, or nested."""
 
 DEFINITIONS = (

@@ -48,11 +48,10 @@ def run(trial: Trial) -> Notes:
     assert offline is not None
     if offline.captured is not None:
         return {"compiled": len(offline.captured.kernels), "target": offline.target.name, "at": "as before"}
-    structure, specs = _full_size_inputs(trial)
+    question = capture_request(trial)
     offline.worker = worker = offline.forkserver.worker()
     offline.forkserver.prepare()
     worker.ask(replace(trial.load_request(offline.full), build=False), trial.settings.build_seconds)
-    question = protocol.Capture(structure, specs, offline.compiler_target())
     limit = min(_seconds_for(trial.candidate.source), trial.settings.build_seconds)
     try:
         reply = worker.ask(question, limit)
@@ -71,8 +70,15 @@ def run(trial: Trial) -> Notes:
             "provenance.no_kernel", "at the task's full size forward launches no Triton kernel",
             "the work must be done by the file's own kernels at every size",
         )  # fmt: skip
-    offline.own_sizes = _sizes(specs)
+    offline.own_sizes = _sizes(question.specs)
     return {"compiled": reply.compiled, "target": offline.target.name, "at": offline.own_sizes}
+
+
+def capture_request(trial: Trial) -> protocol.Capture:
+    """What is followed at the task's own size."""
+    assert trial.offline is not None
+    structure, specs = _full_size_inputs(trial)
+    return protocol.Capture(structure, specs, trial.offline.compiler_target())
 
 
 def check(trial: Trial) -> Notes:

@@ -232,6 +232,20 @@ class Reference:
             for part, before in usual:
                 part.training = before
 
+    @contextmanager
+    def spared(self) -> Iterator[None]:
+        """Runs that leave the module's state as it was."""
+        held = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+        try:
+            yield
+        finally:
+            self.module.load_state_dict(held)
+
+    def widen(self) -> None:
+        """To float64, weights and buffers too."""
+        self.module.double()
+        self._yardsticks = list(candidates(stochastic=self.stochastic, half=False))
+
     def draws(self, inputs: list[Any]) -> None:
         """Find out whether forward draws random numbers as the module is now, and choose a yardstick."""
         first, second = (outputs_of(self.run(inputs, FORWARD_SEED + n)) for n in (0, 1))

@@ -7,7 +7,7 @@ where the module is in its other mode, or in another dtype.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,25 +24,37 @@ MOVE, SIZE = 1e-3, {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 """What may be off: of the largest move, and of the largest element."""
 
 
+@dataclass(frozen=True)
+class Before:
+    """What both modules hold before a call."""
+
+    ours: Mapping[str, torch.Tensor]
+    theirs: Mapping[str, torch.Tensor]
+
+
 def state_of(reference: Reference) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in reference.module.state_dict().items()}
 
 
-def left_otherwise(other: Beside, before: Mapping[str, torch.Tensor]) -> str:
-    """What of the candidate's state is not what the reference's call leaves there, in words."""
-    names = other.connection.names.values()
-    if not names:
-        return ""
+def left_otherwise(other: Beside, before: Before) -> str:
+    """What of the candidate's state is not what the reference's call leaves there, in words.
+
+    What the reference moves must arrive where it does; all else must be what it was.
+    """
     theirs, ours = other.connection.candidate_state(), state_of(other.reference)
-    for name in names:
-        if not name.endswith(COUNTER) and not _alike(theirs[name], ours[name], before[name]):
-            moved = "moves" if same_values(ours[name], before[name]) else "does not leave as Model does"
-            return f"the call {moved} {name}"
+    for name in other.connection.names.values():
+        if name.endswith(COUNTER):
+            continue
+        if same_values(ours[name], before.ours[name]):
+            if not same_values(theirs[name], before.theirs[name]):
+                return f"the call moves {name}"
+        elif not _alike(theirs[name], ours[name], before.ours[name]):
+            return f"the call does not leave in {name} what Model's leaves there"
     return ""
 
 
 def _alike(theirs: torch.Tensor, ours: torch.Tensor, before: torch.Tensor) -> bool:
-    if same_values(ours, before) or not ours.is_floating_point():
+    if not ours.is_floating_point():
         return same_values(theirs, ours)
     wide, own = theirs.double(), ours.double()
     move, size = (float(t.abs().max()) for t in (own - before.double(), own))

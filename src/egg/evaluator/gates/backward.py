@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
-from egg.evaluator.gates.compile import AT_OWN_SIZE, HINTS, capture_request
+from egg.evaluator.gates.compile import AT_OWN_SIZE, HINTS, asked, capture_request, compiler
 from egg.evaluator.gates.gradients import Gradient
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.transport.protocol import Configure
@@ -18,7 +18,6 @@ from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
 MOST_CONFIGURATIONS = 8
-SECONDS = 60.0
 EVERY = "every configuration given to triton.autotune must compute the same: a tuner may choose any of them"
 
 
@@ -28,9 +27,10 @@ def configurations(trial: Trial, back: Callable[[], tuple[Gradient, str]]) -> No
     secrets.SystemRandom().shuffle(others)
     try:
         for place in others[:MOST_CONFIGURATIONS]:
-            names = trial.connection.request(Configure(place)).names
+            trial.connection.request(Configure(place))
             found, evidence = back()
             if found is Gradient.WRONG:
+                names = trial.connection.request(Configure(place)).names
                 chosen = "; ".join(f"{kernel} configured as {config}" for kernel, config in names.items())
                 raise Refused(
                     "correctness.configuration", f"under grad mode, with {chosen}: {evidence}"[:900], EVERY
@@ -42,19 +42,16 @@ def configurations(trial: Trial, back: Callable[[], tuple[Gradient, str]]) -> No
 
 def compiled(trial: Trial) -> str:
     """Compile what forward and backward launch at the task's own size; a warning where that cannot be."""
-    offline = trial.offline
-    if offline is None or offline.worker is None or not offline.worker.alive:
-        return ""
-    question = replace(capture_request(trial), backward=True)
+    worker = compiler(trial)
     try:
-        reply = offline.worker.ask(question, SECONDS)
+        reply = asked(trial, worker, replace(capture_request(trial), backward=True))
     except Fault as fault:
-        if fault.reason == "limits.timeout":
-            return "the kernels of backward were not compiled in time"
         raise Refused(
             fault.reason, f"under grad mode, at the task's own size: {fault.evidence}",
             "backward must compile for the target, and fit on it, or raise", facts=AT_OWN_SIZE,
         ) from fault  # fmt: skip
+    finally:
+        worker.end()
     for fault in reply.faults:
         raise Refused(
             fault.reason, f"under grad mode, at the task's own size: {fault.evidence}",

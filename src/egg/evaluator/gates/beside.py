@@ -114,15 +114,16 @@ def ask_as_it_is(trial: Trial, change: Change, asking: Asking = PLAIN) -> Outcom
 
 
 def _asked(trial: Trial, change: Change, reference: Reference, inputs: list[Any], asking: Asking) -> Outcome:
-    before = after.state_of(reference) if change.training is not None else {}
+    ours = after.state_of(reference) if change.training is not None else {}
     case = reference.answer("beside", inputs)
     try:
         with beside(trial, reference, case, change) as other:
             if change.builds:
                 build_anew(other, change, trial.reference.program)
             other.buffers.place(case)
+            before = after.Before(ours, other.connection.candidate_state() if ours else {})
             reply = other.ask(case, change.training)
-            if left := after.left_otherwise(other, before) if before else "":
+            if ours and (left := after.left_otherwise(other, before)):
                 return Outcome(Answer.WRONG, left)
             try:
                 other.checks.check(case, reply.outputs)

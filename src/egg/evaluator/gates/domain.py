@@ -282,8 +282,8 @@ class Probing:
             if self._back(change, way) is Gradient.LOST:
                 return Gradient.LOST
         if self.whole and found is Gradient.RIGHT and self.trial.offline is not None:
-            self._ready(smallest)
-            backward.configurations(self.trial, lambda: gradients(self.trial, smallest))
+            self._ready(Change())
+            backward.configurations(self.trial, lambda: gradients(self.trial, Change()))
             if warning := backward.compiled(self.trial):
                 self.trial.warnings.append(warning)
         return found

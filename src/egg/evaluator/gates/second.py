@@ -90,8 +90,9 @@ class Beside:
     def __init__(
         self, trial: Trial, reference: Reference, case: Case, change: Change, *, backward: bool = False
     ) -> None:
-        own = change.precision is None
-        self.policy = trial.policy if own else replace(trial.policy, precision=change.precision)
+        own = change.precision is None and not change.wide and not change.dtypes
+        declared = change.precision or trial.policy.precision
+        self.policy = replace(trial.policy, precision=declared)
         self.reference = reference
         weights = change.builds or change.training is not None
         self.buffers = SecondBuffers(reference, case, weights=weights, backward=backward)

@@ -45,7 +45,7 @@ from egg.evaluator.trial.trial import Trial
 
 RAISED = "candidate.error"
 NEGATIVE = (-1, -100)
-BEYOND = "rows beyond the constants of the file"
+BEYOND = {-1: "rows beyond the constants of the file", 0: "columns beyond the constants of the file"}
 UNANSWERED = "no answer"
 EQUAL = (ZEROS, LEVEL, TIES)
 LEEWAY = 8.0
@@ -79,14 +79,24 @@ def _rarely(trial: Trial, known: Constants) -> dict[str, str]:
     for value in NEGATIVE:
         inputs = negative_integers(drawn, value, secrets.randbits(48))
         pairs = zip(pack(inputs)[1], pack(drawn)[1], strict=True)
-        if any(one is not other for one, other in pairs):
+        if any(one is not other for one, other in pairs) and _runs(trial, inputs):
             outcomes[f"{value} among integers"] = _asked(
                 trial, f"{value} among integers", inputs, integers=True
             )
     if any(value >= 1.0 for value in known.values):
-        inputs = beyond_constants(drawn, known, secrets.randbits(48))
-        outcomes[BEYOND] = _asked(trial, BEYOND, inputs, integers=True)
+        for dim, name in BEYOND.items():
+            inputs = beyond_constants(drawn, known, dim, secrets.randbits(48))
+            outcomes[name] = _asked(trial, name, inputs, integers=True)
     return outcomes
+
+
+def _runs(trial: Trial, inputs: list[Any]) -> bool:
+    """Whether the reference takes such inputs: where it does not, no exacter run is given up for it."""
+    try:
+        trial.reference.run(inputs)
+    except (TaskError, MachineError):
+        return False
+    return True
 
 
 def _constants(trial: Trial, known: Constants) -> str:

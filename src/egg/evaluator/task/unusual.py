@@ -28,8 +28,8 @@ LARGEST = 1e4
 """Constants beyond are left out: masks by -1e30 and limits of types."""
 COARSEST = 1 << 8
 """Integers below are no bit patterns worth asking for."""
-MOST_ROWS = 6
-"""Constants beyond which rows are laid."""
+MOST_LINES = 12
+"""That are laid beyond a constant, above or below."""
 MANTISSA = {4: (torch.int32, 32), 2: (torch.int16, 16)}
 
 
@@ -134,8 +134,8 @@ def with_constants(inputs: list[Any], known: Constants, seed: int) -> list[Any]:
 
 
 @torch.no_grad()
-def beyond_constants(inputs: list[Any], known: Constants, seed: int) -> list[Any]:
-    """Copies of ``inputs`` in which some rows, and some columns, lie wholly above a constant or below it.
+def beyond_constants(inputs: list[Any], known: Constants, dim: int, seed: int) -> list[Any]:
+    """Copies of ``inputs`` in which some lines along ``dim`` lie wholly above a constant, or below it.
 
     What stands for "smaller than all" in a file, as a maximum's first value, is one of its constants.
     """
@@ -143,14 +143,16 @@ def beyond_constants(inputs: list[Any], known: Constants, seed: int) -> list[Any
 
     def put(tensor: torch.Tensor) -> None:
         limit = 64.0 if tensor.dtype is torch.float16 else LARGEST
-        large = [v for v in known.values if 1.0 <= v <= limit][-MOST_ROWS:]
-        for value in large if tensor.dim() else ():
-            for sign in (1.0, -1.0):
-                dim = lot.choice((0, tensor.dim() - 1))
-                at = tuple(slice(None) if d == dim else lot.randrange(n) for d, n in enumerate(tensor.shape))
-                line = tensor[at]
-                drawn = torch.tensor([lot.uniform(1.25, 2.5) for _ in range(line.numel())])
-                line.copy_((sign * value * drawn).to(line))
+        ends = [s * v for v in known.values if 1.0 <= v <= limit for s in (1.0, -1.0)][-MOST_LINES:]
+        if not tensor.dim():
+            return
+        lines = tensor.movedim(dim, -1)
+        count = lines.numel() // max(lines.shape[-1], 1)
+        places = lot.sample(range(count), min(len(ends), count // 2))
+        for place, value in zip(places, reversed(ends), strict=False):
+            line = lines[torch.unravel_index(torch.tensor(place), lines.shape[:-1])]
+            drawn = torch.tensor([lot.uniform(1.25, 2.5) for _ in range(line.numel())])
+            lines[torch.unravel_index(torch.tensor(place), lines.shape[:-1])] = (value * drawn).to(line)
 
     return _changed(inputs, put)
 

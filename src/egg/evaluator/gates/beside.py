@@ -114,10 +114,11 @@ def ask_as_it_is(trial: Trial, change: Change, asking: Asking = PLAIN) -> Outcom
 
 
 def _asked(trial: Trial, change: Change, reference: Reference, inputs: list[Any], asking: Asking) -> Outcome:
-    ours = after.state_of(reference) if change.training is not None else {}
+    stateful = change.training is not None and _bytes(reference.initial) <= MOST_BUILT
+    ours = after.state_of(reference) if stateful else {}
     case = reference.answer("beside", inputs)
     try:
-        with beside(trial, reference, case, change) as other:
+        with beside(trial, reference, case, change, weights=stateful) as other:
             if change.builds:
                 build_anew(other, change, trial.reference.program)
             other.buffers.place(case)

@@ -36,7 +36,7 @@ GUARD = (
     "guard what the kernel does not handle with a clear error, `if x.shape[-1] != 1024: raise ValueError(...)"
     "`, or handle it: `.contiguous()`, masks at the true sizes"
 )
-SIMPLE = (bool, int, float, str, type(None))
+SIMPLE = (bool, int, float, str, list, type(None))
 
 
 @dataclass
@@ -194,4 +194,5 @@ def _tried_argument(argument: Argument, own: Call, calls: Iterable[Call], struck
     if not argument.free or argument.name not in own.arguments or any(not same(o, value) for o in others):
         return argument
     struck.append(f"{argument.name} at another value than {value!r}"[:120])
-    return Argument(argument.name, value) if isinstance(value, SIMPLE) else argument
+    plain = list(value) if isinstance(value, tuple) else value
+    return Argument(argument.name, plain) if isinstance(plain, SIMPLE) else argument

@@ -30,7 +30,8 @@ CLEAR = 16.0
 """How many times the difference, over all elements, must exceed the error of one of the answers."""
 WITHIN = 0.5
 """A candidate's share of the true difference is one, give or take this; the reference's half of it."""
-MOST_ELEMENTS = 1 << 22
+MOST_ELEMENTS = 1 << 24
+"""Of a weight that is changed, or an output that is compared."""
 HINT = "no term may be left out because it is small: every weight and every input must reach the answer"
 
 
@@ -71,7 +72,7 @@ def run(trial: Trial) -> Notes:
 def _questions(trial: Trial, inputs: list[Any]) -> Iterator[tuple[str, Any]]:
     weights = sorted(trial.reference.module.named_parameters(), key=lambda pair: -pair[1].numel())
     for name, weight in [w for w in weights if w[1].is_floating_point()][:MOST_WEIGHTS]:
-        if name in trial.connection.names.values() and weight.numel() > 1:
+        if name in trial.connection.names.values() and 1 < weight.numel() <= MOST_ELEMENTS:
             yield name, _weight_changed(trial, weight, inputs)
     others = trial.reference.draw()
     floats = [at for at, v in enumerate(inputs) if isinstance(v, torch.Tensor) and v.is_floating_point()]

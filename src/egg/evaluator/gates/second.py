@@ -88,14 +88,21 @@ class Beside:
     """The same candidate in the same process, at a call of another form."""
 
     def __init__(
-        self, trial: Trial, reference: Reference, case: Case, change: Change, *, backward: bool = False
+        self,
+        trial: Trial,
+        reference: Reference,
+        case: Case,
+        change: Change,
+        *,
+        backward: bool = False,
+        weights: bool = False,
     ) -> None:
         own = change.precision is None and not change.wide and not change.dtypes
         declared = change.precision or trial.policy.precision
         self.policy = replace(trial.policy, precision=declared)
         self.reference = reference
-        weights = change.builds or change.training is not None
-        self.buffers = SecondBuffers(reference, case, weights=weights, backward=backward)
+        held = weights or change.builds
+        self.buffers = SecondBuffers(reference, case, weights=held, backward=backward)
         main = trial.connection
         self.connection = replace(main, reference=reference, buffers=self.buffers)
         allowed = trial.checks.usual if own else {}
@@ -130,9 +137,16 @@ def _lead(tensor: torch.Tensor) -> int:
 
 @contextmanager
 def beside(
-    trial: Trial, reference: Reference, case: Case, change: Change, *, backward: bool = False
+    trial: Trial,
+    reference: Reference,
+    case: Case,
+    change: Change,
+    *,
+    backward: bool = False,
+    weights: bool = False,
 ) -> Iterator[Beside]:
-    other = Beside(trial, reference, case, change, backward=backward)
+    """With room for gradients, and for the module's ``weights``, where they are to come back."""
+    other = Beside(trial, reference, case, change, backward=backward, weights=weights)
     try:
         other.connection.attach(second=True)
         yield other

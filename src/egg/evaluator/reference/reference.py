@@ -234,12 +234,13 @@ class Reference:
 
     @contextmanager
     def spared(self) -> Iterator[None]:
-        """Runs that leave the module's state as it was."""
-        held = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+        """Runs that leave the module's buffers as they were."""
+        held = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         try:
             yield
         finally:
-            self.module.load_state_dict(held)
+            for buffer, before in held:
+                buffer.copy_(before)
 
     def widen(self) -> None:
         """To float64, weights and buffers too."""

@@ -140,6 +140,7 @@ def beyond_constants(inputs: list[Any], known: Constants, dim: int, seed: int) -
     What stands for "smaller than all" in a file, as a maximum's first value, is one of its constants.
     """
     lot = random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
 
     def put(tensor: torch.Tensor) -> None:
         limit = 64.0 if tensor.dtype is torch.float16 else LARGEST
@@ -150,9 +151,8 @@ def beyond_constants(inputs: list[Any], known: Constants, dim: int, seed: int) -
         count = lines.numel() // max(lines.shape[-1], 1)
         places = lot.sample(range(count), min(len(ends), count // 2))
         for place, value in zip(places, reversed(ends), strict=False):
-            line = lines[torch.unravel_index(torch.tensor(place), lines.shape[:-1])]
-            drawn = torch.tensor([lot.uniform(1.25, 2.5) for _ in range(line.numel())])
-            lines[torch.unravel_index(torch.tensor(place), lines.shape[:-1])] = (value * drawn).to(line)
+            drawn = torch.empty(lines.shape[-1]).uniform_(1.25, 2.5, generator=generator)
+            lines[torch.unravel_index(torch.tensor(place), lines.shape[:-1])] = (value * drawn).to(lines)
 
     return _changed(inputs, put)
 

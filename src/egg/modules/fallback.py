@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,10 +62,20 @@ class Fallback:
         """The graph compiled; called by Dynamo within a backend."""
         self._check_options()
         if self.name == INDUCTOR:
-            return self._able(lambda: self._inductor()(graph, list(inputs)), graph.forward)
+            untouched = fx.GraphModule(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
+            return self._able(lambda: self._inductor()(untouched, list(inputs)), graph.forward)
         from torch._dynamo.backends.registry import lookup_backend
 
         return lookup_backend(self.name)(graph, list(inputs))
+
+    @property
+    def replays(self) -> bool:
+        """Whether Inductor may be asked for a CUDA graph too: the caller left the mode to it."""
+        return self.name == INDUCTOR and self.mode is None and not self.options
+
+    def replayed(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The graph compiled as one that is replayed as a CUDA graph, where Inductor finds that it can be."""
+        return replace(self, mode="reduce-overhead").now(graph, inputs)
 
     def later(self, graph: fx.GraphModule) -> Callable[..., Any]:
         """The graph, compiled when it is first called."""

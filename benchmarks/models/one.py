@@ -63,7 +63,7 @@ def compiled(example: Example, form: str, store: str) -> Callable[..., Any]:
     if form == "compile":
         return torch.compile(example.module)
     if form == "egg":
-        return torch.compile(example.module, backend="egg", options={"store": store})
+        return torch.compile(example.module, backend=egg.backend, options={"store": store})
     return torch.compile(example.module, mode=form)
 
 

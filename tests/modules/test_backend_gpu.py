@@ -66,7 +66,7 @@ def test_a_model_is_tried_with_its_kernels_and_without_and_the_verdict_is_kept(t
         for answer in answers:  # a replay overwrites none that were given before
             torch.testing.assert_close(answer, net(*given))
         whole, layer = backend.stats()
-        assert "replayed" in whole["reason"]  # so short a model is faster as a CUDA graph
+        assert "kernels" in whole["reason"]
         if turn == 0:
             assert layer["counts"]["kernel"] >= COUNT * (WARM + ROUNDS)
     assert len(list((tmp_path / "assemblies").iterdir())) == 1

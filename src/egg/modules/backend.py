@@ -36,7 +36,7 @@ from torch import fx
 from egg.modules.dynamo import read
 from egg.modules.fallback import Fallback
 from egg.modules.graph_text import graph_text
-from egg.modules.lookup import Graph, Lookup, Options, counting, counting_replays, store_errors
+from egg.modules.lookup import Graph, Lookup, Options, counting, store_errors
 from egg.modules.regions import Layer, Region, layers, replaced
 from egg.modules.stored_kernel import Call
 from egg.modules.training import Training
@@ -121,7 +121,7 @@ class Backend:
         self.graphs.append(whole)
         table: dict[str, Layer] = {}
         placed: dict[Region, str] = {}
-        plain, answered, keys = [whole], [], []
+        plain, keys = [whole], []
         for kind in kinds.values():
             first = kind[0]
             found, program = lookup.look_up(partial(read, first.module, first.examples(given)), len(kind))
@@ -131,12 +131,10 @@ class Backend:
                 plain.append(found)
                 continue
             table[found.key] = Layer(call, program)
-            answered.append(found)
             placed |= dict.fromkeys(kind, found.key)
         if not keys:
             return counting(fallback.now(graph, inputs), plain)
-        made = Whole(graph, inputs, placed, table, keys, plain, answered)
-        return self._assembled(made, lookup, fallback)
+        return self._assembled(Whole(graph, inputs, placed, table, keys, plain), lookup, fallback)
 
     def _assembled(self, whole: Whole, lookup: Lookup, fallback: Fallback) -> Call:
         """A graph that was tuned, in the form that was found fastest; the first calls find that out."""
@@ -181,8 +179,6 @@ class Whole:
     """Of all entries that were tuned."""
     rows: Sequence[Graph]
     """Of what the fallback answers."""
-    answered: Sequence[Graph] = ()
-    """Of the layers that have a kernel."""
 
     @property
     def fixed(self) -> bool:
@@ -194,9 +190,9 @@ class Whole:
         return [form for form in FORMS if self.table or not form.kernels]
 
     def compiled(self, form: Form, fallback: Fallback) -> Call:
-        graph = replaced(self.graph, list(self.placed.items()), self.table) if form.kernels else self.graph
         if form.replayed:
-            return counting_replays(owned(fallback.replayed(graph, self.inputs)), self.answered)
+            return owned(fallback.replayed(self.graph, self.inputs))
+        graph = replaced(self.graph, list(self.placed.items()), self.table) if form.kernels else self.graph
         return fallback.now(graph, self.inputs)
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from egg.core.errors import UsageError
+from egg.modules.regions import as_dynamos
 
 INDUCTOR, EAGER, AOT_EAGER = "inductor", "eager", "aot_eager"
 Inner = Callable[..., Any]
@@ -62,8 +63,8 @@ class Fallback:
         """The graph compiled; called by Dynamo within a backend."""
         self._check_options()
         if self.name == INDUCTOR:
-            untouched = fx.GraphModule(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
-            return self._able(lambda: self._inductor()(untouched, list(inputs)), graph.forward)
+            given = as_dynamos(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
+            return self._able(lambda: self._inductor()(given, list(inputs)), graph.forward)
         from torch._dynamo.backends.registry import lookup_backend
 
         return lookup_backend(self.name)(graph, list(inputs))

@@ -233,25 +233,6 @@ def counting(compiled: Call, rows: Sequence[Graph]) -> Call:
     return call
 
 
-def counting_replays(compiled: Call, rows: Sequence[Graph]) -> Call:
-    """Count what a replayed CUDA graph answers: as the last call that ran the layers themselves."""
-    last = [(0, 0)] * len(rows)
-
-    def call(*args: Any) -> Any:
-        before = [(row.counts.kernel, row.counts.fallback) for row in rows]
-        made = compiled(*args)
-        for at, (row, (kernel, fallback)) in enumerate(zip(rows, before, strict=True)):
-            counts = row.counts
-            ran = (counts.kernel - kernel, counts.fallback - fallback)
-            if any(ran):
-                last[at] = ran
-            else:
-                counts.kernel, counts.fallback = kernel + last[at][0], fallback + last[at][1]
-        return made
-
-    return call
-
-
 @contextmanager
 def store_errors(notice: Notice) -> Iterator[None]:
     """A store that cannot be written is a notice, and no error of the program."""

@@ -31,14 +31,14 @@ class Form:
     kernels: bool = False
     """With the store's kernels in the places of its layers."""
     replayed: bool = False
-    """As a CUDA graph."""
+    """As a CUDA graph. Not together with kernels: what they keep beside the weights must outlive a replay."""
 
     def __str__(self) -> str:
         return f"{'with' if self.kernels else 'without'} kernels{', replayed' if self.replayed else ''}"
 
 
-PLAIN = Form()
-FORMS = (PLAIN, Form(kernels=True), Form(replayed=True), Form(kernels=True, replayed=True))
+PLAIN, KERNELS, REPLAYED = Form(), Form(kernels=True), Form(replayed=True)
+FORMS = (PLAIN, KERNELS, REPLAYED)
 """Those that do more come later."""
 
 Decided = Callable[[Form, float], None]

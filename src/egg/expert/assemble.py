@@ -17,7 +17,7 @@ from egg.expert.graph import Graph
 from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Part, Target, Unfit
 from egg.expert.reading.capture import capture
-from egg.expert.writing.replay import SETTINGS, reason
+from egg.expert.writing.replay import REPLAY, SETTINGS, reason
 from egg.expert.writing.write import write_file
 from egg.hardware.gpus import Gpu
 
@@ -71,7 +71,8 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     title = (f"{task.name}, rewritten as Triton kernels.",)
     replay = reason(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
     known = replace(graph, values={**graph.values, **structure.graph.values})
-    return Written(write_file(task, known, parts, title, replay), structure, replay is not None)
+    source = write_file(task, known, parts, title, replay)
+    return Written(source, structure, replays=replay is not None and REPLAY in source)
 
 
 def _swept(group: str, part: Part, opened: Mapping[str, tuple[int, ...]]) -> Part:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from egg.expert.emit.layout import HELPERS
 from egg.expert.emit.names import words
 from egg.expert.emit.spelling import Speller, number_text
 from egg.expert.graph import LITERAL, Graph, Node, Value
@@ -42,6 +43,7 @@ def write(graph: Graph, group: Group, calls: Mapping[str, Call]) -> Part:
     sizes = tuple(name for name in graph.symbols if name in mentioned)
     literals = [node for node in group.nodes if node.op == "library" and node["target"] == LITERAL]
     helpers = {literal_name(node): literal_helper(graph, node) for node in literals}
+    helpers |= {name: text for name, text in HELPERS.items() if name in mentioned}
     return Part(kernels={}, call=tuple(lines), sizes=sizes, summary=_summary(group), helpers=helpers)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from egg.core.errors import EggError
 from egg.core.source import Task
+from egg.expert.algebra import grouped_heads
 from egg.expert.algebra.channels_last import channels_last
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Choices, Structure
@@ -78,13 +79,13 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
 
 
 def in_library_layouts(graph: Graph, recipe: Recipe) -> Graph:
-    """The program with convolutions in the layout of the library where that computes them."""
-    own = PATTERNS.anchor("conv")[0].name
+    """The program with convolutions and attention as the library takes them, where that computes them."""
 
-    def left(name: str) -> bool:
-        return own in recipe.without or (own, name) in recipe.left
+    def left(op: str) -> Callable[[str], bool]:
+        own = PATTERNS.anchor(op)[0].name
+        return lambda name: own in recipe.without or (own, name) in recipe.left
 
-    return channels_last(graph, left)
+    return grouped_heads.by_the_library(channels_last(graph, left("conv")), left("attention"))
 
 
 def _swept(group: str, part: Part, opened: Mapping[str, tuple[int, ...]]) -> Part:

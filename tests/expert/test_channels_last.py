@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import torch
 from torch import nn
 
@@ -145,3 +146,34 @@ def test_one_tap_is_a_product_that_takes_its_norm_along():
 def test_fp32_convolutions_stay_as_they_are():
     graph = capture_once(Task("block", block("channels_last").replace("float16", "float32")))
     assert channels_last(graph, lambda _: True) is graph
+
+
+STENCILS = {
+    "rows": ("x = torch.randn(n, h, c, dtype=torch.float16)", "self.conv(x.transpose(1, 2))", "Conv1d", 1),
+    "images": (
+        "x = torch.randn(n, c, h, h, dtype=torch.float16).to(memory_format=torch.channels_last)",
+        "self.conv(x)", "Conv2d", 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STENCILS)
+def test_lanes_of_a_stencil_run_along_channels_that_are_innermost(name: str) -> None:
+    given, call, layer, stride = STENCILS[name]
+    layers = f"self.conv = nn.{layer}(c, c, 3, stride={stride}, padding=2, groups=c)\nself.to(torch.float16)"
+    layers += "\nself.to(memory_format=torch.channels_last)" if name == "images" else ""
+    source = program(f"return torch.relu({call}) * 2", given, layers, "c", n=2, c=32, h=24)
+    task = Task(name, source)
+    made = kernel_file(task, graph_of(task), Recipe(), resolve("H200"))
+    assert "convolution" in [group.pattern for group in made.structure.groups]
+    assert "BLOCK_C" in made.source
+    space: dict[str, type[nn.Module]] = {}
+    exec(compile(source, "task", "exec"), space)
+    model = space["Model"](32)
+    x = normal(3, 9, 32, dtype=torch.float16)
+    if name == "images":
+        x = normal(3, 32, 7, 9, dtype=torch.float16).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        wanted = model(x)
+    (got,) = harness.execute(made.source + RUN, [x], {"arguments": [32], "state": dict(model.state_dict())})
+    torch.testing.assert_close(got, wanted, atol=5e-3, rtol=5e-3)

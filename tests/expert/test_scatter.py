@@ -46,6 +46,12 @@ JOINED: dict[str, tuple[str, str, int]] = {
         f"{EDGES}, torch.randint(-3, 3, (E,))",
         1,
     ),
+    "rows in their slots": (
+        "torch.zeros(E + 1, W).index_copy(0, torch.where(i < 3, torch.arange(E), E), x)[:-1] * 2",
+        EDGES,
+        1,
+    ),
+    "at counted places": ("torch.zeros(40, W).index_add(0, torch.arange(E) + 2, x)", EDGES, 1),
     "in 16 bits": (f"{ZEROS}.bfloat16().index_add(0, i, x.bfloat16())", EDGES, 1),
 }
 """Forward, inputs, and how many scatters it is."""

@@ -54,6 +54,8 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "scan without the last": (views.exclusive_scan, "torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", {"cat": 0, "scan": 1}),
     "there and back": (views.reshape_there_and_back, "x.view(B, -1).tanh().view(B, C, H)", {"view": 0}),
     "of one": (reductions.of_one, "x[:, :1].logsumexp(1).exp() + x[:, :1].norm(dim=1) + x[:, :1].mean(1)", {"logsumexp": 0, "norm": 0, "mean": 0}),
+    "inner products": (reductions.inner_products, "torch.einsum('bch,bch->bc', x, x + 1)", {"matmul": 0, "sum": 1}),
+    "the beginning of a scatter": (views.beginning_of_scatter, "torch.zeros(C, H).index_copy(0, C - 1 - torch.arange(C), x[0])[:2]", {"scatter": 1, "view": 3}),
     "outer products": (reductions.outer_product, "x[:, :, :1] @ x[:, :1, :] + F.linear(x[..., :1], x[0, :2, :1], x[0, 0, :2])[..., :1]", {"matmul": 0}),
     "sum of sum": (reductions.merged, "x.sum(2, keepdim=True).sum(1, keepdim=True)", {"sum": 1}),
     "mean of mean": (reductions.merged, "x.mean(2).mean(1) + x.mean(1, keepdim=True).mean(2)[:, 0]", {"mean": 2}),

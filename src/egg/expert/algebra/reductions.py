@@ -52,6 +52,25 @@ def outer_product(graph: Graph, node: Node) -> Rewrite | None:
     return draft.done()
 
 
+def inner_products(graph: Graph, node: Node) -> Rewrite | None:
+    """One row by one column, many times: a sum along rows, which shares a pass with what surrounds it."""
+    if node.op != "matmul" or len(node.inputs) > 2:
+        return None
+    left, right = (graph.value(str(name)) for name in node.inputs)
+    result = graph.result(node)
+    if min(left.rank, right.rank) < 2 or result.shape[-2:] != (ONE, ONE) or result.elements == ONE:
+        return None
+    if {left.dtype, right.dtype} != {result.dtype} or left.shape[-1] == ONE:
+        return None
+    draft, length = Draft(graph, node), left.shape[-1]
+    lying = draft.add("view", [right.name], (*right.shape[:-2], ONE, length), "reshape", how="reshape")
+    shape = (*result.shape[:-1], length)
+    both = draft.add("pointwise", (left.name, lying), shape, "mul", fn="mul", scalars=())
+    dims = (result.rank - 1,)
+    draft.add("reduce", [both], result.shape, "sum", fn="sum", dims=dims, keepdim=True)
+    return draft.done()
+
+
 def fewer_dims(graph: Graph, node: Node) -> Rewrite | None:
     """Dimensions of one element need not be reduced where they are kept anyway."""
     if node.op != "reduce" or not node["keepdim"] or node["fn"] not in _MERGING:
@@ -180,4 +199,13 @@ def _row_like(bias: Value, columns: Size) -> bool:
     return bias.rank >= 1 and bias.shape[-1] == columns
 
 
-RULES: tuple[Rule, ...] = (of_one, outer_product, fewer_dims, merged, number_after, row_after, summed_product)
+RULES: tuple[Rule, ...] = (
+    of_one,
+    outer_product,
+    inner_products,
+    fewer_dims,
+    merged,
+    number_after,
+    row_after,
+    summed_product,
+)

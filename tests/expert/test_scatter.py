@@ -103,6 +103,16 @@ def test_what_a_scatter_adds_up_is_read_by_another_kernel() -> None:
     torch.testing.assert_close(got, wanted[0], equal_nan=True)
 
 
+def test_a_mean_over_heads_is_taken_before_the_scatter() -> None:
+    forward = "torch.zeros(N, 2, 3).index_add(0, i, x.view(E, 2, 3)).mean(1)"
+    structure, given, wanted = structure_of(forward, EDGES)
+    (scatter,) = (node for node in structure.graph if node.op == "scatter")
+    assert structure.graph.result(scatter).rank == 2
+    assert structure.kernels == 1
+    (got,) = harness.run(structure.graph, structure.parts, given, {})
+    torch.testing.assert_close(got, wanted[0], equal_nan=True)
+
+
 def test_sums_of_rows_are_scattered_by_the_kernel_that_computes_them() -> None:
     structure, _, _ = structure_of("torch.zeros(N).index_add(0, i, x.sum(1))", EDGES)
     assert structure.kernels == 1

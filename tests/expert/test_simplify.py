@@ -55,6 +55,7 @@ CASES: dict[str, tuple[Rule, str, dict[str, int]]] = {
     "there and back": (views.reshape_there_and_back, "x.view(B, -1).tanh().view(B, C, H)", {"view": 0}),
     "of one": (reductions.of_one, "x[:, :1].logsumexp(1).exp() + x[:, :1].norm(dim=1) + x[:, :1].mean(1)", {"logsumexp": 0, "norm": 0, "mean": 0}),
     "inner products": (reductions.inner_products, "torch.einsum('bch,bch->bc', x, x + 1)", {"matmul": 0, "sum": 1}),
+    "means of a scatter": (reductions.summed_scatter, "torch.zeros(H, C, 3).index_add(0, torch.arange(H) // 2, torch.stack((x, x + 1, x * 2), -1)[0].transpose(0, 1)).mean(2)", {"scatter": 1, "mean": 1}),
     "the beginning of a scatter": (views.beginning_of_scatter, "torch.zeros(C, H).index_copy(0, C - 1 - torch.arange(C), x[0])[:2]", {"scatter": 1, "view": 3}),
     "outer products": (reductions.outer_product, "x[:, :, :1] @ x[:, :1, :] + F.linear(x[..., :1], x[0, :2, :1], x[0, 0, :2])[..., :1]", {"matmul": 0}),
     "sum of sum": (reductions.merged, "x.sum(2, keepdim=True).sum(1, keepdim=True)", {"sum": 1}),

@@ -46,6 +46,12 @@ JOINED: dict[str, tuple[str, str, int]] = {
         f"{EDGES}, torch.randint(-3, 3, (E,))",
         1,
     ),
+    "rows in their slots": (
+        "torch.zeros(E + 1, W).index_copy(0, torch.where(i < 3, torch.arange(E), E), x)[:-1] * 2",
+        EDGES,
+        1,
+    ),
+    "at counted places": ("torch.zeros(40, W).index_add(0, torch.arange(E) + 2, x)", EDGES, 1),
     "in 16 bits": (f"{ZEROS}.bfloat16().index_add(0, i, x.bfloat16())", EDGES, 1),
 }
 """Forward, inputs, and how many scatters it is."""
@@ -93,6 +99,16 @@ def test_what_a_scatter_adds_up_is_read_by_another_kernel() -> None:
     forward = f"a = x.exp(); t = {ZEROS}.index_add(0, i, a); return a / t[i]"
     structure, given, wanted = structure_of(forward, EDGES)
     assert structure.kernels == 2
+    (got,) = harness.run(structure.graph, structure.parts, given, {})
+    torch.testing.assert_close(got, wanted[0], equal_nan=True)
+
+
+def test_a_mean_over_heads_is_taken_before_the_scatter() -> None:
+    forward = "torch.zeros(N, 2, 3).index_add(0, i, x.view(E, 2, 3)).mean(1)"
+    structure, given, wanted = structure_of(forward, EDGES)
+    (scatter,) = (node for node in structure.graph if node.op == "scatter")
+    assert structure.graph.result(scatter).rank == 2
+    assert structure.kernels == 1
     (got,) = harness.run(structure.graph, structure.parts, given, {})
     torch.testing.assert_close(got, wanted[0], equal_nan=True)
 

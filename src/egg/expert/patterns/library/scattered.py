@@ -13,8 +13,10 @@ def scatter_call(speller: Speller, node: Node) -> str:
     index = speller.operand(node, 1) + (".long()" if chosen.dtype != "int64" else "")
     if chosen.shape != speller.graph.value(str(node.inputs[0])).shape:
         index += f".expand_as({source})"
-    kind = f"dtype=torch.{made.dtype}, device={speller.device()}"
-    base = f"torch.full({speller.shape(made.shape)}, {number_text(node['fill'])}, {kind})"
-    if node["fn"] == "sum":
-        return f"{base}.scatter_add({node['dim']}, {index}, {source})"
-    return f'{base}.scatter_reduce({node["dim"]}, {index}, {source}, "a{node["fn"]}")'
+    kind, shape, dim = f"dtype=torch.{made.dtype}, device={speller.device()}", list(made.shape), node["dim"]
+    shape[dim] = node.get("whole", shape[dim])
+    base = f"torch.full({speller.shape(tuple(shape))}, {number_text(node['fill'])}, {kind})"
+    call = {"sum": "scatter_add", "store": "scatter"}.get(node["fn"], "scatter_reduce")
+    how = f', "a{node["fn"]}"' if call == "scatter_reduce" else ""
+    cut = f".narrow({dim}, 0, {speller.size(made.shape[dim])})" if "whole" in node.attributes else ""
+    return f"{base}.{call}({dim}, {index}, {source}{how}){cut}"

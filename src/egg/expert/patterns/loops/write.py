@@ -46,7 +46,8 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     if not anchors.splits and (strips := strips_of(graph, group, target)):
         work, plan, kernel = strips
         return _part(work, plan, [kernel])
-    domain = domain_of(anchors.first) if anchors.splits else pointwise_domain(graph, group)
+    scattered = any(node.op == "scatter" for node in group.nodes)
+    domain = domain_of(anchors.first, scattered) if anchors.splits else pointwise_domain(graph, group)
     work = Work(graph, group, domain, anchors)
     plan = plan_of(work, target)
     if plan.mode == "split":

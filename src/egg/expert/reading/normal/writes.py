@@ -3,7 +3,7 @@
 Where each line along a dimension gets one element at most, the result is a copy that chooses: the new element
 at the place of the index, the old one everywhere else. That is a pass over memory like any other, and shares
 one. Several elements per line that join each other (sums, means, extremes) are a ``scatter``; several of
-which one stays have no normal form.
+which any stays are one where the tensor begins as one number; all others have no normal form.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def _scatter(b: Builder, call: Call) -> Lowered | None:
 
 def _index_copy(b: Builder, call: Call) -> Lowered | None:
     value, index = call["self"], call["index"]
-    if not value.rank or math.prod(extents(index)) != 1:
+    if value.rank and math.prod(extents(index)) != 1:
+        onto = _rows_onto(b, call, call["source"])
+        return onto.stored() if onto is not None else None
+    if not value.rank:
         return None
     dim = dimension(call["dim"], value.rank)
     return _put(b, value, dim, b.reshape(index, (1,) * value.rank), call["source"])
@@ -129,10 +132,17 @@ class _Scatter:
                 return self._extreme(fn[1:], with_base)
         return None
 
+    def stored(self) -> Value | None:
+        """Elements in the place of what is there. Where two have one place, PyTorch keeps any of them."""
+        fill = _fill_of(self.b, self.base)
+        if fill is None or not self.source.rank or self.source.dtype != self.base.dtype:
+            return None
+        return self._joined("store", self.source, fill)
+
     def _joined(self, fn: str, source: Value, fill: Number) -> Value:
         """The node, on a tensor that begins as one number."""
         inputs, stem = [source, self.index], f"scatter_{fn}"
-        fill = float(fill) if source.floating else int(fill)
+        fill = bool(fill) if source.dtype == "bool" else float(fill) if source.floating else int(fill)
         shape = extents(self.base)
         return self.b.one("scatter", inputs, shape, source.dtype, stem, fn=fn, dim=self.dim, fill=fill)
 

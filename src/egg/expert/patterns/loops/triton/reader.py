@@ -319,21 +319,23 @@ class LoopReader(Reader):
             self.outside |= {position}
         return loop_index(position, size)
 
-    def scattered(self, node: Node, index: Index, axes: frozenset[str]) -> tuple[str, Expr]:
-        """An element of a scatter's source, and the address in the result where it goes. ``axes``: those of
-        the tile that the source varies with, one element for each of their places."""
+    def scattered(self, node: Node, index: Index, axes: frozenset[str]) -> tuple[str, Expr, str]:
+        """An element of a scatter's source, the address in the result where it goes, and the text that says
+        it goes there at all, if it may not. ``axes``: those of the tile that the source varies with, one
+        element for each of their places."""
         source, chosen = (self.graph.value(str(name)) for name in node.inputs[:2])
         made, dim = self.graph.result(node), node["dim"]
         text = self.read(source.name, index)
         spread = tuple(Expr() if n == ONE else part for n, part in zip(chosen.shape, index, strict=True))
         whole = list(index)
         whole[dim] = self._chosen(chosen, spread, (), made.shape[dim])
-        at = address(made, tuple(whole))
+        at, position = address(made, tuple(whole)), whole[dim]
         whole[dim] = whole[dim] if self._varies(chosen.name) else Expr()
-        if not axes <= self._axes_of(address(made, tuple(whole)).symbols()):
+        counted = {*re.findall(r"[A-Za-z_]\w*", self.read(chosen.name, spread))} - self._spread.keys()
+        if not axes <= self._axes_of(address(made, tuple(whole)).symbols() | counted):
             raise Unfit(f"elements of {source.name} may all go to one place of {made.name}")
         self.loads.append((made, at))
-        return text, at
+        return text, at, f"({position} < {made.shape[dim]})" if "whole" in node.attributes else ""
 
     def _varies(self, name: str) -> bool:
         """Whether a value has an element in memory for each of its places, so that it is loaded as a tile."""

@@ -274,12 +274,17 @@ class Writer(State):
         axes = {kept, reduced} if self.work.is_full(name) else {kept}
         sizes = {kept: self.work.domain.kept_size, reduced: self.work.domain.reduced_size}
         met = frozenset(axis for axis in axes & self.reader.axes if sizes[axis] != ONE)
-        text, at = self.reader.scattered(node, index, met)
+        text, at, inside = self.reader.scattered(node, index, met)
         masks = [self.masks[axis] for axis in (kept, reduced) if axis in axes and axis in self.masks]
+        masks += [inside] if inside else []
         mask = f", mask={' & '.join(masks)}" if masks else ""
-        join = {"sum": "add"}.get(node["fn"], node["fn"])
         where = f"{self._out(value)} + {at}" if at.terms else self._out(value)
-        self.body.line(f'tl.atomic_{join}({where}, {stored(text, value.dtype)}{mask}, sem="relaxed")')
+        given = f"{where}, {stored(text, value.dtype)}{mask}"
+        if node["fn"] == "store":
+            self.body.line(f"tl.store({given})")
+        else:
+            join = {"sum": "add"}.get(node["fn"], node["fn"])
+            self.body.line(f'tl.atomic_{join}({given}, sem="relaxed")')
 
     def _out(self, value: Value) -> str:
         if value.name not in self.outs:

@@ -64,6 +64,8 @@ class Prompter:
     """Fills templates for one team. ``prompt_tokens`` is the room for what is remembered."""
 
     prompt_tokens: int
+    tool_calls: int = 0
+    """Tools that the coder and the debugger may call before they answer."""
 
     @property
     def base_tokens(self) -> int:
@@ -89,7 +91,8 @@ class Prompter:
 
     def prompt(self, template: str, brief: Brief, **more: Any) -> Prompt:
         """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
-        run, step = _run_context(brief), {**self._step_context(brief), **more}
+        writes = template.startswith("coder")
+        run, step = _run_context(brief), {**self._step_context(brief), "writes": writes, **more}
         system, role = _filled("system.md", **run), _filled(template, **step)
         base = _filled("base.md", **step) + "\n" if brief.base is not None or template != SEED else ""
         messages = (
@@ -124,6 +127,7 @@ class Prompter:
             "skills": self.read(brief.skills),
             "versions": versions(brief),
             "objection": brief.objection,
+            "tool_calls": self.tool_calls,
             "drafts": tuple(self._drafted(brief, source) for source in brief.drafts),
         }
 

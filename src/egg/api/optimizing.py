@@ -19,6 +19,7 @@ from egg.api.lessons import Remembering, recall
 from egg.api.runs import Progress, advance, start
 from egg.api.skills import advisor_of
 from egg.api.teams import ASKING, EXPERT, check_model, team_maker
+from egg.api.tools import Workbench
 from egg.api.watching import Behind, Joined, Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
@@ -134,10 +135,11 @@ def carry_on(
     with ExitStack() as held:
         if judge is None:
             judge = held.enter_context(closing(_own_judge(settings, watcher)))
+        bench = held.enter_context(closing(Workbench(settings, folder, judge, environ)))
         return advance(
             folder,
-            team_maker(settings, environ, watcher, outside=outside),
-            judge,
+            team_maker(settings, environ, watcher, outside=outside, bench=bench),
+            bench,
             watcher=watcher,
             redactor=redactor_for(settings, environ),
             advisor=advisor_of(state.started),

@@ -1,6 +1,6 @@
 """The events a run's log is made of. Whatever is known of a run is a fold over them.
 
-Two kinds stand side by side. *Effects* are what the world answered (:class:`Exchanged`,
+Two kinds stand side by side. *Effects* are what the world answered (:class:`Exchanged`, :class:`ToolCalled`,
 :class:`Answered`, :class:`Advised`, :class:`Evaluated`); they are read back instead of being asked again.
 *Decisions* are what the engine concluded from them; a replay must come to the same ones.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from egg.core.conversation import Completion, Request
+from egg.core.conversation import Completion, Request, ToolCall
 from egg.core.evaluation import Evaluation
 from egg.core.facts import Facts
 from egg.core.plan import Answer
@@ -103,6 +103,19 @@ class Exchanged:
     kind: ClassVar[str] = "model.exchanged"
     request: Request
     completion: Completion
+
+
+@dataclass(frozen=True)
+class ToolCalled:
+    """A tool that a model called on the way to an answer, and what it returned."""
+
+    kind: ClassVar[str] = "tool.called"
+    purpose: str
+    """Of the question, as in its requests."""
+    call: ToolCall
+    result: str
+    """The text that the model reads."""
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -200,6 +213,7 @@ Event = (
     | StageClosed
     | Advised
     | Exchanged
+    | ToolCalled
     | Answered
     | SentBack
     | Proposed

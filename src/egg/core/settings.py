@@ -38,6 +38,8 @@ class Budget:
     reply_per_base: float = 0.0
     """Tokens that a coder's reply may have for each of the file it changes, where that is more than
     ``reply_tokens``; 0 where the limit does not grow with the file."""
+    tool_calls: int = 0
+    """Tools that a model may call before it answers one question of the coder or the debugger."""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from importlib import resources
 import pytest
 
 from egg.agents.extraction import fenced_blocks
-from egg.agents.prompting import clipped, counted, fenced, listed, prompt_file, scaled
+from egg.agents.prompting import Prompter, clipped, counted, fenced, listed, prompt_file, scaled
 from egg.agents.team import LlmTeam
 from egg.core.codec import from_json, to_json
 from egg.core.conversation import Message, Request
 from egg.core.facts import Facts
+from egg.core.plan import Draft
 from egg.core.policy import LibraryCalls, Precision
 from egg.core.roles import Brief, Failure, Skill
 from egg.core.source import Candidate, Task
@@ -429,6 +430,35 @@ def _prose(message: Message) -> str:
     for block in fenced_blocks(text):
         text = text.replace(block.text, "")
     return text
+
+
+def test_parts_that_are_left_out_are_not_told():
+    example, base = prompt_file("example_kernel.py"), brief(Stage.MAPPING)
+    whole = Prompter(3000).prompt("coder_optimize.md", base, plan=PLAN, opened="")
+    less = Prompter(3000, without=frozenset({"few-shot", "evidence", "edits", "short-memory"}))
+    prompt = less.prompt("coder_optimize.md", base, plan=PLAN, opened="")
+    system, user = (message.text for message in prompt.messages)
+    assert example.strip() in whole.messages[0].text
+    assert example.strip() not in system
+    assert "headroom" in whole.messages[1].text
+    assert "headroom" not in user
+    assert "# edit: replace" not in user
+    assert "The whole file, complete" in user
+    assert "Handed on by earlier stages" in whole.messages[1].text
+    assert "Handed on by earlier stages" not in user
+    assert "The structure contract" in user
+    pattern = replace(SKILLS[0], pattern="x = 1")
+    assert less.read((pattern,), pattern=True)[0].pattern == ""
+
+
+def test_a_whole_file_is_asked_for_and_taken_where_edits_are_left_out():
+    client = ScriptedClient(["```python\n# edit: delete softmax_rows\n```", f"```python\n{KERNEL}```"])
+    team = LlmTeam(client, prompt_tokens=100, reply_tokens=777, without=("edits",))
+    answer = team.coder.optimize(brief(Stage.MAPPING), PLAN)
+    assert isinstance(answer, Draft)
+    assert answer.edits == ()
+    assert "write the whole file" in client.requests[1].messages[-1].text
+    assert KERNEL.strip() in client.requests[0].messages[-1].text
 
 
 def test_every_template_is_package_data_and_used():

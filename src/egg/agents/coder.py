@@ -66,6 +66,8 @@ class LlmCoder:
     def _write(self, purpose: str, brief: Brief, prompt: Prompt, edited: str | None) -> Draft | Unusable:
         """``edited`` is the file that edits refer to; ``None`` for a first file."""
         request = self.asker.request(purpose, prompt, edited=edited or "")
+        if not self.prompter.edits:
+            edited = None
         if self.tools is None:
             return self.asker.ask(request, lambda reply, cut: read_draft(reply, edited, cut=cut))
         session = self.tools.session(purpose, brief, edited)

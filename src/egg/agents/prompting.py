@@ -22,6 +22,7 @@ from egg.agents.editing import BadEdit, definitions, lines_of
 from egg.agents.outline import Shown, within_budget
 from egg.core.conversation import Message, Speaker
 from egg.core.facts import Facts
+from egg.core.parts import EDITS, EVIDENCE, FEW_SHOT, SHORT_MEMORY
 from egg.core.roles import Brief, Failure, Skill
 from egg.core.settings import SKILL_SHARE
 from egg.core.step import Contract
@@ -40,6 +41,8 @@ PATTERN_SHARE = 0.3
 """Room for the runnable pattern of a skill, relative to that for memory."""
 LEAST_BASE = 2_000
 """Tokens of a kernel file that are shown however small the room for memory is."""
+WHOLE = 1_000_000
+"""Tokens: no file is as long."""
 BASE_SHARE = 2.0
 """Room for the text of the base, relative to that for memory; a longer file is shown as an outline."""
 FORWARD = "ModelNew.forward"
@@ -66,11 +69,18 @@ class Prompter:
     prompt_tokens: int
     tool_calls: int = 0
     """Tools that the coder and the debugger may call before they answer."""
+    without: frozenset[str] = frozenset()
+    """Parts that are left out, of :data:`egg.core.parts.PARTS`."""
+
+    @property
+    def edits(self) -> bool:
+        """Whether a reply may be edits; else files are shown and written whole."""
+        return EDITS not in self.without
 
     @property
     def base_tokens(self) -> int:
         """Room for the text of one kernel file."""
-        return max(LEAST_BASE, int(self.prompt_tokens * BASE_SHARE))
+        return max(LEAST_BASE, int(self.prompt_tokens * BASE_SHARE)) if self.edits else WHOLE
 
     def base_shown(self, brief: Brief) -> Shown:
         """The base as every role sees it: whole, or an outline with the kernels that take the time."""
@@ -92,7 +102,8 @@ class Prompter:
     def prompt(self, template: str, brief: Brief, **more: Any) -> Prompt:
         """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
         writes = template.startswith("coder")
-        run, step = _run_context(brief), {**self._step_context(brief), "writes": writes, **more}
+        run = {**_run_context(brief), "few_shot": FEW_SHOT not in self.without}
+        step = {**self._step_context(brief), "writes": writes, **more}
         system, role = _filled("system.md", **run), _filled(template, **step)
         base = _filled("base.md", **step) + "\n" if brief.base is not None or template != SEED else ""
         messages = (
@@ -104,6 +115,7 @@ class Prompter:
     def read(self, skills: tuple[Skill, ...], *, pattern: bool = False) -> tuple[Skill, ...]:
         """Skills as a prompt has them: bodies while they fit, and for a coder the first pattern."""
         fitting = within(skills, int(self.prompt_tokens * SKILL_SHARE))
+        pattern = pattern and FEW_SHOT not in self.without
         shown = next((skill.name for skill in skills if skill.pattern), "") if pattern else ""
         room = int(self.prompt_tokens * PATTERN_SHARE)
         return tuple(
@@ -128,6 +140,8 @@ class Prompter:
             "versions": versions(brief),
             "objection": brief.objection,
             "tool_calls": self.tool_calls,
+            "evidence": EVIDENCE not in self.without,
+            "edits": self.edits,
             "drafts": tuple(self._drafted(brief, source) for source in brief.drafts),
         }
 
@@ -142,6 +156,8 @@ class Prompter:
 
         The contract stands in a section of its own, so the handoffs leave it out.
         """
+        if SHORT_MEMORY in self.without:
+            return "", "", render_trajectory(brief.trajectory, self.prompt_tokens).strip()
         before = tuple(replace(h, contract=None) for h in brief.inherited)
         inherited = render_handoffs(before, int(self.prompt_tokens * INHERITED_SHARE)).strip()
         handed = tuple(replace(h, contract=None) for h in brief.handoffs)

@@ -16,7 +16,9 @@ from pathlib import Path
 from egg.api.runs import Progress, start, state_of
 from egg.api.teams import EXPERT
 from egg.core.events import Inherited
+from egg.core.parts import OF_A_MODEL, STAGING
 from egg.core.settings import Settings
+from egg.engine.budgets import find_budget
 from egg.engine.log import LOG, LogWriter
 from egg.engine.redaction import Redactor
 from egg.engine.state import RunState
@@ -61,7 +63,20 @@ def inherit(folder: Path, state: RunState, redactor: Redactor, go_on: GoOn) -> W
 
 
 def _own_settings(settings: Settings) -> Settings:
-    return replace(settings, team=EXPERT, first="", width=1, model=None, models={}, efforts={})
+    """The same without a model; parts that an experiment leaves out of prompts are no matter here."""
+    without = tuple(part for part in settings.without if part not in OF_A_MODEL)
+    budget = find_budget(settings.budget.name) if STAGING in settings.without else settings.budget
+    return replace(
+        settings,
+        team=EXPERT,
+        budget=budget,
+        first="",
+        width=1,
+        model=None,
+        models={},
+        efforts={},
+        without=without,
+    )
 
 
 def _left(state: RunState) -> Inherited:

@@ -23,6 +23,7 @@ from egg.api.tools import Workbench
 from egg.api.watching import Behind, Joined, Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.facts import Facts
+from egg.core.parts import reduced
 from egg.core.settings import Settings
 from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
@@ -87,7 +88,7 @@ def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
     gpu = target_for(settings)
     model = settings.model and check_model(settings.model, settings.caps, environ)
     models = {role: check_model(own, settings.caps, environ) for role, own in settings.models.items()}
-    return replace(settings, target=gpu.name, model=model, models=models)
+    return reduced(replace(settings, target=gpu.name, model=model, models=models))
 
 
 def inheriting(settings: Settings, first: Candidate | None) -> Settings:

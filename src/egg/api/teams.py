@@ -83,6 +83,7 @@ def llm_team(settings: Settings, client: Client, instruments: Instruments | None
         efforts=settings.efforts,
         instruments=instruments,
         tool_calls=budget.tool_calls,
+        without=settings.without,
     )
 
 

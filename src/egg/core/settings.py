@@ -104,6 +104,8 @@ class Settings:
     """``expert``: the built-in team has a run of its own first, and the team goes on from its best kernel."""
     lessons: str | None = None
     """The store that remembers what earlier runs taught and learns from this one; ``None`` for neither."""
+    without: tuple[str, ...] = ()
+    """Parts that are left out, for an experiment: names of :data:`egg.core.parts.PARTS`."""
 
     @property
     def all_models(self) -> tuple[ModelChoice, ...]:

@@ -19,6 +19,7 @@ from typing import Any
 import jinja2
 
 from egg.agents.editing import BadEdit, definitions, lines_of
+from egg.agents.exemplars import examples_shown
 from egg.agents.outline import Shown, within_budget
 from egg.core.conversation import Message, Speaker
 from egg.core.facts import Facts
@@ -39,6 +40,8 @@ INHERITED_SHARE = 0.3
 """The same for what the built-in team tried in its own run."""
 PATTERN_SHARE = 0.3
 """Room for the runnable pattern of a skill, relative to that for memory."""
+EXEMPLAR_SHARE = 0.6
+"""Room for kernels of like programs, which stand in the system message, relative to that for memory."""
 LEAST_BASE = 2_000
 """Tokens of a kernel file that are shown however small the room for memory is."""
 WHOLE = 1_000_000
@@ -102,7 +105,13 @@ class Prompter:
     def prompt(self, template: str, brief: Brief, **more: Any) -> Prompt:
         """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
         writes = template.startswith("coder")
-        run = {**_run_context(brief), "few_shot": FEW_SHOT not in self.without}
+        few_shot = FEW_SHOT not in self.without
+        exemplars = examples_shown(brief.exemplars, int(self.prompt_tokens * EXEMPLAR_SHARE))
+        run = {
+            **_run_context(brief),
+            "few_shot": few_shot,
+            "exemplars": exemplars if few_shot else (),
+        }
         step = {**self._step_context(brief), "writes": writes, **more}
         system, role = _filled("system.md", **run), _filled(template, **step)
         base = _filled("base.md", **step) + "\n" if brief.base is not None or template != SEED else ""
@@ -130,6 +139,7 @@ class Prompter:
             "assignment": brief.assignment,
             "contract": render_contract(contract).strip() if contract else "",
             "inherited": inherited,
+            "weighed": brief.weighed,
             "handoffs": handoffs,
             "trajectory": trajectory,
             "base": brief.base,
@@ -283,6 +293,7 @@ def _environment() -> jinja2.Environment:
         counted=counted,
         diagnosed=render_diagnosis,
         number=number,
+        value=lambda value: f"{value:.6g}",
         ms=lambda value: f"{number(value)} ms",
         times=lambda value: f"{value:.2f}x",
         percent=lambda value: f"{number(100 * value)}%",

@@ -15,15 +15,16 @@ from pathlib import Path
 from egg.api.apart import check_loads, facts_of, prepare
 from egg.api.clients import OutsideClient
 from egg.api.inheriting import inherit, owes
-from egg.api.lessons import Remembering, recall
+from egg.api.lessons import Remembering, recall, recall_kernels
 from egg.api.runs import Progress, advance, start
 from egg.api.skills import advisor_of
 from egg.api.teams import ASKING, EXPERT, check_model, team_maker
 from egg.api.tools import Workbench
 from egg.api.watching import Behind, Joined, Watcher
 from egg.core.errors import MachineError, UsageError
+from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
-from egg.core.parts import reduced
+from egg.core.parts import FEW_SHOT, reduced
 from egg.core.settings import Settings
 from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
@@ -72,6 +73,7 @@ def begin(
         redactor=redactor_for(settled, environ),
         lessons=lessons,
         first=first,
+        exemplars=examples_for(settled, facts),
     )
     return settled
 
@@ -106,6 +108,13 @@ def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing
     known = recall(Path(settings.lessons), facts) if settings.lessons is not None else {}
     offered = {stage: {n: s for n, s in found.items() if n in catalogue} for stage, found in known.items()}
     return {stage: found for stage, found in offered.items() if found}
+
+
+def examples_for(settings: Settings, facts: Facts) -> tuple[Exemplar, ...]:
+    """Kernels of earlier runs for the prompts of a run; the built-in team reads none."""
+    if settings.lessons is None or settings.team == EXPERT or FEW_SHOT in settings.without:
+        return ()
+    return recall_kernels(Path(settings.lessons), facts)
 
 
 def carry_on(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from egg.api.alike import Alike
 from egg.core.evaluation import Accepted, Compiled, Evaluation, Measured, Refusal
+from egg.core.exemplar import Exemplar
 from egg.core.resources import KernelResources
 from egg.engine.scoring import score
 from egg.hardware.gpus import Gpu
@@ -85,6 +86,22 @@ def alike(found: Sequence[Alike]) -> str:
     return "\n\n".join(
         f"{one.task}, likeness {one.likeness:.2f}: {worded(one.kernel.score)}\n\n"
         f"{one.kernel.candidate.source}"
+        for one in found
+    )
+
+
+def exemplars(found: Sequence[Exemplar]) -> str:
+    """Kernels of earlier runs with what made them fast."""
+    return "\n\n".join(
+        "\n".join(
+            [
+                f"{one.task}, likeness {one.likeness:.2f}, {one.gpu}: "
+                + (f"{one.speedup:.2f}x eager" if one.speedup is not None else "not measured"),
+                *(f"- {won.change}" for won in one.won),
+                "",
+                one.source,
+            ]
+        )
         for one in found
     )
 

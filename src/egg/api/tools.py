@@ -14,6 +14,7 @@ from pathlib import Path
 
 from egg.api import tool_words as words
 from egg.api.alike import kernels_alike
+from egg.api.lessons import recall_kernels
 from egg.api.profiling import ProfileOptions, report_on
 from egg.core.conversation import ToolCall
 from egg.core.errors import TaskError, UsageError
@@ -142,8 +143,7 @@ class RunInstruments:
             case "skill":
                 return self._skill(about)
             case "kernels":
-                runs = self._bench.folder.parent
-                return words.alike(kernels_alike(brief.facts, runs, without=self._bench.folder))
+                return self._kernels(brief)
         raise UsageError(f"there is no tool {name!r}")
 
     def _question(self, brief: Brief, file: Candidate) -> Question:
@@ -170,6 +170,15 @@ class RunInstruments:
         assert brief.base is not None
         question = replace(self._question(brief, brief.base.candidate), contenders=tuple(files))
         return words.timed(self._bench.ask(question, self._job(files[0], "time")), len(files))
+
+    def _kernels(self, brief: Brief) -> str:
+        """Those that memory has, else those of the runs beside this one."""
+        store = self._started.settings.lessons
+        if store is not None:
+            known = recall_kernels(Path(store), brief.facts, without=self._started.run)
+            if known:
+                return words.exemplars(known)
+        return words.alike(kernels_alike(brief.facts, self._bench.folder.parent, without=self._bench.folder))
 
     def _skill(self, name: str) -> str:
         catalogue = load(tuple(Path(folder) for folder in self._started.settings.skills or ()))

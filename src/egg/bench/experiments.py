@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import stdev
+from statistics import geometric_mean, stdev
 from typing import Any
 
 from egg.bench.figures import StepOutcome
@@ -129,4 +129,4 @@ def pass_at(samples: int, correct: int, k: int) -> float:
 
 def _geomean(rows: Mapping[str, Row], baseline: str) -> float | None:
     timed = [f.median for row in rows.values() if row.accepted and (f := row.speedup(baseline)) is not None]
-    return geomean(timed) if timed else None
+    return geometric_mean(timed) if timed else None

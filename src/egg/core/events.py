@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from egg.core.conversation import Completion, Request, ToolCall
 from egg.core.evaluation import Evaluation
+from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
-from egg.core.plan import Answer
+from egg.core.plan import Answer, Weighed
 from egg.core.roles import Skill
 from egg.core.settings import Settings
 from egg.core.source import Task
@@ -44,6 +45,8 @@ class RunStarted:
     """The standing of each skill in memory at the start, by stage; lessons learned since do not change it."""
     start: str | None = None
     """The text of a kernel file to begin with; ``None`` where the team writes the first one."""
+    exemplars: tuple[Exemplar, ...] = ()
+    """Kernels of earlier runs for like programs, as they were known at the start; prompts show them."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Inherited:
     """What each of its stages tried, with predictions and outcomes."""
     ended: str
     """Why it ended, and what came of it."""
+    weighed: tuple[Weighed, ...] = ()
+    """Other structures it knows for that kernel, the largest predicted gain first."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from egg.api import teams
 from egg.api.runs import Progress, start, state_of
 from egg.api.teams import EXPERT
 from egg.core.events import Inherited
-from egg.core.parts import OF_A_MODEL, STAGING
+from egg.core.parts import STAGING
 from egg.core.plan import Weighed
 from egg.core.policy import Policy
 from egg.core.roles import Brief
@@ -99,8 +99,7 @@ def weighed(state: RunState, team: object) -> tuple[Weighed, ...]:
 
 
 def _own_settings(settings: Settings) -> Settings:
-    """The same without a model; parts that an experiment leaves out of prompts are no matter here."""
-    without = tuple(part for part in settings.without if part not in OF_A_MODEL)
+    """The same without a model, and whole: an experiment leaves parts out of what comes after."""
     budget = find_budget(settings.budget.name) if STAGING in settings.without else settings.budget
     return replace(
         settings,
@@ -111,7 +110,7 @@ def _own_settings(settings: Settings) -> Settings:
         model=None,
         models={},
         efforts={},
-        without=without,
+        without=(),
     )
 
 

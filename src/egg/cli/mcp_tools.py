@@ -52,6 +52,7 @@ def start_run(
     device: Annotated[str, Field(description="auto, cpu, cuda:N, or offline: judged elsewhere.")] = "auto",
     target: Gpu = None,
     max_steps: int | None = None,
+    without: Annotated[str | None, Field(description="Parts to leave out, for an experiment.")] = None,
 ) -> dict[str, Any]:
     """Begin a run in which you answer every question, and go on to the first one."""
     from egg.cli.runs import begin_run
@@ -67,6 +68,7 @@ def start_run(
         target=check_target(target),
         caps=run_options.caps(None, None, max_steps, None),
         first=first_team,
+        without=run_options.without(team, without, 1),
         skills=run_options.skill_folders([], False, os.environ),
         lessons=run_options.lesson_store(None, False, os.environ),
     )

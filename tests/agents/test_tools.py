@@ -62,6 +62,7 @@ def test_a_call_is_run_and_its_result_sent_back():
     assert {tool.name for tool in first.tools} == EVERY
     assert "you may call tools" in first.messages[-1].text.lower()
     assert "4 times at most" in first.messages[-1].text
+    assert "send edits" in first.messages[-1].text
     own, result = second.messages[-2:]
     assert second.messages[: len(first.messages)] == first.messages
     assert (own.calls[0].name, result.result_of) == ("compile", "id-compile")
@@ -165,6 +166,8 @@ def test_a_first_file_has_no_file_to_read_and_a_debugger_looks_at_the_failed_one
     assert second.messages[-1].speaker is Speaker.TOOL
     assert bench.used == [("profile", (FAILURE.candidate.source,), "")]
     assert "use draft" not in first.messages[-1].text
+    assert "edits of the file that failed: `# edit: replace NAME`" in first.messages[-1].text
+    assert "send edits" not in seed.messages[-1].text
 
 
 ISSUE = {"critical_issue": "wrong mask", "modification_plan": "mask the rows"}

@@ -192,7 +192,15 @@ def jit_launches(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(JITFunction, "run", JITFunction.run)
     target = resolve_target("sm_90")
     with recording_launches(Recorder(target, CompileOnce(target, 30, 60))):
-        yield JitLaunches()
+        yield JitLaunches(Graph)
+
+
+class Graph:
+    """A CUDA graph as far as launches go."""
+
+    def capture_begin(self, pool: Any = None) -> None: ...
+    def capture_end(self) -> None: ...
+    def replay(self) -> None: ...
 
 
 def test_watched_launches_are_described(jit_launches: JitLaunches):
@@ -211,6 +219,21 @@ def test_watched_launches_are_described(jit_launches: JitLaunches):
     assert row.work.loaded_bytes == 4 * 4096
     assert row.instructions is not None
     assert row.instructions.global_loads > 0
+
+
+def test_a_replay_counts_what_its_capture_recorded(jit_launches: JitLaunches):
+    graph, other = Graph(), Graph()
+    graph.capture_begin(pool=None)
+    scaled(torch.ones(999), torch.ones(4096))
+    graph.capture_end()
+    assert jit_launches.counts() == {}
+    graph.replay()
+    other.replay()
+    assert jit_launches.counts() == {"scale_kernel": 2}
+    jit_launches.reset()
+    graph.replay()
+    scaled(torch.ones(999))
+    assert jit_launches.counts() == {"scale_kernel": 3}
 
 
 def test_skipped_kernels_are_not_watched(jit_launches: JitLaunches):

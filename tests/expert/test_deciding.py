@@ -168,6 +168,41 @@ def test_few_positions_of_many_channels_are_left_to_the_library(batch: int, heig
     assert patterns(file(first)) == (["library", "loops"] if left else ["convolution"])
 
 
+HALVES = "self.a = nn.Linear(C, D); self.to(torch.{dtype})"
+
+
+@pytest.mark.parametrize(
+    ("forward", "sizes", "dtype", "wanted"),
+    [
+        # The bias is the library's epilogue, and the residual joins the norm's pass.
+        ("F.layer_norm(self.a(x) + y, (D,))", (8192, 1024, 1024), "float16", ["library", "loops"]),
+        # An exact GELU of a deep product crowds the registers.
+        ("F.gelu(self.a(x)) * 2", (8192, 1024, 4096), "float16", ["library", "loops"]),
+        # Little depth: the pass that a tail saves takes longer than the product.
+        ("torch.relu(self.a(x)) * y", (65536, 64, 256), "float16", ["product"]),
+        # fp32 operands are split: nothing of the library's is as fast.
+        ("F.layer_norm(self.a(x) + y, (D,))", (8192, 1024, 1024), "float32", ["product", "loops"]),
+    ],
+    ids=["residual", "gelu", "shallow", "fp32"],
+)
+def test_16_bit_products_are_the_librarys_unless_what_rides_on_them_pays(
+    forward: str, sizes: tuple[int, int, int], dtype: str, wanted: list[str]
+) -> None:
+    task = program(
+        forward,
+        f"torch.randn(B, C, dtype=torch.{dtype}), torch.randn(B, D, dtype=torch.{dtype})",
+        HALVES.format(dtype=dtype),
+        f"B, C, D = {', '.join(map(str, sizes))}",
+        "x, y",
+    )
+    captured = graph_of(task)
+    first = first_recipe(lambda recipe: kernel_file(task, captured, recipe, GPU), GPU, library=True)
+    made = kernel_file(task, captured, first, GPU)
+    found = [group.pattern for group, part in zip(made.structure.groups, made.structure.parts, strict=True)
+             if part.kernels or any(node.op not in ("view", "constant") for node in group.nodes)]  # fmt: skip
+    assert found == wanted
+
+
 def test_nothing_but_library_calls_is_no_file() -> None:
     alone = program(
         "self.a(x)", "torch.randn(B, C, H, H)", "self.a = nn.Conv2d(C, C, 3)", "B, C, H = 2, 256, 9"

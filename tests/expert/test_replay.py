@@ -23,8 +23,10 @@ from egg.core.source import Task
 from egg.evaluator import offline
 from egg.evaluator.static import findings
 from egg.expert.assemble import Written, graph_of, kernel_file
+from egg.expert.graph import Node
 from egg.expert.moves import Recipe, Set, parsed
 from egg.expert.writing.replay import Estimate, estimated, obstacle
+from egg.expert.writing.replay_calls import recordable
 from egg.hardware.gpus import resolve
 from tests.expert.captured import program
 
@@ -85,6 +87,62 @@ def test_what_cannot_be_recorded_is_not() -> None:
     assert obstacle(made.structure.graph, list(zip(made.structure.groups, made.structure.parts, strict=True)))
 
 
+def parts_of(made: Written) -> list[Any]:
+    return list(zip(made.structure.groups, made.structure.parts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("call", "recorded"),
+    [
+        ("torch.fft.rfft(y).real", True),
+        ("torch.linalg.solve_triangular(self.a.weight, y.mT, upper=False).mT", True),
+        ("torch.linalg.solve(self.a.weight, y.mT).mT", False),
+        ("torch.topk(y, 4).values", True),
+        ("torch.histc(y, 8) + y[:8, :8]", False),
+    ],
+)
+def test_calls_of_libraries_are_recorded_unless_the_host_waits_for_their_numbers(
+    call: str, recorded: bool
+) -> None:
+    task = program(
+        f"y = torch.relu(self.a(x)); y = torch.tanh({call}) * 2; return y, y.sum()",
+        "torch.randn(C, C)",
+        "self.a = nn.Linear(C, C)",
+        "C = 64",
+    )
+    made = written(task, "set file replay True")
+    assert any(node.op == "library" for group, _ in parts_of(made) for node in group.nodes)
+    assert replays(made.source) == made.replays == recorded, obstacle(made.structure.graph, parts_of(made))
+
+
+def test_numbers_made_once_are_recorded() -> None:
+    made = written(program("torch.relu(x)", "torch.randn(B, C)"))
+    ((group, part),) = parts_of(made)
+    once = "@functools.cache\ndef numbers(device):\n    return torch.tensor([1.0, 2.0], device=device)"
+    for text, recorded in ((once, True), (once.removeprefix("@functools.cache\n"), False)):
+        helped = replace(part, helpers={"numbers": text})
+        assert (obstacle(made.structure.graph, [(group, helped)]) is None) == recorded
+
+
+def test_a_mask_among_places_is_not_recorded() -> None:
+    task = program("torch.relu(x)", "torch.randn(B, C)")
+    graph = graph_of(task)
+    (x,) = graph.arguments
+    mask = replace(graph.value(str(x)), name="mask", dtype="bool")
+    graph = replace(graph, values={**graph.values, "mask": mask})
+    chosen = Node("library", (str(x), "mask"), ("y",), {"target": "torch.ops.aten.index.Tensor"})
+    assert not recordable(graph, chosen)
+    assert recordable(graph, replace(chosen, inputs=(str(x), str(x))))
+
+
+def test_names_of_the_task_forbid_a_recording() -> None:
+    layers = "self.a = nn.Linear(C, C); self.recorded = nn.Linear(C, C)"
+    task = program("torch.relu(self.recorded(torch.relu(self.a(x))))", "torch.randn(B, C)", layers)
+    made = written(task, "set file replay True")
+    assert not replays(made.source)
+    assert not made.replays
+
+
 def test_a_walk_through_time_is_dominated_by_its_launches() -> None:
     estimates = []
     for mode in ("steps", "cooperative"):
@@ -103,6 +161,16 @@ def test_a_host_that_is_near_hides_nothing_and_copies_are_kept_small() -> None:
     assert replace(near, device=0.3e-3, copies=0.1e-3).worth_it, "the host is the slower side"
     assert not replace(near, device=2e-3).worth_it
     assert not replace(near, launches=3).worth_it
+
+
+def test_a_short_call_may_pay_for_its_copies() -> None:
+    short = Estimate(9, host=0.22e-3, device=0.47e-3, copies=0.024e-3)
+    assert short.worth_it
+    assert not replace(short, copies=0.05e-3).worth_it, "more than a slight part"
+    assert replace(short, device=0.14e-3, copies=0.15e-3).worth_it, "less than a busy host takes"
+    assert not replace(short, device=1.1e-3, host=0.5e-3, copies=0.06e-3).worth_it, (
+        "a long one hides the host"
+    )
 
 
 # -- what it means -------------------------------------------------------------------------------------

@@ -152,9 +152,9 @@ def _check_kernels_matter(
             options=protocol.Options(traced=True, skip=tuple(kernels), sketch=_sketch_terms(trial, case)),
         )
     except Fault:
-        if not trial.connection.process.alive:
-            raise
-        trial.connection.fresh()  # it cannot even answer without them: they matter
+        # It cannot even answer without them: they matter. An index that a kernel would have written may
+        # have been garbage, which leaves a process on a GPU unusable.
+        trial.connection.restart()
         return
     without = _answers(trial, case, reply)
     if all(map(same_values, normal, without)):

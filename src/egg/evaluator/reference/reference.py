@@ -36,6 +36,7 @@ from egg.evaluator.reference.yardstick import (
 )
 from egg.evaluator.task.attributes import attributes_of, written
 from egg.evaluator.task.distributions import redraw, rerandomise
+from egg.evaluator.task.indices import in_range
 from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
@@ -168,7 +169,7 @@ class Reference:
 
         def forward() -> Any:
             torch.manual_seed(seed)
-            with precision_scope(self.precision):
+            with precision_scope(self.precision), in_range():
                 return self.program.run(self.module, inputs)
 
         return self._with_room(forward)
@@ -348,7 +349,7 @@ class Reference:
     ) -> Any:
         torch.manual_seed(seed)
         precision = self.precision if yardstick is Yardstick.ITSELF else Precision.FP32
-        with precision_scope(precision), scope(yardstick, draws):
+        with precision_scope(precision), scope(yardstick, draws), in_range():
             return self.program.run(module, inputs)
 
     def _with_room(self, forward: Callable[[], Any]) -> Any:

@@ -68,7 +68,7 @@ class Watch:
     elements: int = 0
     """Of the answer."""
     steady: bool = False
-    """Whether a warm call launches own kernels by itself; the replay of a CUDA graph does not."""
+    """Whether a warm call launches own kernels, or replays a CUDA graph that holds them."""
     calls: int = 0
     library: Counter[str] = field(default_factory=Counter)
 

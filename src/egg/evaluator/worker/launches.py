@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
+
+import torch
 
 from egg.evaluator.transport.protocol import Configurations, KernelRows, Numbers
 from egg.evaluator.work.arguments import Argument, argument_forms, heft
@@ -48,21 +51,26 @@ class Watched:
 
 
 class JitLaunches:
-    """Wraps ``JITFunction.run``, through which every compiled launch goes, autotuned ones too."""
+    """Wraps ``JITFunction.run``, through which every compiled launch goes, autotuned ones too.
 
-    def __init__(self) -> None:
+    A launch inside a capture runs nothing: the CUDA graph keeps it, and each replay counts it again.
+    """
+
+    def __init__(self, graphs: type = torch.cuda.CUDAGraph) -> None:
         from triton.runtime.jit import JITFunction
 
         self._counts: Counter[str] = Counter()
         self._skip: set[str] = set()
         self._watched: list[Watched] | None = None
+        self._capture: Counter[str] | None = None
+        self._wrap_graphs(graphs)
         original = JITFunction.run
 
         def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
             name = kernel.fn.__name__
             if kwargs.get("warmup"):
                 return original(kernel, *args, **kwargs)
-            self._counts[name] += 1
+            (self._counts if self._capture is None else self._capture)[name] += 1
             if name in self._skip:
                 return None
             if self._watched is not None:
@@ -70,6 +78,25 @@ class JitLaunches:
             return original(kernel, *args, **kwargs)
 
         JITFunction.run = run  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _wrap_graphs(self, graphs: Any) -> None:
+        recorded: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
+        begin, end, replay = graphs.capture_begin, graphs.capture_end, graphs.replay
+
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            made = begin(graph, *args, **kwargs)
+            self._capture = recorded[graph] = Counter()
+            return made
+
+        def capture_end(graph: Any) -> Any:
+            self._capture = None
+            return end(graph)
+
+        def replayed(graph: Any) -> Any:
+            self._counts.update(recorded.get(graph, {}))
+            return replay(graph)
+
+        graphs.capture_begin, graphs.capture_end, graphs.replay = capture_begin, capture_end, replayed
 
     def counts(self) -> dict[str, int]:
         return dict(self._counts)

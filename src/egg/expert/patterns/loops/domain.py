@@ -78,7 +78,7 @@ def split_of(graph: Graph, node: Node) -> Split:
         part = shape[1].over(groups) or _quotient(shape[1], groups)
         divided = (1, groups, part)
         shape, stride = (shape[0], groups, part, *shape[2:]), (stride[0], stride[1] * part, *stride[1:])
-        dims = tuple(range(2, len(shape)))
+        dims = tuple(sorted(range(2, len(shape)), key=lambda d: -stride[d].value))  # as they lie in memory
     elif node.op == "norm" and node["kind"] in ("batch", "instance") and not node.get("dims"):
         dims = tuple(d for d in range(rank) if d != 1 and (node["kind"] == "batch" or d > 1))
     elif "dims" in node.attributes:

@@ -46,8 +46,16 @@ WON: dict[str, Answer] = {
 }
 
 
-def ran(folder: Path, name: str, *, source: str = scripts.TASK.source, facts: Facts = FACTS) -> Path:
-    start(folder, Task(name, source), scripts.settings(), facts, name=f"{name}-run")
+def ran(
+    folder: Path,
+    name: str,
+    *,
+    source: str = scripts.TASK.source,
+    facts: Facts = FACTS,
+    team: str = "scripted",
+) -> Path:
+    settings = replace(scripts.settings(), team=team)
+    start(folder, Task(name, source), settings, facts, name=f"{name}-{folder.name}")
     assert scripts.go_on(folder, WON).state.closed is not None
     return folder
 
@@ -89,7 +97,7 @@ def test_kernels_are_recalled_by_likeness_and_not_of_other_kinds(store: Path) ->
     found = recall_kernels(store, FACTS)
     assert {one.task for one in found} == {"double", "twice"}
     assert all(one.likeness == 1.0 for one in found)
-    assert [one.task for one in recall_kernels(store, FACTS, without="double-run")] == ["twice"]
+    assert [one.task for one in recall_kernels(store, FACTS, without="double-double")] == ["twice"]
     elsewhere = replace(FACTS, gpu=replace(FACTS.gpu, name="A100", arch="sm_80"))
     assert recalled(folder_of(store), signature_of(elsewhere), elsewhere.gpu, 1)[0].likeness == 0.5
     assert recall_kernels(store, scripts.FACTS) == ()
@@ -116,6 +124,14 @@ def test_a_run_records_them_and_its_prompts_show_them(
     assert "fuse the product into the load" in system
     begin(scripts.TASK, replace(terms, without=("few-shot",)), tmp_path / "bare", {})
     assert state_of(tmp_path / "bare").started.exemplars == ()
+    remember_kernel(ran(tmp_path / "own", "double", team="expert"), store)
+    assert [one.task for one in optimizing.examples_for(terms, FACTS, "double")] == [
+        "double",
+        "double",
+        "twice",
+    ]
+    from_expert = optimizing.examples_for(replace(terms, first="expert"), FACTS, "double")
+    assert [(one.task, one.team) for one in from_expert] == [("double", "scripted"), ("twice", "scripted")]
     older = {key: value for key, value in to_json(started).items() if key not in ("exemplars", "kind")}
     assert from_json(RunStarted, older).exemplars == ()
 

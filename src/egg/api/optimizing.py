@@ -15,7 +15,7 @@ from pathlib import Path
 from egg.api.apart import check_loads, facts_of, prepare
 from egg.api.clients import OutsideClient
 from egg.api.inheriting import inherit, owes
-from egg.api.lessons import Remembering, recall, recall_kernels
+from egg.api.lessons import EXEMPLARS, Remembering, recall, recall_kernels
 from egg.api.runs import Progress, advance, start
 from egg.api.skills import advisor_of
 from egg.api.teams import ASKING, EXPERT, check_model, team_maker
@@ -73,7 +73,7 @@ def begin(
         redactor=redactor_for(settled, environ),
         lessons=lessons,
         first=first,
-        exemplars=examples_for(settled, facts),
+        exemplars=examples_for(settled, facts, task.name),
     )
     return settled
 
@@ -110,11 +110,17 @@ def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing
     return {stage: found for stage, found in offered.items() if found}
 
 
-def examples_for(settings: Settings, facts: Facts) -> tuple[Exemplar, ...]:
-    """Kernels of earlier runs for the prompts of a run; the built-in team reads none."""
+def examples_for(settings: Settings, facts: Facts, task: str) -> tuple[Exemplar, ...]:
+    """Kernels of earlier runs for the prompts of a run; the built-in team reads none.
+
+    A run that begins with the built-in team's kernel has it as its base, and needs no earlier copy of it.
+    """
     if settings.lessons is None or settings.team == EXPERT or FEW_SHOT in settings.without:
         return ()
-    return recall_kernels(Path(settings.lessons), facts)
+    found = recall_kernels(Path(settings.lessons), facts, 2 * EXEMPLARS)
+    begins = settings.first == EXPERT
+    fresh = [one for one in found if not (begins and one.team == EXPERT and one.task == task)]
+    return tuple(fresh[:EXEMPLARS])
 
 
 def carry_on(

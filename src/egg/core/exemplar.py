@@ -42,5 +42,7 @@ class Exemplar:
     version: str
     """Of this package."""
     when: str
+    team: str = ""
+    """Of its run."""
     likeness: float = 1.0
     """Of its program to the one at hand, from 0 to 1, where it was recalled for one."""

@@ -127,6 +127,7 @@ class _Log:
             speedup=speedup,
             version=started.version,
             when=at,
+            team=started.settings.team,
         )
         return Kept(exemplar, signature_of(started.facts), started.task.source)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from egg.api.clients import JournaledClient
+from egg.api.clients import JournaledClient, OutsideClient
 from egg.api.runs import Progress, advance, look, replay, start, state_of
 from egg.api.teams import llm_team
 from egg.api.tools import Workbench, tool_names
@@ -120,6 +120,25 @@ def test_a_run_cut_off_between_calls_goes_on_and_runs_no_call_twice(tmp_path: Pa
         assert len(judge.jobs) <= 4
         if left.waiting is not None:
             assert "tool" not in str(left.waiting)
+
+
+def test_somebody_outside_answers_a_question_that_a_model_was_at_with_tools(tmp_path: Path) -> None:
+    """The calls stay in the log; the answer is asked for anew, as the question was."""
+    went_on(tmp_path / "whole", Counting())
+    lines = (tmp_path / "whole" / LOG).read_text().splitlines(keepends=True)
+    place = tmp_path / "cut"
+    place.mkdir()
+    (place / LOG).write_text("".join(lines[:6]))
+    outside = OutsideClient([f"```python\n{scripts.kernel('0.7 ms')}```", *[json.dumps(PASS)] * 4])
+
+    def team(started, journal):
+        return llm_team(started.settings, JournaledClient(outside, journal))
+
+    state = advance(place, team, ScriptedJudge(scripts.act)).state
+    assert state.closed is not None
+    assert "0.7 ms" in state.sources[state.best or ""]
+    assert outside.unused == []
+    assert replay(place).state == state_of(place)
 
 
 def test_each_run_has_the_tools_that_work_in_it() -> None:

@@ -35,7 +35,7 @@ def wrong_places(candidate: torch.Tensor, golden: torch.Tensor) -> WrongPlaces |
     if largest is None:
         return None
     shape = tuple(candidate.shape)
-    counts = [torch.zeros(size, dtype=torch.int64) for size in shape]
+    counts = [torch.zeros(size, dtype=torch.int64, device=candidate.device) for size in shape]
     first: _First | None = None
     for offset, got, wanted in _pieces(candidate, golden):
         mask = _wrong(got, wanted, largest)
@@ -64,20 +64,23 @@ class _First:
     expected: float
 
 
-def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[tuple[int, int], torch.Tensor, torch.Tensor]]:
-    """The dimension and the index at which a piece begins, and the piece of both on the CPU."""
-    one, other = tensors
+def _pieces(
+    one: torch.Tensor, other: torch.Tensor
+) -> Iterator[tuple[tuple[int, int], torch.Tensor, torch.Tensor]]:
+    """The dimension and the index at which a piece begins, and the piece of both, where the first lies."""
     if not one.dim():
-        yield (0, 0), one.detach().double().cpu(), other.detach().double().cpu()
+        yield (0, 0), _exact(one, one), _exact(other, one)
         return
     dim = max(range(one.dim()), key=lambda at: one.shape[at])
     rows = max(1, PIECE * one.shape[dim] // max(one.numel(), 1))
     for start in range(0, one.shape[dim], rows):
         count = min(rows, one.shape[dim] - start)
-        yield (
-            (dim, start),
-            *(t.narrow(dim, start, count).detach().double().cpu() for t in (one, other)),
-        )
+        own = one.narrow(dim, start, count)
+        yield (dim, start), _exact(own, own), _exact(other.narrow(dim, start, count), own)
+
+
+def _exact(tensor: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(beside.device, torch.float64)
 
 
 def _largest(candidate: torch.Tensor, golden: torch.Tensor) -> float | None:
@@ -124,7 +127,7 @@ def _first(mask: torch.Tensor, got: torch.Tensor, wanted: torch.Tensor, offset: 
 def _along(dim: int, count: torch.Tensor) -> str:
     """What a dimension singles out, in words; empty where every index holds errors."""
     size = len(count)
-    held = [int(i) for i in count.nonzero().flatten()]
+    held = count.nonzero().flatten().tolist()
     if size <= 1 or len(held) == size:
         return ""
     where = f"dimension {dim} (size {size})"

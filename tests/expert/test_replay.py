@@ -181,6 +181,7 @@ class _Pretended:
 
     def __init__(self) -> None:
         self.open: list[Any] | None = None
+        self.pools: list[int | None] = []
         pretended = self
 
         class CUDAGraph:
@@ -191,9 +192,13 @@ class _Pretended:
                 for call in self.calls:
                     call()
 
+            def pool(self) -> int:
+                return 7
+
         class Recording:
-            def __init__(self, graph: CUDAGraph) -> None:
+            def __init__(self, graph: CUDAGraph, pool: int | None) -> None:
                 self.graph = graph
+                pretended.pools.append(pool)
 
             def __enter__(self) -> None:
                 pretended.open = self.graph.calls
@@ -223,6 +228,9 @@ class OnGpu:
 
     def stride(self) -> Any:
         return self.tensor.stride()
+
+    def data_ptr(self) -> int:
+        return self.tensor.data_ptr()
 
     def copy_(self, other: OnGpu) -> None:
         self.tensor.copy_(other.tensor)
@@ -282,28 +290,70 @@ def test_every_call_runs_every_kernel_once_on_what_it_was_given() -> None:
         torch.testing.assert_close(first.tensor, want)
         kept.append((first, want))
 
-    x = torch.randn(4, 5)
+    x, y = torch.randn(4, 5), torch.randn(4, 5)
     right(x)
     right(x)
     assert told == ["launched", "recorded"]
     right(x.add_(1))  # in place
-    right(torch.randn(4, 5))  # a new tensor
+    right(y)  # a new tensor is copied to where a graph for all others reads
+    assert told == ["launched", "recorded", "recorded"]
+    z = torch.randn(4, 5)
+    right(z)
+    assert told == ["launched", "recorded", "recorded"]
+    right(y)  # and is read in its own place when it comes again
+    right(y.mul_(2))
+    right(x)
     model.layer.weight += 1  # in place
     right(x)
-    assert told == ["launched", "recorded"]
+    assert told == ["launched", *["recorded"] * 3]
+    assert len(model.recorded) == 3
+    del told[:]
     model.layer.weight = nn.Parameter(torch.randn(3, 3))
     right(x)
     right(x)
-    assert told == ["launched", "recorded"] * 2
+    assert told == ["launched", "recorded"]
     right(torch.randn(2, 3))  # another shape
     right(torch.randn(2, 3))
     right(torch.randn(5, 4).T)  # other strides
     model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
     right(x)
-    assert told == [*["launched", "recorded"] * 3, "launched", "launched"]
+    assert told == [*["launched", "recorded"] * 2, "launched", "launched"]
     assert float(model.calls) == len(kept)
     for result, want in kept:  # handed over for good
         torch.testing.assert_close(result.tensor, want)
+
+
+@torch.no_grad()
+def test_places_that_never_come_again_are_not_recorded_and_those_that_do_are_few() -> None:
+    model, told = pretended_model(CHAIN)
+    held = [torch.randn(4, 5) for _ in range(100)]
+    for x in held:
+        model(OnGpu(x))
+    assert told == ["launched", "recorded"]
+    assert len(model.met) <= 64
+    for _ in range(3):
+        for x in held[:20]:
+            torch.testing.assert_close(model(OnGpu(x))[0].tensor, x * model.layer.weight[0, 0])
+    assert len(model.recorded) == 9
+    assert told.count("recorded") == 9
+
+
+@torch.no_grad()
+def test_recordings_share_their_memory_and_misaligned_inputs_are_aligned() -> None:
+    model, told = pretended_model(CHAIN)
+    storage = torch.randn(64)
+    odd = storage[1:21].view(4, 5)
+    assert odd.data_ptr() % 16
+    for _ in range(4):
+        torch.testing.assert_close(model(OnGpu(odd))[0].tensor, odd * model.layer.weight[0, 0])
+    assert all(place is None or not any(at % 16 for at in place) for place in model.recorded)
+    x = torch.randn(4, 5)
+    for _ in range(3):
+        model(OnGpu(x))
+    (space,) = {id(f.__globals__["torch"]): f.__globals__["torch"] for f in (type(model).forward,)}.values()
+    assert space.pools[0] is None
+    assert set(space.pools[1:]) <= {7}
+    assert "recorded" in told
 
 
 def test_the_second_call_makes_the_same_launches_on_a_pretended_gpu(tmp_path: Path) -> None:
@@ -380,16 +430,19 @@ def test_on_a_gpu_it_does_what_pytorch_does(task: Task, tmp_path: Path) -> None:
 
     given = inputs()
     same(given)
-    assert ours.recorded is None
+    assert not ours.recorded
     for _ in range(3):  # packed weights may take one call more
         same(given)
-    assert ours.recorded is not None
-    first = ours.recorded
+    (first,) = ours.recorded.values()
     for tensor in given:
         tensor.mul_(-0.5).add_(0.25)
     same(given)
-    same(inputs())
-    assert ours.recorded is first
+    others = [inputs() for _ in range(3)]
+    for _ in range(3):
+        for other in others:
+            same(other)
+    assert len(ours.recorded) == 5  # one of its own for each, and one that all others are copied to
+    assert first in ours.recorded.values()
     changed = {name: tensor * 0.9 for name, tensor in theirs.state_dict().items()}
     for model in (theirs, ours):  # copies into the weights
         model.load_state_dict({k: v.to(theirs.state_dict()[k].dtype) for k, v in changed.items()})

@@ -2,8 +2,8 @@
 
 A launch costs the host some 25 microseconds, and the host runs ahead of the GPU: launches cost nothing as
 long as the kernels take longer. A network of many small kernels is the other case. Recorded once as a CUDA
-graph, its launches cost about a microsecond each; the price is a copy of every input into the place that the
-graph reads, and a copy of every result out of it.
+graph, its launches cost about a microsecond each; the price is a copy of every result out of the place that
+the graph writes (inputs are read where they lie, :mod:`egg.expert.writing.replay_text`).
 
 A host that others use as well takes twice as long, and one that is only just ahead hides nothing at a
 program's beginning; so launches are replayed where making them takes a good part of running them, as long as
@@ -70,7 +70,7 @@ class Estimate:
     device: float
     """To run them."""
     copies: float
-    """Of inputs and results, in and out of what the graph reads and writes."""
+    """Of results, out of what the graph writes."""
 
     @property
     def worth_it(self) -> bool:
@@ -146,7 +146,7 @@ def estimated(graph: Graph, parts: Parts, gpu: Gpu) -> Estimate:
         else:
             launches += own
         device += max(own * SHORTEST, _seconds(graph, group, part, machine))
-    handed = [graph.value(str(name)).bytes for name in (*graph.arguments, *graph.results)]
+    handed = [graph.value(str(name)).bytes for name in graph.results]
     copies = sum(2 * size / (REACHED * gpu.bandwidth) + SHORTEST for size in handed)
     return Estimate(launches + calls, launches * LAUNCH + calls * LIBRARY, device, copies)
 

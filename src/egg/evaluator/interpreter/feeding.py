@@ -72,15 +72,26 @@ def _assigned(statement: ast.stmt) -> set[str]:
 
 
 def _is_product(node: ast.AST, following: set[str], names: Mapping[str, Any], loads: bool) -> bool:
-    """Of what follows from the load, or in its own statement; also in a function of the file's."""
+    """Whether a call is a product whose factors follow from the load, or are loaded in its own statement.
+
+    What the product is added to is not followed. A function of the file's that has a product in it counts
+    with all its arguments.
+    """
     if not isinstance(node, ast.Call):
         return False
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    if called not in _PRODUCTS:
-        function = getattr(names.get(called), "fn", None) if isinstance(node.func, ast.Name) else None
-        if not any(name in getattr(function, "__code__", _NO_CODE).co_names for name in _PRODUCTS):
-            return False
-    return loads or any(isinstance(n, ast.Name) and n.id in following for n in ast.walk(node))
+    factors = [*node.args, *(k.value for k in node.keywords if k.arg != "acc")]
+    if called == "dot":
+        factors = [*node.args[:2], *(k.value for k in node.keywords if k.arg in ("input", "other"))]
+    elif called not in _PRODUCTS and not _multiplies(node.func, names):
+        return False
+    inside = [n for factor in factors for n in ast.walk(factor)]
+    return any(isinstance(n, ast.Name) and n.id in following for n in inside) or (
+        loads and any(isinstance(n, ast.Call) for n in inside)
+    )
 
 
-_NO_CODE = (lambda: None).__code__
+def _multiplies(function: ast.expr, names: Mapping[str, Any]) -> bool:
+    found = getattr(names.get(function.id), "fn", None) if isinstance(function, ast.Name) else None
+    code = getattr(found, "__code__", None)
+    return code is not None and any(name in code.co_names for name in _PRODUCTS)

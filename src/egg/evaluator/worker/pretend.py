@@ -60,7 +60,7 @@ class ClaimCuda(TorchFunctionMode):
         if func is _PARSED:  # of ``module.to(device)``, which moves its tensors one by one
             return func(*args, **kwargs)
         given = list(_tensors((args, kwargs)))
-        named = _MOVES.get(func) or _named(func, args, kwargs)
+        named = _named(func, args, kwargs) or _MOVES.get(func)
         if named is None:
             host = all(map(hosts.on_host, given))
         elif named == "cpu" and not own:

@@ -60,7 +60,7 @@ def test_scratch_and_views_may_come_and_go(does: Any) -> None:
 
 
 def test_attributes_are_read_in_parts_and_containers() -> None:
-    module = nn.Sequential(nn.Linear(2, 2))
+    module: Any = nn.Sequential(nn.Linear(2, 2))
     module[0].load = torch.zeros(2)
     module.stats = {"a": [1.0, torch.ones(1)], "b": ()}
     module._private = torch.ones(1)

@@ -202,10 +202,11 @@ def counted(function: Callable[..., Any], *bounds: Any, **named: Any) -> Iterabl
 
 def _require_counting_up(step: Any) -> None:
     """The compiler takes a step that is no constant for positive: a loop that counts down never runs."""
-    if isinstance(step, tl.tensor) and int(step) <= 0:
+    count = integer(step) if isinstance(step, tl.tensor) else 1
+    if count <= 0:
         raise KernelFault(
             "undefined",
-            f"{_where()}: the step of a range is {int(step)}, known only when the kernel runs: on a GPU such "
+            f"{_where()}: the step of a range is {count}, known only when the kernel runs: on a GPU such "
             "a loop never runs; write the step as a constant, or pass it as tl.constexpr",
         )
 

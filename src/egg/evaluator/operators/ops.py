@@ -184,7 +184,8 @@ def _fill_behind(tensor: torch.Tensor, nbytes: int, fill: Callable[[torch.Tensor
     storage, size = tensor.untyped_storage(), tensor.element_size()
     first, count = -(-nbytes // size), storage.nbytes() // size
     if count > first:
-        fill(torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, first, (count - first,)))
+        behind: Any = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        fill(behind.set_(storage, first, (count - first,)))
 
 
 def _steps(tensor: torch.Tensor) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from egg.core.evaluation import Gate
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 
 HERE = Path(__file__).parent
-KEYS = ("task", "gates", "reason", "needs", "policy", "static")
+KEYS = ("task", "gates", "reason", "needs", "policy", "static", "probes")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Case:
     policy: Policy
     static: bool
     """False: judge it with the static gate switched off, to test the gates behind it."""
+    whole: bool = False
+    """Whether it takes the calls and values that are tried at level full."""
 
     @property
     def name(self) -> str:
@@ -65,6 +67,7 @@ def read_case(path: Path) -> Case:
         needs="gpu" if data["needs"] == "gpu" else "cpu",
         policy=_policy(data.get("policy", "")),
         static=data.get("static", "on") != "off",
+        whole=data.get("probes", "few") == "all",
     )
 
 

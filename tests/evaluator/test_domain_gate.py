@@ -323,6 +323,18 @@ def test_a_dtype_that_is_claimed_must_be_right(judged: JudgeFunction):
     assert "in bfloat16" in evidence
 
 
+def test_what_is_claimed_and_cannot_be_tried_is_struck_from_the_verdict(judged: JudgeFunction):
+    """Of an argument that is a tuple no other value is known."""
+    task = TASK.replace("slope=0.01):", "slope=0.01, shape=(1, 2)):")
+    kernel = changed(("slope=0.01):", "slope=0.01, shape=(1, 2)):"))
+    domain = DOMAIN.replace('{"slope": "any"}', '{"slope": "any", "shape": "any"}')
+    found = verified(judged(task, declared(kernel, domain), skip=BEFORE, settings=ALL))
+    assert found.domain is not None
+    assert found.domain["arguments"]["slope"] == "any"
+    assert found.domain["arguments"]["shape"] == {"only": [1, 2]}
+    assert "shape at another value than (1, 2)" in [t.what for t in found.tried if t.outcome == "skipped"]
+
+
 # -- gradients ----------------------------------------------------------------------------------------------
 
 

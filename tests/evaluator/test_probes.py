@@ -8,20 +8,23 @@ import pytest
 import torch
 
 from egg.core.source import Task
+from egg.evaluator.reference.arguments import (
+    far_arguments,
+    far_values,
+    jointly,
+    other_arguments,
+    other_values,
+)
+from egg.evaluator.reference.forms import LEVELLING, Form, fitting
 from egg.evaluator.reference.probes import (
     Change,
-    Form,
     Given,
     axes_of,
     even_size,
-    far_arguments,
-    fitting,
-    jointly,
     larger_size,
     legal,
     odd_size,
-    other_arguments,
-    other_values,
+    residue_size,
 )
 from egg.evaluator.task.dimensions import Axis, Place
 from egg.evaluator.task.program import Program
@@ -55,16 +58,38 @@ ROWS = Axis((Place((0,), 0),), 8)
 def test_a_form_keeps_the_values_and_changes_the_memory(form: Form, shape: tuple[int, ...]):
     given = torch.randn(shape)
     if not fitting(form, given):
-        assert form in (Form.TRANSPOSED, Form.CHANNELS_LAST)
+        assert form not in (Form.STRIDED, Form.OFFSET, Form.EXPANDED)
         return
     [made] = Change(forms=(((0,), (form,)),)).inputs([given], 0)
-    if form is not Form.EXPANDED:
+    if form not in LEVELLING:
         assert torch.equal(made, given)
     assert (made.stride(), made.storage_offset()) != (given.stride(), 0)
     if form is Form.OFFSET:
         assert made.data_ptr() % 16
     if form is Form.STRIDED:
         assert made.untyped_storage().nbytes() == 2 * given.untyped_storage().nbytes()
+    if form is Form.ROWS:
+        assert made.stride(-1) == 1
+        assert made.stride(-2) > given.shape[-1]
+
+
+def test_gaps_between_elements_and_between_rows_go_together():
+    given = torch.randn(4, 6)
+    [made] = Change(forms=(((0,), (Form.STRIDED, Form.OFFSET, Form.ROWS)),)).inputs([given], 0)
+    assert torch.equal(made, given)
+    assert made.stride() == (15, 2)
+    [swapped] = Change(forms=(((0,), (Form.TRANSPOSED, Form.SWAPPED)),)).inputs([torch.randn(2, 3, 4)], 0)
+    assert swapped.shape == (2, 3, 4)
+
+
+@pytest.mark.parametrize("residue", [4, 8, 16])
+def test_a_size_may_be_a_multiple_of_little(residue: int):
+    given = Given.of([torch.randn(16, 40)])
+    for size in (1, 7, 16, 40, 513):
+        found = residue_size(Axis((Place((0,), 0),), size), residue, {size}, given)
+        assert found is not None
+        assert found % (2 * residue) == residue
+        assert found != size
 
 
 def test_other_sizes_do_not_merely_repeat_what_was_there():
@@ -99,12 +124,24 @@ def test_an_even_size_is_no_multiple_of_four():
 
 
 def test_numbers_are_tried_on_the_other_side_of_one_and_zero():
-    assert far_arguments(TASK) == (("slope", 1.52), ("slope", -0.01), ("slope", 0.0))
+    found = far_arguments(TASK)
+    assert [value for name, value in found if name == "slope"] == [1.52, -0.01, 0.0]
+    assert far_values(3, largest=40) == [0, -1, -3, 44]
+    assert far_values(True) == []
+
+
+def test_strings_are_those_that_pytorch_takes_instead_and_those_of_the_text():
+    source = SOURCE.replace("self.residual = slope, residual", "self.residual = slope, name == 'plain'")
+    task = Task("words", source)
+    found = {value for name, value in far_arguments(task) if name == "name"}
+    assert {"gelu", "tanh"} <= found
+    plain = Task("plain", task.source.replace('name="relu"', 'name="other"'))
+    assert ("name", "plain") in far_arguments(plain)
 
 
 def test_simple_arguments_get_other_values_with_which_the_program_runs():
     found = dict(other_arguments(TASK))
-    assert found == {"slope": 0.005, "residual": True}
+    assert found == {"slope": 0.005, "residual": True, "name": "gelu"}
     assert dict(jointly(TASK, tuple(found.items()))) == found
     change = Change(arguments=tuple(found.items()))
     with Program.load(TASK) as program:
@@ -113,7 +150,14 @@ def test_simple_arguments_get_other_values_with_which_the_program_runs():
 
 @pytest.mark.parametrize(
     ("value", "others"),
-    [(True, [False]), (None, []), ("relu", []), (0.0, [0.125, 0.5]), (3, [4, 6, 2, 1])],
+    [
+        (True, [False]),
+        (None, []),
+        ("word", []),
+        ("mean", ["sum", "none"]),
+        (0.0, [0.125, 0.5]),
+        (3, [4, 6, 2, 1]),
+    ],
 )
 def test_values_are_changed_by_their_kind(value: Any, others: list[Any]):
     assert other_values(value) == others

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from egg.core.codec import to_json
-from egg.evaluator.task.gradient_ways import FEW_WAYS
+from egg.evaluator.task.gradient_ways import Way
 from egg.evaluator.transport import protocol
 from egg.evaluator.transport.protocol import REQUESTS, Request, reply_to, request_from
 from egg.evaluator.transport.slots import Slot
@@ -40,7 +40,10 @@ GOOD: dict[str, dict[str, Any]] = {
         "launched": {"kernel": 2},
         "drew": False,
     },
-    "gradients": {"requires": [True], "error": "", "given": ["input 0"], "intact": True},
+    "gradients": {
+        "requires": [True], "error": "", "given": ["input 0"], "intact": True, "outputs": [OUTPUT],
+        "record": RECORD,
+    },
     "show": {"found": [{"name": "load", "shape": [2], "values": [1.0, float("nan")]}]},
     "time": {"milliseconds": [0.5, 1]},
     "capture": {
@@ -134,7 +137,7 @@ CALL = protocol.CallSet("structure", SLOTS, (SLOTS[0], None))
         protocol.Forward(CALL, 7, protocol.Options(skip=("k",), sketch=protocol.SketchTerms(1, (2, 3)))),
         protocol.Time(protocol.Session((CALL,), [[["copy", 1]]], (SLOTS,), (5,)), 0, CALL.outputs, 1, True),
         protocol.Contenders((None, "source"), "inputs", SLOTS, 3, 2),
-        protocol.Gradients("inputs", SLOTS, {"input 0": SLOTS[0]}, 7, FEW_WAYS[1]),
+        protocol.Gradients(CALL, {"input 0": SLOTS[0]}, 7, Way(alone="input 0", between=True), True),
     ],
 )
 def test_a_request_arrives_as_it_was_made(request_made: Request[Any]) -> None:

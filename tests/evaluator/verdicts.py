@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from egg.core.evaluation import Evaluation, Gate, Rejected
-from egg.evaluator.trial.levels import LevelSettings
+from egg.evaluator.task.unusual_kinds import UNUSUAL
+from egg.evaluator.trial.levels import LevelSettings, Probes
 from tests.conftest import BRIEF
 from tests.corpus.corpus import Case
 
@@ -20,9 +21,15 @@ FILLING = replace(BRIEF, call_seconds=8.0, build_seconds=8.0)
 """For what takes all memory: that ends it, where there is time for it."""
 
 
+WHOLE = replace(BRIEF, domain=Probes.ALL, unusual=UNUSUAL)
+"""For what shows at calls and values that level full tries."""
+
+
 def limits(case: Case) -> LevelSettings:
     if any(name in case.name for name in NEVER_ENDING):
         return HANGING
+    if case.whole:
+        return WHOLE
     if Gate.MEMORY in case.gates:
         return replace(BRIEF, fence=True)
     if Gate.BUILD not in case.gates or "shared_memory" in case.name:  # huge tiles compile slowly

@@ -218,7 +218,8 @@ class Verified:
     """What a kernel file says that it is for, and what was tried of it."""
 
     domain: Mapping[str, Any] | None
-    """The file's own statement, as the literal ``DOMAIN`` holds it; ``None`` where it makes none."""
+    """The file's own statement, as the literal ``DOMAIN`` holds it, at level full without what was claimed
+    and not tried; ``None`` where it makes none."""
     tried: tuple[Tried, ...] = ()
     gradients: str = ""
     """What becomes of gradients under grad mode, in words."""

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from egg.core.errors import TaskError
 from egg.core.evaluation import RefusalFacts
 from egg.core.resources import KernelResources
-from egg.evaluator.process.handle import Fault
+from egg.evaluator.process.handle import Fault, WorkerHandle
 from egg.evaluator.task.program import form_of, map_tensors
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.trial.refused import Refused
@@ -48,21 +48,11 @@ def run(trial: Trial) -> Notes:
     assert offline is not None
     if offline.captured is not None:
         return {"compiled": len(offline.captured.kernels), "target": offline.target.name, "at": "as before"}
-    structure, specs = _full_size_inputs(trial)
-    offline.worker = worker = offline.forkserver.worker()
-    offline.forkserver.prepare()
-    worker.ask(replace(trial.load_request(offline.full), build=False), trial.settings.build_seconds)
-    question = protocol.Capture(structure, specs, offline.compiler_target())
-    limit = min(_seconds_for(trial.candidate.source), trial.settings.build_seconds)
-    try:
-        reply = worker.ask(question, limit)
-        if reply.unsupported:
-            reply = worker.ask(_with_values(trial, question), limit)
-    except Fault as fault:
-        if fault.reason != "limits.timeout":
-            raise
-        evidence = f"the launches were not compiled for {offline.target.name} within {limit:g} s"
-        raise Refused(fault.reason, evidence, SLOW) from fault
+    question = capture_request(trial)
+    offline.worker = compiler(trial)
+    reply = asked(trial, offline.worker, question)
+    if reply.unsupported:
+        reply = asked(trial, offline.worker, _with_values(trial, question))
     offline.captured = reply
     if reply.unsupported:
         return {"compiled": False, "reason": reply.unsupported}
@@ -71,8 +61,39 @@ def run(trial: Trial) -> Notes:
             "provenance.no_kernel", "at the task's full size forward launches no Triton kernel",
             "the work must be done by the file's own kernels at every size",
         )  # fmt: skip
-    offline.own_sizes = _sizes(specs)
+    offline.own_sizes = _sizes(question.specs)
     return {"compiled": reply.compiled, "target": offline.target.name, "at": offline.own_sizes}
+
+
+def compiler(trial: Trial) -> WorkerHandle:
+    """A process in which the candidate's launches can be compiled."""
+    offline = trial.offline
+    assert offline is not None
+    worker = offline.forkserver.worker()
+    offline.forkserver.prepare()
+    worker.ask(replace(trial.load_request(offline.full), build=False), trial.settings.build_seconds)
+    return worker
+
+
+def asked(trial: Trial, worker: WorkerHandle, question: protocol.Capture) -> protocol.Captured:
+    """What the launches compile to; a compiler that does not come to an end is a refusal."""
+    assert trial.offline is not None
+    limit = min(_seconds_for(trial.candidate.source), trial.settings.build_seconds)
+    try:
+        return worker.ask(question, limit)
+    except Fault as fault:
+        if fault.reason != "limits.timeout":
+            raise
+        what = "forward and backward launch" if question.backward else "forward launches"
+        evidence = f"what {what} was not compiled for {trial.offline.target.name} within {limit:g} s"
+        raise Refused(fault.reason, evidence, SLOW) from fault
+
+
+def capture_request(trial: Trial) -> protocol.Capture:
+    """What is followed at the task's own size."""
+    assert trial.offline is not None
+    structure, specs = _full_size_inputs(trial)
+    return protocol.Capture(structure, specs, trial.offline.compiler_target())
 
 
 def check(trial: Trial) -> Notes:

@@ -15,38 +15,19 @@ changes alone as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import torch
-
-from egg.core.domain import Call, Domain, Layout, Mode, TensorFacts
+from egg.core.domain import Domain, Gradients
 from egg.core.domain_words import words_of
 from egg.core.errors import KernelFileError
 from egg.core.evaluation import Tried, Verified
-from egg.core.policy import Precision
-from egg.evaluator.gates.beside import Answer, Gradient, Outcome, ask, gradients
-from egg.evaluator.reference.probes import (
-    Change,
-    Form,
-    Given,
-    axes_of,
-    batch_of,
-    even_size,
-    far_arguments,
-    fitting,
-    jointly,
-    larger_size,
-    legal,
-    odd_size,
-    other_arguments,
-    other_values,
-    together,
-)
-from egg.evaluator.task.dimensions import Axis, leaves
-from egg.evaluator.task.gradient_ways import ALL_WAYS, FEW_WAYS, PLAIN, Incoming, Way
-from egg.evaluator.task.precision import HALF_DTYPES
+from egg.evaluator.gates import backward
+from egg.evaluator.gates.beside import Answer, Asking, Outcome, ask, ask_as_it_is
+from egg.evaluator.gates.calls import SCATTERED, Calls
+from egg.evaluator.gates.claims import GUARD, Claims
+from egg.evaluator.gates.gradients import Gradient, gradients
+from egg.evaluator.reference.probes import Change, Given
+from egg.evaluator.task.gradient_ways import ALL_WAYS, BETWEEN, FEW_WAYS, PLAIN, Incoming, Way
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
@@ -58,11 +39,10 @@ EXTRA_SECONDS = {"cuda": 8.0, "cpu": 40.0}
 MOST_PARTS = 4
 SHRINKS = 8
 """Further calls that may be spent on a smaller example."""
-MOST_AXES, MOST_TENSORS = 6, 4
-GUARD = (
-    "guard what the kernel does not handle with a clear error, `if x.shape[-1] != 1024: raise ValueError(...)"
-    "`, or handle it: `.contiguous()`, masks at the true sizes"
-)
+MOST_BACKWARDS, MOST_ALONE = 16, 6
+"""Calls at which a right backward is asked again, and things that require a gradient alone."""
+TIMEOUT, UNSUPPORTED = "limits.timeout", "kernel.unsupported"
+CLAIM_LESS = "answer what DOMAIN claims, or claim less"
 
 
 def run(trial: Trial) -> Notes:
@@ -73,9 +53,7 @@ def run(trial: Trial) -> Notes:
         found = probing.gradients()
     finally:
         probing.back()
-    trial.verified = Verified(
-        None if domain is None else domain.literal(), tuple(probing.tried), found.value, probing.words(found)
-    )
+    trial.verified = probing.verified(found)
     counts = {
         answer: sum(t.outcome == answer for t in probing.tried) for answer in ("right", "raised", "skipped")
     }
@@ -107,48 +85,55 @@ class Probing:
     sized: set[str] = field(default_factory=set)
     """Words of those that changed sizes."""
     right_at: list[Change] = field(default_factory=list)
+    raised_at: list[Change] = field(default_factory=list)
+    chance_at: list[Change] = field(default_factory=list)
+    """Right by what the reference is likely to draw: gradients cannot be compared there."""
     _others: bool = False
     """Whether the process holds another instance than the task's."""
 
     def __post_init__(self) -> None:
         settings = self.trial.settings
         self.until = time.perf_counter() + MOST_SECONDS
-        extra = EXTRA_SECONDS[self.trial.device.type] if settings.domain is Probes.ALL else 0.0
+        self.whole = settings.domain is Probes.ALL
+        extra = EXTRA_SECONDS[self.trial.device.type] if self.whole else 0.0
         self.extra_until = time.perf_counter() + extra
-        self.task = self.trial.reference.program.task
-        self.given = Given.of(
-            self.trial.reference.program.inputs(0, self.trial.device, self.trial.policy.precision)
-        )
-        self.tensors = dict(leaves(self.given.forms))
-        self.names = self.trial.reference.program.input_names()
+        given = self.trial.reference.program.inputs(0, self.trial.device, self.trial.policy.precision)
+        self.claims = Claims(self.trial, self.domain, Given.of(given))
+        self.calls = Calls(self.claims)
         self.trial.connection.restore_weights()
 
     # -- what is tried -------------------------------------------------------------------------------------
 
     def few(self) -> None:
-        forms = self._forms(Form.STRIDED, Form.OFFSET)
-        first = Change(sizes=self.joint(), forms=forms)
+        calls, forms = self.calls, self.calls.forms(*SCATTERED)
+        first = Change(sizes=calls.joint(), forms=forms)
         answer = self.weigh(first).answer
         if answer is Answer.SKIPPED and first.sizes:
-            first = Change(sizes=self.joint(alike=True), forms=forms)
+            first = Change(sizes=calls.joint(alike=True), forms=forms)
             answer = self.weigh(first).answer
         if answer is not Answer.RIGHT:
             for part in list(first.parts())[:MOST_PARTS]:
                 self.weigh(part)
-        self._weigh_batch_of_one()
-        self.weigh(Change(arguments=self._arguments(), values=self._values()))
-        self.weigh(self._other_mode())
+        one = calls.batch_of_one()
+        if one is not None and self.weigh(one[0]).answer is Answer.SKIPPED:
+            self.weigh(one[1])
+        self.weigh(Change(arguments=calls.arguments(), values=calls.values()))
+        self.weigh(calls.other_mode())
 
     def all(self) -> None:
         """First everything once, several things at a time; then, as long as there is time, each alone."""
         self.few()
-        if self.domain is not None:
-            half = self.trial.policy.precision in HALF_DTYPES
-            for precision in (Precision.MATCH,) if half else HALF_DTYPES:
-                self.weigh(Change(precision=precision))
-        whole = Change(arguments=other_arguments(self.task), values=self._values())
-        far = (Change(arguments=(argument,)) for argument in far_arguments(self.task))
-        alone = [*self._layouts(), *self._sizes(), *whole.parts(), *far]
+        calls = self.calls
+        for dtype in calls.dtypes():
+            self.weigh(dtype)
+        bases = [calls.other_mode(), *calls.dtypes(), Change(arguments=calls.arguments())]
+        for base in bases:
+            if base in self.right_at:
+                for crossed in calls.crossed(base):
+                    self.weigh(crossed)
+        self._modes_in_turn()
+        self._weights_in_place()
+        alone = [*calls.residues(), *calls.layouts(), *calls.sizes(), *calls.alone()]
         for at, change in enumerate(alone):
             if time.perf_counter() > self.extra_until:
                 left = f"{len(alone) - at} changes, each alone"
@@ -156,102 +141,99 @@ class Probing:
                 break
             self.weigh(change)
 
-    def joint(self, *, alike: bool = False) -> tuple[tuple[Axis, int], ...]:
-        """Every free dimension at another size, no two alike, as far as the program takes them together.
-
-        Without data some programs take what they refuse with it (scores of one batch, targets of another):
-        ``alike`` changes equal sizes alike.
-        """
-        chosen: dict[Axis, int] = {}
-        taken = {axis.size for axis in self.axes}
-        for axis in self.axes:
-            same = next((v for a, v in chosen.items() if alike and a.size == axis.size), None)
-            chosen[axis] = odd_size(axis, taken, self.given) if same is None else same
-            taken.add(chosen[axis])
-        return together(self.task, tuple(chosen.items()))
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        return axes_of(self.task)[:MOST_AXES]
-
-    def _weigh_batch_of_one(self) -> None:
-        axis = batch_of(self.axes)
-        if axis is None or axis.size == 1 or axis.step != 1 or not legal(axis, 1, self.given):
+    def _modes_in_turn(self) -> None:
+        """Eval, train, eval, with no weights loaded between: what the first keeps is stale at the last."""
+        module = self.trial.reference.module
+        if len(module.state_dict()) == sum(1 for _ in module.named_parameters()):
             return
-        if self.weigh(Change(sizes=((axis, 1),))).answer is Answer.SKIPPED:
-            self.weigh(Change(sizes=tuple((a, 1) for a in self.axes if a.size == axis.size)))
+        if any(c.training is not None and c in self.raised_at for c in (self.calls.other_mode(),)):
+            return
+        self._ready(Change())
+        self._others = True
+        self.trial.connection.reweigh()
+        for training in (False, True, False):
+            outcome = ask_as_it_is(self.trial, Change(training=training))
+            if outcome.answer is Answer.WRONG:
+                mode = "train" if training else "eval"
+                raise Refused(
+                    "domain.wrong",
+                    f"calls in eval, train and eval mode in turn, wrong in {mode} mode: {outcome.evidence}",
+                    "read running statistics and weights at every call; keep nothing made of them",
+                )
+            if outcome.answer is not Answer.RIGHT:
+                return
+        self.tried.append(Tried("eval, train and eval mode in turn", Answer.RIGHT.value, None))
 
-    def _sizes(self) -> Iterator[Change]:
-        """Each free dimension alone: odd, even, one, larger."""
-        taken = {axis.size for axis in self.axes}
-        for axis in self.axes:
-            one = 1 if axis.step == 1 and legal(axis, 1, self.given) else axis.size
-            odd, even = odd_size(axis, taken, self.given), even_size(axis, taken, self.given)
-            for value in (odd, even, one, larger_size(axis, self.given)):
-                if value is not None and value != axis.size:
-                    yield Change(sizes=((axis, value),))
-
-    def _layouts(self) -> Iterator[Change]:
-        for form in Form:
-            yield Change(forms=self._forms(form))
-        if len(self.tensors) > 1:
-            for path in list(self.tensors)[:MOST_TENSORS]:
-                forms = (Form.STRIDED,) if fitting(Form.STRIDED, self.tensors[path]) else ()
-                yield Change(forms=((path, forms),) if forms else ())
-
-    def _forms(self, *forms: Form) -> tuple[Any, ...]:
-        fit = {path: tuple(f for f in forms if fitting(f, tensor)) for path, tensor in self.tensors.items()}
-        return tuple((path, held) for path, held in fit.items() if held)
-
-    def _arguments(self) -> tuple[tuple[str, Any], ...]:
-        return jointly(self.task, other_arguments(self.task))
-
-    def _values(self) -> tuple[tuple[int, Any], ...]:
-        """Numbers that ``forward`` is given: another one each."""
-        others = {
-            at: other_values(value)[:1]
-            for at, value in enumerate(self.given.forms)
-            if isinstance(value, bool | int | float)
-        }
-        return tuple((at, found[0]) for at, found in others.items() if found)
-
-    def _other_mode(self) -> Change:
-        return Change(training=not self.trial.reference.module.training)
+    def _weights_in_place(self) -> None:
+        """Weights change in place between two calls, as an optimizer changes them."""
+        if not self.trial.connection.names:
+            return
+        if self.ask(Change()).answer is not Answer.RIGHT:
+            return
+        self.trial.connection.reweigh(in_place=True)
+        outcome = ask_as_it_is(self.trial, Change())
+        self.trial.connection.restore_weights()
+        if outcome.answer is Answer.WRONG:
+            raise Refused(
+                "state.weights",
+                f"weights changed in place, as an optimizer's step changes them: {outcome.evidence}"[:900],
+                "what is made of weights must follow them: key a packed copy on `_version`, which a hook of "
+                "load_state_dict alone does not see",
+            )
 
     # -- trying ----------------------------------------------------------------------------------------------
 
     def weigh(self, change: Change) -> Outcome:
         """Try one call and refuse what may not be; no change, and one that was tried, is passed over."""
-        what = self.describe(change)
+        what = self.claims.describe(change)
         if not what or any(t.what == what for t in self.tried):
             return Outcome(Answer.RIGHT)
         if time.perf_counter() > self.until:
             outcome = Outcome(Answer.SKIPPED, "there was no time left")
         else:
             outcome = self.ask(change)
-        reason = self._outside(change) if self.domain is not None else ""
+        reason = self.claims.outside(change) if self.domain is not None else ""
         inside = None if self.domain is None else not reason
         if outcome.answer is Answer.WRONG:
-            raise self._wrong(*self._smallest(change, outcome))
-        if outcome.answer is Answer.RAISED and inside and not change.arguments:
-            raise Refused(
-                "domain.raises",
-                f"{what}: inside the domain that the file states, and it raises: {outcome.evidence}"[:900],
-                "answer what DOMAIN claims, or claim less",
-            )
+            smallest, found = self._smallest(change, outcome)
+            raise self.claims.wrong(smallest, found.evidence)
+        self._check_claim(change, outcome, inside=bool(inside))
         note = reason if outcome.answer is Answer.RIGHT and reason else outcome.evidence
         self.tried.append(Tried(what, outcome.answer.value, inside, note[:200]))
         if change.sizes:
             self.sized.add(what)
         if outcome.answer is Answer.RIGHT:
             self.right_at.append(change)
+        if outcome.answer is Answer.RAISED:
+            self.raised_at.append(change)
+        if outcome.random:
+            self.chance_at.append(change)
         return outcome
+
+    def _check_claim(self, change: Change, outcome: Outcome, *, inside: bool) -> None:
+        """An exception, a call without an end, and one that cannot be judged are not what is claimed."""
+        what = self.claims.describe(change)
+        if outcome.answer is Answer.RAISED and inside and not change.arguments:
+            raise Refused(
+                "domain.raises",
+                f"{what}: inside the domain that the file states, and it raises: {outcome.evidence}"[:900],
+                CLAIM_LESS,
+            )
+        if outcome.reason == TIMEOUT and not self.claims.larger(change):
+            raise Refused("domain.hangs", f"{what}: {outcome.evidence}"[:900], GUARD)
+        if outcome.reason == UNSUPPORTED and inside and not change.arguments:
+            raise Refused(
+                "domain.untried",
+                f"{what}: inside the stated domain, and it cannot be judged: {outcome.evidence}"[:900],
+                CLAIM_LESS,
+            )
 
     def ask(self, change: Change) -> Outcome:
         """With the task's own instance unless the change needs another; in a new process after a death."""
         self._ready(change)
         self._others = self._others or change.builds or change.training is not None
-        return ask(self.trial, change)
+        held = self.whole and not change.forms and (change.builds or change.training is not None)
+        return ask(self.trial, change, Asking(self.claims.dense(change), held and not change.arguments))
 
     def _ready(self, change: Change) -> None:
         if not self.trial.connection.process.alive:
@@ -287,23 +269,51 @@ class Probing:
         """Under grad mode, at the smallest call that was answered rightly.
 
         A backward that is right is asked again, as callers do: with a gradient that is not dense, and where
-        only a part requires one.
+        only a part requires one; at level full at the task's own sizes, between other calls, with each thing
+        alone requiring a gradient, and at the other layouts, modes, dtypes and arguments.
         """
         sized = [c for c in self.right_at if c.sizes and not c.builds and not c.forms]
-        change = min(sized, key=self._elements) if sized else Change()
-        found = self._back(change, PLAIN)
-        ways = ALL_WAYS if self.trial.settings.domain is Probes.ALL else FEW_WAYS
-        for way in ways if found is Gradient.RIGHT else ():
+        smallest = min(sized, key=self.claims.elements) if sized else Change()
+        found = self._back(smallest, PLAIN)
+        asked = [(smallest, way) for way in (ALL_WAYS if self.whole else FEW_WAYS)]
+        if self.whole:
+            asked += self._further(smallest, max(sized, key=self.claims.elements, default=Change()))
+        for change, way in asked if found is Gradient.RIGHT else ():
             if self._back(change, way) is Gradient.LOST:
                 return Gradient.LOST
+        if self.whole and found is Gradient.RIGHT and self.trial.offline is not None:
+            self._ready(Change())
+            backward.configurations(self.trial, lambda: gradients(self.trial, Change()))
+            if warning := backward.compiled(self.trial):
+                self.trial.warnings.append(warning)
         return found
+
+    def _further(self, smallest: Change, largest: Change) -> list[tuple[Change, Way]]:
+        """The task's own sizes and larger ones first; then each thing alone; then the other right calls."""
+        floats = [t for t in self.claims.tensors.values() if t.is_floating_point()]
+        named = [name for name, _ in self.trial.reference.module.named_parameters()]
+        leaves = [*(f"input {at}" for at in range(len(floats))), *named]
+        alone = leaves[:MOST_ALONE] if len(leaves) > 1 else []
+        plain = (c for c in self.right_at if c not in self.chance_at and not c.degenerate)
+        others = sorted((c for c in plain if c != largest), key=_weight)
+        return [
+            (Change(), PLAIN),
+            (Change(), BETWEEN),
+            (largest, PLAIN),
+            *((smallest, Way(alone=name)) for name in alone),
+            *((change, PLAIN) for change in others[:MOST_BACKWARDS]),
+        ]
 
     def _back(self, change: Change, way: Way) -> Gradient:
         if time.perf_counter() > self.until:
             return Gradient.UNKNOWN
         self._ready(change)
+        self._others = self._others or change.builds or change.training is not None
         found, evidence = gradients(self.trial, change, way)
-        where = f"under grad mode, where {way.words}" if way.words else "under grad mode"
+        what = self.claims.describe(change)
+        where = (
+            "under grad mode" + (f", {what}" if what else "") + (f", where {way.words}" if way.words else "")
+        )
         if (
             found is Gradient.WRONG
             and way.incoming is Incoming.EXPANDED
@@ -313,6 +323,11 @@ class Probing:
             found = Gradient.UNKNOWN if dense is Gradient.WRONG else found
         if found is Gradient.WRONG:
             raise Refused("domain.gradients", f"{where}: {evidence}"[:900], GUARD)
+        stated = self.domain is not None and self.domain.gradients is Gradients.BACKWARD
+        if found is Gradient.RAISED and stated and not change.arguments and not self.claims.outside(change):
+            raise Refused(
+                "domain.raises", f"{where}: DOMAIN claims gradients, and {evidence}"[:900], CLAIM_LESS
+            )
         if found is Gradient.LOST and self.domain is not None:
             raise Refused(
                 "domain.gradients",
@@ -325,91 +340,19 @@ class Probing:
 
     # -- words -----------------------------------------------------------------------------------------------
 
-    def describe(self, change: Change) -> str:
-        """What differs, for a person."""
-        shapes = {path: list(tensor.shape) for path, tensor in self.tensors.items()}
-        for axis, value in change.sizes:
-            for place in axis.places:
-                shapes[place.path][place.dim] = value
-        resized = {place.path for axis, _ in change.sizes for place in axis.places}
-        changed = [
-            f"{self.name(path)} is {' x '.join(map(str, shapes[path]))}"
-            for path in self.tensors
-            if path in resized
-        ]
-        changed += self._laid(change)
-        changed += [f"{name} = {value!r}" for name, value in change.arguments]
-        changed += [f"{self.name((at,))} = {value!r}" for at, value in change.values]
-        if change.training is not None:
-            changed.append("train mode" if change.training else "eval mode")
-        if change.precision is not None:
-            changed.append(f"in {self._dtype(torch.float32, change)}")
-        return ", ".join(changed)
+    def verified(self, found: Gradient) -> Verified:
+        """What the file is for, as far as it was tried, and what was."""
+        domain, struck = self.domain, []
+        if self.whole:
+            domain, struck = self.claims.tried([*self.right_at, *self.raised_at], self.right_at)
+            why = "claimed, and there was nothing to try it with"
+            self.tried += [Tried(what, Answer.SKIPPED.value, True, why) for what in struck]
+        literal = None if domain is None else domain.literal()
+        return Verified(literal, tuple(self.tried), found.value, self.words(found, domain))
 
-    def _laid(self, change: Change) -> list[str]:
-        """How inputs lie in memory; those that lie alike are named together."""
-        alike: dict[tuple[Form, ...], list[str]] = {}
-        for path, forms in change.forms:
-            alike.setdefault(forms, []).append(self.name(path))
-        return [f"{' and '.join(names)} {', '.join(forms)}" for forms, names in alike.items()]
-
-    def name(self, path: tuple[Any, ...]) -> str:
-        first = self.names[path[0]] if path[0] < len(self.names) else f"input {path[0]}"
-        return first + "".join(f"[{key!r}]" for key in path[1:])
-
-    def _forms_of(self, change: Change) -> list[Any]:
-        """The inputs of such a call, without data."""
-        return change.inputs(self.given.forms, 0)
-
-    def _elements(self, change: Change) -> int:
-        return sum(tensor.numel() for _, tensor in leaves(self._forms_of(change)))
-
-    def _dtype(self, dtype: torch.dtype, change: Change) -> str:
-        if change.precision is not None and dtype.is_floating_point:
-            dtype = HALF_DTYPES.get(change.precision, torch.float32)
-        return str(dtype).removeprefix("torch.")
-
-    def _call(self, change: Change) -> Call:
-        inputs: dict[str, Any] = {}
-        for name, value in zip(self.names, self._forms_of(change), strict=False):
-            tensor = isinstance(value, torch.Tensor)
-            inputs[name] = self._facts(value, change) if tensor else value
-        arguments = self.trial.reference.program.bound_arguments() | dict(change.arguments)
-        training = self.trial.reference.module.training if change.training is None else change.training
-        return Call(inputs, arguments, Mode.TRAIN if training else Mode.EVAL)
-
-    def _facts(self, tensor: torch.Tensor, change: Change) -> TensorFacts:
-        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-        layouts = [Layout.CONTIGUOUS] if tensor.is_contiguous() else []
-        if last is not None and tensor.is_contiguous(memory_format=last):
-            layouts.append(Layout.CHANNELS_LAST)
-        return TensorFacts(self._dtype(tensor.dtype, change), tuple(tensor.shape), frozenset(layouts))
-
-    def _outside(self, change: Change) -> str:
-        assert self.domain is not None
-        built = None if change.arguments else self.domain.built(self._call(Change()))
-        return self.domain.outside(self._call(change), built)
-
-    def _wrong(self, change: Change, outcome: Outcome) -> Refused:
-        tensors = [
-            f"{self.name(path)}: {self._dtype(t.dtype, change)} {tuple(t.shape)} stride {t.stride()}"
-            + (f" offset {t.storage_offset()}" if t.storage_offset() else "")
-            for path, t in leaves(self._forms_of(change))
-        ]
-        claimed = ""
-        if self.domain is not None:
-            reason = self._outside(change)
-            claimed = f" (outside the stated domain: {reason})" if reason else " (inside the stated domain)"
-        return Refused(
-            "domain.wrong",
-            f"{self.describe(change)}: wrong without an error{claimed}: {outcome.evidence}; "
-            f"the call: {'; '.join(tensors)}"[:1400],
-            GUARD,
-        )
-
-    def words(self, found: Gradient) -> str:
+    def words(self, found: Gradient, domain: Domain | None) -> str:
         """One sentence: what is claimed, what was right, what raises, what could not be tried."""
-        parts = ["states no domain" if self.domain is None else words_of(self.domain)]
+        parts = ["states no domain" if domain is None else words_of(domain)]
         for answer, verb in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
             calls = [t.what for t in self.tried if t.outcome == answer]
             if calls:
@@ -418,3 +361,8 @@ class Probing:
         if found is not Gradient.UNKNOWN:
             parts.append(f"gradients: {found.value}")
         return ". ".join(parts)
+
+
+def _weight(change: Change) -> int:
+    """Modes, dtypes, layouts and arguments come before sizes, of which some were asked at."""
+    return 0 if change.training is not None or change.forms or change.builds else 1

@@ -25,15 +25,27 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import map_tensors, outputs_of, restrided
-from egg.evaluator.task.rare import rare_integers
-from egg.evaluator.task.unusual import LEVEL, TIES, ZEROS, Constants, constants, unusual, with_constants
+from egg.evaluator.task.rare import negative_integers, rare_integers
+from egg.evaluator.task.unusual import (
+    LEVEL,
+    TIES,
+    ZEROS,
+    Constants,
+    beyond_constants,
+    constants,
+    unusual,
+    with_constants,
+)
 from egg.evaluator.tensors import memory
+from egg.evaluator.transport.exchange import pack
 from egg.evaluator.transport.protocol import Forwarded, Options
 from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
 RAISED = "candidate.error"
+NEGATIVE = (-1, -100)
+BEYOND = {-1: "rows beyond the constants of the file", 0: "columns beyond the constants of the file"}
 UNANSWERED = "no answer"
 EQUAL = (ZEROS, LEVEL, TIES)
 LEEWAY = 8.0
@@ -54,9 +66,37 @@ def run(trial: Trial) -> dict[str, str]:
         inputs = unusual(trial.reference.draw(), name, secrets.randbits(48))
         outcomes[name] = _asked(trial, name, inputs, integers=name not in EQUAL)
     known = constants(trial.candidate.source)
+    outcomes |= _rarely(trial, known) if trial.settings.unusual else {}
     for number in range(trial.settings.constants if known.values or known.patterns else 0):
         outcomes[f"constants of the file {number + 1}"] = _constants(trial, known)
     return outcomes
+
+
+def _rarely(trial: Trial, known: Constants) -> dict[str, str]:
+    """Integers below zero, where the reference has an answer, and whole rows beyond the file's constants."""
+    outcomes: dict[str, str] = {}
+    drawn = trial.reference.draw()
+    for value in NEGATIVE:
+        inputs = negative_integers(drawn, value, secrets.randbits(48))
+        pairs = zip(pack(inputs)[1], pack(drawn)[1], strict=True)
+        if any(one is not other for one, other in pairs) and _runs(trial, inputs):
+            outcomes[f"{value} among integers"] = _asked(
+                trial, f"{value} among integers", inputs, integers=True
+            )
+    if any(value >= 1.0 for value in known.values):
+        for dim, name in BEYOND.items():
+            inputs = beyond_constants(drawn, known, dim, secrets.randbits(48))
+            outcomes[name] = _asked(trial, name, inputs, integers=True)
+    return outcomes
+
+
+def _runs(trial: Trial, inputs: list[Any]) -> bool:
+    """Whether the reference takes such inputs: where it does not, no exacter run is given up for it."""
+    try:
+        trial.reference.run(inputs)
+    except (TaskError, MachineError):
+        return False
+    return True
 
 
 def _constants(trial: Trial, known: Constants) -> str:

@@ -30,7 +30,7 @@ from egg.evaluator.offline.faketensors import CountOutsideOps, Inside, PretendCu
 from egg.evaluator.offline.launch import Capture, CaptureUnsupported, CompileFailed, Launch, RawOutput
 from egg.evaluator.offline.seams import replaced
 from egg.evaluator.offline.target import GpuTarget, resolve_target
-from egg.evaluator.task.program import outputs_of
+from egg.evaluator.task.program import map_tensors, outputs_of
 
 
 class CompileOnce:
@@ -80,6 +80,7 @@ def capture(
     compile_budget_s: float = 90,
     real: bool = False,
     answers: Sequence[Any] | None = None,
+    backward: bool = False,
 ) -> Capture:
     """Build the model, call it twice on fake tensors, and return what the second call asks of the GPU.
 
@@ -95,6 +96,8 @@ def capture(
     there are any; with ``real`` the inputs are ordinary tensors, and what it reads is true as far as
     PyTorch computed it (kernels are not run).
 
+    With ``backward`` everything floating requires a gradient, and each call is gone back from.
+
     Raises :class:`CompileFailed` where a refused kernel makes ``forward`` fail, and
     :class:`CaptureUnsupported` where it cannot be followed for any other reason.
     """
@@ -107,13 +110,14 @@ def capture(
     compiler = CompileOnce(resolved, compile_timeout_s, compile_budget_s)
     recorder = Recorder(resolved, compiler)
     recorder.answers = None if answers is None else iter(answers)
+    call = _gone_back if backward else _called
     with _pretence(recorder, real), torch.no_grad():
         try:
             model, arguments = build(), inputs()
             with recorder.into(Trace()) as first:
-                model(*arguments)
+                call(model, arguments)
             with recorder.into(Trace()) as steady:
-                outputs = model(*arguments)
+                outputs = call(model, arguments)
             described = describe(outputs)
             raw = tuple(_raw_outputs(recorder, outputs))
         except CompileFailed:
@@ -138,6 +142,20 @@ def capture(
         compiled=compiler.outcomes,
         kernels=compiler.kernels,
     )
+
+
+def _called(model: nn.Module, arguments: list[Any]) -> Any:
+    return model(*arguments)
+
+
+def _gone_back(model: nn.Module, arguments: list[Any]) -> Any:
+    """Forward and backward; returns what forward did."""
+    leaves = map_tensors(arguments, lambda t: t.detach().requires_grad_() if t.is_floating_point() else t)
+    with torch.enable_grad():
+        outputs = model(*leaves)
+        tensors = [t for _, t in outputs_of(outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
+        torch.autograd.backward(tensors, [torch.ones_like(t) for t in tensors])
+    return outputs
 
 
 def _raw_outputs(recorder: Recorder, outputs: Any) -> Iterator[RawOutput]:

@@ -7,10 +7,8 @@ The changes are made on tensors and not on the task's source, so that they exist
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -19,24 +17,14 @@ import torch
 from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
+from egg.evaluator.reference.forms import LEVELLING, Form, formed
 from egg.evaluator.task.dimensions import Axis, Path, Place, Rehearsal, Varied, axes, leaves, resized
 from egg.evaluator.task.program import Program, form_of, map_tensors
 
 RUNS = 60
 """Forwards without data for the search of a task's free dimensions."""
-MOST_ARGUMENTS = 12
 SMALL = 1 << 22
 """Elements of all inputs up to which a size may be doubled."""
-
-
-class Form(StrEnum):
-    """How a tensor lies in memory, otherwise than the task's own."""
-
-    TRANSPOSED = "transposed"
-    STRIDED = "every second element"
-    OFFSET = "offset by one element"
-    EXPANDED = "expanded"
-    CHANNELS_LAST = "channels-last"
 
 
 @dataclass(frozen=True)
@@ -50,16 +38,20 @@ class Change:
     """Numbers among the inputs, by their place."""
     training: bool | None = None
     precision: Precision | None = None
+    wide: bool = False
+    """Whether everything floating, the module too, is float64."""
+    dtypes: tuple[tuple[Path, str], ...] = ()
+    """Of single inputs, as PyTorch spells them."""
 
     @property
     def builds(self) -> bool:
         """Whether it needs another module, built otherwise."""
-        return bool(self.arguments) or self.precision is not None
+        return bool(self.arguments) or self.precision is not None or self.wide
 
     @property
     def degenerate(self) -> bool:
         """Whether values along a dimension are all the same one: what a norm divides by is then rounding."""
-        equal = any(Form.EXPANDED in forms for _, forms in self.forms)
+        equal = any(form in LEVELLING for _, forms in self.forms for form in forms)
         return equal or any(value == 1 for _, value in self.sizes)
 
     def parts(self) -> Iterator[Change]:
@@ -71,6 +63,8 @@ class Change:
             *(Change(values=(value,)) for value in self.values),
             *([Change(training=self.training)] if self.training is not None else []),
             *([Change(precision=self.precision)] if self.precision is not None else []),
+            *([Change(wide=True)] if self.wide else []),
+            *(Change(dtypes=(dtype,)) for dtype in self.dtypes),
         ]
         yield from found if len(found) > 1 else ()
 
@@ -82,7 +76,13 @@ class Change:
                     yield replace(self, sizes=(*self.sizes[:at], (axis, less), *self.sizes[at + 1 :]))
 
     def program(self, program: Program) -> Varied:
-        return Varied.of(program, arguments=dict(self.arguments))
+        """Built otherwise; the sizes that an argument brings with it are those of its own inputs, too."""
+        places = {place: n for axis, value in self.sizes for place, n in axis.at(value).items()}
+        return Varied.of(program, arguments=dict(self.arguments), sizes=places if self.arguments else {})
+
+    def _cast(self, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        wanted = dict(self.dtypes).get(path, "float64" if self.wide and tensor.is_floating_point() else "")
+        return tensor.to(getattr(torch, wanted)) if wanted else tensor
 
     def inputs(self, given: list[Any], seed: int) -> list[Any]:
         """The task's inputs with this change; what was resized is not merely repeated."""
@@ -92,9 +92,9 @@ class Change:
         made = resized(given, sizes)
         generator = torch.Generator().manual_seed(seed)
         before = dict(leaves(given))
-        formed = dict(self.forms)
+        laid = dict(self.forms)
         changed = {
-            path: _formed(_varied(tensor, before[path], generator), formed.get(path, ()))
+            path: formed(self._cast(path, _varied(tensor, before[path], generator)), laid.get(path, ()))
             for path, tensor in leaves(made)
         }
         made = _with(made, changed)
@@ -133,45 +133,6 @@ def _varied(tensor: torch.Tensor, before: torch.Tensor, generator: torch.Generat
         return tensor
     factors = torch.rand(tensor.shape, generator=generator).to(tensor.device, tensor.dtype)
     return tensor * (1.0 - 0.25 * factors)
-
-
-def _formed(tensor: torch.Tensor, forms: tuple[Form, ...]) -> torch.Tensor:
-    """The same values in memory of another layout; what lies between them is NaN, or zero for integers."""
-    if not forms:
-        return tensor
-    lead = int(Form.OFFSET in forms)
-    if Form.EXPANDED in forms:
-        along = next(dim for dim, size in enumerate(tensor.shape) if size > 1)
-        return tensor.narrow(along, 0, 1).contiguous().expand(tensor.shape)
-    if Form.CHANNELS_LAST in forms:
-        kind = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
-        return tensor.contiguous(memory_format=kind)
-    shape, order = list(tensor.shape), list(range(tensor.dim()))
-    if Form.TRANSPOSED in forms:
-        order[-2:] = order[-1], order[-2]
-    step = 2 if Form.STRIDED in forms else 1
-    stored = [shape[dim] for dim in order]
-    stored[-1] *= step
-    fill = math.nan if tensor.is_floating_point() else 0
-    memory = torch.full((lead + math.prod(stored),), fill, dtype=tensor.dtype, device=tensor.device)
-    view = memory[lead:].view(stored)[..., ::step].permute(order)
-    view.copy_(tensor)
-    return view
-
-
-def fitting(form: Form, tensor: torch.Tensor) -> bool:
-    """Whether a tensor can lie like that, and otherwise than it does."""
-    match form:
-        case Form.TRANSPOSED:
-            return tensor.dim() >= 2 and min(tensor.shape[-2:]) > 1
-        case Form.CHANNELS_LAST:
-            return tensor.dim() in (4, 5) and tensor.shape[1] > 1
-        case Form.EXPANDED:
-            return any(size > 1 for size in tensor.shape) and tensor.is_floating_point()
-        case Form.STRIDED:
-            return tensor.dim() >= 1 and tensor.shape[-1] > 1
-        case Form.OFFSET:
-            return tensor.dim() >= 1 and tensor.numel() > 0
 
 
 @dataclass(frozen=True)
@@ -242,6 +203,19 @@ def even_size(axis: Axis, taken: set[int], given: Given) -> int | None:
     return value if value > axis.size or legal(axis, value, given) else None
 
 
+def residue_size(axis: Axis, residue: int, taken: set[int], given: Given) -> int | None:
+    """About half as large: a multiple of ``residue`` and of no larger power of two.
+
+    A kernel may have a way of its own for multiples of 4, 8 or 16, which no odd size takes.
+    """
+    if axis.step > 1:
+        return None
+    value = axis.size // 64 * 32 + residue
+    while value in taken or not legal(axis, value, given):
+        value += 32
+    return value
+
+
 def larger_size(axis: Axis, given: Given) -> int:
     """Twice as large and a little, where that is not too much memory; else a little."""
     if axis.step > 1:
@@ -257,78 +231,3 @@ def legal(axis: Axis, value: int, given: Given) -> bool:
     One that lies beyond the present end already is no such index. A GPU does not forgive an index that is.
     """
     return value >= axis.size or not any(value <= most < axis.size for most in given.largest)
-
-
-# -- arguments --------------------------------------------------------------------------------------------
-
-
-def other_values(value: Any) -> list[Any]:
-    """Other values of a simple argument, those most likely to be legal first; none of anything else.
-
-    Numbers of things grow first: an index into a smaller table would lie beyond it.
-    """
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
-        near = [value + 1, 2 * value, value - 1, value // 2]
-        return [v for v in dict.fromkeys(near) if v != value and (v > 0 or value <= 0)]
-    if isinstance(value, float) and math.isfinite(value):
-        if abs(value) < 1e-2:
-            return [0.125, 0.5]
-        return [value * 0.5, value * 0.75]
-    return []
-
-
-@lru_cache(maxsize=32)
-def other_arguments(task: Task) -> tuple[tuple[str, Any], ...]:
-    """For each simple constructor argument another value with which the program builds and runs."""
-    found: list[tuple[str, Any]] = []
-    with Program.load(task) as program:
-        try:
-            given = program.bound_arguments()
-        except (TaskError, TypeError):
-            return ()
-        for name, value in list(given.items())[:MOST_ARGUMENTS]:
-            legal = (v for v in other_values(value) if _runs(program, {name: v}))
-            if (other := next(legal, None)) is not None:
-                found.append((name, other))
-    return tuple(found)
-
-
-@lru_cache(maxsize=32)
-def far_arguments(task: Task) -> tuple[tuple[str, float], ...]:
-    """Of each floating-point constructor argument values above one, of the other sign, and zero.
-
-    Only those with which the program builds and runs. A formula that holds for small positive numbers alone
-    fails there.
-    """
-    with Program.load(task) as program:
-        try:
-            given = program.bound_arguments()
-        except (TaskError, TypeError):
-            return ()
-        floats = {n: v for n, v in given.items() if isinstance(v, float) and math.isfinite(v)}
-        return tuple(
-            (name, other)
-            for name, value in list(floats.items())[:MOST_ARGUMENTS]
-            for other in dict.fromkeys((2.0 * abs(value) + 1.5, -value, 0.0))
-            if other != value and _runs(program, {name: other})
-        )
-
-
-@lru_cache(maxsize=64)
-def jointly(task: Task, arguments: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """As many of ``arguments`` as the program takes at once."""
-    held: tuple[tuple[str, Any], ...] = ()
-    with Program.load(task) as program:
-        for argument in arguments:
-            if len(arguments) == 1 or _runs(program, dict((*held, argument))):
-                held = (*held, argument)
-    return held
-
-
-def _runs(program: Program, arguments: Mapping[str, Any]) -> bool:
-    try:
-        return Rehearsal(Varied.of(program, arguments=arguments)).runs({})
-    except (TaskError, MachineError):
-        return False

@@ -232,6 +232,21 @@ class Reference:
             for part, before in usual:
                 part.training = before
 
+    @contextmanager
+    def spared(self) -> Iterator[None]:
+        """Runs that leave the module's buffers as they were."""
+        held = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        try:
+            yield
+        finally:
+            for buffer, before in held:
+                buffer.copy_(before)
+
+    def widen(self) -> None:
+        """To float64, weights and buffers too."""
+        self.module.double()
+        self._yardsticks = list(candidates(stochastic=self.stochastic, half=False))
+
     def draws(self, inputs: list[Any]) -> None:
         """Find out whether forward draws random numbers as the module is now, and choose a yardstick."""
         first, second = (outputs_of(self.run(inputs, FORWARD_SEED + n)) for n in (0, 1))

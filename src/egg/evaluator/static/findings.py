@@ -43,8 +43,8 @@ HINTS: dict[str, str] = {
         "never by global switches, seeds or autocast"
     ),
     "static.cache": (
-        "keep what depends on weights on self (keyed by weight._version, or rebuilt in a "
-        "load_state_dict hook); nothing may outlive the module or be shared between instances; "
+        "keep what depends on weights on self, keyed by weight._version; nothing may outlive the module "
+        "or be shared between instances; "
         "functools.cache may memoise a function of plain numbers: annotate its parameters int, float, "
         "bool or str"
     ),

@@ -32,15 +32,29 @@ class Way:
 
     incoming: Incoming = Incoming.DENSE
     leaves: Leaves = Leaves.ALL
+    alone: str = ""
+    """The one thing that requires a gradient: a parameter's name, or ``input 0``, ``input 1``, ..."""
+    between: bool = False
+    """Whether another call lies between forward and backward, and the graph is gone back through twice."""
 
     @property
     def words(self) -> str:
         laid = "" if self.incoming is Incoming.DENSE else f"the incoming gradient is {self.incoming.value}"
         asked = "" if self.leaves is Leaves.ALL else f"{self.leaves.value} require a gradient"
-        return " and ".join(part for part in (laid, asked) if part)
+        only = f"{self.alone} alone requires a gradient" if self.alone else ""
+        other = "another call comes before backward, which is run twice" if self.between else ""
+        return " and ".join(part for part in (laid, asked, only, other) if part)
+
+    def wants(self, name: str) -> bool:
+        """Whether what bears this name requires a gradient."""
+        if self.alone:
+            return name == self.alone
+        given = name.startswith("input ")
+        return self.leaves is Leaves.ALL or (self.leaves is Leaves.INPUTS) == given
 
 
 PLAIN = Way()
 FEW_WAYS = (Way(Incoming.EXPANDED), Way(Incoming.STRIDED, Leaves.PARAMETERS))
 ALL_WAYS = (*FEW_WAYS, Way(Incoming.STRIDED), Way(Incoming.STRIDED, Leaves.INPUTS))
 """In which a backward that is right is asked again."""
+BETWEEN = Way(between=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from egg.evaluator.task.gradient_ways import PLAIN, Incoming, Leaves, Way
+from egg.evaluator.task.gradient_ways import PLAIN, Incoming, Way
 from egg.evaluator.task.program import map_tensors, outputs_of
 
 
@@ -26,6 +26,8 @@ class Differentiated:
     """What calling or ``backward`` raised; then there are no gradients."""
     intact: bool = True
     """Whether the gradients of the outputs are what they were: others may read them as well."""
+    outputs: tuple[tuple[str, Any], ...] = ()
+    """What the call returned, by name, apart from its graph."""
 
 
 def differentiated(
@@ -35,49 +37,76 @@ def differentiated(
     call: Callable[..., Any] | None = None,
     way: Way = PLAIN,
     ordinary: Callable[[Exception], bool] = lambda error: True,
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Differentiated:
     """Call ``module`` with what ``way`` says requiring a gradient, and go back from all of its outputs.
 
-    ``call`` stands for ``module`` where more is to be done around its call. What ``backward`` raises is an
-    answer where it is ``ordinary``; an access out of bounds, which a GPU may not notice, is none.
-    The gradients of the outputs are drawn after ``seed``, rounded so that every dtype holds them exactly:
-    runs in different precision go back from the same.
+    ``call`` stands for ``module`` where more is to be done around its call, and ``around`` is entered for the
+    call and for ``backward`` alone. What ``backward`` raises is an answer where it is ``ordinary``; an access
+    out of bounds, which a GPU may not notice, is none. The gradients of the outputs are drawn after ``seed``,
+    rounded so that every dtype holds them exactly: runs in different precision go back from the same.
     """
     leaves: list[torch.Tensor] = []
 
     def leaf(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point():
             return tensor
-        leaves.append(tensor.detach().requires_grad_(way.leaves is not Leaves.PARAMETERS))
+        leaves.append(tensor.detach().requires_grad_(way.wants(f"input {len(leaves)}")))
         return leaves[-1]
 
     arguments = map_tensors(inputs, leaf)
+    others = map_tensors(inputs, _turned) if way.between else None
     module.zero_grad(set_to_none=True)
     with _frozen(module, way), torch.enable_grad():
-        given = [t for _, t in outputs_of((call or module)(*arguments)) if isinstance(t, torch.Tensor)]
-        outputs = [t for t in given if t.is_floating_point()]
+        with around():
+            returned = outputs_of((call or module)(*arguments))
+        outputs = [t for _, t in returned if isinstance(t, torch.Tensor) and t.is_floating_point()]
+        kept = tuple((path, _apart(leaf)) for path, leaf in returned)
         requires = tuple(bool(t.requires_grad) for t in outputs)
         wanted = [t for t in outputs if t.requires_grad]
         if not wanted:
-            return Differentiated(requires, {})
+            return Differentiated(requires, {}, outputs=kept)
         incoming = [_laid(_drawn(t, seed + at), way.incoming) for at, t in enumerate(wanted)]
         copies = [t.clone() for t in incoming]
         try:
-            torch.autograd.backward(wanted, incoming)
+            if others is not None:
+                (call or module)(*others)
+                torch.autograd.backward(wanted, incoming, retain_graph=True)
+                _forget(module, leaves)
+            with around():
+                torch.autograd.backward(wanted, incoming)
         except Exception as error:
             if not ordinary(error):
                 raise
-            return Differentiated(requires, {}, f"{type(error).__name__}: {error}")
+            return Differentiated(requires, {}, f"{type(error).__name__}: {error}", outputs=kept)
     found = {name: parameter.grad for name, parameter in module.named_parameters()}
     found |= {f"input {at}": tensor.grad for at, tensor in enumerate(leaves)}
     module.zero_grad(set_to_none=True)
-    return Differentiated(requires, found, intact=all(map(torch.equal, copies, incoming)))
+    return Differentiated(requires, found, intact=all(map(torch.equal, copies, incoming)), outputs=kept)
+
+
+def _apart(leaf: Any) -> Any:
+    """A copy: what comes after the call must not change what it returned."""
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _turned(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in another order, which the program takes as well, or as they are."""
+    if not tensor.is_floating_point() or not tensor.dim():
+        return tensor
+    return tensor.detach().flip(tensor.dim() - 1).requires_grad_()
+
+
+def _forget(module: nn.Module, leaves: list[torch.Tensor]) -> None:
+    module.zero_grad(set_to_none=True)
+    for tensor in leaves:
+        tensor.grad = None
 
 
 @contextmanager
 def _frozen(module: nn.Module, way: Way) -> Iterator[None]:
-    """Meanwhile no parameter requires a gradient, where only inputs are to."""
-    held = [p for p in module.parameters() if p.requires_grad] if way.leaves is Leaves.INPUTS else []
+    """Meanwhile only those parameters require a gradient that are to."""
+    held = [p for name, p in module.named_parameters() if p.requires_grad and not way.wants(name)]
     for parameter in held:
         parameter.requires_grad_(False)
     try:

@@ -60,6 +60,25 @@ def rare_integers(inputs: list[Any], known: Constants, sizes: set[int], seed: in
     return map_tensors(inputs, change)
 
 
+def negative_integers(inputs: list[Any], value: int, seed: int) -> list[Any]:
+    """Copies of ``inputs`` in which some integers are ``value``: an index from the end, a class to ignore.
+
+    The program says by its answer whether that is legal. What is sorted, a permutation or a mask stays.
+    """
+    lot = random.Random(seed)
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+        if not whole or not tensor.dtype.is_signed or not _free(tensor):
+            return tensor
+        made = restrided(tensor, torch.clone)
+        for _ in range(max(1, tensor.numel() // (4 * SHARE))):
+            made[_place(tensor, lot)] = value
+        return made
+
+    return map_tensors(inputs, change)
+
+
 def _free(tensor: torch.Tensor) -> bool:
     """Whether an element may be another, by what is seen of all of them."""
     if tensor.numel() < SHARE or any(s == 0 for s in tensor.stride()):

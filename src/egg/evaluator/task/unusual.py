@@ -28,6 +28,8 @@ LARGEST = 1e4
 """Constants beyond are left out: masks by -1e30 and limits of types."""
 COARSEST = 1 << 8
 """Integers below are no bit patterns worth asking for."""
+MOST_LINES = 12
+"""That are laid beyond a constant, above or below."""
 MANTISSA = {4: (torch.int32, 32), 2: (torch.int16, 16)}
 
 
@@ -128,6 +130,30 @@ def with_constants(inputs: list[Any], known: Constants, seed: int) -> list[Any]:
 
     if not known.values and not known.patterns:
         return inputs
+    return _changed(inputs, put)
+
+
+@torch.no_grad()
+def beyond_constants(inputs: list[Any], known: Constants, dim: int, seed: int) -> list[Any]:
+    """Copies of ``inputs`` in which some lines along ``dim`` lie wholly above a constant, or below it.
+
+    What stands for "smaller than all" in a file, as a maximum's first value, is one of its constants.
+    """
+    lot = random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
+
+    def put(tensor: torch.Tensor) -> None:
+        limit = 64.0 if tensor.dtype is torch.float16 else LARGEST
+        ends = [s * v for v in known.values if 1.0 <= v <= limit for s in (1.0, -1.0)][-MOST_LINES:]
+        if not tensor.dim():
+            return
+        lines = tensor.movedim(dim, -1)
+        count = lines.numel() // max(lines.shape[-1], 1)
+        places = lot.sample(range(count), min(len(ends), count // 2))
+        for place, value in zip(places, reversed(ends), strict=False):
+            drawn = torch.empty(lines.shape[-1]).uniform_(1.25, 2.5, generator=generator)
+            lines[torch.unravel_index(torch.tensor(place), lines.shape[:-1])] = (value * drawn).to(lines)
+
     return _changed(inputs, put)
 
 

@@ -159,7 +159,7 @@ class Checks:
         return (
             f"wrong values; parameters were matched by order ({', '.join(other[:4])}) and hold Model's "
             "values as Model lays them out: keep its names and layout, and pack a transposed copy from them "
-            "(keyed on `_version`, or in a load_state_dict hook)"
+            "(keyed on `_version`)"
         )
 
 

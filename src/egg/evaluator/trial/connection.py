@@ -91,9 +91,11 @@ class Connection:
                 "assign only to attributes of the file's own objects",
             )  # fmt: skip
 
-    def fresh(self, init: str | None = None, precision: str | None = None) -> protocol.Built:
+    def fresh(
+        self, init: str | None = None, precision: str | None = None, *, wide: bool = False
+    ) -> protocol.Built:
         """Replace the candidate's instance by a new one with the current weights, or one built otherwise."""
-        return self.request(protocol.Fresh(init, precision), self.settings.build_seconds)
+        return self.request(protocol.Fresh(init, precision, wide), self.settings.build_seconds)
 
     # weights
 
@@ -102,15 +104,15 @@ class Connection:
         self.names = names
         self.share_weights()
 
-    def share_weights(self) -> None:
+    def share_weights(self, *, in_place: bool = False) -> None:
         """Give the candidate the weights the reference holds now."""
         self.buffers.lay_weights(self.reference.module.state_dict())
         if self.names:
-            self.request(protocol.Weights(self.names, self.buffers.weights), COPY_SECONDS)
+            self.request(protocol.Weights(self.names, self.buffers.weights, in_place), COPY_SECONDS)
 
-    def reweigh(self) -> None:
+    def reweigh(self, *, in_place: bool = False) -> None:
         self.reference.reweigh()
-        self.share_weights()
+        self.share_weights(in_place=in_place)
 
     def other_weights(self) -> None:
         """Secret weights, where the reference still has an answer under them; else those as built.

@@ -48,7 +48,8 @@ CASTING = frozenset(
     bitwise_xor bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ trunc fix
     floor ceil round frac remainder fmod floor_divide isnan isfinite isinf real imag conj conj_physical
     _conj_physical view_as_real_copy pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle
-    signbit im2col unfold_copy diag_embed
+    signbit im2col unfold_copy diag_embed upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
     """)
 )
 """Operations that a copy to another order or dtype can stand for."""

@@ -90,21 +90,39 @@ class Calling(Holding):
         )
 
     def on_gradients(self, asked: protocol.Gradients) -> protocol.Backward:
-        """Forward and backward under grad mode; gradients are copied where they belong."""
+        """Forward and backward under grad mode, recorded; outputs and gradients go where they belong."""
+        assert self._launches is not None
         assert self._module is not None
-        arguments = self._arguments(asked.inputs, asked.slots)
+        launches = self._launches
+        if asked.training is not None:
+            self._module.train(asked.training)
+        launches.reset()
+        arguments = self._arguments(asked.call.inputs, asked.call.slots)
+        recorder = Recorder(given=arguments, launched=lambda: sum(launches.counts().values()))
+        reads = HostReads()
+
+        def around() -> contextlib.ExitStack:
+            stack = contextlib.ExitStack()
+            stack.enter_context(recorder)
+            stack.enter_context(reads)
+            return stack
+
         torch.manual_seed(asked.seed)
         with self._pretence:
             found = differentiated(
-                self._module, arguments, asked.seed, checked(self._module), asked.way, faults.ordinary
+                self._module, arguments, asked.seed, checked(self._module), asked.way, faults.ordinary, around
             )
         self._synchronize()
+        self._give_back(asked.call.slots)
         for name, gradient in found.gradients.items():
             if name in asked.gradients:
                 self._lay([(name, gradient)], [asked.gradients[name]])
-        self._synchronize()
+        outputs = self._deliver(list(found.outputs), asked.call.outputs)
         given = tuple(name for name, value in found.gradients.items() if value is not None)
-        return protocol.Backward(tuple(found.requires), found.error[:600], given, found.intact)
+        record = recorded(recorder, reads, launches)
+        return protocol.Backward(
+            tuple(found.requires), found.error[:600], given, found.intact, outputs, record
+        )
 
     def on_recheck(self, asked: protocol.Recheck) -> protocol.Delivered:
         """Copy out again the outputs that an earlier ``forward`` kept, for the last time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -105,11 +106,12 @@ class Holding(Instance):
         assert self._make is not None
         self._kept, self._held, self._module = [], [], None
         usual = (self._init, self._dtype)
-        if asked.init is not None or asked.precision is not None:
+        if asked.init is not None or asked.precision is not None or asked.wide:
             self._loaded = None
             self._init = exchange.unwhole(asked.init) if asked.init is not None else self._init
             if asked.precision is not None:
                 self._dtype = HALF_DTYPES.get(Precision(asked.precision))
+            self._dtype = torch.float64 if asked.wide else self._dtype
         try:
             self._module = self._make()
         finally:
@@ -121,9 +123,18 @@ class Holding(Instance):
         return protocol.Built(described, tuple(parameters_of(self._module)))
 
     def on_weights(self, asked: protocol.Weights) -> None:
-        """Load weights the way a user would: ``load_state_dict``, so that hooks and versions see it."""
+        """Load weights the way a user would: ``load_state_dict``, so that hooks and versions see it.
+
+        Or change them the way an optimizer does: in place, which versions see alone.
+        """
         assert self._module is not None
-        self._loaded = asked
+        self._loaded = replace(asked, in_place=False)
+        if asked.in_place:
+            held = state_of(self._module)
+            with torch.no_grad():
+                for own, theirs in asked.names.items():
+                    held[own].copy_(self._view(asked.slots[theirs]))
+            return
         state = {own: self._view(asked.slots[theirs]).clone() for own, theirs in asked.names.items()}
         self._module.load_state_dict(state, strict=False)
 

@@ -30,7 +30,7 @@ def precompile(
     inputs = partial(_inputs, asked.inputs, asked.specs)
     gpu = GpuTarget.of(asked.target)
     try:
-        captured = capture(make, inputs, gpu)
+        captured = capture(make, inputs, gpu, backward=asked.backward)
     except CaptureUnsupported as reason:
         if asked.example is None:
             return protocol.Captured(unsupported=str(reason)), []

@@ -221,14 +221,17 @@ class Backward:
     error: str
     given: tuple[str, ...]
     intact: bool
+    outputs: tuple[OutputForm, ...]
+    record: Record
+    """Of the call and of backward."""
 
 
 @dataclass(frozen=True)
 class Gradients(Request[Backward], command="gradients"):
-    """Forward and backward under grad mode; gradients are copied where they belong."""
+    """Forward and backward under grad mode; outputs and gradients are copied where they belong."""
 
-    inputs: str
-    slots: tuple[Slot, ...]
+    call: CallSet
     gradients: Mapping[str, Slot]
     seed: int
     way: Way = PLAIN
+    training: bool | None = None

@@ -106,6 +106,8 @@ class Fresh(Request[Built], command="fresh"):
 
     init: str | None = None
     precision: str | None = None
+    wide: bool = False
+    """In float64."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class Weights(Request[Done], command="weights"):
 
     names: Mapping[str, str]
     slots: Mapping[str, Slot]
+    in_place: bool = False
+    """Written into the module's own tensors, as an optimizer does it, and not loaded."""
 
 
 @dataclass(frozen=True)

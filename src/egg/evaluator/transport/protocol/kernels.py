@@ -131,6 +131,8 @@ class Capture(Request[Captured], command="capture"):
     target: Target
     example: str | None = None
     init: str | None = None
+    backward: bool = False
+    """Under grad mode, with a backward behind the forward."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,79 @@
+"""What a call beside the task's own leaves behind: the module's state, outputs that a caller holds.
+
+The gate ``state`` asks this of the task's own call. A file may keep a cache, a buffer or a statistic only
+where the module is in its other mode, or in another dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from egg.evaluator.gates.second import Beside
+from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.probes import Change
+from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.transport import exchange, protocol
+
+COUNTER = "num_batches_tracked"
+"""Read by a norm whose momentum is ``None`` alone."""
+MOVE, SIZE = 1e-3, {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+"""What may be off: of the largest move, and of the largest element."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What both modules hold before a call."""
+
+    ours: Mapping[str, torch.Tensor]
+    theirs: Mapping[str, torch.Tensor]
+
+
+def state_of(reference: Reference) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in reference.module.state_dict().items()}
+
+
+def left_otherwise(other: Beside, before: Before) -> str:
+    """What of the candidate's state is not what the reference's call leaves there, in words.
+
+    What the reference moves must arrive where it does; all else must be what it was.
+    """
+    theirs, ours = other.connection.candidate_state(), state_of(other.reference)
+    for name in other.connection.names.values():
+        if name.endswith(COUNTER):
+            continue
+        if same_values(ours[name], before.ours[name]):
+            if not same_values(theirs[name], before.theirs[name]):
+                return f"the call moves {name}"
+        elif not _alike(theirs[name], ours[name], before.ours[name]):
+            return f"the call does not leave in {name} what Model's leaves there"
+    return ""
+
+
+def _alike(theirs: torch.Tensor, ours: torch.Tensor, before: torch.Tensor) -> bool:
+    if not ours.is_floating_point():
+        return same_values(theirs, ours)
+    wide, own = theirs.double(), ours.double()
+    move, size = (float(t.abs().max()) for t in (own - before.double(), own))
+    return bool(((wide - own).abs() <= MOVE * move + SIZE.get(ours.dtype, 1e-5) * size).all())
+
+
+def overwritten(other: Beside, case: Case, change: Change, inputs: list[Any]) -> str:
+    """Whether a later call, on ``inputs``, changes what an earlier one returned; in words."""
+    options = protocol.Options(keep=True, training=change.training)
+    call = other.buffers.call_set(case, 0)
+    other.connection.request(protocol.Forward(call, case.seed, options))
+    first = other.buffers.snapshot()
+    other.buffers.place(replace(case, inputs=inputs, tensors=exchange.pack(inputs)[1]))
+    other.connection.request(
+        protocol.Forward(call, case.seed + 1, protocol.Options(training=change.training))
+    )
+    other.buffers.poison(0)
+    other.connection.request(protocol.Recheck(call.outputs))
+    pairs = zip(first, other.buffers.outputs(), strict=True)
+    if all(same_values(a, b) for a, b in pairs if a is not None and b is not None):
+        return ""
+    return "a later call changes what an earlier one returned, which the caller holds"

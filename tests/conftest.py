@@ -20,6 +20,7 @@ from egg.evaluator.judge.question import Question
 from egg.evaluator.trial.levels import LEVELS, LevelSettings
 from tests import ledgers
 from tests.leftovers import Sandbox, sandboxed
+from tests.warm import Kept, brief_full, warm_oracles
 
 BRIEF = replace(LEVELS[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
 """The settings most tests ask for: quick, with limits that end a hung candidate soon."""
@@ -131,6 +132,21 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     tmp_path_factory.getbasetemp()
     with sandboxed() as place:
         yield place
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_oracles(no_knowledge_of_the_user: None) -> Iterator[Kept]:
+    """A command or a run of a test goes on with the oracle that the one before has closed."""
+    with warm_oracles() as kept, brief_full():
+        yield kept
+
+
+@pytest.fixture
+def new_oracles(kept_oracles: Kept) -> Iterator[None]:
+    """For tests of how an oracle starts and ends: each has one of its own."""
+    kept_oracles.active = False
+    yield
+    kept_oracles.active = True
 
 
 @pytest.fixture(scope="session")

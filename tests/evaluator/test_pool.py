@@ -30,6 +30,7 @@ from tests import samples
 from tests.conftest import BRIEF
 from tests.leftovers import Sandbox
 
+pytestmark = pytest.mark.usefixtures("new_oracles")
 CORPUS = Path(__file__).parents[1] / "corpus"
 TASK = CORPUS / "tasks" / "scale_shift.py"
 QUICK = Policy(level=Level.QUICK)

@@ -19,6 +19,7 @@ from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question
 from egg.evaluator.trial.levels import LEVELS, LevelSettings
 from tests import ledgers
+from tests.ledger import SYSTEM, is_sorted
 from tests.leftovers import Sandbox, sandboxed
 from tests.warm import Kept, brief_full, warm_oracles
 
@@ -40,7 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--everything", action="store_true", help="run what passed before and has not changed, and record it"
     )
     parser.addoption(
-        "--cached", action="store_true", help="leave out test files of pure code that passed unchanged"
+        "--cached",
+        action="store_true",
+        help="leave out test files that passed with the same inputs",
     )
     parser.addoption("--quick", action="store_true", help="leave out the files that tests/slow.txt names")
 
@@ -50,8 +53,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("quick") and collection_path.is_file():
         return str(collection_path.relative_to(config.rootpath)) in slow_files() or None
     if config.getoption("cached") and not config.getoption("everything") and collection_path.is_file():
-        return any(files.unchanged(collection_path) for files in ledgers.FILES) or None
+        unchanged = any(files.unchanged(collection_path) for files in ledgers.FILES)
+        return (unchanged and not is_sorted(collection_path)) or None
     return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of an unchanged file that marks what depends on the system, the other tests are left out."""
+    if config.getoption("cached") and not config.getoption("everything"):
+        mixed = {path for path in {item.path for item in items} if is_sorted(path)}
+        unchanged = {path for path in mixed if any(files.unchanged(path) for files in ledgers.FILES)}
+        left = [item for item in items if item.path in unchanged and item.get_closest_marker(SYSTEM) is None]
+        if left:
+            config.hook.pytest_deselected(items=left)
+            items[:] = [item for item in items if item not in set(left)]
 
 
 @cache
@@ -104,7 +119,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if config.getoption("cached") and not config.getoption("everything"):
         files = sum(len(files.left_out()) for files in ledgers.FILES)
         terminalreporter.write_line(
-            f"{files} test files of unchanged code that passed before were left out; --everything runs them"
+            f"{files} test files that passed with the same inputs were left out; --everything runs them"
         )
 
 

@@ -143,8 +143,10 @@ class Files:
         return is_sorted(path) or self._foreign.search(path.read_text()) is None
 
     def _key(self, path: Path) -> str:
-        python = ".".join(map(str, sys.version_info[:2]))
-        return key_of(python, *(f"{name}: {_hash(name)}" for name in sorted(self._inputs(str(path)))))
+        """The same in every clone: files count by their place below the folder that holds the tests."""
+        python, root = ".".join(map(str, sys.version_info[:2])), f"{self._folder.parent}/"
+        inputs = sorted((name.removeprefix(root), _hash(name)) for name in self._inputs(str(path)))
+        return key_of(python, *(f"{name}: {content}" for name, content in inputs))
 
 
 def is_sorted(path: Path) -> bool:

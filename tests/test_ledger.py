@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,18 @@ def test_a_file_that_needs_more_than_the_repository_always_runs(
     files().record(tmp_path / "code.py")
     assert not files().unchanged(test)
     assert not (tmp_path / "room" / "data").exists()
+
+
+def test_a_ledger_holds_in_another_clone(tmp_path: Path) -> None:
+    def ledger_of(clone: Path) -> Files:
+        return Files(clone / "tests", lambda path: [path, str(clone / "code.py")], re.compile("import other"))
+
+    (tmp_path / "one" / "tests").mkdir(parents=True)
+    (tmp_path / "one" / "code.py").write_text("the code")
+    (tmp_path / "one" / "tests" / "test_it.py").write_text("import code")
+    ledger_of(tmp_path / "one").record(tmp_path / "one" / "tests" / "test_it.py")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    assert ledger_of(tmp_path / "two").left_out() == [tmp_path / "two" / "tests" / "test_it.py"]
 
 
 def test_files_outside_of_a_folder_are_in_the_ledger_above(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
 from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question
+from egg.evaluator.process.lasting import lasting
 from egg.evaluator.trial.levels import LEVELS, LevelSettings
 from tests import ledgers
 from tests.ledger import SYSTEM, is_sorted
@@ -56,6 +57,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         unchanged = any(files.unchanged(collection_path) for files in ledgers.FILES)
         return (unchanged and not is_sorted(collection_path)) or None
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What test modules import lasts until the end: the garbage collector need not walk through it."""
+    with lasting():
+        return (yield)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

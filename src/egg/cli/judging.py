@@ -26,9 +26,9 @@ def evaluate(
     """
     from egg.evaluator.judge.oracle import Oracle
     from egg.evaluator.judge.question import Question
-    from egg.evaluator.process.machine import choose_device
+    from egg.evaluator.process.machine import device_name
 
-    oracle = Oracle(str(choose_device(device)))
+    oracle = Oracle(device_name(device))
     try:
         return oracle.judge(Question(task, candidate, policy, target, skip), on_gate)
     finally:

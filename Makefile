@@ -39,7 +39,7 @@ format: $(STAMP)  ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: check  ## check, then the tests that need no GPU, but for those of pure code that passed unchanged
+test: check  ## check, then the tests that need no GPU, but for files that passed and whose inputs have not changed
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --cached
 
 quick: $(STAMP)  ## lint, then the tests that take little: for the inner loop
@@ -47,7 +47,7 @@ quick: $(STAMP)  ## lint, then the tests that take little: for the inner loop
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --quick
 
 nightly: check  ## everything, also what passed before and has not changed since; renews the ledgers
-	rm -f tests/expert/data/interpreted.txt tests/expert/data/compiled.txt tests/evaluator/data/judged.txt tests/*/data/files.json
+	rm -f tests/expert/data/interpreted.txt tests/expert/data/compiled.txt tests/evaluator/data/judged.txt tests/data/files.json tests/*/data/files.json
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --everything
 
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time

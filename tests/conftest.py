@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,12 @@ from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
 from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question
+from egg.evaluator.process.lasting import lasting
 from egg.evaluator.trial.levels import LEVELS, LevelSettings
 from tests import ledgers
+from tests.ledger import SYSTEM, is_sorted
 from tests.leftovers import Sandbox, sandboxed
+from tests.warm import Kept, brief_full, warm_oracles
 
 BRIEF = replace(LEVELS[Level.QUICK], call_seconds=20.0, build_seconds=30.0)
 """The settings most tests ask for: quick, with limits that end a hung candidate soon."""
@@ -39,7 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--everything", action="store_true", help="run what passed before and has not changed, and record it"
     )
     parser.addoption(
-        "--cached", action="store_true", help="leave out test files of pure code that passed unchanged"
+        "--cached",
+        action="store_true",
+        help="leave out test files that passed with the same inputs",
     )
     parser.addoption("--quick", action="store_true", help="leave out the files that tests/slow.txt names")
 
@@ -49,8 +54,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("quick") and collection_path.is_file():
         return str(collection_path.relative_to(config.rootpath)) in slow_files() or None
     if config.getoption("cached") and not config.getoption("everything") and collection_path.is_file():
-        return any(files.unchanged(collection_path) for files in ledgers.FILES) or None
+        unchanged = any(files.unchanged(collection_path) for files in ledgers.FILES)
+        return (unchanged and not is_sorted(collection_path)) or None
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What test modules import lasts until the end: the garbage collector need not walk through it."""
+    with lasting():
+        return (yield)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of an unchanged file that marks what depends on the system, the other tests are left out."""
+    if config.getoption("cached") and not config.getoption("everything"):
+        mixed = {path for path in {item.path for item in items} if is_sorted(path)}
+        unchanged = {path for path in mixed if any(files.unchanged(path) for files in ledgers.FILES)}
+        left = [item for item in items if item.path in unchanged and item.get_closest_marker(SYSTEM) is None]
+        if left:
+            config.hook.pytest_deselected(items=left)
+            items[:] = [item for item in items if item not in set(left)]
 
 
 @cache
@@ -103,7 +127,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if config.getoption("cached") and not config.getoption("everything"):
         files = sum(len(files.left_out()) for files in ledgers.FILES)
         terminalreporter.write_line(
-            f"{files} test files of unchanged code that passed before were left out; --everything runs them"
+            f"{files} test files that passed with the same inputs were left out; --everything runs them"
         )
 
 
@@ -131,6 +155,21 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     tmp_path_factory.getbasetemp()
     with sandboxed() as place:
         yield place
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_oracles(no_knowledge_of_the_user: None) -> Iterator[Kept]:
+    """A command or a run of a test goes on with the oracle that the one before has closed."""
+    with warm_oracles() as kept, brief_full():
+        yield kept
+
+
+@pytest.fixture
+def new_oracles(kept_oracles: Kept) -> Iterator[None]:
+    """For tests of how an oracle starts and ends: each has one of its own."""
+    kept_oracles.active = False
+    yield
+    kept_oracles.active = True
 
 
 @pytest.fixture(scope="session")

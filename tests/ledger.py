@@ -4,6 +4,7 @@ A ledger is a file beside the tests. :class:`Ledger` keeps names of assets, each
 the code that tries it and of the versions of torch and triton under which it passed. :class:`Checks` keeps
 hashes alone, for checks that a test makes while it runs: the kernel file that was generated, the test that
 checks it, and the code that runs it. The file is generated each time; only running it again is left out.
+:class:`Files` keeps whole test files, each with a hash of everything in this repository that it depends on.
 ``pytest --everything`` runs all of it, and writes what passed into the ledgers; ``make nightly`` does so.
 """
 
@@ -14,12 +15,15 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 LIBRARIES = ("torch", "triton")
+SYSTEM = "system"
+"""The mark of tests that depend on how the system runs processes."""
 
 
 class Ledger:
@@ -34,6 +38,7 @@ class Ledger:
 
     def record(self, name: str, key: str) -> None:
         """Several test processes may write at a time."""
+        self._path.parent.mkdir(exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             text = json.dumps({**self.passed(), name: key}, indent=1, sort_keys=True)
@@ -93,43 +98,71 @@ class Checks:
 class Files:
     """Test files that passed as a whole, for code that does the same whenever it runs.
 
-    A file is left out where neither it nor ``machinery``, its helpers and the code it tests, has changed.
-    ``foreign`` finds in a file's text what the machinery does not cover: such a file always runs.
+    A file is left out where nothing that it depends on, itself included, has changed: ``inputs`` finds those
+    files. ``foreign`` finds in a test file's text what depends on more than this repository, as on how the
+    system runs processes: such a file always runs, as do those that ``always`` names. A file that marks some
+    of its tests with ``pytest.mark.system`` says itself which those are: they run, the others are left out.
+    Each folder of tests has a ledger of its own.
     """
 
-    def __init__(self, path: Path, folder: Path, machinery: Iterable[Path], foreign: re.Pattern[str]) -> None:
-        self._ledger, self._folder, self._foreign = Ledger(path), folder, foreign
-        self._machinery = tuple(machinery)
-        self._text_of_machinery = ""
+    def __init__(
+        self,
+        folder: Path,
+        inputs: Callable[[str], Iterable[str]],
+        foreign: re.Pattern[str],
+        always: Iterable[str] = (),
+    ) -> None:
+        self._folder, self._inputs, self._foreign = folder, inputs, foreign
+        self._always = frozenset(folder / name for name in always)
 
     def unchanged(self, path: Path) -> bool:
         """Whether ``path`` is such a file and passed as it is."""
-        return self._is_covered(path) and self._ledger.unchanged(self._name(path), self._key(path))
+        if not self._is_covered(path):
+            return False
+        ledger, name = self._place(path)
+        return name in ledger.passed() and ledger.unchanged(name, self._key(path))
 
     def left_out(self) -> list[Path]:
         return [path for path in sorted(self._folder.rglob("test_*.py")) if self.unchanged(path)]
 
     def record(self, path: Path) -> None:
         if self._is_covered(path):
-            self._ledger.record(self._name(path), self._key(path))
+            ledger, name = self._place(path)
+            ledger.record(name, self._key(path))
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self._folder).as_posix()
+    def _place(self, path: Path) -> tuple[Ledger, str]:
+        """The ledger of the folder that a test file is in, and its name there."""
+        below = path.relative_to(self._folder)
+        room = self._folder / below.parts[0] if len(below.parts) > 1 else self._folder
+        return Ledger(room / "data" / "files.json"), path.relative_to(room).as_posix()
 
     def _is_covered(self, path: Path) -> bool:
         mine = path.is_relative_to(self._folder) and path.name.startswith("test_")
-        return mine and self._foreign.search(path.read_text()) is None
+        if not mine or path in self._always:
+            return False
+        return is_sorted(path) or self._foreign.search(path.read_text()) is None
 
     def _key(self, path: Path) -> str:
-        if not self._text_of_machinery:
-            self._text_of_machinery = key_of(*(found.read_text() for found in sorted(self._machinery)))
-        return key_of(self._text_of_machinery, path.read_text())
+        """The same in every clone: files count by their place below the folder that holds the tests."""
+        python, root = ".".join(map(str, sys.version_info[:2])), f"{self._folder.parent}/"
+        inputs = sorted((name.removeprefix(root), _hash(name)) for name in self._inputs(str(path)))
+        return key_of(python, *(f"{name}: {content}" for name, content in inputs))
+
+
+def is_sorted(path: Path) -> bool:
+    """Whether a test file marks those of its tests that always run."""
+    return f"@pytest.mark.{SYSTEM}" in path.read_text()
 
 
 def _running_test() -> str:
     """The name of the test that runs, and the text of its file."""
     name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
     return f"{name}\n{_text(name.partition('::')[0])}"
+
+
+@cache
+def _hash(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @cache

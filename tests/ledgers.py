@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.dependencies import dependencies
 from tests.ledger import Checks, Files
 
 HERE = Path(__file__).parent
@@ -45,41 +46,19 @@ JUDGED = Checks(
 )
 """Files of the corpus that the judge as it is got right."""
 
-TEAM = Files(
-    HERE / "expert" / "data" / "files.json",
-    HERE / "expert",
-    (
-        *_helpers(),
-        HERE / "conftest.py",
-        HERE / "analysis" / "kernels.py",
-        *(path for floor in (*JUDGE, "expert") for path in (SOURCE / floor).rglob("*.py")),
-        *(SOURCE / "hardware").rglob("*.toml"),
-    ),
+UNCHANGED = Files(
+    HERE,
+    dependencies,
     re.compile(
-        rf"egg\.(?!{'|'.join((*JUDGE, 'expert'))})"
-        r"|tests\.(?!expert|ledgers|analysis\.kernels)|benchmarks|subprocess"
+        r"^(import|from) (signal|socket|multiprocessing)\b|Popen|\bos\.(fork|kill)|tests\.(leftovers|servers)"
+        r"|ray_cluster|\.following|report\.browser|landlock|egg\.evaluator\.process\.(sandbox|sharing|subreaper)",
+        re.MULTILINE,
     ),
-)
-"""Tests of the built-in team that need neither the engine nor another process."""
+    always=("test_readme.py", "test_demo.py", "test_doctor.py", "test_cli.py", "cli/test_help.py",
+            "cli/test_quiet.py", "cli/test_mcp.py", "test_ledger.py", "test_dependencies.py"),
+)  # fmt: skip
+"""Test files that depend on code and data of this repository alone. Those that depend on how the system runs
+processes run always, and so do the first commands that a user gives: they try the installation."""
 
-VERDICTS = Files(
-    HERE / "evaluator" / "data" / "files.json",
-    HERE / "evaluator",
-    (
-        *(path for path in (HERE / "evaluator").rglob("*.py") if not path.name.startswith("test_")),
-        *(path for path in (HERE / "corpus").rglob("*.py")),
-        HERE / "conftest.py",
-        HERE / "samples.py",
-        *(path for floor in JUDGE for path in (SOURCE / floor).rglob("*.py")),
-        *(SOURCE / "hardware").rglob("*.toml"),
-    ),
-    re.compile(
-        rf"egg\.(?!{'|'.join(JUDGE)})"
-        r"|tests\.(?!evaluator\.(?!test_)|corpus|ledgers|samples|conftest)|benchmarks"
-        r"|egg\.evaluator\.process|subprocess|signal|socket|Sandbox"
-    ),
-)
-"""Tests of the judge that depend on its code alone, not on how the system runs processes."""
-
-FILES = (TEAM, VERDICTS)
+FILES = (UNCHANGED,)
 ALL = (INTERPRETED, COMPILED, JUDGED)

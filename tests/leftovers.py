@@ -15,6 +15,9 @@ import pytest
 PLANTED = "EGG_PLANTED_API_KEY"
 """An environment variable the harness has and no candidate may see."""
 
+POLL_SECONDS = 0.1
+"""Between two looks: each reads what every process of the machine was started with."""
+
 
 class Sandbox:
     """Where every process of a judge keeps its files, and so how to find what is left of it."""
@@ -40,7 +43,7 @@ class Sandbox:
         while not ready():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
         return True
 
 

@@ -349,6 +349,7 @@ def test_many_runs_travel_together_and_one_that_cannot_go_on_stops_no_other(task
     assert [run.next()["purpose"] for run in runs] == ["designer", "designer", "coder.seed"]
 
 
+@pytest.mark.system
 def test_one_writer_at_a_time_while_everybody_may_read(begun):
     with run_lock(begun.folder):
         result = begun.reply(fenced(kernel("2.0 ms")))
@@ -601,6 +602,7 @@ def process(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_says_how_to_go_on_and_does(task, tmp_path, number, code):
     folder = tmp_path / "run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.domain import probes
 from benchmarks.domain.answers import _leaf_differs
 from benchmarks.domain.calls import Call, Kind, Signatures
 from benchmarks.domain.layouts import LAYOUTS, Sizes
@@ -150,7 +152,10 @@ def swept(candidate: type[nn.Module], domain: Mapping[str, Any] = DOMAIN) -> lis
         return [sides.tried(base), *map(sides.tried, Probes(base, sides))]
 
 
-def test_an_honest_file_is_right_in_its_domain_and_an_error_beside_it() -> None:
+def test_an_honest_file_is_right_in_its_domain_and_an_error_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probes, "SLOW", math.inf)  # the larger sizes, on a busy machine too
     found = swept(Honest)
     assert {call.outcome for call in found} == {Outcome.RIGHT, Outcome.ERROR}
     assert not any(call.claimed for call in found)
@@ -221,6 +226,7 @@ def test_sizes_that_belong_together_move_together() -> None:
 # -- processes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_a_fork_that_dies_or_hangs_leaves_what_it_reported() -> None:
     def dies(report: Any) -> None:
         report({"begin": 1})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import ledger
 from tests.conftest import slow_files
 from tests.ledger import Checks, Files
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -54,18 +55,27 @@ def test_the_files_that_a_quick_run_leaves_out_are_there() -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Callable[[], Files]:
+    room = tmp_path / "room"
+    room.mkdir()
     (tmp_path / "code.py").write_text("the code")
-    (tmp_path / "test_it.py").write_text("import code")
-    return lambda: Files(
-        tmp_path / "files.json", tmp_path, [tmp_path / "code.py"], re.compile(r"import other")
-    )
+    (room / "test_it.py").write_text("import code")
+
+    def inputs(path: str) -> list[str]:
+        return [path, str(tmp_path / "code.py")]
+
+    def anew() -> Files:
+        ledger._hash.cache_clear()
+        return Files(tmp_path, inputs, re.compile(r"import other"))
+
+    return anew
 
 
 def test_a_file_is_left_out_until_it_or_its_code_changes(tmp_path: Path, files: Callable[[], Files]) -> None:
-    test = tmp_path / "test_it.py"
+    test = tmp_path / "room" / "test_it.py"
     assert not files().unchanged(test)
     files().record(test)
     assert files().left_out() == [test]
+    assert (tmp_path / "room" / "data" / "files.json").is_file()
     test.write_text("import code  # otherwise")
     assert files().left_out() == []
     files().record(test)
@@ -73,19 +83,36 @@ def test_a_file_is_left_out_until_it_or_its_code_changes(tmp_path: Path, files: 
     assert files().left_out() == []
 
 
-def test_a_file_that_needs_other_code_always_runs(tmp_path: Path, files: Callable[[], Files]) -> None:
-    test = tmp_path / "test_it.py"
+def test_a_file_that_needs_more_than_the_repository_always_runs(
+    tmp_path: Path, files: Callable[[], Files]
+) -> None:
+    test = tmp_path / "room" / "test_it.py"
     test.write_text("import code, other\nimport other")
     files().record(test)
     files().record(tmp_path / "code.py")
     assert not files().unchanged(test)
-    assert not (tmp_path / "files.json").exists()
+    assert not (tmp_path / "room" / "data").exists()
 
 
-def test_the_helpers_of_cached_tests_need_no_code_that_is_not_watched() -> None:
-    helpers = [path for path in HERE.glob("expert/*.py") if not path.name.startswith("test_")]
-    foreign = re.compile(r"egg\.(api|engine|knowledge|agents|memory|bench|cli|report|llm)\b|benchmarks\.")
-    assert [path.name for path in helpers if foreign.search(path.read_text())] == []
+def test_a_ledger_holds_in_another_clone(tmp_path: Path) -> None:
+    def ledger_of(clone: Path) -> Files:
+        return Files(clone / "tests", lambda path: [path, str(clone / "code.py")], re.compile("import other"))
+
+    (tmp_path / "one" / "tests").mkdir(parents=True)
+    (tmp_path / "one" / "code.py").write_text("the code")
+    (tmp_path / "one" / "tests" / "test_it.py").write_text("import code")
+    ledger_of(tmp_path / "one").record(tmp_path / "one" / "tests" / "test_it.py")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    assert ledger_of(tmp_path / "two").left_out() == [tmp_path / "two" / "tests" / "test_it.py"]
+
+
+def test_files_outside_of_a_folder_are_in_the_ledger_above(
+    tmp_path: Path, files: Callable[[], Files]
+) -> None:
+    (tmp_path / "test_all.py").write_text("import code")
+    files().record(tmp_path / "test_all.py")
+    assert json.loads((tmp_path / "data" / "files.json").read_text()).keys() == {"test_all.py"}
+    assert files().left_out() == [tmp_path / "test_all.py"]
 
 
 def test_nothing_is_recorded_of_a_check_that_failed_nor_without_being_asked(tmp_path: Path) -> None:

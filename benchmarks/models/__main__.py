@@ -1,8 +1,9 @@
 """Whole models end to end: eager, the modes of torch.compile and the backend egg, on the same calls.
 
-``python -m benchmarks.models --out FOLDER`` records the graphs of every model, tunes them with ``egg tune``,
-both for several models at a time, then measures one model after the other with the GPU to itself. Rows go to
-``FOLDER/models.jsonl``; a model that has a row is not measured again.
+``python -m benchmarks.models --out FOLDER`` records the graphs of every model, tunes them with ``egg tune``
+and compiles all forms, for several models at a time; a lock lets one model measure at a time, while others
+compile (``--workers 1`` leaves it the machine). Rows go to ``FOLDER/models.jsonl``; a model that has a row is
+not measured again.
 """
 
 from __future__ import annotations
@@ -37,23 +38,11 @@ def main() -> None:
     done = {row["model"] for row in read(rows)}
     names = [name for name in given.models.split(",") if name not in done]
     with ThreadPoolExecutor(given.workers) as pool:
-        for name, outcome in zip(names, pool.map(lambda name: tuned(name, given), names), strict=True):
-            print(f"{name}: {outcome}", flush=True)
-    for name in names:
-        code, text = run(
-            "benchmarks.models.one",
-            "measure",
-            name,
-            store(given, name),
-            *sized(given),
-            "--forms",
-            given.forms,
-        )
-        if code == 0:
-            with rows.open("a") as file:
-                file.write(text.splitlines()[-1] + "\n")
-        else:
-            print(f"{name}: not measured: {text[-500:]}", flush=True)
+        for name, row in zip(names, pool.map(lambda name: measured(name, given), names), strict=True):
+            print(f"{name}: {row.get('error_text', 'measured')}", flush=True)
+            if "error_text" not in row:
+                with rows.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
     print(table(read(rows)))
 
 
@@ -65,13 +54,21 @@ def sized(given: argparse.Namespace) -> tuple[str, str]:
     return "--scale", str(given.scale)
 
 
-def tuned(name: str, given: argparse.Namespace) -> str:
-    code, text = run("benchmarks.models.one", "record", name, store(given, name), *sized(given))
-    if code != 0:
-        return f"not recorded: {text[-500:]}"
-    place = ("--store", store(given, name))
-    code, text = run("egg.cli", "tune", *place, "--budget", given.budget, "--limit", str(given.limit))
-    return text[-500:] if code else "tuned"
+def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
+    """The row of one model, or what stopped it."""
+    place, one = store(given, name), "benchmarks.models.one"
+    lock = ("--lock", str(given.out / "lock"))
+    tune = ("tune", "--store", place, "--budget", given.budget, "--limit", str(given.limit))
+    text = ""
+    for module, arguments in (
+        (one, ("record", name, place, *sized(given))),
+        ("egg.cli", tune),
+        (one, ("measure", name, place, *sized(given), "--forms", given.forms, *lock)),
+    ):
+        code, text = run(module, *arguments)
+        if code:
+            return {"error_text": f"{arguments[0]} failed: {text[-500:]}"}
+    return json.loads(text.splitlines()[-1])
 
 
 def run(module: str, *arguments: str) -> tuple[int, str]:

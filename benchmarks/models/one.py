@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import argparse
 import copy
+import fcntl
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -20,11 +23,12 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 import egg
 from benchmarks.models.zoo import MODELS, Example
+from egg.modules import trial
 
 FORMS = ("eager", "compile", "reduce-overhead", "max-autotune", "egg")
 ROUNDS, ROUND_SECONDS = 15, 0.05
-DECIDED = 30
-"""Calls after which the backend has compared the graph with kernels to the graph without."""
+DECIDED = len(trial.FORMS) * (trial.WARM + trial.ROUNDS) + 1
+"""Calls after which the backend has chosen between the forms of a graph."""
 
 Call = Callable[[], Any]
 
@@ -59,7 +63,7 @@ def compiled(example: Example, form: str, store: str) -> Callable[..., Any]:
     if form == "compile":
         return torch.compile(example.module)
     if form == "egg":
-        return torch.compile(example.module, backend="egg", options={"store": store})
+        return torch.compile(example.module, backend=egg.backend, options={"store": store})
     return torch.compile(example.module, mode=form)
 
 
@@ -104,11 +108,24 @@ def synchronize() -> None:
 
 
 def record(example: Example, store: str) -> dict[str, Any]:
-    call_of(example, compiled(example, "egg", store))()
+    """Graphs are the same whatever answers them, and nothing is compiled for those that run eagerly."""
+    options = {"store": store, "fallback": "eager"}
+    call_of(example, torch.compile(example.module, backend=egg.backend, options=options))()
     return {"graphs": egg.backend.stats()}
 
 
-def measure(example: Example, store: str, forms: tuple[str, ...]) -> dict[str, Any]:
+@contextmanager
+def alone(lock: Path | None) -> Iterator[None]:
+    """Meanwhile no other process that holds to ``lock`` measures."""
+    if lock is None:
+        yield
+        return
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def measure(example: Example, store: str, forms: tuple[str, ...], lock: Path | None) -> dict[str, Any]:
     torch._dynamo.config.recompile_limit = 64
     exact = exact_results(example)
     calls: dict[str, Call] = {}
@@ -118,12 +135,14 @@ def measure(example: Example, store: str, forms: tuple[str, ...]) -> dict[str, A
         calls[form] = call_of(example, compiled(example, form, store))
         first[form] = seconds(calls[form], 1)
         far[form] = distance(results(example, calls[form]), exact)
-        seconds(calls[form], DECIDED if form == "egg" else 3)
-    counts = {form: max(1, int(ROUND_SECONDS / seconds(call, 3))) for form, call in calls.items()}
+        with alone(lock if form == "egg" else None):
+            seconds(calls[form], DECIDED if form == "egg" else 3)
     times: dict[str, list[float]] = {form: [] for form in forms}
-    for _ in range(ROUNDS):
-        for form, call in calls.items():
-            times[form].append(1e3 * seconds(call, counts[form]))
+    with alone(lock):
+        counts = {form: max(1, int(ROUND_SECONDS / seconds(call, 3))) for form, call in calls.items()}
+        for _ in range(ROUNDS):
+            for form, call in calls.items():
+                times[form].append(1e3 * seconds(call, counts[form]))
     return {
         "milliseconds": {form: median(found) for form, found in times.items()},
         "quartiles": {form: quantiles(found, n=4) for form, found in times.items()},
@@ -140,13 +159,14 @@ def main() -> None:
     parser.add_argument("store")
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--forms", default=",".join(FORMS))
+    parser.add_argument("--lock", type=Path, help="a file that processes measuring at the same time share")
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     example = on_device(given.model, given.scale, device)
     if given.step == "record":
         row = record(example, given.store)
     else:
-        row = measure(example, given.store, tuple(given.forms.split(",")))
+        row = measure(example, given.store, tuple(given.forms.split(",")), given.lock)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
     print(
         json.dumps(

@@ -164,6 +164,8 @@ def whisper_encoder(scale: int) -> Example:
         encoder_layers=_layers(32, scale),
         encoder_attention_heads=20,
         encoder_ffn_dim=5120 // scale,
+        decoder_layers=1,
+        decoder_attention_heads=20,
         max_source_positions=1500 // scale,
     )
     module = transformers().WhisperModel(config).encoder.to(torch.float16).eval()

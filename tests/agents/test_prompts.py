@@ -9,11 +9,13 @@ from importlib import resources
 import pytest
 
 from egg.agents.extraction import fenced_blocks
-from egg.agents.prompting import clipped, counted, fenced, listed, prompt_file, scaled
+from egg.agents.prompting import Prompter, clipped, counted, fenced, listed, prompt_file, scaled
 from egg.agents.team import LlmTeam
 from egg.core.codec import from_json, to_json
 from egg.core.conversation import Message, Request
+from egg.core.evaluation import RefusalFacts, WrongPlaces
 from egg.core.facts import Facts
+from egg.core.plan import Draft, Weighed
 from egg.core.policy import LibraryCalls, Precision
 from egg.core.roles import Brief, Failure, Skill
 from egg.core.source import Candidate, Task
@@ -29,6 +31,7 @@ from tests.agents.briefs import (
     REFUSAL,
     SKILLS,
     brief,
+    handoff,
     kernel,
     step,
 )
@@ -429,6 +432,65 @@ def _prose(message: Message) -> str:
     for block in fenced_blocks(text):
         text = text.replace(block.text, "")
     return text
+
+
+def test_what_the_built_in_team_weighed_is_told_with_its_prices():
+    weighed = (
+        Weighed("leave the product to the library", "it is slow", 1.4, tried=True),
+        Weighed("split K", "few tiles", 0.9),
+    )
+    given = replace(brief(), inherited=(handoff(Stage.STRUCTURE),), weighed=weighed)
+    text = request("designer", given).messages[-1].text
+    assert "- 1.40x (tried): leave the product to the library (against: it is slow)" in text
+    assert "- 0.90x: split K (against: few tiles)" in text
+    assert "Other structures" not in request("designer").messages[-1].text
+
+
+@pytest.mark.parametrize("purpose", ["debugger", "coder.repair"])
+def test_where_the_errors_lie_is_told(purpose):
+    places = WrongPlaces(
+        (64, 48), 64, 3072, (0, 47), float("nan"), 1.47, ("dimension 1 (size 48): only the last index",)
+    )
+    refusal = replace(REFUSAL, facts=RefusalFacts(places=places))
+    text = request(purpose, failure=replace(FAILURE, refusal=refusal)).messages[-1].text
+    assert "64 x 48, 64 of 3072 elements" in text
+    assert "first at [0, 47]: nan where 1.47 is right" in text
+    assert "dimension 1 (size 48): only the last index" in text
+    spread = replace(refusal, facts=RefusalFacts(places=replace(places, along=())))
+    assert (
+        "spread over all indices"
+        in request(purpose, failure=replace(FAILURE, refusal=spread)).messages[-1].text
+    )
+    assert "\nWhere: " not in request(purpose).messages[-1].text
+
+
+def test_parts_that_are_left_out_are_not_told():
+    example, base = prompt_file("example_kernel.py"), brief(Stage.MAPPING)
+    whole = Prompter(3000).prompt("coder_optimize.md", base, plan=PLAN, opened="")
+    less = Prompter(3000, without=frozenset({"few-shot", "evidence", "edits", "short-memory"}))
+    prompt = less.prompt("coder_optimize.md", base, plan=PLAN, opened="")
+    system, user = (message.text for message in prompt.messages)
+    assert example.strip() in whole.messages[0].text
+    assert example.strip() not in system
+    assert "headroom" in whole.messages[1].text
+    assert "headroom" not in user
+    assert "# edit: replace" not in user
+    assert "The whole file, complete" in user
+    assert "Handed on by earlier stages" in whole.messages[1].text
+    assert "Handed on by earlier stages" not in user
+    assert "The structure contract" in user
+    pattern = replace(SKILLS[0], pattern="x = 1")
+    assert less.read((pattern,), pattern=True)[0].pattern == ""
+
+
+def test_a_whole_file_is_asked_for_and_taken_where_edits_are_left_out():
+    client = ScriptedClient(["```python\n# edit: delete softmax_rows\n```", f"```python\n{KERNEL}```"])
+    team = LlmTeam(client, prompt_tokens=100, reply_tokens=777, without=("edits",))
+    answer = team.coder.optimize(brief(Stage.MAPPING), PLAN)
+    assert isinstance(answer, Draft)
+    assert answer.edits == ()
+    assert "write the whole file" in client.requests[1].messages[-1].text
+    assert KERNEL.strip() in client.requests[0].messages[-1].text
 
 
 def test_every_template_is_package_data_and_used():

@@ -104,6 +104,10 @@ def test_profile_and_skills_answer_for_a_program(task: Path) -> None:
         assert seen["schema"] == "egg.profile-report/1"
         offered = await called(client, "skills", task=str(task), target="H200", device="cpu", stage="seed")
         assert offered["offered"][0]["stage"] == "seed"
+        compiled = await called(client, "compile", task=str(task), kernel=kernel("1 ms"), target="H200")
+        assert compiled["compiles"]
+        assert "registers" in compiled["summary"]
+        assert not (await called(client, "compile", task=str(task), kernel=FORBIDDEN))["compiles"]
 
     connected(server(), session)
 

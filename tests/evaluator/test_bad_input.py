@@ -121,6 +121,7 @@ def test_a_file_that_is_no_kernel_is_2(desk: Desk, kernel, words):
     complains(desk.judge(TASK, kernel), 2, *words)
 
 
+@pytest.mark.system
 def test_a_missing_file_is_2(tmp_path):
     complains(egg("eval", tmp_path / "none.py", tmp_path / "none.py"), 2, "no such file")
 
@@ -151,6 +152,7 @@ def test_a_task_that_does_not_run_is_2(desk: Desk, task, words):
     complains(desk.judge(task, KERNEL), 2, *words)
 
 
+@pytest.mark.system
 def test_a_task_that_ends_the_process_is_2_by_the_real_command(real_desk: Desk):
     complains(real_desk.judge(TASK + "\nimport sys\nsys.exit(0)\n", KERNEL), 2, "SystemExit")
 
@@ -164,6 +166,7 @@ def test_a_task_too_large_for_any_machine_is_3(desk: Desk):
 # machines that are not there
 
 
+@pytest.mark.system
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there_is_3(real_desk: Desk):
     complains(real_desk.judge(TASK, KERNEL, "--device", "cuda"), 3, "GPU")
@@ -196,6 +199,7 @@ def test_json_says_it_to_programs_too(desk: Desk):
     assert said["hint"]
 
 
+@pytest.mark.system
 def test_debug_shows_the_traceback(real_desk: Desk):
     done = real_desk.judge("x = 1\n", KERNEL, "--debug")
     assert done.returncode == 2
@@ -223,6 +227,7 @@ def test_a_kernel_that_fails_is_rejected_and_not_an_error(desk: Desk, kernel, ga
     assert gate is None or verdict["refusal"]["gate"] == gate
 
 
+@pytest.mark.system
 def test_a_kernel_that_fails_is_1_by_the_real_command(real_desk: Desk):
     done = real_desk.judge(TASK, KERNEL + "\nraise ValueError('at import')\n")
     assert done.returncode == 1, done.stderr
@@ -230,6 +235,7 @@ def test_a_kernel_that_fails_is_1_by_the_real_command(real_desk: Desk):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.system
 def test_an_honest_kernel_is_accepted_by_the_same_door(real_desk: Desk):
     done = real_desk.judge(TASK, KERNEL)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -579,6 +579,7 @@ def test_on_a_busy_machine_a_compilation_may_take_longer(
     assert given == [10.0 * longer]
 
 
+@pytest.mark.system
 def test_a_slow_assembler_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
     slow, pid = tmp_path / "ptxas", tmp_path / "pid"
@@ -595,6 +596,7 @@ def test_a_slow_assembler_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         os.kill(int(pid.read_text()), 0)
 
 
+@pytest.mark.system
 def test_an_outer_alarm_survives() -> None:
     seen = captured(add, (1024,), (1024,))
     rung: list[int] = []

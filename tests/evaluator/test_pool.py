@@ -30,6 +30,7 @@ from tests import samples
 from tests.conftest import BRIEF
 from tests.leftovers import Sandbox
 
+pytestmark = pytest.mark.usefixtures("new_oracles")
 CORPUS = Path(__file__).parents[1] / "corpus"
 TASK = CORPUS / "tasks" / "scale_shift.py"
 QUICK = Policy(level=Level.QUICK)
@@ -205,6 +206,7 @@ def test_a_fault_of_ours_is_an_answer_and_not_a_hang(monkeypatch):
     assert set(got) == {"a", "b"}
 
 
+@pytest.mark.system
 @pytest.mark.timeout(60)
 def test_whoever_listens_may_stop_the_batch(monkeypatch):
     slow = threading.Event()
@@ -220,6 +222,7 @@ def test_whoever_listens_may_stop_the_batch(monkeypatch):
     assert oracle.closed >= 1
 
 
+@pytest.mark.system
 def test_every_seat_has_an_oracle_of_its_own_on_each_device(monkeypatch):
     made: list[str] = []
     meeting = threading.Barrier(4, timeout=180)
@@ -289,6 +292,7 @@ def test_a_job_without_a_verdict_is_tried_by_the_next_run(monkeypatch, tmp_path)
 # the door of a bare machine
 
 
+@pytest.mark.system
 def test_the_module_judges_a_file_of_jobs_and_goes_on_where_it_was(tmp_path, sandbox: Sandbox):
     jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
     honest = job("honest", "honest/scale_shift.py").to_line()
@@ -333,6 +337,7 @@ def test_seats_are_a_count(given, understood, monkeypatch):
     assert [(terms[2], terms[4]) for terms in asked] == ([understood] if understood else [])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("arguments", [(), ("one",), ("a", "b", "c", "d")])
 def test_a_wrong_call_is_2(arguments):
     done = module(*arguments)
@@ -340,6 +345,7 @@ def test_a_wrong_call_is_2(arguments):
     assert "python -m egg.evaluator" in done.stderr
 
 
+@pytest.mark.system
 def test_a_missing_file_or_a_wrong_device_is_2_without_a_traceback(tmp_path):
     jobs = tmp_path / "jobs.jsonl"
     jobs.write_text(job("a", "honest/scale_shift.py").to_line())
@@ -349,6 +355,7 @@ def test_a_missing_file_or_a_wrong_device_is_2_without_a_traceback(tmp_path):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.system
 def test_an_unusable_task_is_3_and_the_others_are_judged(tmp_path):
     jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
     broken = Task(
@@ -368,6 +375,7 @@ def test_an_unusable_task_is_3_and_the_others_are_judged(tmp_path):
     assert finished(results) == {"cheat"}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_batch_that_is_killed_leaves_no_process(tmp_path, sandbox: Sandbox, number):
     jobs, results = tmp_path / "jobs.jsonl", tmp_path / "results.jsonl"
@@ -395,6 +403,7 @@ def _runs_candidate(sandbox: Sandbox) -> bool:
 # the handle on an oracle
 
 
+@pytest.mark.system
 def test_an_oracle_that_is_killed_is_a_machine_error_and_replaced(sandbox: Sandbox):
     question = job("a", "exploits/forges_result_file.py").question
     oracle = Oracle("cpu")
@@ -424,6 +433,7 @@ def left_oracle() -> Iterator[Oracle]:
     judge.close()
 
 
+@pytest.mark.system
 def test_an_interrupted_question_is_not_answered_later(left_oracle: Oracle):
     """The next question must not get the answer to the one whose asker went away."""
 
@@ -436,6 +446,7 @@ def test_an_interrupted_question_is_not_answered_later(left_oracle: Oracle):
     assert left_oracle.judge(other).candidate_hash == other.candidate.hash
 
 
+@pytest.mark.system
 def test_an_evaluation_that_takes_too_long_is_a_machine_error(left_oracle: Oracle):
     started = time.monotonic()
     with pytest.raises(MachineError, match="in time"):
@@ -443,6 +454,7 @@ def test_an_evaluation_that_takes_too_long_is_a_machine_error(left_oracle: Oracl
     assert time.monotonic() - started < 120
 
 
+@pytest.mark.system
 def test_an_oracle_may_be_closed_by_two_threads_at_once() -> None:
     oracle = Oracle("cpu")
     oracle.start()

@@ -22,6 +22,7 @@ from egg.evaluator.judge.question import Question
 from egg.evaluator.process import landlock
 from tests.conftest import BRIEF
 
+pytestmark = pytest.mark.usefixtures("new_oracles")
 KERNEL = Candidate(
     "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 )

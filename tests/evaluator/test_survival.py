@@ -20,7 +20,7 @@ from tests.corpus.corpus import Case, load_corpus
 from tests.evaluator.verdicts import check, limits
 from tests.leftovers import Sandbox
 
-PARTS = 3
+PARTS = 2
 """Tests that share the attacks, each with a judge of its own, so that they can run side by side."""
 CASES = load_corpus()
 HOSTILE = [case for case in CASES if case.path.parent.name == "hostile"]

@@ -344,6 +344,21 @@ def _gather(run: _Run, node: Node) -> torch.Tensor:
     return x.gather(node["dim"], index)
 
 
+def _scatter(run: _Run, node: Node) -> torch.Tensor:
+    source, index = run.operands(node)
+    shape = list(run.shape(node))
+    shape[node["dim"]] = run.number(node.get("whole", shape[node["dim"]]))
+    base = torch.full(shape, run.number(node["fill"]), dtype=source.dtype)
+    index = index.expand_as(source)
+    if node["fn"] == "store":
+        made = base.scatter(node["dim"], index, source)
+    else:
+        made = base.scatter_reduce(
+            node["dim"], index, source, {"sum": "sum"}.get(node["fn"], f"a{node['fn']}")
+        )
+    return made.narrow(node["dim"], 0, run.shape(node)[node["dim"]])
+
+
 def _where(run: _Run, node: Node) -> torch.Tensor:
     condition, yes, no = run.operands(node)
     return torch.where(condition, yes, no)
@@ -397,6 +412,7 @@ RULES: dict[str, Callable[[_Run, Node], Any]] = {
     "attention": _attention,
     "recurrent": _recurrent,
     "gather": _gather,
+    "scatter": _scatter,
     "where": _where,
     "constant": _constant,
     "triangle": _triangle,

@@ -85,6 +85,8 @@ FUNCTIONS = {
     "einsum": ("torch.einsum('bch,bdh->bcd', x, x), torch.einsum('bch,ch->bh', x, x[0]), torch.einsum('bch->hb', x), torch.einsum('...h,hk->...k', x, x[0].T)", {"matmul": 3}),
     "products": ("x @ x.transpose(1, 2), torch.bmm(x, x.mT), x[0] @ x[0, 0], x[0, 0].dot(x[0, 1]), x[0, 0] @ x[1, 0], F.linear(x[0, 0], x[1, 0], x[0, 0, 0]), torch.outer(x[0, 0], x[0, 1]), torch.tensordot(x, x, ([1, 2], [1, 2]))", {}),
     "sums of products": ("torch.addmm(x[0, :, 0], x[1], x[2].T[:, :C].expand(H, C), beta=0.5, alpha=2.0) if False else torch.baddbmm(x @ x.mT, x, x.mT, beta=0.5, alpha=2.0)", {"matmul": 2}),
+    "a size in a tensor": ("x / torch.full([], C**0.5) * torch.tensor(2.0) + torch.full([], H**0.5)", {"mul": 2, "div": 0}),
+    "classes": ("F.one_hot(x.argmax(1), C)", {"eq": 1, "library": 0}),
     "gathers": ("x.index_select(1, torch.arange(3)), x.gather(1, torch.zeros(B, 2, H, dtype=torch.long)), x[:, torch.arange(4)]", {"gather": 3}),
     "written in place": ("y = x * 1.5; y += 1; y[:, 2:5] = 0; y.view(-1).mul_(2); z = y.transpose(1, 2); z[0] -= 3; return y, z", {"cat": 3}),
     "no normal form": ("torch.fft.rfft(x).abs(), torch.sort(x, 1)[0]", {"library": 2}),

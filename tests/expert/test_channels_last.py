@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import torch
 from torch import nn
 
 from egg.core.source import Task
+from egg.expert.algebra.channels_last import channels_last
 from egg.expert.assemble import graph_of, kernel_file
 from egg.expert.cost import Machine
 from egg.expert.moves import Recipe, Without
@@ -49,8 +51,9 @@ def test_the_layout_goes_through_every_layer():
 
 
 def test_library_calls_and_kernels_keep_it():
-    left, whole = written(Recipe().after(Without("convolution"))), written(Recipe())
-    assert left.count("nn.functional.conv2d(") == 2
+    left = written(Recipe().after(Without("convolution"), Without("product")))
+    whole = written(Recipe())
+    assert left.count("nn.functional.conv2d(") == left.count("nn.functional.linear(") == 1, "one has one tap"
     x = normal(3, 5, 6, 6, dtype=torch.float16).to(memory_format=torch.channels_last)
     space: dict[str, type[nn.Module]] = {}
     exec(compile(block("channels_last"), "task", "exec"), space)
@@ -75,3 +78,102 @@ def test_the_library_turns_nothing_that_lies_so_already():
         first = next(node for node in graph.nodes if node.op == "conv")
         seconds[layout] = library_seconds(graph, first, None, machine)
     assert seconds["channels_last"] < seconds["contiguous_format"]
+
+
+# -- where the library computes 16-bit convolutions ------------------------------------------------------
+
+NORMED = """
+self.norm1 = nn.GroupNorm(2, c)
+self.conv1 = nn.Conv2d(c, out, 3, padding=1)
+self.norm2 = nn.GroupNorm(2, out)
+self.conv2 = nn.Conv2d(out, c, 3, padding=1)
+self.to(torch.float16)
+"""
+NORMED_FORWARD = """
+y = self.conv1(F.silu(self.norm1(x)))
+return self.conv2(F.silu(self.norm2(y))) + x
+"""
+ROWS = """
+self.conv1 = nn.Conv1d(c, out, 3, stride=2, padding=2, dilation=2)
+self.conv2 = nn.Conv1d(out, c, 1)
+self.to(torch.float16)
+"""
+ROWS_FORWARD = "return torch.tanh(self.conv2(F.gelu(self.conv1(F.gelu(x)))))"
+
+
+def checked(source: str, recipe: Recipe, shape: tuple[int, ...], arguments: list[int]) -> str:
+    """The text of a file that does what the program does, with results that lie in the same way."""
+    task = Task("program", source)
+    text = kernel_file(task, graph_of(task), recipe, resolve("H200")).source
+    space: dict[str, type[nn.Module]] = {}
+    exec(compile(source, "task", "exec"), space)
+    model, x = space["Model"](*arguments), normal(*shape, dtype=torch.float16)
+    with torch.no_grad():
+        wanted = model(x)
+    (made,) = harness.execute(text + RUN, [x], {"arguments": arguments, "state": dict(model.state_dict())})
+    assert made.stride() == wanted.stride()
+    torch.testing.assert_close(made, wanted, atol=2e-2, rtol=2e-2)
+    return text
+
+
+def test_a_contiguous_program_has_its_channels_last_between_the_library_calls():
+    given = "x = torch.randn(n, c, h, h, dtype=torch.float16)"
+    source = program(NORMED_FORWARD, given, NORMED, "c, out", n=4, c=64, out=128, h=32)
+    text = checked(source, Recipe().after(Without("convolution")), (2, 4, 6, 6), [4, 6])
+    body = text[text.index("class ModelNew") :]
+    assert body.count("self.packed(channels_last_weight, self.conv") == 2, "weights are turned once"
+    assert "bias" not in "".join(re.findall(r"conv2d\([^)]*\)", body)), "what follows adds them"
+    turned = re.findall(r"(?<!permute\(0, 2, 3, 1\))\.contiguous\(", body)
+    assert turned == [".contiguous("], "the input alone is asked for as the caller has it"
+
+
+def test_rows_are_images_one_pixel_high():
+    given = "x = torch.randn(n, c, h, dtype=torch.float16)"
+    source = program(ROWS_FORWARD, given, ROWS, "c, out", n=4, c=64, out=128, h=256)
+    text = checked(source, Recipe().after(Without("convolution")), (2, 4, 16), [4, 6])
+    assert "nn.functional.conv2d(" in text
+    assert "stride=(1, 2), padding=(0, 2), dilation=(1, 2)" in " ".join(text.split())
+
+
+def test_one_tap_is_a_product_that_takes_its_norm_along():
+    graph = graph_of(Task("block", block("channels_last")))
+    made = kernel_file(Task("block", block("channels_last")), graph, Recipe(), resolve("H200"))
+    tapped = next(g for g in made.structure.groups if any(n.label == "conv2" for n in g.nodes))
+    assert tapped.pattern == "product"
+    assert {"norm", "pointwise"} <= {node.op for node in tapped.nodes}
+
+
+def test_fp32_convolutions_stay_as_they_are():
+    graph = capture_once(Task("block", block("channels_last").replace("float16", "float32")))
+    assert channels_last(graph, lambda _: True) is graph
+
+
+STENCILS = {
+    "rows": ("x = torch.randn(n, h, c, dtype=torch.float16)", "self.conv(x.transpose(1, 2))", "Conv1d", 1),
+    "images": (
+        "x = torch.randn(n, c, h, h, dtype=torch.float16).to(memory_format=torch.channels_last)",
+        "self.conv(x)", "Conv2d", 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STENCILS)
+def test_lanes_of_a_stencil_run_along_channels_that_are_innermost(name: str) -> None:
+    given, call, layer, stride = STENCILS[name]
+    layers = f"self.conv = nn.{layer}(c, c, 3, stride={stride}, padding=2, groups=c)\nself.to(torch.float16)"
+    layers += "\nself.to(memory_format=torch.channels_last)" if name == "images" else ""
+    source = program(f"return torch.relu({call}) * 2", given, layers, "c", n=2, c=32, h=24)
+    task = Task(name, source)
+    made = kernel_file(task, graph_of(task), Recipe(), resolve("H200"))
+    assert "convolution" in [group.pattern for group in made.structure.groups]
+    assert "BLOCK_C" in made.source
+    space: dict[str, type[nn.Module]] = {}
+    exec(compile(source, "task", "exec"), space)
+    model = space["Model"](32)
+    x = normal(3, 9, 32, dtype=torch.float16)
+    if name == "images":
+        x = normal(3, 32, 7, 9, dtype=torch.float16).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        wanted = model(x)
+    (got,) = harness.execute(made.source + RUN, [x], {"arguments": [32], "state": dict(model.state_dict())})
+    torch.testing.assert_close(got, wanted, atol=5e-3, rtol=5e-3)

@@ -168,6 +168,41 @@ def test_few_positions_of_many_channels_are_left_to_the_library(batch: int, heig
     assert patterns(file(first)) == (["library", "loops"] if left else ["convolution"])
 
 
+HALVES = "self.a = nn.Linear(C, D); self.to(torch.{dtype})"
+
+
+@pytest.mark.parametrize(
+    ("forward", "sizes", "dtype", "wanted"),
+    [
+        # The bias is the library's epilogue, and the residual joins the norm's pass.
+        ("F.layer_norm(self.a(x) + y, (D,))", (8192, 1024, 1024), "float16", ["library", "loops"]),
+        # An exact GELU of a deep product crowds the registers.
+        ("F.gelu(self.a(x)) * 2", (8192, 1024, 4096), "float16", ["library", "loops"]),
+        # Little depth: the pass that a tail saves takes longer than the product.
+        ("torch.relu(self.a(x)) * y", (65536, 64, 256), "float16", ["product"]),
+        # fp32 operands are split: nothing of the library's is as fast.
+        ("F.layer_norm(self.a(x) + y, (D,))", (8192, 1024, 1024), "float32", ["product", "loops"]),
+    ],
+    ids=["residual", "gelu", "shallow", "fp32"],
+)
+def test_16_bit_products_are_the_librarys_unless_what_rides_on_them_pays(
+    forward: str, sizes: tuple[int, int, int], dtype: str, wanted: list[str]
+) -> None:
+    task = program(
+        forward,
+        f"torch.randn(B, C, dtype=torch.{dtype}), torch.randn(B, D, dtype=torch.{dtype})",
+        HALVES.format(dtype=dtype),
+        f"B, C, D = {', '.join(map(str, sizes))}",
+        "x, y",
+    )
+    captured = graph_of(task)
+    first = first_recipe(lambda recipe: kernel_file(task, captured, recipe, GPU), GPU, library=True)
+    made = kernel_file(task, captured, first, GPU)
+    found = [group.pattern for group, part in zip(made.structure.groups, made.structure.parts, strict=True)
+             if part.kernels or any(node.op not in ("view", "constant") for node in group.nodes)]  # fmt: skip
+    assert found == wanted
+
+
 def test_nothing_but_library_calls_is_no_file() -> None:
     alone = program(
         "self.a(x)", "torch.randn(B, C, H, H)", "self.a = nn.Conv2d(C, C, 3)", "B, C, H = 2, 256, 9"
@@ -383,3 +418,45 @@ def test_the_ladder_ends_and_never_repeats_itself(reason: str, library: bool) ->
 def test_what_is_kept_between_calls_is_given_up_first() -> None:
     found = repaired(Recipe(), refusal("state.stale", "the answer was an old one"), (), write, library=True)
     assert found is None or all(isinstance(move, Set | Alone) for move in found[1].moves)
+
+
+# -- attention -----------------------------------------------------------------------------------------
+
+GROUPED = (
+    "k = k[:, :, None].expand(B, G, R, T, D).reshape(B, G * R, T, D); "
+    "v = v[:, :, None].expand(B, G, R, T, D).reshape(B, G * R, T, D); "
+    "return F.scaled_dot_product_attention(q * 2, k, v{causal}).transpose(1, 2).reshape(B, Q, -1) + 1"
+)
+
+
+def grouped_attention(queries: int, causal: bool) -> Task:
+    kind = "dtype=torch.float16"
+    return program(
+        GROUPED.format(causal=", is_causal=True" if causal else ""),
+        f"torch.randn(B, G * R, Q, D, {kind}), *torch.randn(2, B, G, T, D, {kind})",
+        knobs=f"B, G, R, Q, T, D = 4, 8, 4, {queries}, 2048, 64",
+        arguments="q, k, v",
+    )
+
+
+def test_queries_of_a_group_are_rows_of_one_tile_in_a_decoder() -> None:
+    graph = graph_of(grouped_attention(1, causal=False))
+    (node,) = [node for node in graph.nodes if node.op == "attention"]
+    assert [size.value for size in graph.value(str(node.inputs[0])).shape] == [4, 8, 4, 64]
+    assert node.inputs[1:3] == ("k", "v"), "read once, not repeated"
+    (found,) = [
+        node for node in graph_of(grouped_attention(2048, causal=True)).nodes if node.op == "attention"
+    ]
+    assert found.inputs[1] != "k", "a causal mask tells queries apart"
+
+
+def test_many_queries_without_a_mask_are_the_librarys() -> None:
+    task = grouped_attention(2048, causal=True)
+    captured = graph_of(task)
+    first = first_recipe(lambda recipe: kernel_file(task, captured, recipe, GPU), GPU, library=True)
+    assert first.left == {("attention", "attention")}
+    text = kernel_file(task, captured, first, GPU).source
+    body = " ".join(text[text.index("class ModelNew") :].split())
+    assert "scaled_dot_product_attention( mul, k, v, is_causal=True, enable_gqa=True, )" in body
+    few = grouped_attention(1, causal=False)
+    assert first_recipe(lambda r: kernel_file(few, graph_of(few), r, GPU), GPU, library=True) == Recipe()

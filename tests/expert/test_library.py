@@ -111,6 +111,14 @@ PROGRAMS = {
         "return self.table(y), torch.index_select(x, 1, y[0]), torch.gather(x, 2, y.unsqueeze(0).expand(3, 2, 3))",
         f"{X}, torch.randint(0, 5, (2, 3))",
     ),
+    "scatters": (
+        "pass",
+        "at = y[0, :, None].expand(3, 5)\n        z = x[0, :3, :5]\n        "
+        "return torch.zeros(5, 5).index_add(0, y[0], z), x[0].scatter_reduce(0, at, z, 'amax'), "
+        "torch.ones(5, 5).scatter_reduce(0, at, z, 'amin', include_self=False), x[0].index_put((y[1],), x[1, :3], "
+        "accumulate=True), torch.zeros(5, dtype=torch.int32).scatter_add(0, y[0], y[1].int())",
+        f"{X}, torch.randint(0, 5, (2, 3))",
+    ),
     "made": ("pass", "return x + torch.ones(8) * 2, x * torch.arange(3, 11), torch.zeros(2, dtype=torch.int64)", X),
     "triangles": ("pass", "return torch.tril(x), torch.triu(x, diagonal=1)", X),
     "random": ("self.drop = nn.Dropout(0.3)", "return self.drop(x) + torch.rand_like(x) + torch.randn(8)", X),

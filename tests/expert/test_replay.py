@@ -23,8 +23,10 @@ from egg.core.source import Task
 from egg.evaluator import offline
 from egg.evaluator.static import findings
 from egg.expert.assemble import Written, graph_of, kernel_file
+from egg.expert.graph import Node
 from egg.expert.moves import Recipe, Set, parsed
 from egg.expert.writing.replay import Estimate, estimated, obstacle
+from egg.expert.writing.replay_calls import recordable
 from egg.hardware.gpus import resolve
 from tests.expert.captured import program
 
@@ -85,6 +87,62 @@ def test_what_cannot_be_recorded_is_not() -> None:
     assert obstacle(made.structure.graph, list(zip(made.structure.groups, made.structure.parts, strict=True)))
 
 
+def parts_of(made: Written) -> list[Any]:
+    return list(zip(made.structure.groups, made.structure.parts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("call", "recorded"),
+    [
+        ("torch.fft.rfft(y).real", True),
+        ("torch.linalg.solve_triangular(self.a.weight, y.mT, upper=False).mT", True),
+        ("torch.linalg.solve(self.a.weight, y.mT).mT", False),
+        ("torch.topk(y, 4).values", True),
+        ("torch.histc(y, 8) + y[:8, :8]", False),
+    ],
+)
+def test_calls_of_libraries_are_recorded_unless_the_host_waits_for_their_numbers(
+    call: str, recorded: bool
+) -> None:
+    task = program(
+        f"y = torch.relu(self.a(x)); y = torch.tanh({call}) * 2; return y, y.sum()",
+        "torch.randn(C, C)",
+        "self.a = nn.Linear(C, C)",
+        "C = 64",
+    )
+    made = written(task, "set file replay True")
+    assert any(node.op == "library" for group, _ in parts_of(made) for node in group.nodes)
+    assert replays(made.source) == made.replays == recorded, obstacle(made.structure.graph, parts_of(made))
+
+
+def test_numbers_made_once_are_recorded() -> None:
+    made = written(program("torch.relu(x)", "torch.randn(B, C)"))
+    ((group, part),) = parts_of(made)
+    once = "@functools.cache\ndef numbers(device):\n    return torch.tensor([1.0, 2.0], device=device)"
+    for text, recorded in ((once, True), (once.removeprefix("@functools.cache\n"), False)):
+        helped = replace(part, helpers={"numbers": text})
+        assert (obstacle(made.structure.graph, [(group, helped)]) is None) == recorded
+
+
+def test_a_mask_among_places_is_not_recorded() -> None:
+    task = program("torch.relu(x)", "torch.randn(B, C)")
+    graph = graph_of(task)
+    (x,) = graph.arguments
+    mask = replace(graph.value(str(x)), name="mask", dtype="bool")
+    graph = replace(graph, values={**graph.values, "mask": mask})
+    chosen = Node("library", (str(x), "mask"), ("y",), {"target": "torch.ops.aten.index.Tensor"})
+    assert not recordable(graph, chosen)
+    assert recordable(graph, replace(chosen, inputs=(str(x), str(x))))
+
+
+def test_names_of_the_task_forbid_a_recording() -> None:
+    layers = "self.a = nn.Linear(C, C); self.recorded = nn.Linear(C, C)"
+    task = program("torch.relu(self.recorded(torch.relu(self.a(x))))", "torch.randn(B, C)", layers)
+    made = written(task, "set file replay True")
+    assert not replays(made.source)
+    assert not made.replays
+
+
 def test_a_walk_through_time_is_dominated_by_its_launches() -> None:
     estimates = []
     for mode in ("steps", "cooperative"):
@@ -105,6 +163,16 @@ def test_a_host_that_is_near_hides_nothing_and_copies_are_kept_small() -> None:
     assert not replace(near, launches=3).worth_it
 
 
+def test_a_short_call_may_pay_for_its_copies() -> None:
+    short = Estimate(9, host=0.22e-3, device=0.47e-3, copies=0.024e-3)
+    assert short.worth_it
+    assert not replace(short, copies=0.05e-3).worth_it, "more than a slight part"
+    assert replace(short, device=0.14e-3, copies=0.15e-3).worth_it, "less than a busy host takes"
+    assert not replace(short, device=1.1e-3, host=0.5e-3, copies=0.06e-3).worth_it, (
+        "a long one hides the host"
+    )
+
+
 # -- what it means -------------------------------------------------------------------------------------
 
 
@@ -113,6 +181,7 @@ class _Pretended:
 
     def __init__(self) -> None:
         self.open: list[Any] | None = None
+        self.pools: list[int | None] = []
         pretended = self
 
         class CUDAGraph:
@@ -123,9 +192,13 @@ class _Pretended:
                 for call in self.calls:
                     call()
 
+            def pool(self) -> int:
+                return 7
+
         class Recording:
-            def __init__(self, graph: CUDAGraph) -> None:
+            def __init__(self, graph: CUDAGraph, pool: int | None) -> None:
                 self.graph = graph
+                pretended.pools.append(pool)
 
             def __enter__(self) -> None:
                 pretended.open = self.graph.calls
@@ -155,6 +228,9 @@ class OnGpu:
 
     def stride(self) -> Any:
         return self.tensor.stride()
+
+    def data_ptr(self) -> int:
+        return self.tensor.data_ptr()
 
     def copy_(self, other: OnGpu) -> None:
         self.tensor.copy_(other.tensor)
@@ -214,28 +290,70 @@ def test_every_call_runs_every_kernel_once_on_what_it_was_given() -> None:
         torch.testing.assert_close(first.tensor, want)
         kept.append((first, want))
 
-    x = torch.randn(4, 5)
+    x, y = torch.randn(4, 5), torch.randn(4, 5)
     right(x)
     right(x)
     assert told == ["launched", "recorded"]
     right(x.add_(1))  # in place
-    right(torch.randn(4, 5))  # a new tensor
+    right(y)  # a new tensor is copied to where a graph for all others reads
+    assert told == ["launched", "recorded", "recorded"]
+    z = torch.randn(4, 5)
+    right(z)
+    assert told == ["launched", "recorded", "recorded"]
+    right(y)  # and is read in its own place when it comes again
+    right(y.mul_(2))
+    right(x)
     model.layer.weight += 1  # in place
     right(x)
-    assert told == ["launched", "recorded"]
+    assert told == ["launched", *["recorded"] * 3]
+    assert len(model.recorded) == 3
+    del told[:]
     model.layer.weight = nn.Parameter(torch.randn(3, 3))
     right(x)
     right(x)
-    assert told == ["launched", "recorded"] * 2
+    assert told == ["launched", "recorded"]
     right(torch.randn(2, 3))  # another shape
     right(torch.randn(2, 3))
     right(torch.randn(5, 4).T)  # other strides
     model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
     right(x)
-    assert told == [*["launched", "recorded"] * 3, "launched", "launched"]
+    assert told == [*["launched", "recorded"] * 2, "launched", "launched"]
     assert float(model.calls) == len(kept)
     for result, want in kept:  # handed over for good
         torch.testing.assert_close(result.tensor, want)
+
+
+@torch.no_grad()
+def test_places_that_never_come_again_are_not_recorded_and_those_that_do_are_few() -> None:
+    model, told = pretended_model(CHAIN)
+    held = [torch.randn(4, 5) for _ in range(100)]
+    for x in held:
+        model(OnGpu(x))
+    assert told == ["launched", "recorded"]
+    assert len(model.met) <= 64
+    for _ in range(3):
+        for x in held[:20]:
+            torch.testing.assert_close(model(OnGpu(x))[0].tensor, x * model.layer.weight[0, 0])
+    assert len(model.recorded) == 9
+    assert told.count("recorded") == 9
+
+
+@torch.no_grad()
+def test_recordings_share_their_memory_and_misaligned_inputs_are_aligned() -> None:
+    model, told = pretended_model(CHAIN)
+    storage = torch.randn(64)
+    odd = storage[1:21].view(4, 5)
+    assert odd.data_ptr() % 16
+    for _ in range(4):
+        torch.testing.assert_close(model(OnGpu(odd))[0].tensor, odd * model.layer.weight[0, 0])
+    assert all(place is None or not any(at % 16 for at in place) for place in model.recorded)
+    x = torch.randn(4, 5)
+    for _ in range(3):
+        model(OnGpu(x))
+    (space,) = {id(f.__globals__["torch"]): f.__globals__["torch"] for f in (type(model).forward,)}.values()
+    assert space.pools[0] is None
+    assert set(space.pools[1:]) <= {7}
+    assert "recorded" in told
 
 
 def test_the_second_call_makes_the_same_launches_on_a_pretended_gpu(tmp_path: Path) -> None:
@@ -312,16 +430,19 @@ def test_on_a_gpu_it_does_what_pytorch_does(task: Task, tmp_path: Path) -> None:
 
     given = inputs()
     same(given)
-    assert ours.recorded is None
+    assert not ours.recorded
     for _ in range(3):  # packed weights may take one call more
         same(given)
-    assert ours.recorded is not None
-    first = ours.recorded
+    (first,) = ours.recorded.values()
     for tensor in given:
         tensor.mul_(-0.5).add_(0.25)
     same(given)
-    same(inputs())
-    assert ours.recorded is first
+    others = [inputs() for _ in range(3)]
+    for _ in range(3):
+        for other in others:
+            same(other)
+    assert len(ours.recorded) == 5  # one of its own for each, and one that all others are copied to
+    assert first in ours.recorded.values()
     changed = {name: tensor * 0.9 for name, tensor in theirs.state_dict().items()}
     for model in (theirs, ours):  # copies into the weights
         model.load_state_dict({k: v.to(theirs.state_dict()[k].dtype) for k, v in changed.items()})

@@ -12,12 +12,14 @@ import pytest
 
 from egg.api.clients import OutsideClient
 from egg.api.hybrid import HybridTeam
+from egg.api.inheriting import weighed
 from egg.api.offline import waiting_words, ways_on
 from egg.api.runs import Progress, advance, look, replay, start
 from egg.api.teams import llm_team
+from egg.core.codec import from_json, to_json
 from egg.core.evaluation import Accepted, Evaluation, Gate, Refusal
 from egg.core.events import Answered, Proposed
-from egg.core.plan import Draft, Unusable
+from egg.core.plan import Draft, Unusable, Weighed
 from egg.core.policy import LibraryCalls
 from egg.core.resources import KernelResources
 from egg.core.roles import Brief
@@ -143,6 +145,22 @@ def test_another_structure_is_tried_and_kept_if_it_is_faster(written: dict[str, 
     assert step.plan.prediction.speedup > 1.5
     assert step.decision is Decision.PROMOTED
     assert proposed(tmp_path / "run")[1] == written["library"]
+
+
+def test_a_team_that_goes_on_hears_which_structures_were_weighed(
+    written: dict[str, str], tmp_path: Path
+) -> None:
+    """Also those that were tried and lost; priced by the end, over the kernel that is left."""
+    judge = timed(written, {"seed": 2.0, "library": 3.0}, replace(GEMM, launches=10))
+    state = run(tmp_path / "run", judge).state
+    found = weighed(state, ExpertTeam())
+    library = next(one for one in found if "library" in one.change or "cuDNN" in one.change)
+    assert library.tried
+    assert library.predicted > 1.0
+    assert [one.predicted for one in found] == sorted((one.predicted for one in found), reverse=True)
+    assert all("[" not in one.change for one in found)
+    assert weighed(state, object()) == ()
+    assert from_json(tuple[Weighed, ...], to_json(found)) == found
 
 
 def test_a_structure_that_promises_nothing_is_not_tried(written: dict[str, str], tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from egg.core.conversation import Finish, Message, Request, Speaker
+from egg.core.conversation import Finish, Message, Request, Speaker, Tool, ToolCall
 from egg.core.tokens import estimate_tokens
 from egg.llm.client import Client, ModelRefusedCall
 from egg.llm.connect import connect, parse_model
@@ -80,6 +81,20 @@ def test_a_schema_is_kept_to(client: Client) -> None:
     assert set(answer) == {"worth_it", "category"}
     assert isinstance(answer["worth_it"], bool)
     assert answer["category"] in ("fusion", "tiling")
+
+
+def test_tools_travel_and_their_results_come_back(client: Client) -> None:
+    """Whether this model calls one is its own affair; a server that knows none is asked without."""
+    tools = (Tool("name", "Says a GPU's name.", {"type": "object", "properties": {}}),)
+    first = request("Call the tool.", tools=tools, temperature=0.0)
+    completion = client.complete(first)
+    assert completion.usage.total > 0
+    calls = (ToolCall("c1", "name", "{}"),)
+    turns = (Message(Speaker.MODEL, "", calls=calls), Message(Speaker.TOOL, "H200", result_of="c1"))
+    last = replace(first, messages=(*first.messages, *turns), may_call=False)
+    answered = client.complete(last)
+    assert answered.usage.input_tokens > 0
+    assert answered.calls == ()
 
 
 def test_tokens_are_estimated_on_the_high_side(client: Client) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._functorch.aot_autograd import _try_get_metadata_from_dynamo
 from torch.nn import functional as F
 
 from egg.core.source import content_hash
 from egg.modules import regions
 from egg.modules.backend import Backend
-from egg.modules.trial import ROUNDS, WARM, Trial, compared
+from egg.modules.trial import KERNELS, PLAIN, REPLAYED, ROUNDS, WARM, Form, Trial, faster, owned
 from egg.store import Store, Tuned
 
 COUNT = 6
@@ -151,10 +152,11 @@ def test_a_whole_that_did_not_gain_is_rolled_back(store: Store, inputs, monkeypa
     class Decided:
         """A trial that ends at once, as if a GPU had measured ``ratio``."""
 
-        def __init__(self, kernels: Any, plain: Any, decided: Any) -> None:
-            decided(ratio, keep)
+        def __init__(self, forms: Any, decided: Any) -> None:
+            form = Form(kernels=keep)
+            decided(form, ratio)
             verdicts.append(1)
-            self._chosen = kernels if keep else plain
+            self._chosen = forms[form]
 
         def __call__(self, *args: Any) -> Any:
             return self._chosen(*args)
@@ -202,31 +204,104 @@ class Clock:
         return other.at - self.at
 
 
-@pytest.mark.parametrize(("seconds", "kept"), [(0.5, True), (1.0, False), (2.0, False)])
-def test_a_trial_computes_every_call_once_and_keeps_the_faster_form(monkeypatch, seconds, kept):
+def tried(seconds: dict[Form, float], monkeypatch: pytest.MonkeyPatch, extra: int = 5) -> tuple[Any, ...]:
+    """The calls by form after the verdict, and the verdict, of forms that take so long."""
     monkeypatch.setattr(torch.cuda, "Event", Clock)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    calls: list[str] = []
+    calls: list[Form] = []
 
-    def form(name: str, cost: float) -> Any:
+    def form(which: Form) -> Any:
         def call(x: int) -> int:
-            calls.append(name)
-            Clock.now += cost
+            if seconds[which] < 0:
+                raise torch.OutOfMemoryError
+            calls.append(which)
+            Clock.now += seconds[which]
             return x
 
         return call
 
-    verdicts: list[tuple[float, bool]] = []
-    trial = Trial(form("kernels", seconds), form("plain", 1.0), lambda *found: verdicts.append(found))
-    rounds = 2 * (WARM + ROUNDS)
-    assert [trial(x) for x in range(rounds + 5)] == list(range(rounds + 5))
-    assert len(calls) == rounds + 5
-    assert verdicts == [(1.0 / seconds, kept)]
-    assert set(calls[rounds:]) == {"kernels" if kept else "plain"}
+    verdicts: list[Any] = []
+    trial = Trial({which: form(which) for which in seconds}, lambda *found: verdicts.append(found))
+    rounds = sum(WARM + ROUNDS if taken > 0 else 1 for taken in seconds.values())
+    assert [trial(x) for x in range(rounds + extra)] == list(range(rounds + extra))
+    assert len(calls) == rounds + extra
+    return set(calls[rounds:]), verdicts
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kept", "ratio"),
+    [
+        ({PLAIN: 1.0, KERNELS: 0.5}, KERNELS, 2.0),
+        ({PLAIN: 1.0, KERNELS: 1.0}, PLAIN, 1.0),
+        ({PLAIN: 1.0, KERNELS: 2.0}, PLAIN, 1.0),
+        ({PLAIN: 1.0, REPLAYED: 0.5}, REPLAYED, 2.0),
+        ({PLAIN: 1.0, KERNELS: 0.8, REPLAYED: 0.9}, KERNELS, 1.25),
+        ({PLAIN: 1.0, KERNELS: 0.8, REPLAYED: 0.5}, REPLAYED, 2.0),
+        ({PLAIN: 1.0, KERNELS: 1.2, REPLAYED: 0.5}, REPLAYED, 2.0),
+        ({PLAIN: 1.0, KERNELS: 0.8, REPLAYED: -1.0}, KERNELS, 1.25),
+    ],
+)
+def test_a_trial_computes_every_call_once_and_keeps_the_fastest_form(monkeypatch, seconds, kept, ratio):
+    assert tried(seconds, monkeypatch) == ({kept}, [(kept, pytest.approx(ratio))])
 
 
 def test_a_gain_within_the_noise_is_none():
     steady = [1.0] * 10
-    assert compared([0.5] * 10, steady) == (2.0, True)
-    assert not compared([0.995] * 10, steady)[1]
-    assert not compared([0.9] * 5 + [1.5] * 5, steady)[1]
+    assert faster([0.5] * 10, steady)
+    assert not faster([0.995] * 10, steady)
+    assert not faster([0.9] * 5 + [1.5] * 5, steady)
+
+
+def test_results_of_a_replayed_graph_are_the_callers():
+    place = torch.zeros(2)
+    run = owned(lambda x: (place.copy_(x), 3))
+    first, _ = run(torch.ones(2))
+    second, number = run(torch.full((2,), 2.0))
+    assert (first.tolist(), second.tolist(), number) == ([1.0, 1.0], [2.0, 2.0], 3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_graph_without_a_faster_kernel_is_tried_as_a_cuda_graph(store: Store, inputs, monkeypatch, replay):
+    """Of the modes of Inductor the one is kept, too, that is fastest; the option turns it off."""
+    net, offered = Net(), []
+    compiled(Backend(), store, net)(*inputs)
+    (entry,) = store.entries()
+    store.rejected(entry.key, "no kernel is faster")
+
+    def trial(forms: Any, decided: Any) -> Any:
+        offered.append(list(forms))
+        decided(REPLAYED, 1.5)
+        return forms[REPLAYED]
+
+    monkeypatch.setattr("egg.modules.backend.Trial", trial)
+    monkeypatch.setattr("egg.modules.backend._on_gpu", lambda value: True)
+    for _ in range(2):
+        torch._dynamo.reset()
+        backend = Backend()
+        run = compiled(backend, store, net, "inductor", replay=replay)
+        torch.testing.assert_close(run(*inputs), net(*inputs))
+        assert ("without kernels, replayed: 1.50x" in backend.stats()[0]["reason"]) == replay
+    assert offered == ([[PLAIN, REPLAYED]] if replay else [])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kernels", [False, True])
+def test_what_is_compiled_is_known_as_dynamos(store: Store, inputs, monkeypatch, kernels):
+    """Without it AOTAutograd takes parameters for inputs, which a CUDA graph copies in at every call."""
+    net, seen = Net(), []
+
+    def look(graph: Any, given: Any) -> Any:
+        seen.append(_try_get_metadata_from_dynamo(graph, {}.keys(), len(given), []))
+        return graph.forward
+
+    compiled(Backend(), store, net)(*inputs)
+    if kernels:
+        tuned_by_the_task_itself(store)
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "_TorchCompileInductorWrapper", lambda *given: look)
+    compiled(Backend(), store, net, "inductor")(*inputs)
+    ((sources, static),) = seen
+    parameters = len(list(net.parameters()))
+    assert len(sources) == parameters + 2
+    assert len(static) == parameters

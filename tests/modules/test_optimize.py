@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.modules.programs import ROOT, Ended, Program, run_programs
+
 PROGRAM = """
 import json, sys
 import torch
@@ -57,25 +54,24 @@ print(json.dumps(seen))
 """
 
 
-def run(script: Path, *arguments: str, cwd: Path) -> str:
-    """What a program prints, with kernels in the interpreter."""
-    done = subprocess.run(
-        [sys.executable, str(script), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "src")},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, ...]:
+    """The program above, and two examples as they are, with kernels in the interpreter."""
     folder = tmp_path_factory.mktemp("optimize")
     script = folder / "program.py"
     script.write_text(PROGRAM, encoding="utf-8")
-    return json.loads(run(script, str(folder), cwd=folder).splitlines()[-1])
+    examples = ROOT / "examples" / "programs"
+    programs = (
+        Program(str(script), (str(folder),), str(folder)),
+        Program(str(examples / "block_in_training.py"), (), str(folder)),
+        Program(str(examples / "transformer_inference.py"), (str(folder / "store"),), str(folder)),
+    )
+    return tuple(run_programs(programs, interpret=True))
+
+
+@pytest.fixture(scope="module")
+def seen(ended: tuple[Ended, ...]) -> dict[str, Any]:
+    return json.loads(ended[0].output().splitlines()[-1])
 
 
 def test_a_module_is_optimized_and_its_kernel_answers(seen: dict[str, Any]) -> None:
@@ -94,13 +90,11 @@ def test_it_is_loaded_and_judged_again(seen: dict[str, Any]) -> None:
     assert seen["judged"]
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
-    printed = run(ROOT / "examples" / "programs" / "block_in_training.py", cwd=tmp_path)
-    assert "kernel 3, original 3" in printed
+def test_the_example_runs(ended: tuple[Ended, ...]) -> None:
+    assert "kernel 3, original 3" in ended[1].output()
 
 
-def test_the_transformer_runs_on_one_kernel_for_all_its_blocks(tmp_path: Path) -> None:
-    example = ROOT / "examples" / "programs" / "transformer_inference.py"
-    (row,) = run(example, str(tmp_path / "store"), cwd=tmp_path).splitlines()
+def test_the_transformer_runs_on_one_kernel_for_all_its_blocks(ended: tuple[Ended, ...]) -> None:
+    (row,) = ended[2].output().splitlines()
     assert row.startswith("kernel ")
     assert "'kernel': 9, 'fallback': 0" in row

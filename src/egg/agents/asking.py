@@ -1,7 +1,8 @@
 """Asking a model until its answer is usable, or plainly is not: once, and once more with what was wrong.
 
 The second request is the first with the model's own reply and a precise complaint behind it,
-so that whatever the provider cached of the first still counts.
+so that whatever the provider cached of the first still counts. Where the question has tools, the model may
+call them first (:mod:`egg.agents.tooling`); the correction then stands behind that conversation.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from egg.agents.extraction import CutOff, Unreadable, answer_text
 from egg.agents.prompting import Prompt, correction
+from egg.agents.tooling import Session
 from egg.core.conversation import EDITING, Completion, Finish, Message, Request, Speaker
 from egg.core.plan import Unusable
 from egg.core.tokens import estimate_tokens
@@ -48,14 +50,44 @@ class Asker:
         longest = max(self.reply_tokens, scaled) + (REASONING[effort] if effort is not None else 0)
         return Request(purpose, prompt.messages, longest, schema, self.temperature, effort, prompt.parts)
 
-    def ask(self, request: Request, read: Reader[Value]) -> Value | Unusable:
+    def ask(self, request: Request, read: Reader[Value], session: Session | None = None) -> Value | Unusable:
         """The value that ``read`` makes of the reply, after at most one correction."""
-        completion = self.client.complete(request, self.on_text)
+        request, completion = self._conversation(request, session)
         value, problem = _read(completion, read)
         if problem and completion.finish is not Finish.REFUSAL:
             completion = self.client.complete(corrective(request, completion, problem), self.on_text)
             value, problem = _read(completion, read)
         return Unusable(problem) if problem or value is None else value
+
+    def _answer(self, request: Request) -> Completion:
+        """The reply to a question without tools. Calls in it were read back from the log of a run that had
+        them and is now answered by somebody who has not: they are passed over."""
+        completion = self.client.complete(request, self.on_text)
+        while completion.calls:
+            completion = self.client.complete(request, self.on_text)
+        return completion
+
+    def _conversation(self, request: Request, session: Session | None) -> tuple[Request, Completion]:
+        """Ask, run what the model calls and ask on, until it answers; with the conversation up to there.
+
+        The last request allows no further call, so that there are at most as many as the session has.
+        """
+        if session is None or not session.tools:
+            return request, self._answer(request)
+        request = replace(request, tools=session.tools)
+        while True:
+            completion = self.client.complete(request, self.on_text)
+            if not (request.calling and completion.calls) or completion.finish is Finish.REFUSAL:
+                return replace(request, may_call=False), completion
+            turn = Message(
+                Speaker.MODEL, completion.text, calls=completion.calls, reasoning=completion.reasoning
+            )
+            results = [
+                Message(Speaker.TOOL, session.call(call), result_of=call.id) for call in completion.calls
+            ]
+            request = replace(
+                request, messages=(*request.messages, turn, *results), may_call=session.left > 0
+            )
 
 
 def corrective(request: Request, completion: Completion, problem: str) -> Request:

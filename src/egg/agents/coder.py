@@ -13,6 +13,7 @@ from egg.agents.asking import Asker
 from egg.agents.edit_replies import read_draft
 from egg.agents.outline import parts_named
 from egg.agents.prompting import Prompt, Prompter, without_chain
+from egg.agents.tooling import Toolkit
 from egg.core.plan import Diagnosis, Draft, Plan, Unusable
 from egg.core.roles import Brief, Failure
 
@@ -21,10 +22,12 @@ from egg.core.roles import Brief, Failure
 class LlmCoder:
     asker: Asker
     prompter: Prompter
+    tools: Toolkit | None = None
 
     def seed(self, brief: Brief) -> Draft | Unusable:
         skills = self.prompter.read(brief.skills, pattern=True)
-        return self._write("coder.seed", self.prompter.prompt("coder_seed.md", brief, skills=skills), None)
+        prompt = self.prompter.prompt("coder_seed.md", brief, skills=skills)
+        return self._write("coder.seed", brief, prompt, None)
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
         """The plan, and of the skills on offer only the one it follows."""
@@ -37,7 +40,7 @@ class LlmCoder:
             skills=self.prompter.read(followed, pattern=True),
             opened=self._opened(brief, plan),
         )
-        return self._write("coder.optimize", prompt, source)
+        return self._write("coder.optimize", brief, prompt, source)
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
         prompt = self.prompter.prompt(
@@ -49,7 +52,7 @@ class LlmCoder:
             skills=self.prompter.read(brief.skills, pattern=True),
             diagnosis=diagnosis,
         )
-        return self._write("coder.repair", prompt, failure.candidate.source)
+        return self._write("coder.repair", brief, prompt, failure.candidate.source)
 
     def _opened(self, brief: Brief, plan: Plan) -> str:
         """What the plan names of the base and the outline hides."""
@@ -60,7 +63,12 @@ class LlmCoder:
         named = tuple(name for name in hidden if name.rpartition(".")[2] in words)
         return parts_named(brief.base.candidate.source, named, self.prompter.base_tokens)
 
-    def _write(self, purpose: str, prompt: Prompt, edited: str | None) -> Draft | Unusable:
+    def _write(self, purpose: str, brief: Brief, prompt: Prompt, edited: str | None) -> Draft | Unusable:
         """``edited`` is the file that edits refer to; ``None`` for a first file."""
         request = self.asker.request(purpose, prompt, edited=edited or "")
-        return self.asker.ask(request, lambda reply, cut: read_draft(reply, edited, cut=cut))
+        if not self.prompter.edits:
+            edited = None
+        if self.tools is None:
+            return self.asker.ask(request, lambda reply, cut: read_draft(reply, edited, cut=cut))
+        session = self.tools.session(purpose, brief, edited)
+        return self.asker.ask(request, lambda reply, cut: session.read_draft(reply, cut=cut), session)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from egg.agents.asking import Asker
 from egg.agents.contracts import DiagnosisReply, example_of, read, schema_of
 from egg.agents.prompting import Prompter, without_chain
+from egg.agents.tooling import Toolkit
 from egg.core.plan import Diagnosis, Unusable
 from egg.core.roles import Brief, Failure
 
@@ -15,6 +16,7 @@ from egg.core.roles import Brief, Failure
 class LlmDebugger:
     asker: Asker
     prompter: Prompter
+    tools: Toolkit | None = None
 
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         schema = schema_of(DiagnosisReply)
@@ -27,4 +29,6 @@ class LlmDebugger:
             example=example_of(schema),
         )
         request = self.asker.request("debugger", prompt, schema)
-        return self.asker.ask(request, lambda reply, cut: read(DiagnosisReply, reply).answer())
+        source = failure.candidate.source
+        session = self.tools.session("debugger", brief, source) if self.tools is not None else None
+        return self.asker.ask(request, lambda reply, cut: read(DiagnosisReply, reply).answer(), session)

@@ -19,9 +19,11 @@ from typing import Any
 import jinja2
 
 from egg.agents.editing import BadEdit, definitions, lines_of
+from egg.agents.exemplars import examples_shown
 from egg.agents.outline import Shown, within_budget
 from egg.core.conversation import Message, Speaker
 from egg.core.facts import Facts
+from egg.core.parts import EDITS, EVIDENCE, FEW_SHOT, SHORT_MEMORY
 from egg.core.roles import Brief, Failure, Skill
 from egg.core.settings import SKILL_SHARE
 from egg.core.step import Contract
@@ -38,8 +40,12 @@ INHERITED_SHARE = 0.3
 """The same for what the built-in team tried in its own run."""
 PATTERN_SHARE = 0.3
 """Room for the runnable pattern of a skill, relative to that for memory."""
+EXEMPLAR_SHARE = 0.6
+"""Room for kernels of like programs, which stand in the system message, relative to that for memory."""
 LEAST_BASE = 2_000
 """Tokens of a kernel file that are shown however small the room for memory is."""
+WHOLE = 1_000_000
+"""Tokens: no file is as long."""
 BASE_SHARE = 2.0
 """Room for the text of the base, relative to that for memory; a longer file is shown as an outline."""
 FORWARD = "ModelNew.forward"
@@ -64,11 +70,20 @@ class Prompter:
     """Fills templates for one team. ``prompt_tokens`` is the room for what is remembered."""
 
     prompt_tokens: int
+    tool_calls: int = 0
+    """Tools that the coder and the debugger may call before they answer."""
+    without: frozenset[str] = frozenset()
+    """Parts that are left out, of :data:`egg.core.parts.PARTS`."""
+
+    @property
+    def edits(self) -> bool:
+        """Whether a reply may be edits; else files are shown and written whole."""
+        return EDITS not in self.without
 
     @property
     def base_tokens(self) -> int:
         """Room for the text of one kernel file."""
-        return max(LEAST_BASE, int(self.prompt_tokens * BASE_SHARE))
+        return max(LEAST_BASE, int(self.prompt_tokens * BASE_SHARE)) if self.edits else WHOLE
 
     def base_shown(self, brief: Brief) -> Shown:
         """The base as every role sees it: whole, or an outline with the kernels that take the time."""
@@ -89,7 +104,15 @@ class Prompter:
 
     def prompt(self, template: str, brief: Brief, **more: Any) -> Prompt:
         """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
-        run, step = _run_context(brief), {**self._step_context(brief), **more}
+        writes = template.startswith("coder")
+        few_shot = FEW_SHOT not in self.without
+        exemplars = examples_shown(brief.exemplars, int(self.prompt_tokens * EXEMPLAR_SHARE))
+        run = {
+            **_run_context(brief),
+            "few_shot": few_shot,
+            "exemplars": exemplars if few_shot else (),
+        }
+        step = {**self._step_context(brief), "writes": writes, **more}
         system, role = _filled("system.md", **run), _filled(template, **step)
         base = _filled("base.md", **step) + "\n" if brief.base is not None or template != SEED else ""
         messages = (
@@ -101,6 +124,7 @@ class Prompter:
     def read(self, skills: tuple[Skill, ...], *, pattern: bool = False) -> tuple[Skill, ...]:
         """Skills as a prompt has them: bodies while they fit, and for a coder the first pattern."""
         fitting = within(skills, int(self.prompt_tokens * SKILL_SHARE))
+        pattern = pattern and FEW_SHOT not in self.without
         shown = next((skill.name for skill in skills if skill.pattern), "") if pattern else ""
         room = int(self.prompt_tokens * PATTERN_SHARE)
         return tuple(
@@ -115,6 +139,7 @@ class Prompter:
             "assignment": brief.assignment,
             "contract": render_contract(contract).strip() if contract else "",
             "inherited": inherited,
+            "weighed": brief.weighed,
             "handoffs": handoffs,
             "trajectory": trajectory,
             "base": brief.base,
@@ -124,6 +149,9 @@ class Prompter:
             "skills": self.read(brief.skills),
             "versions": versions(brief),
             "objection": brief.objection,
+            "tool_calls": self.tool_calls,
+            "evidence": EVIDENCE not in self.without,
+            "edits": self.edits,
             "drafts": tuple(self._drafted(brief, source) for source in brief.drafts),
         }
 
@@ -138,6 +166,8 @@ class Prompter:
 
         The contract stands in a section of its own, so the handoffs leave it out.
         """
+        if SHORT_MEMORY in self.without:
+            return "", "", render_trajectory(brief.trajectory, self.prompt_tokens).strip()
         before = tuple(replace(h, contract=None) for h in brief.inherited)
         inherited = render_handoffs(before, int(self.prompt_tokens * INHERITED_SHARE)).strip()
         handed = tuple(replace(h, contract=None) for h in brief.handoffs)
@@ -263,6 +293,7 @@ def _environment() -> jinja2.Environment:
         counted=counted,
         diagnosed=render_diagnosis,
         number=number,
+        value=lambda value: f"{value:.6g}",
         ms=lambda value: f"{number(value)} ms",
         times=lambda value: f"{value:.2f}x",
         percent=lambda value: f"{number(100 * value)}%",

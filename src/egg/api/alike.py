@@ -47,12 +47,16 @@ class Alike:
         }
 
 
-def kernels_alike(facts: Facts, folder: Path, most: int = 3) -> tuple[Alike, ...]:
-    """The best kernel of each run whose task is like that of ``facts``, the likest first.
+def kernels_alike(
+    facts: Facts, folder: Path, most: int = 3, without: Path | None = None
+) -> tuple[Alike, ...]:
+    """The best kernel of each run whose task is like that of ``facts``, the likest first; not of the run
+    ``without``.
 
     A log that cannot be read is passed over: it belongs to another version, or is being written.
     """
     logs = sorted(folder.glob(f"**/{LOG}"), key=lambda log: log.stat().st_mtime, reverse=True)
+    logs = [log for log in logs if without is None or not log.resolve().is_relative_to(without.resolve())]
     found = [one for log in logs[:MOST_RUNS] if (one := _alike(facts, log.parent)) is not None]
     found.sort(key=lambda one: (-round(one.likeness, 2), -_speed(one.kernel)))
     return tuple(found[:most])

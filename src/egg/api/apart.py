@@ -25,7 +25,7 @@ from typing import Any
 from egg.core.codec import from_json
 from egg.core.errors import EggError, MachineError, TaskError
 from egg.core.facts import Facts, ProgramFacts, Workload
-from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
+from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable, Weighed
 from egg.core.policy import Precision
 from egg.core.roles import Brief, Failure
 from egg.core.source import Task
@@ -90,6 +90,9 @@ class ApartTeam:
 
     def design(self, brief: Brief) -> Plan | Pass | Unusable:
         return from_json(Plan | Pass | Unusable, _role("design", brief))
+
+    def alternatives(self, brief: Brief) -> tuple[Weighed, ...]:
+        return from_json(tuple[Weighed, ...], _role("alternatives", brief))
 
     def tune(self, brief: Brief) -> Plan | Pass | Unusable:
         return from_json(Plan | Pass | Unusable, _role("tune", brief))

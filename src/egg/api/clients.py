@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from egg.core.conversation import Completion, Finish, Request, Usage
+from egg.core.conversation import Completion, Finish, Request, Usage, prompt_texts
 from egg.core.settings import Caps, ModelChoice
 from egg.core.tokens import estimate_tokens
 from egg.engine.journal import Journal, OverBudget
@@ -50,7 +50,7 @@ class CappedClient:
 
     def _longest_reply(self, request: Request) -> int:
         """How many tokens the reply may have at most; the prompt's own are estimated on the high side."""
-        prompt = sum(estimate_tokens(message.text) for message in request.messages)
+        prompt = sum(map(estimate_tokens, prompt_texts(request)))
         longest = request.max_output_tokens
         if self._caps.tokens is not None:
             longest = min(longest, self._caps.tokens - self._ledger().usage.total - prompt)

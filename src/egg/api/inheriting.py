@@ -13,15 +13,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from egg.api import teams
 from egg.api.runs import Progress, start, state_of
 from egg.api.teams import EXPERT
 from egg.core.events import Inherited
+from egg.core.parts import STAGING
+from egg.core.plan import Weighed
+from egg.core.policy import Policy
+from egg.core.roles import Brief
 from egg.core.settings import Settings
+from egg.core.stage import Stage
+from egg.core.step import Trajectory
+from egg.engine.budgets import find_budget
+from egg.engine.effects import diagnosed
 from egg.engine.log import LOG, LogWriter
 from egg.engine.redaction import Redactor
+from egg.engine.stages import SEARCH
 from egg.engine.state import RunState
 from egg.engine.waiting import Waiting
 from egg.memory.standing import from_record
+
+MOST_WEIGHED = 12
+"""Structures that a prompt lists."""
 
 GoOn = Callable[[Path, RunState], Progress]
 """Goes on with a run until it ends or has to wait."""
@@ -55,19 +68,57 @@ def inherit(folder: Path, state: RunState, redactor: Redactor, go_on: GoOn) -> W
     progress = go_on(place, own) if own.closed is None else Progress(own, None)
     if progress.waiting is not None:
         return progress.waiting
+    left = _left(progress.state, weighed(progress.state, teams._expert()))
     with LogWriter(folder, redactor, create=False) as log:
-        log.append(_left(progress.state))
+        log.append(left)
     return None
 
 
+def weighed(state: RunState, team: object) -> tuple[Weighed, ...]:
+    """What the built-in team weighed for the kernel its run ended on, the most promising first.
+
+    A structure is priced with what the judge saw of that kernel, so the prices are those of the end.
+    """
+    weigh = getattr(team, "alternatives", None)
+    if weigh is None or state.base_kernel is None:
+        return ()
+    settings = state.started.settings
+    row = next(row for row in SEARCH if row.stage is Stage.STRUCTURE)
+    brief = Brief(
+        task=state.started.task,
+        policy=Policy(settings.precision, settings.library_calls),
+        facts=state.started.facts,
+        assignment=row.assignment,
+        trajectory=Trajectory(Stage.STRUCTURE, ()),
+        base=state.base_kernel,
+        best=state.best_kernel,
+        handoffs=state.handoffs,
+        diagnosis=diagnosed(state),
+    )
+    return weigh(brief)[:MOST_WEIGHED]
+
+
 def _own_settings(settings: Settings) -> Settings:
-    return replace(settings, team=EXPERT, first="", width=1, model=None, models={}, efforts={})
+    """The same without a model, and whole: an experiment leaves parts out of what comes after."""
+    budget = find_budget(settings.budget.name) if STAGING in settings.without else settings.budget
+    return replace(
+        settings,
+        team=EXPERT,
+        budget=budget,
+        first="",
+        width=1,
+        model=None,
+        models={},
+        efforts={},
+        without=(),
+    )
 
 
-def _left(state: RunState) -> Inherited:
+def _left(state: RunState, others: tuple[Weighed, ...]) -> Inherited:
     """The winner, or the best that stands where nothing beat the reference."""
     closed = state.closed
     assert closed is not None
     best = closed.candidate or state.best
     source = state.sources[best] if best is not None else None
-    return Inherited(state.started.run, source, state.handoffs, f"{closed.verdict}: {closed.reason}")
+    ended = f"{closed.verdict}: {closed.reason}"
+    return Inherited(state.started.run, source, state.handoffs, ended, others)

@@ -16,17 +16,22 @@ from pathlib import Path
 from egg.api.watching import Watcher
 from egg.core.errors import EggError
 from egg.core.events import Event, RunClosed, StepClosed
+from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
 from egg.core.places import data_folder
 from egg.core.stage import Stage
 from egg.engine.log import read_log
 from egg.engine.state import RunState
+from egg.memory.exemplars import all_kept, exemplar_of, folder_of, keep, recalled
 from egg.memory.lessons import Lesson, LessonsError, lessons_of, read_lines, write_lines
+from egg.memory.promoting import SkillDraft, drafts
 from egg.memory.signature import signature_of
 from egg.memory.standing import Standing, standings
 from egg.memory.store import LessonStore, is_store
 
 STORE = "lessons.sqlite"
+EXEMPLARS = 3
+"""Kernels of earlier runs that a run is shown."""
 
 
 def default_store(environ: Mapping[str, str]) -> Path:
@@ -45,6 +50,21 @@ def recall(path: Path, facts: Facts) -> dict[Stage, dict[str, Standing]]:
     with LessonStore(path, create=False) as store:
         known = {stage: standings(store, signature, facts.gpu, stage) for stage in Stage}
     return {stage: found for stage, found in known.items() if found}
+
+
+def recall_kernels(
+    path: Path, facts: Facts, most: int = EXEMPLARS, without: str = ""
+) -> tuple[Exemplar, ...]:
+    """Accepted kernels of earlier runs for programs like that of ``facts``, the likest first."""
+    return recalled(folder_of(path), signature_of(facts), facts.gpu, most, without)
+
+
+def remember_kernel(folder: Path, path: Path) -> bool:
+    """Keep the kernel that the run in ``folder`` ended with; whether there is one."""
+    kept = exemplar_of((entry.at, entry.event) for entry in read_log(folder))
+    if kept is not None:
+        keep(folder_of(path), kept)
+    return kept is not None
 
 
 def remember(folder: Path, path: Path) -> int:
@@ -80,6 +100,8 @@ class Remembering(Watcher):
         if new and isinstance(event, StepClosed | RunClosed) and not self._given_up:
             try:
                 remember(self._folder, self._path)
+                if isinstance(event, RunClosed):
+                    remember_kernel(self._folder, self._path)
             except EggError as error:
                 self._given_up = True
                 self._trouble(error)
@@ -123,20 +145,44 @@ def export_lessons(path: Path, out: Path) -> int:
 
 
 def merge_lessons(path: Path, files: Sequence[Path]) -> Merged:
-    """Take in the lessons of exports, stores and runs. A damaged one stops it before anything is written.
+    """Take in the lessons of exports, stores and runs, and the kernels of runs. A damaged one stops it before
+    anything is written.
 
     What is known already, by run and step, stays as it is: merging twice, or in another order, is the same
     as merging once.
     """
     found = [lesson for file in files for lesson in _lessons_in(file)]
     with LessonStore(path) as store:
-        return Merged(len(found), store.add(found))
+        merged = Merged(len(found), store.add(found))
+    for file in files:
+        if file.is_dir():
+            remember_kernel(file, path)
+    return merged
 
 
 def _lessons_in(file: Path) -> tuple[Lesson, ...]:
     if file.is_dir():
         return lessons_in_run(file)
     return all_lessons(file) if is_store(file) else read_lines(file)
+
+
+def promote(path: Path, folder: Path, least: int) -> tuple[SkillDraft, ...]:
+    """Write a draft of a skill into ``folder`` for each kind of change that won repeatedly."""
+    lessons = all_lessons(path) if os.path.exists(path) else ()
+    found = drafts(all_kept(folder_of(path)), lessons, least)
+    for draft in found:
+        place = folder / draft.name
+        if place.exists():
+            raise LessonsError(f"{place} is there already", "move it away, or give another folder")
+    for draft in found:
+        assets = folder / draft.name / "assets"
+        try:
+            assets.mkdir(parents=True)
+            (assets / "pattern.py").write_text(draft.pattern, encoding="utf-8")
+            (assets.parent / "SKILL.md").write_text(draft.text, encoding="utf-8")
+        except OSError as reason:
+            raise LessonsError(f"cannot write {assets}: {reason.strerror}", "choose another folder") from None
+    return tuple(found)
 
 
 def prune_lessons(

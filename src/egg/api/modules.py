@@ -166,7 +166,7 @@ def judge(
     """
     from egg.evaluator.judge.oracle import Oracle
     from egg.evaluator.judge.question import Question
-    from egg.evaluator.process.machine import choose_device
+    from egg.evaluator.process.machine import device_name
 
     question = Question(
         _task(task, args, kwargs),
@@ -174,7 +174,7 @@ def judge(
         Policy(_precision(precision), level=_level(level)),
         target,
     )
-    oracle = Oracle(str(choose_device(device)))
+    oracle = Oracle(device_name(device))
     try:
         return oracle.judge(question)
     finally:

@@ -15,13 +15,16 @@ from pathlib import Path
 from egg.api.apart import check_loads, facts_of, prepare
 from egg.api.clients import OutsideClient
 from egg.api.inheriting import inherit, owes
-from egg.api.lessons import Remembering, recall
+from egg.api.lessons import EXEMPLARS, Remembering, recall, recall_kernels
 from egg.api.runs import Progress, advance, start
 from egg.api.skills import advisor_of
 from egg.api.teams import ASKING, EXPERT, check_model, team_maker
+from egg.api.tools import Workbench
 from egg.api.watching import Behind, Joined, Watcher
 from egg.core.errors import MachineError, UsageError
+from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
+from egg.core.parts import FEW_SHOT, reduced
 from egg.core.settings import Settings
 from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
@@ -70,6 +73,7 @@ def begin(
         redactor=redactor_for(settled, environ),
         lessons=lessons,
         first=first,
+        exemplars=examples_for(settled, facts, task.name),
     )
     return settled
 
@@ -86,7 +90,7 @@ def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
     gpu = target_for(settings)
     model = settings.model and check_model(settings.model, settings.caps, environ)
     models = {role: check_model(own, settings.caps, environ) for role, own in settings.models.items()}
-    return replace(settings, target=gpu.name, model=model, models=models)
+    return reduced(replace(settings, target=gpu.name, model=model, models=models))
 
 
 def inheriting(settings: Settings, first: Candidate | None) -> Settings:
@@ -104,6 +108,19 @@ def recalled(settings: Settings, facts: Facts) -> dict[Stage, dict[str, Standing
     known = recall(Path(settings.lessons), facts) if settings.lessons is not None else {}
     offered = {stage: {n: s for n, s in found.items() if n in catalogue} for stage, found in known.items()}
     return {stage: found for stage, found in offered.items() if found}
+
+
+def examples_for(settings: Settings, facts: Facts, task: str) -> tuple[Exemplar, ...]:
+    """Kernels of earlier runs for the prompts of a run; the built-in team reads none.
+
+    A run that begins with the built-in team's kernel has it as its base, and needs no earlier copy of it.
+    """
+    if settings.lessons is None or settings.team == EXPERT or FEW_SHOT in settings.without:
+        return ()
+    found = recall_kernels(Path(settings.lessons), facts, 2 * EXEMPLARS)
+    begins = settings.first == EXPERT
+    fresh = [one for one in found if not (begins and one.team == EXPERT and one.task == task)]
+    return tuple(fresh[:EXEMPLARS])
 
 
 def carry_on(
@@ -134,10 +151,11 @@ def carry_on(
     with ExitStack() as held:
         if judge is None:
             judge = held.enter_context(closing(_own_judge(settings, watcher)))
+        bench = held.enter_context(closing(Workbench(settings, folder, judge, environ)))
         return advance(
             folder,
-            team_maker(settings, environ, watcher, outside=outside),
-            judge,
+            team_maker(settings, environ, watcher, outside=outside, bench=bench),
+            bench,
             watcher=watcher,
             redactor=redactor_for(settings, environ),
             advisor=advisor_of(state.started),

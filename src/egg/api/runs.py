@@ -15,6 +15,7 @@ from egg.api.teams import EXPERT, absent_team
 from egg.api.watching import Watcher
 from egg.core.errors import MachineError, UsageError
 from egg.core.events import SCHEMA, RunStarted
+from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
 from egg.core.roles import Advisor, Team
 from egg.core.settings import Settings
@@ -53,8 +54,10 @@ def start(
     redactor: Redactor | None = None,
     lessons: Mapping[Stage, Standings] | None = None,
     first: Candidate | None = None,
+    exemplars: tuple[Exemplar, ...] = (),
 ) -> None:
-    """Begin a run in ``folder``, which must not hold one; ``lessons`` is what memory says for it.
+    """Begin a run in ``folder``, which must not hold one; ``lessons`` and ``exemplars`` are what memory has
+    for it.
 
     ``first`` is a kernel file to begin with, in the place of the one that a team would write.
     """
@@ -63,7 +66,9 @@ def start(
             raise UsageError(f"there is a run in {folder} already", f"go on with `egg resume {folder}`")
         remembered = to_record(lessons or {})
         source = first.source if first is not None else None
-        log.append(RunStarted(SCHEMA, name, __version__, task, settings, facts, remembered, source))
+        log.append(
+            RunStarted(SCHEMA, name, __version__, task, settings, facts, remembered, source, exemplars)
+        )
 
 
 def advance(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from egg.api.apart import ApartTeam
 from egg.api.clients import CappedClient, JournaledClient, OutsideClient, RoutedClient, WatchedClient
@@ -21,6 +21,10 @@ from egg.llm.addresses import display_url
 from egg.llm.client import Client
 from egg.llm.connect import address_of, connect
 from egg.llm.prices import price_known
+
+if TYPE_CHECKING:
+    from egg.agents.tooling import Instruments
+    from egg.api.tools import Workbench
 
 TEAMS = ("expert", "llm", "hybrid", "step")
 """``expert``: the built-in team. ``llm``: a model answers. ``hybrid``: a model, from the built-in team's
@@ -64,7 +68,7 @@ class AbsentTeam:
     debugger: Debugger = field(default_factory=Absent)
 
 
-def llm_team(settings: Settings, client: Client) -> Team:
+def llm_team(settings: Settings, client: Client, instruments: Instruments | None = None) -> Team:
     """Prompts and replies need packages that the built-in team does without: they are loaded here."""
     from egg.agents.team import LlmTeam
 
@@ -77,6 +81,9 @@ def llm_team(settings: Settings, client: Client) -> Team:
         reply_per_base=budget.reply_per_base,
         temperature=temperature,
         efforts=settings.efforts,
+        instruments=instruments,
+        tool_calls=budget.tool_calls,
+        without=settings.without,
     )
 
 
@@ -109,8 +116,12 @@ def team_maker(
     environ: Mapping[str, str],
     watcher: Watcher,
     outside: OutsideClient | None = None,
+    bench: Workbench | None = None,
 ) -> Callable[[RunStarted, Journal], Team]:
-    """How the team of these settings is made, once there is a journal for its calls to go through."""
+    """How the team of these settings is made, once there is a journal for its calls to go through.
+
+    A model may use the tools of ``bench``; who answers from outside has the same as commands.
+    """
     if settings.team not in TEAMS:
         raise UsageError(f"unknown team: {settings.team!r}", f"one of {', '.join(TEAMS)}")
 
@@ -118,9 +129,11 @@ def team_maker(
         if settings.team == "expert":
             return _expert()
         client: Client = outside or OutsideClient()
+        instruments = None
         if settings.team in ASKING and outside is None:
             client = _live(settings, environ, watcher, journal)
-        team = llm_team(settings, JournaledClient(client, journal))
+            instruments = bench.for_run(started, journal) if bench is not None else None
+        team = llm_team(settings, JournaledClient(client, journal), instruments)
         return HybridTeam(_expert(), team) if begins_with_expert(settings) else team
 
     return make

@@ -237,4 +237,5 @@ def _versions(machine: Machine) -> dict[str, str]:
 def settings_of_row(settings: Settings) -> dict[str, str]:
     """How a kernel was sought, as a row says it."""
     found = {"team": settings.team, "budget": settings.budget.name, "seed": str(settings.seed)}
-    return found | ({"model": settings.model.name} if settings.model is not None else {})
+    model = {"model": settings.model.name} if settings.model is not None else {}
+    return found | model | ({"without": ",".join(settings.without)} if settings.without else {})

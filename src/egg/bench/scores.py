@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from egg.bench.experiments import StageGain, stage_gains
 from egg.bench.rows import BEST, Basis, Passed, Refused, Row, complete, latest
 from egg.bench.statistics import Estimate, Share, estimate, geomean, mean, median
 from egg.core.codec import to_json
@@ -120,6 +121,8 @@ class Scores:
     degenerate: Group
     levels: tuple[Group, ...]
     families: tuple[Group, ...]
+    stages: tuple[StageGain, ...] = ()
+    """What the steps of each stage brought, over all tasks."""
 
     def to_json(self) -> dict[str, Any]:
         return to_json(self)
@@ -137,6 +140,7 @@ def score(rows: Iterable[Row], tasks: Sequence[Task] | None = None) -> Scores:
         degenerate=_group("degenerate", [row for row in counted if row.degenerate], axes),
         levels=tuple(_group(f"level {n}", [r for r in counted if r.level == n], axes) for n in levels),
         families=tuple(_group(f.value, [r for r in counted if r.family is f], axes) for f in families),
+        stages=stage_gains(counted),
     )
 
 

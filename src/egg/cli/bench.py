@@ -36,6 +36,7 @@ from egg.cli.bench_options import (
     chosen_suite,
     typed,
 )
+from egg.cli.bench_samples import sample_places, show_samples
 from egg.cli.errors import INTERRUPTED, TERMINATED, Interrupted, error_boundary, kept
 from egg.cli.inputs import check_device, check_target
 from egg.cli.options import (
@@ -61,6 +62,7 @@ from egg.cli.options import (
     SkillsOption,
     TemperatureOption,
     WidthOption,
+    WithoutOption,
 )
 from egg.cli.render import clean, console
 from egg.cli.tables import pairs
@@ -143,6 +145,14 @@ def run(
             rich_help_panel=HOW,
         ),
     ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Run the suite N times, with seeds one apart: pass@k and the spread over samples.",
+            rich_help_panel=HOW,
+        ),
+    ] = 1,
     retry: Annotated[
         bool,
         typer.Option("--retry", help="Also take up again what a fault cut short.", rich_help_panel=HOW),
@@ -160,6 +170,7 @@ def run(
     temperature: TemperatureOption = None,
     effort: EffortOption = None,
     width: WidthOption = 1,
+    without: WithoutOption = None,
     target: RunTargetOption = None,
     device: Annotated[
         str,
@@ -217,6 +228,7 @@ def run(
             models=by_role,
             efforts=run_options.efforts(team, effort),
             width=run_options.width(team, width),
+            without=run_options.without(team, without, width),
             seed=run_options.check_seed(seed),
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, lessons is None, os.environ),
@@ -228,11 +240,19 @@ def run(
         chosen = chosen_suite(suite, levels, ids, limit)
         place = out or BENCHES / chosen.name
         go_on = typed(ctx)
-        with kept(go_on):
-            result, stopped_by = _run(
-                chosen, settings, level, place, workers, ray, retry, task_minutes, max_total_cost
-            )
-        show_bench(result, place, go_on, as_json, stopped_by)
+        done: list[BenchResult] = []
+        for number, (where, seeded) in enumerate(sample_places(place, settings, samples), 1):
+            left = max_total_cost
+            if left is not None:
+                left -= sum(row.spent.money for result in done for row in result.rows)
+            with kept(go_on):
+                result, stopped_by = _run(
+                    chosen, seeded, level, where, workers, ray, retry, task_minutes, left
+                )
+            if result.interrupted or result.over_cost or number == samples == 1:
+                show_bench(result, where, go_on, as_json, stopped_by)
+            done.append(result)
+        show_samples(done, place, as_json, result_json)
 
 
 def _run(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from egg.bench.experiments import stage_gains
 from egg.bench.rows import BEST, Basis, Refused
 from egg.cli.render import clean
 from egg.cli.tables import pairs, table
@@ -16,6 +17,7 @@ from egg.report.bench_report import Outcome
 from egg.report.numbers import NONE, count, ends, money, seconds, share, share_ends, time, times
 
 if TYPE_CHECKING:
+    from egg.bench.experiments import StageGain
     from egg.bench.scores import Cost, Speedups
     from egg.bench.scores import Group as Tasks
     from egg.bench.statistics import Estimate, Share
@@ -46,6 +48,8 @@ def bench_view(report: BenchReport, *, whole: bool = False) -> RenderableType:
         for group in groups if whole else ():
             parts += [Text(f"\n{name} {clean(group.name.removeprefix(f'{name} '))}", style="bold")]
             parts += _tables(group)
+    if stages := stage_gains(report.rows):
+        parts += [Text("\nby stage", style="bold"), _stages(stages)]
     if whole or len(report.rows) <= TASKS_SHOWN:
         parts += ["", _tasks(report)]
     parts += ["", *_footnotes(report), _cost(report.overall.cost)]
@@ -118,6 +122,15 @@ def _groups(name: str, groups: Iterable[Tasks], report: BenchReport) -> Renderab
             own = group.against(found.baseline)
             cells += [_figure(own.geomean), share(own.fast_p(1.0).value)] if own is not None else [NONE, NONE]
         made.add_row(*cells)
+    return made
+
+
+def _stages(stages: Iterable[StageGain]) -> RenderableType:
+    """What the steps of each stage brought to the tasks that took any."""
+    made = table("stage", "tasks", "steps", "promoted", "geomean gain", numbers=range(1, 5))
+    for found in stages:
+        steps = f"{found.steps:,}", f"{found.promoted:,}"
+        made.add_row(clean(found.stage), f"{found.tasks:,}", *steps, _figure(found.gain))
     return made
 
 

@@ -18,18 +18,19 @@ def evaluate(
     target: str | None = None,
     on_gate: Callable[[Gate], None] = lambda _: None,
     on_printed: Callable[[str], None] = lambda _: None,
+    skip: tuple[Gate, ...] = (),
 ) -> Evaluation:
-    """Judge in a process of its own, which is gone when this returns or raises.
+    """Judge in a process of its own, which is gone when this returns or raises; without the gates ``skip``.
 
     ``on_printed`` hears the end of what was printed there, if anything was: the task's code runs there.
     """
     from egg.evaluator.judge.oracle import Oracle
     from egg.evaluator.judge.question import Question
-    from egg.evaluator.process.machine import choose_device
+    from egg.evaluator.process.machine import device_name
 
-    oracle = Oracle(str(choose_device(device)))
+    oracle = Oracle(device_name(device))
     try:
-        return oracle.judge(Question(task, candidate, policy, target), on_gate)
+        return oracle.judge(Question(task, candidate, policy, target, skip), on_gate)
     finally:
         oracle.close()
         if oracle.printed.strip():

@@ -176,6 +176,34 @@ def prune(
         print_outcome({"pruned": 0 if dry else count, "matching": count}, message, as_json)
 
 
+@lessons.command("promote")
+def promote(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the drafts go, one folder each.")],
+    least: Annotated[
+        int, typer.Option("--least", metavar="COUNT", help="Programs on which a kind of change won.")
+    ] = 2,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Draft a skill from what won repeatedly without one, for a person to edit.
+
+    A draft has the form of a skill: egg skills check FOLDER reads it. Exit 0, also where nothing won.
+    """
+    with error_boundary(debug=debug, as_json=as_json):
+        from egg.api import lessons as api
+
+        if least < 1:
+            raise UsageError(f"--least is {least}", "a whole number from 1")
+        found = api.promote(_path(store), folder, least)
+        rows = [{"name": d.name, "programs": d.programs, "gain": round(d.gain, 3)} for d in found]
+        said = [
+            f"{clean(str(folder / d.name))}: {plural(d.programs, 'program')}, {d.gain:.2f}x" for d in found
+        ]
+        message = "\n".join(said) or "nothing won repeatedly without a skill"
+        print_outcome({"folder": str(folder), "drafts": rows}, message, as_json)
+
+
 def _take_in(files: list[Path], store: Path | None, as_json: bool, debug: bool) -> None:
     with error_boundary(debug=debug, as_json=as_json):
         from egg.api.lessons import merge_lessons

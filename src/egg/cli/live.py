@@ -24,7 +24,7 @@ from egg.cli.render import clean, console
 from egg.cli.summary import steps_view
 from egg.cli.words import duration, event_line, money, one_line, players, plural, speed
 from egg.core.errors import EggError
-from egg.core.events import Evaluated, Event, Exchanged, RunClosed, RunStarted, StageOpened
+from egg.core.events import Evaluated, Event, Exchanged, RunClosed, RunStarted, StageOpened, ToolCalled
 from egg.core.tokens import estimate_tokens
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ class LiveView(Watcher):
             self._evaluated()
         elif isinstance(event, Exchanged):
             self._begin(f"reading the reply of {clean(event.request.purpose)}")
+        elif isinstance(event, ToolCalled):
+            self._begin(f"{clean(event.purpose)} called {clean(event.call.name)}")
         elif isinstance(event, StageOpened):
             self._begin(f"beginning {event.stage.value}")
         elif isinstance(event, RunClosed):

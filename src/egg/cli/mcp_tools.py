@@ -35,8 +35,8 @@ Device = Annotated[str, Field(description="Where kernels are judged: auto, cpu, 
 
 INSTRUCTIONS = """EGG turns PyTorch programs into verified Triton kernels. You can play the model of a run:
 start_run, then answer each question with reply until `waiting` is null. The question has the program, the
-base with its measurements, what was tried, and the form of the answer. judge, profile and skills work on any
-kernel beside a run: use them before you answer. Report only speedups that the judge measured."""
+base with its measurements, what was tried, and the form of the answer. compile, judge, profile and skills
+work on any kernel beside a run: use them before you answer. Report only speedups that the judge measured."""
 
 
 def start_run(
@@ -52,6 +52,7 @@ def start_run(
     device: Annotated[str, Field(description="auto, cpu, cuda:N, or offline: judged elsewhere.")] = "auto",
     target: Gpu = None,
     max_steps: int | None = None,
+    without: Annotated[str | None, Field(description="Parts to leave out, for an experiment.")] = None,
 ) -> dict[str, Any]:
     """Begin a run in which you answer every question, and go on to the first one."""
     from egg.cli.runs import begin_run
@@ -67,6 +68,7 @@ def start_run(
         target=check_target(target),
         caps=run_options.caps(None, None, max_steps, None),
         first=first_team,
+        without=run_options.without(team, without, 1),
         skills=run_options.skill_folders([], False, os.environ),
         lessons=run_options.lesson_store(None, False, os.environ),
     )
@@ -112,6 +114,32 @@ def reply(
     if not text.strip():
         raise UsageError("the reply is empty", "answer the question that next_question returns")
     return _standing(folder, offline.reply(folder, text, Watcher(), environment()))
+
+
+def compile_kernel(
+    task: Task,
+    kernel: Kernel,
+    precision: Precision = Precision.MATCH,
+    target: Gpu = None,
+) -> dict[str, Any]:
+    """Compile a kernel for a GPU without running it: errors, or registers, spills, instructions.
+
+    Seconds, and no GPU is needed. Use it before judge.
+    """
+    from egg.api.optimizing import DEFAULT_TARGET
+    from egg.api.tool_words import compiled
+    from egg.engine.effects import BEHIND_COMPILING
+
+    gpu = check_target(target) or DEFAULT_TARGET
+    evaluation = judging.evaluate(
+        read_task(task),
+        Candidate(kernel, "given"),
+        Policy(precision=precision),
+        device="cpu",
+        target=gpu,
+        skip=BEHIND_COMPILING,
+    )
+    return {"compiles": evaluation.accepted, "target": gpu, "summary": compiled(evaluation, gpu)}
 
 
 def judge(
@@ -225,6 +253,7 @@ TOOLS = {
     "resume_run": resume_run,
     "next_question": next_question,
     "reply": reply,
+    "compile": compile_kernel,
     "judge": judge,
     "profile": profile,
     "skills": skills,

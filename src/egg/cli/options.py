@@ -84,6 +84,15 @@ WidthOption = Annotated[
     ),
 ]
 
+WithoutOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PART[,PART]",
+        help="Leave parts out, for an experiment: docs/experiments.md has the parts.",
+        rich_help_panel=OPTIONS,
+    ),
+]
+
 StartOption = Annotated[
     Path | None,
     typer.Option(

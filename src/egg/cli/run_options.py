@@ -208,6 +208,16 @@ def width(team: str, drafts: int) -> int:
     return drafts
 
 
+def without(team: str, text: str | None, drafts: int) -> tuple[str, ...]:
+    """Read ``--without``: the parts of a run that are left out."""
+    from egg.core.parts import WIDTH, parts_named
+
+    named = parts_named(text, team)
+    if WIDTH in named and drafts > 1:
+        raise UsageError("--width and --without width contradict each other", "leave one of them out")
+    return named
+
+
 ALL = ""
 """The role of a value that was given without one."""
 

@@ -40,6 +40,7 @@ from egg.cli.options import (
     TeamOption,
     TemperatureOption,
     WidthOption,
+    WithoutOption,
 )
 from egg.cli.progress import busy
 from egg.cli.render import clean, console
@@ -84,6 +85,7 @@ def optimize(
     temperature: TemperatureOption = None,
     effort: EffortOption = None,
     width: WidthOption = 1,
+    without: WithoutOption = None,
     target: RunTargetOption = None,
     device: RunDeviceOption = "auto",
     precision: RunPrecisionOption = Precision.MATCH,
@@ -130,6 +132,7 @@ def optimize(
             seed=run_options.check_seed(seed),
             first=begins,
             width=run_options.width(team, width),
+            without=run_options.without(team, without, width),
             skills=run_options.skill_folders(skills or [], no_skills, os.environ),
             lessons=run_options.lesson_store(lessons, no_lessons, os.environ),
         )

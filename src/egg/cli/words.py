@@ -26,6 +26,7 @@ from egg.core.events import (
     StageSkipped,
     StepClosed,
     Swept,
+    ToolCalled,
 )
 from egg.core.plan import Plan
 from egg.core.step import Gain, Origin, Score, Step
@@ -132,7 +133,10 @@ def event_line(event: Event, last: Step | None = None) -> str | None:
             used = completion.usage.total
             cost = f", ${completion.cost:.4f}" if completion.cost else ""
             tokens = f": {plural(used, 'token')}{cost}, {completion.seconds:.1f} s" if used else ""
-            return f"{clean(request.purpose)} answered{tokens}"
+            did = "asked for tools" if completion.calls else "answered"
+            return f"{clean(request.purpose)} {did}{tokens}"
+        case ToolCalled(purpose=purpose, call=call, seconds=seconds):
+            return f"{clean(purpose)} called {clean(call.name)}: {seconds:.1f} s"
         case Answered(step=step, answer=Plan() as plan):
             expected = f"predicted {plan.prediction.speedup:.2f}x"
             return f"step {step}: {plan.category.value} ({expected}): {one_line(plan.change)}"

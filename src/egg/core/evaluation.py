@@ -40,6 +40,25 @@ class Gate(StrEnum):
 
 
 @dataclass(frozen=True)
+class WrongPlaces:
+    """Where in a wrong output the errors lie: NaN and Inf that must not be, else the large errors."""
+
+    shape: tuple[int, ...]
+    """Of the output, as it was run."""
+    wrong: int
+    """Elements that are wrong in this sense."""
+    of: int
+    first: tuple[int, ...]
+    """Index of the first of them."""
+    got: float
+    expected: float
+    """There."""
+    along: tuple[str, ...] = ()
+    """Dimensions of which only some indices hold errors, in words: ``dimension 1 (size 80): only the last
+    index``. Empty where the errors are spread over the whole output."""
+
+
+@dataclass(frozen=True)
 class RefusalFacts:
     """What a refusal rests on, as values: programs decide by these and never by a sentence."""
 
@@ -57,6 +76,8 @@ class RefusalFacts:
     """Whether recording a CUDA graph failed."""
     own_size: bool = False
     """Whether it was seen at the task's own size, while another size was run."""
+    places: WrongPlaces | None = None
+    """Of a wrong output: where its errors lie."""
 
 
 @dataclass(frozen=True)

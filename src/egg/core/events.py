@@ -1,6 +1,6 @@
 """The events a run's log is made of. Whatever is known of a run is a fold over them.
 
-Two kinds stand side by side. *Effects* are what the world answered (:class:`Exchanged`,
+Two kinds stand side by side. *Effects* are what the world answered (:class:`Exchanged`, :class:`ToolCalled`,
 :class:`Answered`, :class:`Advised`, :class:`Evaluated`); they are read back instead of being asked again.
 *Decisions* are what the engine concluded from them; a replay must come to the same ones.
 """
@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from egg.core.conversation import Completion, Request
+from egg.core.conversation import Completion, Request, ToolCall
 from egg.core.evaluation import Evaluation
+from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
-from egg.core.plan import Answer
+from egg.core.plan import Answer, Weighed
 from egg.core.roles import Skill
 from egg.core.settings import Settings
 from egg.core.source import Task
@@ -44,6 +45,8 @@ class RunStarted:
     """The standing of each skill in memory at the start, by stage; lessons learned since do not change it."""
     start: str | None = None
     """The text of a kernel file to begin with; ``None`` where the team writes the first one."""
+    exemplars: tuple[Exemplar, ...] = ()
+    """Kernels of earlier runs for like programs, as they were known at the start; prompts show them."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Inherited:
     """What each of its stages tried, with predictions and outcomes."""
     ended: str
     """Why it ended, and what came of it."""
+    weighed: tuple[Weighed, ...] = ()
+    """Other structures it knows for that kernel, the largest predicted gain first."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,19 @@ class Exchanged:
     kind: ClassVar[str] = "model.exchanged"
     request: Request
     completion: Completion
+
+
+@dataclass(frozen=True)
+class ToolCalled:
+    """A tool that a model called on the way to an answer, and what it returned."""
+
+    kind: ClassVar[str] = "tool.called"
+    purpose: str
+    """Of the question, as in its requests."""
+    call: ToolCall
+    result: str
+    """The text that the model reads."""
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -200,6 +218,7 @@ Event = (
     | StageClosed
     | Advised
     | Exchanged
+    | ToolCalled
     | Answered
     | SentBack
     | Proposed

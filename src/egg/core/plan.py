@@ -104,6 +104,20 @@ class Unusable:
 
 
 @dataclass(frozen=True)
+class Weighed:
+    """A structure that the built-in team weighed for its best kernel, written or only priced."""
+
+    change: str
+    """What it would change, in words."""
+    against: str
+    """What it would relieve."""
+    predicted: float
+    """Speedup over that kernel, by its model."""
+    tried: bool = False
+    """Whether a step of its run wrote it; what came of that stands with its steps."""
+
+
+@dataclass(frozen=True)
 class Exhausted:
     """Nobody was asked: the next call could pass a cap."""
 

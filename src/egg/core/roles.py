@@ -7,8 +7,9 @@ from typing import Protocol
 
 from egg.core.bottleneck import Diagnosed
 from egg.core.evaluation import Machine, Refusal
+from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
-from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
+from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable, Weighed
 from egg.core.policy import Policy
 from egg.core.source import Candidate, Task
 from egg.core.stage import Category, Metric, Stage
@@ -60,12 +61,16 @@ class Brief:
     """What holds the base back; ``None`` where too little is known of it."""
     inherited: tuple[Handoff, ...] = ()
     """What the built-in team's own run before this one tried, stage by stage."""
+    weighed: tuple[Weighed, ...] = ()
+    """Other structures that the built-in team knows for the kernel it left, by predicted gain."""
     drafts: tuple[str, ...] = ()
     """Files that were written for this very question: several are judged together, and one goes on."""
     failed: Candidate | None = None
     """The file of this step that was refused and is to be repaired."""
     machine: Machine | None = None
     """Where the latest kernel of the run was judged; ``None`` before the first."""
+    exemplars: tuple[Exemplar, ...] = ()
+    """Accepted kernels of earlier runs for like programs, the likest first."""
     side_by_side: bool = False
     """Whether points of a sweep are timed side by side, and so are cheap where a GPU measures."""
 

@@ -38,6 +38,8 @@ class Budget:
     reply_per_base: float = 0.0
     """Tokens that a coder's reply may have for each of the file it changes, where that is more than
     ``reply_tokens``; 0 where the limit does not grow with the file."""
+    tool_calls: int = 0
+    """Tools that a model may call before it answers one question of the coder or the debugger."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class Settings:
     """``expert``: the built-in team has a run of its own first, and the team goes on from its best kernel."""
     lessons: str | None = None
     """The store that remembers what earlier runs taught and learns from this one; ``None`` for neither."""
+    without: tuple[str, ...] = ()
+    """Parts that are left out, for an experiment: names of :data:`egg.core.parts.PARTS`."""
 
     @property
     def all_models(self) -> tuple[ModelChoice, ...]:

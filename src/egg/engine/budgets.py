@@ -33,6 +33,7 @@ BUDGETS = {
         prompt_tokens=6_000,
         reply_tokens=8_000,
         reply_per_base=REPLY_PER_BASE,
+        tool_calls=4,
     ),
     "standard": Budget(
         name="standard",
@@ -45,6 +46,7 @@ BUDGETS = {
         prompt_tokens=10_000,
         reply_tokens=16_000,
         reply_per_base=REPLY_PER_BASE,
+        tool_calls=8,
     ),
     "deep": Budget(
         name="deep",
@@ -57,6 +59,7 @@ BUDGETS = {
         prompt_tokens=16_000,
         reply_tokens=24_000,
         reply_per_base=REPLY_PER_BASE,
+        tool_calls=16,
     ),
 }
 

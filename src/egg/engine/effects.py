@@ -10,6 +10,7 @@ from egg.analysis.evaluated import profile_of
 from egg.core.bottleneck import Diagnosed, Limiter
 from egg.core.evaluation import Evaluation, Gate, Machine
 from egg.core.events import SIDE_BY_SIDE, ContractMade, StageClosed, StageOpened, StageSkipped
+from egg.core.parts import CONTRACT, EVIDENCE, SHORT_MEMORY, STAGING
 from egg.core.plan import Answer, Exhausted
 from egg.core.policy import Level, Policy
 from egg.core.roles import Advisor, Brief, Skill, Team
@@ -18,7 +19,7 @@ from egg.core.stage import Stage
 from egg.core.step import Attempt, Decision, Handoff, Trajectory
 from egg.engine.contract import make_contract
 from egg.engine.journal import Journal, Judge
-from egg.engine.stages import SEARCH, StageRow
+from egg.engine.stages import LEFT_OUT, StageRow, search
 from egg.engine.state import RunState
 from egg.evaluator.judge.pool import Job
 from egg.evaluator.judge.question import Question
@@ -59,13 +60,25 @@ class Effects:
         self.journal.decide(StageOpened(row.stage, self.state.base))
 
     def skip(self, row: StageRow, reason: str) -> None:
+        """Where the stage of the structure is left out, the contract is about the first kernel's."""
         self.journal.decide(StageSkipped(row.stage, reason))
+        if reason == LEFT_OUT:
+            self._agree(row)
+
+    def _agree(self, row: StageRow) -> None:
+        """Make the structure of the base the contract, at the end of its stage."""
+        base = self.state.base_kernel
+        wanted = not {CONTRACT, STAGING} & set(self._without)
+        if row.stage is Stage.STRUCTURE and base is not None and wanted:
+            self.journal.decide(ContractMade(make_contract(base)))
+
+    @property
+    def _without(self) -> tuple[str, ...]:
+        return self.state.started.settings.without
 
     def close(self, row: StageRow, reason: str) -> None:
         """Hand on what the stage found; the structure becomes a contract when its stage ends."""
-        base = self.state.base_kernel
-        if row.stage is Stage.STRUCTURE and base is not None:
-            self.journal.decide(ContractMade(make_contract(base)))
+        self._agree(row)
         best = self.state.best_kernel
         self.journal.decide(
             StageClosed(
@@ -82,25 +95,30 @@ class Effects:
         )
 
     def close_open_stage(self, reason: str) -> None:
-        row = next((row for row in SEARCH if row.stage is self.state.stage), None)
+        rows = search(self.state.started.settings)
+        row = next((row for row in rows if row.stage is self.state.stage), None)
         if row is not None:
             self.close(row, reason)
 
     def brief(self, row: StageRow, chain: Sequence[Attempt] = (), objection: str = "") -> Brief:
         """What a role is given, with the skills that fit."""
-        state = self.state
+        state, remembers = self.state, SHORT_MEMORY not in self._without
+        steps = state.steps_in(row.stage) if remembers else ()
+        inherited = state.inherited.handoffs if state.inherited is not None and remembers else ()
         brief = Brief(
             task=state.started.task,
             policy=self.policy(Level.QUICK),
             facts=state.started.facts,
             assignment=row.assignment,
-            trajectory=Trajectory(row.stage, state.steps_in(row.stage), tuple(chain)),
+            trajectory=Trajectory(row.stage, steps, tuple(chain)),
             base=state.base_kernel,
             best=state.best_kernel,
-            diagnosis=diagnosed(state),
-            handoffs=state.handoffs,
-            inherited=state.inherited.handoffs if state.inherited is not None else (),
+            diagnosis=diagnosed(state) if EVIDENCE not in self._without else None,
+            handoffs=state.handoffs if remembers else tuple(map(_only_contract, state.handoffs)),
+            inherited=inherited,
+            weighed=state.inherited.weighed if state.inherited is not None and remembers else (),
             objection=objection,
+            exemplars=state.started.exemplars,
             failed=_failed(state, chain),
             machine=_judged_on(state),
             side_by_side=self.side_by_side,
@@ -168,6 +186,10 @@ class Effects:
         if caps.minutes is not None and ledger.seconds >= caps.minutes * 60:
             return f"{ledger.seconds / 60:.1f} of {caps.minutes:g} minutes are used"
         return ""
+
+
+def _only_contract(handoff: Handoff) -> Handoff:
+    return replace(handoff, reason="", best=None, best_score=None, tried=(), open_bottleneck="")
 
 
 def _failed(state: RunState, chain: Sequence[Attempt]) -> Candidate | None:

@@ -28,6 +28,7 @@ from egg.core.events import (
     StageOpened,
     StageSkipped,
     StepClosed,
+    ToolCalled,
 )
 from egg.core.source import content_hash
 from egg.core.step import Origin, Step
@@ -172,7 +173,7 @@ def _steps(entries: Sequence[Entry]) -> list[int | None]:
             answered = event.step
         elif isinstance(event, StageOpened | StageClosed | StepClosed):
             answered = None
-        elif isinstance(event, Exchanged):
+        elif isinstance(event, Exchanged | ToolCalled):
             steps[at] = answered
     return steps
 

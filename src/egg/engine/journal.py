@@ -15,10 +15,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from egg.core.codec import to_json
-from egg.core.conversation import Completion, Request
+from egg.core.conversation import Completion, Request, ToolCall
 from egg.core.errors import UsageError
 from egg.core.evaluation import Evaluation
-from egg.core.events import Advised, Answered, Evaluated, Event, Exchanged, Inherited, RunStarted
+from egg.core.events import (
+    Advised,
+    Answered,
+    Evaluated,
+    Event,
+    Exchanged,
+    Inherited,
+    RunStarted,
+    ToolCalled,
+)
 from egg.core.plan import Answer, Exhausted
 from egg.core.roles import Skill
 from egg.engine.state import RunState, apply, check_comparable
@@ -66,7 +75,7 @@ class Journal:
         self._append = append
         self._observe = observe
         self._next = 1
-        self._loose: deque[Exchanged] = deque()
+        self._loose: deque[Exchanged | ToolCalled] = deque()
         self.state = RunState(started)
         observe(started, self.state, False)
         if isinstance(self._coming, Inherited):
@@ -94,10 +103,11 @@ class Journal:
     def answer(self, role: str, step: int, ask: Callable[[], Answer]) -> Answer:
         """A role's answer, asking it only if the log does not have one.
 
-        A log cut off in the middle of a question holds model calls without the answer they led
-        to; they are kept, and :meth:`exchange` hands them out before it calls a model.
+        A log cut off in the middle of a question holds calls of a model and of tools without the answer
+        they led to; they are kept, and :meth:`exchange` and :meth:`use` return them before anything is
+        called.
         """
-        while isinstance(self._coming, Exchanged):
+        while isinstance(self._coming, Exchanged | ToolCalled):
             self._loose.append(self._coming)
             self._next += 1
         recorded = self._coming
@@ -148,11 +158,27 @@ class Journal:
         while self._loose:
             exchanged = self._loose.popleft()
             self._take(exchanged, new=False)
-            if exchanged.request.purpose == request.purpose:
+            if isinstance(exchanged, Exchanged) and exchanged.request.purpose == request.purpose:
                 return exchanged.completion
         written = self._write(Exchanged(request, call()))
         assert isinstance(written, Exchanged)
         return written.completion
+
+    def use(self, purpose: str, call: ToolCall, run: Callable[[], str]) -> str:
+        """The result of a tool that a model called within a question: a recorded one first, then a new one.
+
+        Of a log that was cut off, the next event is either the result of this very call or a later one's
+        model call, which then belongs to :meth:`exchange`.
+        """
+        known = self._loose[0] if self._loose else None
+        if isinstance(known, ToolCalled) and (known.purpose, known.call) == (purpose, call):
+            self._take(self._loose.popleft(), new=False)
+            return known.result
+        started = time.monotonic()
+        result = run()
+        written = self._write(ToolCalled(purpose, call, result, round(time.monotonic() - started, 3)))
+        assert isinstance(written, ToolCalled)
+        return written.result
 
     def evaluate(self, jobs: Sequence[Job], judge: Judge) -> dict[str, Evaluation]:
         """The verdicts on ``jobs``, judging only those that the log does not know, in whatever order."""

@@ -12,7 +12,7 @@ from egg.core.events import RunClosed
 from egg.core.policy import Level
 from egg.core.step import Kernel, Score
 from egg.engine.effects import BudgetEnded, Effects
-from egg.engine.stages import REGRADE, SEARCH, StageRow, refused_start
+from egg.engine.stages import REGRADE, StageRow, refused_start, search
 from egg.engine.state import RunState
 from egg.engine.work import StepInProgress
 
@@ -24,7 +24,7 @@ def optimize(effects: Effects) -> RunState:
     """Seed, design the structure, tune for the hardware; end when there is no more to win or to spend."""
     stopped = "every stage is done"
     try:
-        for row in SEARCH:
+        for row in search(effects.state.started.settings):
             if barred := row.barred(effects.state):
                 effects.skip(row, barred)
                 continue

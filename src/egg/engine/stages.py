@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from egg.core.parts import CONTRACT, STAGING
 from egg.core.roles import Assignment
-from egg.core.settings import Budget
+from egg.core.settings import Budget, Settings
 from egg.core.stage import Category, Metric, Stage
 from egg.core.step import Decision
 from egg.engine.state import RunState
+
+LEFT_OUT = "left out by --without"
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,15 @@ class StageRow:
         """Why the stage is not worth entering; empty when it is."""
         if self.stage is Stage.SEED:
             return ""
+        without = state.started.settings.without
+        if self.stage.value in without:
+            return LEFT_OUT
         if state.base_kernel is None:
             return "there is no accepted kernel to build on"
         if near := near_floor(state):
             return near
-        return "no structure was agreed on" if self.stage.tunes and state.contract is None else ""
+        agreed = state.contract is not None or CONTRACT in without
+        return "no structure was agreed on" if self.stage.tunes and not agreed else ""
 
     def done(self, state: RunState) -> str:
         """Why the stage is over; empty while it is not."""
@@ -183,6 +190,39 @@ SEARCH = (
     ),
 )
 """The stages that write kernels, in order."""
+
+
+def search(settings: Settings) -> tuple[StageRow, ...]:
+    """The stages of a run with these settings: those of the table, or what an experiment makes of them.
+
+    Without the contract a tuning stage may change the structure as well; without staging there is one stage
+    behind the seed in which every kind of change is allowed.
+    """
+    if STAGING in settings.without:
+        return SEARCH[0], _everything()
+    if CONTRACT not in settings.without:
+        return SEARCH
+    return tuple(
+        replace(row, assignment=replace(row.assignment, may_not_change="What the program computes."))
+        if row.stage.tunes
+        else row
+        for row in SEARCH
+    )
+
+
+def _everything() -> StageRow:
+    """One stage for all kinds of change. The designer plans; what a file leaves open is swept."""
+    rows = SEARCH[1:]
+    assignment = Assignment(
+        stage=Stage.STRUCTURE,
+        objective="The fastest program: its structure, and everything that fits it to the GPU.",
+        may_change="Everything: structure, mapping, tiles, access to memory.",
+        may_not_change="What the program computes.",
+        metrics=tuple(dict.fromkeys(m for row in rows for m in row.assignment.metrics)),
+        categories=tuple(dict.fromkeys(c for row in rows for c in row.assignment.categories)),
+    )
+    return StageRow(assignment, planner="designer", sweeps=True)
+
 
 REGRADE = StageRow(
     Assignment(

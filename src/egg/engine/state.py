@@ -22,6 +22,7 @@ from egg.core.events import (
     StageClosed,
     StageOpened,
     StepClosed,
+    ToolCalled,
 )
 from egg.core.policy import Level
 from egg.core.source import Candidate
@@ -42,6 +43,8 @@ class Ledger:
     unpriced_calls: int = 0
     evaluations: int = 0
     seconds: float = 0.0
+    tools: int = 0
+    """Calls of tools by a model."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ def apply(state: RunState, event: Event) -> RunState:
     match event:
         case Exchanged():
             return replace(state, ledger=_after_exchange(state.ledger, event))
+        case ToolCalled():
+            return replace(state, ledger=replace(state.ledger, tools=state.ledger.tools + 1))
         case Answered(seconds=seconds):
             return replace(state, ledger=replace(state.ledger, seconds=state.ledger.seconds + seconds))
         case Proposed(candidate=candidate, source=source, step=step):

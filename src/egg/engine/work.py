@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from egg.core.evaluation import Evaluation, Gate, Refusal, Rejected
 from egg.core.events import Objected, Proposed, SentBack, StepClosed
+from egg.core.parts import DEBUGGER
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.roles import Failure
 from egg.core.source import Candidate, content_hash
@@ -156,6 +157,8 @@ class StepInProgress:
             return Diagnosis(
                 failure.objection, "Follow the plan within these bounds, in a file that differs."
             )
+        if DEBUGGER in self._effects.state.started.settings.without:
+            return Diagnosis(failure.refusal.evidence, failure.refusal.hint)
         brief = self._effects.brief(self._row, self._attempts)
         debugger = self._effects.team.debugger
         answer = self._effects.ask("debugger", self._number, lambda: debugger.diagnose(brief, failure))

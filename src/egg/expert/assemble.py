@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from egg.core.errors import EggError
 from egg.core.source import Task
+from egg.expert.algebra import grouped_heads
+from egg.expert.algebra.channels_last import channels_last
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
 from egg.expert.graph import Graph
 from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Part, Target, Unfit
+from egg.expert.patterns import PATTERNS
 from egg.expert.reading.capture import capture
-from egg.expert.writing.replay import SETTINGS, reason
+from egg.expert.writing.replay import REPLAY, SETTINGS, reason
 from egg.expert.writing.write import write_file
 from egg.hardware.gpus import Gpu
 
@@ -63,7 +66,7 @@ def graph_of(task: Task) -> Graph:
 def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     """The file that ``recipe`` makes of the program."""
     choices = Choices(recipe.without, recipe.alone, recipe.settings, recipe.grades, recipe.left, recipe.apart)
-    structure = structured(graph, Target(gpu), choices=choices)
+    structure = structured(in_library_layouts(graph, recipe), Target(gpu), choices=choices)
     if not structure.kernels:
         raise NothingToWrite(f"no pattern covers {', '.join(structure.left_to_pytorch)}")
     written = zip(structure.groups, structure.parts, strict=True)
@@ -71,7 +74,18 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     title = (f"{task.name}, rewritten as Triton kernels.",)
     replay = reason(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
     known = replace(graph, values={**graph.values, **structure.graph.values})
-    return Written(write_file(task, known, parts, title, replay), structure, replay is not None)
+    source = write_file(task, known, parts, title, replay)
+    return Written(source, structure, replays=replay is not None and REPLAY in source)
+
+
+def in_library_layouts(graph: Graph, recipe: Recipe) -> Graph:
+    """The program with convolutions and attention as the library takes them, where that computes them."""
+
+    def left(op: str) -> Callable[[str], bool]:
+        own = PATTERNS.anchor(op)[0].name
+        return lambda name: own in recipe.without or (own, name) in recipe.left
+
+    return grouped_heads.by_the_library(channels_last(graph, left("conv")), left("attention"))
 
 
 def _swept(group: str, part: Part, opened: Mapping[str, tuple[int, ...]]) -> Part:

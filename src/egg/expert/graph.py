@@ -41,6 +41,11 @@ Kinds of node (``op``) and their ``attributes``:
 ``recurrent``   ``cell``: ``lstm | gru | rnn_tanh | rnn_relu``, ``layers``, ``bidirectional``,
                 ``batch_first``, ``bias``; operands: x, initial states, flat weights. Several results
 ``gather``      ``how``: ``embedding | index_select | gather``, ``dim``
+``scatter``     ``fn``: ``sum | max | min | store``, ``dim``, ``fill``: what the result begins as. Operands:
+                source, index. An element of the source joins the element of the result at its own
+                place, but along ``dim`` at the place that the index says. The index has the source's
+                rank and broadcasts to its shape. ``whole``: the size along ``dim`` that indices are for,
+                where the result is only the beginning of that, and the rest is dropped
 ``where``       three operands: condition, a, b (broadcasting)
 ``constant``    ``fill`` (a number), or ``range``: (start, step) along the only dimension
 ``triangle``    ``upper``, ``diagonal``: zero beside the triangle (tril, triu)

@@ -28,6 +28,10 @@ from egg.expert.parts import Group, Part, Target, Use
 FREE = frozenset({"view", "constant"})
 """What costs nothing by itself: no group is made for it alone unless it is needed in memory."""
 
+MARGIN = 1.3
+"""How many times faster a library's call must promise to be: estimates of ours and theirs err apart."""
+CALIBRATED = 1.05
+"""The same where both sides were measured, and the library's call is the safe choice."""
 CROWDED = frozenset({Limiter.SPILLS, Limiter.OCCUPANCY_REGISTERS})
 """Limiters of a program that holds too much in registers."""
 BELIEVED = 0.5
@@ -185,6 +189,11 @@ class Pattern(ABC):
     @abstractmethod
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         """Seconds of a group as ``part`` writes it."""
+
+    def margin(self, graph: Graph, group: Group) -> float | None:
+        """How many times faster the library's call must promise to be for the first file to leave a group to
+        it; ``None`` where only a measured base decides that."""
+        return MARGIN if self.weighed_first else None
 
     def waits_for(self, nodes: Iterable[Node]) -> bool:
         """Whether followers that cannot be written yet may fit together with what follows them."""

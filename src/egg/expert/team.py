@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from egg.core.errors import TaskError
 from egg.core.evaluation import Accepted
-from egg.core.plan import Diagnosis, Draft, Pass, Plan, Prediction, Unusable
+from egg.core.plan import Diagnosis, Draft, Pass, Plan, Prediction, Unusable, Weighed
 from egg.core.policy import LibraryCalls
 from egg.core.resources import KernelResources
 from egg.core.roles import Brief, Failure
@@ -91,6 +91,24 @@ class ExpertTeam:
         if best is None:
             return Pass("there is no other way to write it")
         return Pass(f"no other structure is worth a try: of {len(priced)} the best promises {best:.2f}x")
+
+    def alternatives(self, brief: Brief) -> tuple[Weighed, ...]:
+        """Every other structure that it can write for the base, tried or not, the largest predicted gain
+        first; for a team that goes on from its kernel."""
+        if brief.base is None or builds_on_given(_steps(brief)):
+            return ()
+        recipe, tried = base_recipe(brief), _tried(brief)
+        try:
+            priced = _priced(brief, recipe)
+        except (NothingToWrite, TaskError, Unfit):
+            return ()
+        found = [
+            Weighed(
+                option.sentence, option.against, gain, change_text(option.sentence, option.moves) in tried
+            )
+            for gain, option in priced
+        ]
+        return tuple(sorted(found, key=lambda weighed: (-weighed.predicted, weighed.change)))
 
     # -- tuning --------------------------------------------------------------------------------------
 

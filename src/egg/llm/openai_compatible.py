@@ -11,9 +11,9 @@ import httpx2
 import openai
 from openai.types.chat import ChatCompletionChunk
 
-from egg.core.conversation import Finish, Request, Usage
+from egg.core.conversation import Finish, Message, Request, Tool, Usage
 from egg.llm.schemas import closed, has_open_objects, schema_name
-from egg.llm.streaming import Dialect, Piece, expect_events
+from egg.llm.streaming import CallPiece, Dialect, Piece, expect_events
 
 FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "content_filter": Finish.REFUSAL}
 """Whatever else an endpoint calls its end (a tool call, an end-of-sequence token) is an ordinary stop."""
@@ -42,6 +42,8 @@ class OpenAIWire:
                 yield _piece(chunk)
 
     def adapted(self, dialect: Dialect, request: Request, words: str) -> Dialect | None:
+        if dialect.tools and request.tools and not request.called and "tool" in words:
+            return replace(dialect, tools=False)
         if dialect.schema and request.schema is not None and _any_in(words, "response_format", "schema"):
             return replace(dialect, schema=False)
         if dialect.effort and request.effort is not None and _any_in(words, "effort", "reasoning"):
@@ -57,7 +59,7 @@ class OpenAIWire:
     def _body(self, request: Request, dialect: Dialect) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [{"role": m.speaker.value, "content": m.text} for m in request.messages],
+            "messages": [_message(m) for m in request.messages],
             "stream": True,
             dialect.limit: request.max_output_tokens,
         }
@@ -67,9 +69,29 @@ class OpenAIWire:
             body["temperature"] = request.temperature
         if dialect.effort and request.effort is not None:
             body["reasoning_effort"] = request.effort
-        if dialect.schema and request.schema is not None:
+        if dialect.tools and request.tools:
+            body["tools"] = [_function(tool) for tool in request.tools]
+            body["tool_choice"] = "auto" if request.may_call else "none"
+        if dialect.schema and request.schema is not None and not (dialect.tools and request.calling):
             body["response_format"] = _response_format(request)
         return body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if message.result_of:
+        return {"role": "tool", "tool_call_id": message.result_of, "content": message.text}
+    plain: dict[str, Any] = {"role": message.speaker.value, "content": message.text}
+    if message.calls:
+        plain["tool_calls"] = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+            for c in message.calls
+        ]
+    return plain
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    described = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": described}
 
 
 def _response_format(request: Request) -> dict[str, Any]:
@@ -90,6 +112,18 @@ def _piece(chunk: ChatCompletionChunk) -> Piece:
         finish=FINISH.get(ended, Finish.STOP) if ended else None,
         usage=_usage(getattr(chunk, "usage", None)),
         model=getattr(chunk, "model", None) or None,
+        calls=tuple(_call(at, call) for at, call in enumerate(getattr(delta, "tool_calls", None) or ())),
+    )
+
+
+def _call(at: int, call: Any) -> CallPiece:
+    """A part of a call. A server that sends each call whole may leave out its place."""
+    place, function = getattr(call, "index", None), getattr(call, "function", None)
+    return CallPiece(
+        at if place is None else place,
+        getattr(call, "id", None) or "",
+        getattr(function, "name", None) or "",
+        getattr(function, "arguments", None) or "",
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from egg.core.conversation import Completion, Finish, Request, Usage
+from egg.core.conversation import Completion, Finish, Request, ToolCall, Usage, prompt_texts
 from egg.core.errors import UsageError
 from egg.core.tokens import estimate_tokens
 from egg.llm.client import OnText, ignore_text
 
-Reply = str | Completion
+Reply = str | Completion | ToolCall
 Script = Iterable[Reply] | Callable[[Request], Reply]
 
 
@@ -19,7 +19,10 @@ class ScriptExhausted(UsageError):
 
 
 class ScriptedClient:
-    """Answers from a list in order, or from a function of the request; keeps what it was asked."""
+    """Answers from a list in order, or from a function of the request; keeps what it was asked.
+
+    A reply is text, the call of a tool, or a whole completion.
+    """
 
     def __init__(self, replies: Script, model: str = "scripted") -> None:
         self._answer = replies if callable(replies) else self._next_of(iter(tuple(replies)))
@@ -53,7 +56,10 @@ class ScriptedClient:
 
         return answer
 
-    def _completion(self, request: Request, text: str) -> Completion:
-        asked = sum(estimate_tokens(m.text) for m in request.messages)
-        usage = Usage(input_tokens=asked, output_tokens=estimate_tokens(text))
-        return Completion(text, Finish.STOP, usage, self._model, cost=None, seconds=0.0)
+    def _completion(self, request: Request, reply: str | ToolCall) -> Completion:
+        asked = sum(map(estimate_tokens, prompt_texts(request)))
+        calls = (reply,) if isinstance(reply, ToolCall) else ()
+        text = "" if isinstance(reply, ToolCall) else reply
+        written = text + "".join(call.arguments for call in calls)
+        usage = Usage(input_tokens=asked, output_tokens=estimate_tokens(written))
+        return Completion(text, Finish.STOP, usage, self._model, cost=None, seconds=0.0, calls=calls)

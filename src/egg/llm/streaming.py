@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from egg.core.conversation import Completion, Finish, Request, Usage
+from egg.core.conversation import Completion, Finish, Request, ToolCall, Usage, prompt_texts
 from egg.core.tokens import estimate_tokens
 from egg.llm.client import ModelError, ModelRefusedCall, OnText, ignore_text
 from egg.llm.failures import Endpoint, complaint, is_bad_request, sort_failure
@@ -34,12 +34,23 @@ class Dialect:
     schema: bool = True
     temperature: bool = True
     effort: bool = True
+    tools: bool = True
     usage: bool = True
     """The request may ask that usage is reported in the stream."""
     limit: str = "max_tokens"
     """What the limit on the reply is called."""
     other_limit: str | None = None
     """Its other name, until that has been tried."""
+
+
+@dataclass(frozen=True)
+class CallPiece:
+    """Part of the call of a tool; the pieces of one call have the same place, and their texts are joined."""
+
+    place: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,9 @@ class Piece:
     finish: Finish | None = None
     usage: Usage | None = None
     model: str | None = None
+    calls: tuple[CallPiece, ...] = ()
+    reasoning: tuple[Mapping[str, Any], ...] = ()
+    """Blocks of reasoning that are complete."""
 
 
 class Wire(Protocol):
@@ -116,6 +130,8 @@ class StreamingClient:
             model=model,
             cost=self._price(usage, model),
             seconds=self._clock() - began,
+            calls=reply.calls if request.calling else (),
+            reasoning=tuple(reply.reasoning) if request.calling and reply.calls else (),
         )
 
     def _adapting(self, request: Request, on_text: OnText) -> _Reply:
@@ -145,7 +161,7 @@ class StreamingClient:
                     break
                 reply.add(piece)
                 on_text(piece.text)
-                if len(reply.text) > LONGEST_TOKEN * request.max_output_tokens or self._clock() > deadline:
+                if reply.length > LONGEST_TOKEN * request.max_output_tokens or self._clock() > deadline:
                     reply.finish = Finish.LENGTH
                     break
         if reply.finish is None:
@@ -179,6 +195,19 @@ class _Reply:
         self.finish: Finish | None = None
         self.usage: Usage | None = None
         self.model: str | None = None
+        self.reasoning: list[Mapping[str, Any]] = []
+        self._calls: dict[int, CallPiece] = {}
+
+    @property
+    def length(self) -> int:
+        """Characters of text and of arguments."""
+        return len(self.text) + sum(len(call.arguments) for call in self._calls.values())
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """In their order; an endpoint that gives them no id gets one."""
+        found = (self._calls[place] for place in sorted(self._calls))
+        return tuple(ToolCall(c.id or f"call_{c.place}", c.name, c.arguments) for c in found if c.name)
 
     def add(self, piece: Piece) -> None:
         self.text += piece.text
@@ -186,14 +215,20 @@ class _Reply:
         self.finish = piece.finish or self.finish
         self.usage = piece.usage or self.usage
         self.model = piece.model or self.model
+        self.reasoning += piece.reasoning
+        for call in piece.calls:
+            known = self._calls.get(call.place, CallPiece(call.place))
+            self._calls[call.place] = CallPiece(
+                call.place, known.id or call.id, known.name or call.name, known.arguments + call.arguments
+            )
 
     def usage_of(self, request: Request) -> Usage:
         """As reported; estimated where the endpoint reports nothing."""
         if self.usage is not None and self.usage.total > 0:
             return self.usage
         return Usage(
-            input_tokens=sum(estimate_tokens(m.text) for m in request.messages),
-            output_tokens=estimate_tokens(self.text + self.refusal),
+            input_tokens=sum(map(estimate_tokens, prompt_texts(request))),
+            output_tokens=estimate_tokens(self.text + self.refusal + self._called()),
         )
 
     def spent(self, request: Request) -> Usage:
@@ -201,4 +236,8 @@ class _Reply:
         if self.model is None and not self.text:
             return Usage()
         usage = self.usage_of(request)
-        return replace(usage, output_tokens=max(usage.output_tokens, estimate_tokens(self.text)))
+        came = estimate_tokens(self.text + self._called())
+        return replace(usage, output_tokens=max(usage.output_tokens, came))
+
+    def _called(self) -> str:
+        return "".join(call.name + call.arguments for call in self._calls.values())

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from egg.core.errors import UsageError
+from egg.modules.regions import as_dynamos
 
 INDUCTOR, EAGER, AOT_EAGER = "inductor", "eager", "aot_eager"
 Inner = Callable[..., Any]
@@ -62,10 +63,20 @@ class Fallback:
         """The graph compiled; called by Dynamo within a backend."""
         self._check_options()
         if self.name == INDUCTOR:
-            return self._able(lambda: self._inductor()(graph, list(inputs)), graph.forward)
+            given = as_dynamos(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
+            return self._able(lambda: self._inductor()(given, list(inputs)), graph.forward)
         from torch._dynamo.backends.registry import lookup_backend
 
         return lookup_backend(self.name)(graph, list(inputs))
+
+    @property
+    def replays(self) -> bool:
+        """Whether Inductor may be asked for a CUDA graph too: the caller left the mode to it."""
+        return self.name == INDUCTOR and self.mode is None and not self.options
+
+    def replayed(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The graph compiled as one that is replayed as a CUDA graph, where Inductor finds that it can be."""
+        return replace(self, mode="reduce-overhead").now(graph, inputs)
 
     def later(self, graph: fx.GraphModule) -> Callable[..., Any]:
         """The graph, compiled when it is first called."""

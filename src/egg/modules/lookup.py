@@ -45,6 +45,8 @@ class Options:
     """Of such a tuning."""
     unmeasured: bool = False
     """Use kernels that are verified and that no GPU measured."""
+    replay: bool = True
+    """Try a graph that was tuned as a CUDA graph, too."""
     fallback: str = INDUCTOR
     library_calls: str = LibraryCalls.ALLOW.value
 

@@ -84,7 +84,24 @@ def replaced(
                 made[output].meta = dict(output.meta)
         if node not in inside:
             made[node] = new.node_copy(node, made.__getitem__)
-    return fx.GraphModule(graph, new)
+    return as_dynamos(graph, new)
+
+
+def as_dynamos(graph: fx.GraphModule, nodes: fx.Graph) -> fx.GraphModule:
+    """A module of other nodes with the same placeholders, known as Dynamo's as ``graph`` is.
+
+    AOTAutograd asks the module where its inputs come from: which are the same tensor, and which are
+    parameters that stay where they are, so that a CUDA graph reads them in place.
+    """
+    made = fx.GraphModule(graph, nodes)
+    made.meta = dict(graph.meta)
+    if hasattr(graph, "_param_name_to_source"):
+        made._param_name_to_source = graph._param_name_to_source
+    inputs = (module.graph.find_nodes(op="placeholder") for module in (graph, made))
+    for known, same in zip(*inputs, strict=True):
+        if hasattr(known, "_dynamo_source"):
+            same._dynamo_source = known._dynamo_source
+    return made
 
 
 @dataclass(frozen=True)

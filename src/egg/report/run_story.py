@@ -237,7 +237,7 @@ class _StoryReader:
                 )
             )
         return Call(
-            self.number, event.request, event.completion, tuple(messages), _cut(event.completion.text)
+            self.number, event.request, event.completion, tuple(messages), _cut(_said(event.completion))
         )
 
     def _step(self, step: Step) -> StepStory:
@@ -268,6 +268,12 @@ class _StoryReader:
         sources = self.state.sources
         old, new = (sources.get(name) if name is not None else None for name in (before, after))
         return difference(old, new) if old is not None and new is not None and before != after else None
+
+
+def _said(completion: Completion) -> str:
+    """The text of a reply, and the tools it calls."""
+    calls = (f"calls {call.name} {call.arguments}" for call in completion.calls)
+    return "\n".join(part for part in (completion.text, *calls) if part)
 
 
 def _cut(text: str) -> str:

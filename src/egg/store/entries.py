@@ -95,12 +95,16 @@ State = Recorded | Tuned | Rejected
 
 @dataclass(frozen=True)
 class Assembly:
-    """Whether a whole graph is faster with the kernels for its layers than without."""
+    """How a whole graph runs fastest."""
 
     faster: bool
+    """With the kernels for its layers."""
     ratio: float
+    """How many times faster than Inductor's own form without kernels."""
     kernels: tuple[str, ...] = ()
     """The keys of the entries."""
+    replayed: bool | None = None
+    """As a CUDA graph; not tried where it is ``None``."""
 
 
 @dataclass(frozen=True)

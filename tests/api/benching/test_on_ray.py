@@ -19,7 +19,7 @@ from egg.evaluator.process.forkserver import descendants
 from tests.api.benching.tasks import options, relu, suite
 from tests.engine.ray_cluster import LocalCluster, local_cluster
 
-TASKS = tuple(relu(number) for number in range(1, 4))
+TASKS = (relu(1), relu(2))
 QUICK = replace(options(), level=Level.QUICK)
 
 
@@ -37,9 +37,7 @@ def test_every_task_has_its_row_and_none_has_two(tmp_path: Path) -> None:
     assert 0 <= killer.rows < len(TASKS), "it was killed in the middle"
     assert any("is gone" in note for note in notes)
     assert not result.missing
-    assert Counter(json.loads(line)["key"] for line in rows.read_text().splitlines()) == {
-        "1/1": 1, "1/2": 1, "1/3": 1,
-    }  # fmt: skip
+    assert Counter(json.loads(line)["key"] for line in rows.read_text().splitlines()) == {"1/1": 1, "1/2": 1}
     assert all(isinstance(row.verdict, Passed) for row in result.rows)
 
 
@@ -55,7 +53,7 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         while not any(_is_oracle(pid) for pid in descendants(self._raylet)):
-            time.sleep(0.05)
+            time.sleep(0.2)
         self.rows = len(self._rows.read_text().splitlines())
         self._cluster.kill_node(self._raylet)
 

@@ -135,7 +135,7 @@ for dtype in (torch.float16, torch.bfloat16):
         ("ids", "program (1, 0, 0) stores, with another value, what program (0, 0, 0) stores"),
         ("shift", "stores what"),
         ("look back", "loads what program (0, 0, 0) stores: argument 'x', element offset 15"),
-        ("init", "accumulates atomically what program (0, 0, 0) stores"),
+        ("init", "changes atomically what program (0, 0, 0) stores"),
     ],
 )
 def test_races_are_found(interpret: Callable[[str], Facts], case: str, words: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from egg.api.optimizing import OFFLINE, settle
+from egg.api.optimizing import OFFLINE, inheriting, settle
 from egg.api.teams import TEAMS
 from egg.core.codec import from_json, to_json
 from egg.core.errors import UsageError
@@ -64,7 +64,7 @@ def settled(
         )
     if pooled:
         settings = _for_pool(settings, gpu)
-    return replace(options, settings=settle(settings, environ))
+    return replace(options, settings=inheriting(settle(settings, environ), None))
 
 
 def _for_pool(settings: Settings, gpu: str | None) -> Settings:

@@ -1,24 +1,30 @@
 """What forward leaves in plain attributes for callers: an auxiliary loss, the load of experts.
 
-Only what forward sets for others is asked for: attributes that depend on the inputs, and that its own next
-call does not read. One that it does read shows in the answers.
+Only what forward leaves for others is asked for: attributes of the module, of its parts and in containers
+that depend on the inputs, and that its own answers do not depend on. One that its answers do depend on shows
+there. A running average is moved by each call, so both sides start from a new instance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from egg.core.errors import TaskError
 from egg.evaluator.reference.answers import same_values
-from egg.evaluator.task.attributes import Shown, attributes_of, shown
+from egg.evaluator.task.attributes import Shown, attributes_of, held_in, shown
+from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import outputs_of
+from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.connection import COPY_SECONDS
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
+CALLS = 2
 TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 3e-2}
 USUAL = 2e-3
 """Of the largest element."""
@@ -26,61 +32,78 @@ HINT = "leave in attributes what Model.forward leaves there: code around the mod
 
 
 def run(trial: Trial) -> list[str]:
-    """Compare them after one call on both sides; returns their names."""
-    names = _left_for_others(trial)
-    if not names:
+    """Compare them after a few calls of new instances on both sides; returns their paths."""
+    if not trial.reference.leaves:
         return []
-    case = trial.reference.answer("attributes", trial.reference.draw(), golden=False)
-    held = attributes_of(trial.reference.module)
-    ours = {name: shown(held[name]) for name in names}
-    trial.buffers.place(case)
-    trial.ask(case)
-    reply = trial.connection.request(protocol.Show(tuple(names)), COPY_SECONDS)
-    theirs: dict[str, Shown] = {a.name: (a.shape, a.values) for a in reply.found}
-    for name, wanted in ours.items():
-        allowed = TOLERANCE.get(getattr(held[name], "dtype", torch.float32), USUAL)
-        if wanted is not None and not _alike(theirs.get(name), wanted, allowed):
-            what = "has another value" if name in theirs else "is not there"
-            raise Refused("state.attributes", f"after a call self.{name} {what} in ModelNew", HINT)
+    try:
+        with _anew(trial):
+            names = [name for name in trial.reference.leaves if _for_others(trial, name)]
+        if names:
+            _compare(trial, names)
+    finally:
+        if trial.reference.moving:
+            trial.connection.restore_weights()
     return names
 
 
-def _left_for_others(trial: Trial) -> list[str]:
-    """Which they are; the reference's module holds afterwards what it held before."""
-    module = trial.reference.module
-    held = {name: getattr(module, name) for name in trial.reference.leaves}
+def _compare(trial: Trial, names: list[str]) -> None:
+    with _anew(trial):
+        trial.connection.fresh()
+        for call in range(CALLS):
+            case = trial.reference.answer(f"attributes, call {call}", trial.reference.draw(), golden=False)
+            trial.buffers.place(case)
+            trial.ask(case)
+        held = attributes_of(trial.reference.module)
+        ours = {name: shown(held.get(name)) for name in names}
+    reply = trial.connection.request(protocol.Show(tuple(names)), COPY_SECONDS)
+    theirs: dict[str, Shown] = {a.name: (a.shape, a.values) for a in reply.found}
+    for name, wanted in ours.items():
+        allowed = TOLERANCE.get(getattr(held.get(name), "dtype", torch.float32), USUAL)
+        if wanted is not None and not _alike(theirs.get(name), wanted, allowed):
+            what = "has another value" if name in theirs else "is not there"
+            raise Refused("state.attributes", f"after {CALLS} calls self.{name} {what} in ModelNew", HINT)
+
+
+@contextmanager
+def _anew(trial: Trial) -> Iterator[None]:
+    """Meanwhile the reference's module is one that was never called, with the weights of the other."""
+    reference = trial.reference
+    usual = reference.module
+    with precision_scope(reference.precision):
+        reference.module = reference.program.build(BUILD_SEED, reference.device, reference.precision)
+    reference.module.load_state_dict(usual.state_dict())
     try:
-        return [name for name in held if _for_others(trial, name)]
-    except TaskError:  # of a call with something else in an attribute, which therefore is read
-        return []
+        yield
     finally:
-        for name, value in held.items():
-            setattr(module, name, value)
-        if held and trial.reference.moving:
-            trial.connection.restore_weights()
+        reference.module = usual
 
 
 def _for_others(trial: Trial, name: str) -> bool:
-    """Whether two calls leave different values, and the answer is the same whatever stood there before."""
-    module, inputs = trial.reference.module, trial.reference.draw()
+    """Whether its value depends on the inputs, and no answer depends on it."""
+    module = trial.reference.module
+    inputs, others = trial.reference.draw(), trial.reference.draw()
+    trial.reference.run(inputs)
+    start = attributes_of(module).get(name)
+    start = start.clone() if isinstance(start, torch.Tensor) else start
     answers, left = [], []
-    for disturb in (False, True):
-        if disturb:
-            _disturb(module, name)
-        answers.append([leaf for _, leaf in outputs_of(trial.reference.run(inputs))])
+    for given, before in ((inputs, start), (inputs, _other(start)), (others, start)):
+        held = held_in(module).get(name)
+        if held is not None:
+            held.put(before.clone() if isinstance(before, torch.Tensor) else before)
+        try:
+            answers.append([leaf for _, leaf in outputs_of(trial.reference.run(given))])
+        except TaskError:  # of a call with something else in an attribute, which therefore is read
+            return False
         left.append(shown(attributes_of(module).get(name)))
-    same = all(same_values(a, b) for a, b in zip(*answers, strict=True) if isinstance(a, torch.Tensor))
-    trial.reference.run(trial.reference.draw())
-    return same and left[0] == left[1] and left[0] != shown(attributes_of(module).get(name))
+    same = all(same_values(a, b) for a, b in zip(*answers[:2], strict=True) if isinstance(a, torch.Tensor))
+    return same and left[0] != left[2]
 
 
-def _disturb(module: Any, name: str) -> None:
-    """Something else where forward left its value."""
-    value = getattr(module, name)
+def _other(value: Any) -> Any:
+    """Something else of the same form."""
     if isinstance(value, torch.Tensor):
-        setattr(module, name, torch.full_like(value, 2) - value)
-    else:
-        setattr(module, name, 2 - value)
+        return ~value if value.dtype is torch.bool else torch.full_like(value, 2) - value
+    return None if value is None else 2 - value
 
 
 def _alike(theirs: Shown | None, ours: Shown, allowed: float) -> bool:

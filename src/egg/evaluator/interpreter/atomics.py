@@ -62,7 +62,7 @@ class AtomicBuilder(_Stock):
     def create_atomic_load(self, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
         element = ptr.get_element_ty()
         dtype = interpreter._get_np_dtype(element)
-        real = self._atomic_addresses(ptr, mask, dtype.itemsize, Accumulates.NOTHING, sem, scope)
+        real = self._atomic_addresses(ptr, mask, dtype.itemsize, Accumulates.READS, sem, scope)
         lanes = np.ones(real.shape, dtype=bool) if mask is None else mask_data(mask)
         return TensorHandle(native.load(real, lanes, np.zeros(real.shape, dtype=dtype), dtype), element)
 

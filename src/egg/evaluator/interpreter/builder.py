@@ -49,6 +49,8 @@ class MendedBuilder(AtomicBuilder):
 
     scratch: Scratch | None
     """Of the launch in progress, for descriptors that its programs make; none while its arguments are."""
+    copies: bool
+    """Whether the copy engine loads and stores now: through a descriptor."""
 
     def adopt_options(self) -> None:
         """Take what the CUDA backend takes, and drop overflow checks that no assert ever reads."""
@@ -149,6 +151,8 @@ class MendedBuilder(AtomicBuilder):
         return self.binary_op(lhs, rhs, approximate.remainder)
 
     def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
+        if self.races is not None:
+            self.races.pipelines.dot(self.races.program)
         left, right = (dot.operand(h.data, h.dtype.scalar.name) for h in (a, b))
         precision = getattr(input_precision, "name", "IEEE")
         both_f32 = left.dtype == right.dtype == np.float32 and a.dtype.scalar == tl.float32
@@ -300,7 +304,7 @@ class MendedBuilder(AtomicBuilder):
         real, touched = self.space.translate(ptrs.data, mask, dtype.itemsize, "load")
         if self.races is not None:
             for part in touched:
-                self.races.load(part, dtype.itemsize)
+                self.races.load(part, dtype.itemsize, copied=self.copies)
         if other is not None:
             fill = other.data
         elif mask is None or mask.all():
@@ -317,7 +321,13 @@ class MendedBuilder(AtomicBuilder):
         if self.races is not None:
             for part in touched:
                 active = active_values(data, part, real.shape)
-                self.races.store(part, data.itemsize, lambda part=part: peek(part, data.dtype), active)
+                self.races.store(
+                    part,
+                    data.itemsize,
+                    lambda part=part: peek(part, data.dtype),
+                    active,
+                    copied=self.copies,
+                )
         lanes = np.ones(real.shape, dtype=bool) if mask is None else mask
         return native.store(real, data, lanes)
 
@@ -330,11 +340,22 @@ class MendedBuilder(AtomicBuilder):
     def create_descriptor_load(self, desc: Any, indices: list[Any], *policy: Any) -> Any:
         """NaN padding of bf16 must be written as bits; everything else the original does well."""
         element = desc.base.dtype.element_ty
-        if element != tl.bfloat16 or desc.padding != _ir.PADDING_OPTION.PAD_NAN:
-            return super().create_descriptor_load(desc, indices, *policy)
-        ptrs, mask = desc.materialize_pointers(indices)
-        other = TensorHandle(np.full(ptrs.data.shape, narrow.BF16_NAN), element)
-        return self.create_masked_load(ptrs, mask, other)
+        self.copies = True
+        try:
+            if element != tl.bfloat16 or desc.padding != _ir.PADDING_OPTION.PAD_NAN:
+                return super().create_descriptor_load(desc, indices, *policy)
+            ptrs, mask = desc.materialize_pointers(indices)
+            other = TensorHandle(np.full(ptrs.data.shape, narrow.BF16_NAN), element)
+            return self.create_masked_load(ptrs, mask, other)
+        finally:
+            self.copies = False
+
+    def create_descriptor_store(self, desc: Any, value: Any, indices: list[Any]) -> Any:
+        self.copies = True
+        try:
+            return super().create_descriptor_store(desc, value, indices)
+        finally:
+            self.copies = False
 
     def create_barrier(self) -> None:
         if self.races is not None:

@@ -143,14 +143,19 @@ class ExcerptRaces(RaceDetector):
         self.written: dict[Region, Written | None] = {}
         self.has_atomics = False
 
-    def load(self, part: Touched, itemsize: int) -> None:
+    def load(self, part: Touched, itemsize: int, **named: Any) -> None:
         self._excerpt.check_read(part.region.real, f"kernel {self.kernel}")
-        super().load(part, itemsize)
+        super().load(part, itemsize, **named)
 
     def store(
-        self, part: Touched, itemsize: int, current: Callable[[], np.ndarray], values: np.ndarray
+        self,
+        part: Touched,
+        itemsize: int,
+        current: Callable[[], np.ndarray],
+        values: np.ndarray,
+        **named: Any,
     ) -> None:
-        super().store(part, itemsize, current, values)
+        super().store(part, itemsize, current, values, **named)
         region = part.region
         if region not in self.written:
             count = -(-region.nbytes // itemsize)

@@ -1,16 +1,16 @@
 """Conflicts between the lanes of one program.
 
 The lanes of a program are threads, and nothing orders two of them but a barrier
-(``tl.debug_barrier``, or an atomic of one element that acquires or releases: Triton puts a barrier
-on either side of it). A lane may touch again what it touched itself. What another lane touched
+(``tl.debug_barrier``, or an atomic of one element: Triton puts a barrier before one that releases, and
+behind one that acquires). A lane may touch again what it touched itself. What another lane touched
 since the last barrier conflicts: a load behind a store, a store behind a load, two stores of
 different values, and an atomic beside any plain access. A reduction between them orders nothing: the
 compiler exchanges values between warps only where the layout needs it.
 
 A *mark* is a lane's number, the size of its tile and the count of barriers. Equal marks are one thread at
 one stage; the count is never the same for two programs, so a mark says whose it is, too. A scalar is
-loaded by every thread and stored by one: it conflicts with tiles, and its store with a later load, while
-loading, changing and storing one scalar is left alone.
+loaded by every thread and stored or changed by one: it conflicts with tiles, and what one thread did to it
+with a later load, while loading, changing and storing one scalar is left alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def crossed(marks: np.ndarray, codes: np.ndarray, barriers: int) -> np.ndarray:
 
 
 def crossed_by_scalar(marks: np.ndarray, barriers: int) -> np.ndarray:
-    """The same for a scalar that is loaded: by every thread, also where one of them stored it."""
+    """The same for a scalar that is loaded: by every thread, also where one of them stored or changed it."""
     return (marks >> LANE_BITS) == barriers
 
 
@@ -62,7 +62,7 @@ def leave(marks: np.ndarray, where: Selection, codes: np.ndarray, barriers: int)
     stage = barriers << LANE_BITS
     mine = codes | stage
     before = marks[where]
-    fresh = before >= stage
+    fresh = (before >> LANE_BITS) == barriers
     if fresh.any():
         marks[where] = np.where(fresh & (before != mine), stage | SEVERAL_LANES, mine)
         if not isinstance(where, slice):

@@ -30,6 +30,14 @@ _Stock: Any = interpreter.ASTTransformer
 
 _AND, _OR, _NOT, _BUILTIN = "_egg_and", "_egg_or", "_egg_not", "_egg_builtin"
 _CONDITION, _HOLDS, _COUNTED = "_egg_condition", "_egg_holds", "_egg_counted"
+_RANGE_OPTIONS = (
+    "num_stages",
+    "loop_unroll_factor",
+    "disallow_acc_multi_buffer",
+    "flatten",
+    "warp_specialize",
+)
+"""Of ``tl.range``, behind the bounds and the step."""
 FRONT_END = "triton.language.semantic"
 
 
@@ -174,12 +182,33 @@ def counted(function: Callable[..., Any], *bounds: Any, **named: Any) -> Iterabl
     """
     if function is not range and not getattr(function, _COUNTED, False):
         return function(*bounds, **named)
+    named |= zip(_RANGE_OPTIONS, bounds[3:], strict=False)
+    bounds = bounds[:3]
+    _require_counting_up(bounds[2] if len(bounds) > 2 else named.get("step"))
     wide = any(isinstance(b, tl.tensor) and b.dtype.primitive_bitwidth > 32 for b in bounds)
     values = _tensors(function(*bounds, **named), tl.int64 if wide else tl.int32)
     builder: Any = interpreter.interpreter_builder
     if builder.races is None:
         return values
-    return builder.races.pipelines.run(builder.races.program, values, int(named.get("num_stages") or 1))
+    stages = named.get("num_stages")
+    return builder.races.pipelines.run(
+        builder.races.program,
+        values,
+        None if stages is None else int(stages),
+        sys._getframe(1).f_code,
+        flat=bool(named.get("flatten")),
+    )
+
+
+def _require_counting_up(step: Any) -> None:
+    """The compiler takes a step that is no constant for positive: a loop that counts down never runs."""
+    count = integer(step) if isinstance(step, tl.tensor) else 1
+    if count <= 0:
+        raise KernelFault(
+            "undefined",
+            f"{_where()}: the step of a range is {count}, known only when the kernel runs: on a GPU such "
+            "a loop never runs; write the step as a constant, or pass it as tl.constexpr",
+        )
 
 
 def _counting(stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ import copy
 import inspect
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from egg.evaluator.interpreter.excerpt import ExcerptRaces, owners_of
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
 from egg.evaluator.interpreter.memory import AddressSpace
+from egg.evaluator.interpreter.pipelines import USUAL_STAGES
 from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.races import RaceDetector
 from egg.evaluator.interpreter.scratch import Scratch
@@ -26,6 +28,19 @@ from egg.evaluator.interpreter.undefined import MACHINE
 from egg.evaluator.work.arguments import numbers_in
 
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Compile options of a launch that say what is ordered in it."""
+
+    stages: int = USUAL_STAGES
+    blocks: int = 1
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        stages, blocks = given.get("num_stages"), given.get("num_ctas")
+        return cls(USUAL_STAGES if stages is None else int(stages), 1 if blocks is None else int(blocks))
 
 
 class Launcher:
@@ -39,16 +54,19 @@ class Launcher:
         """Kernels whose programs are ordered by atomics: they take turns from their second launch on."""
         self._atomic: set[Any] = set()
         """Kernels with atomics: they take turns where what is left open is drawn by lot."""
+        self._dots: set[Any] = set()
+        """Kernels with products."""
         self._reads_bits: set[Any] = set()
         """Kernels that look at the bits of floats."""
 
     def launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
         """Record the launch and run it, unless its kernel is to be skipped.
 
-        Compile options among the keywords (``num_warps`` and such) mean nothing here. A failed
-        static assertion is no launch: nothing would have been compiled.
+        Of compile options among the keywords only those that order accesses mean something here
+        (:class:`Options`). A failed static assertion is no launch: nothing would have been compiled.
         """
         parameters = inspect.signature(kernel.fn).parameters
+        options = Options.of({name: value for name, value in kwargs.items() if name not in parameters})
         kwargs = {name: value for name, value in kwargs.items() if name in parameters}
         bound = inspect.getcallargs(kernel.fn, *args, **kwargs)
         for hook in kernel.pre_run_hooks:
@@ -60,7 +78,7 @@ class Launcher:
         if name in self.session.skip:
             return
         try:
-            self._run(kernel, name, bound, parameters, shape)
+            self._run(kernel, name, bound, parameters, shape, options)
         except StaticAssertion:
             self.session.launches.pop()
             raise
@@ -72,6 +90,7 @@ class Launcher:
         bound: Mapping[str, Any],
         parameters: Mapping[str, inspect.Parameter],
         shape: tuple[int, ...],
+        options: Options,
     ) -> None:
         space = AddressSpace(self.session, name)
         space.reads_bits = kernel.fn in self._reads_bits
@@ -89,6 +108,8 @@ class Launcher:
             races = ExcerptRaces(excerpt, owners_of(space, bound), *watch)
         else:
             races = RaceDetector(*watch)
+        races.blocks, races.pipelines.stages = options.blocks, options.stages
+        races.pipelines.dots = kernel.fn in self._dots
         self.builder.space = space
         self.builder.races = races if self.session.check_races else None
         function = kernel.rewrite()
@@ -100,9 +121,8 @@ class Launcher:
             """Ready the interpreter for a program."""
             place = place_of(program, races.grid)
             self.builder.set_grid_idx(*place)
-            space.program, races.program = place, program
-            races.order.begin(program)
-            races.barrier()
+            space.program = place
+            races.enter(program)
             MACHINE.begin(program)
 
         MACHINE.launch()
@@ -141,6 +161,8 @@ class Launcher:
             self._synchronised.add(function)
         if races.atomics:
             self._atomic.add(function)
+        if races.pipelines.dots:
+            self._dots.add(function)
         if space.looked:
             self._reads_bits.add(function)
         if stored:
@@ -208,6 +230,7 @@ def mend(session: Session) -> MendedBuilder:
     builder.races = None
     builder.before_atomic = None
     builder.scratch = None
+    builder.copies = False
     launcher = Launcher(session, builder)
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:

@@ -3,7 +3,8 @@
 Each program counts its releases. A store carries the count at which it happened (its *epoch*).
 A release at an element leaves there everything that the program knows to be settled, its own
 stores so far included; an acquire takes that over. A store of epoch ``e`` by program ``q`` is
-settled for program ``p`` if ``p`` knows of a release of ``q`` that came behind it.
+settled for program ``p`` if ``p`` knows of a release of ``q`` that came behind it. What several
+programs read is settled if it is for each of them: a *group* is a list of stamps, the latest first.
 
 Programs are interpreted in one order of many. An order that shows in this one need not hold in
 another: a kernel that adds to a counter before and after its work looks as if it waited. So a
@@ -14,14 +15,15 @@ next launches are interpreted with programs that take turns
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 EPOCH_SHIFT = 31
 PROGRAM = (1 << EPOCH_SHIFT) - 1
 """Lower bits of a stamp: the program, from 1; above them its epoch."""
 SEVERAL = 1 << 62
-"""In a stamp: other programs than the one named read, too, and nothing orders them."""
-_EPOCH = (1 << (62 - EPOCH_SHIFT)) - 1
+"""In a stamp: it is of a group, whose number stands in place of the program's."""
 
 
 class Order:
@@ -33,10 +35,9 @@ class Order:
         self._epochs: dict[int, int] = {}
         self._known: dict[int, dict[int, int]] = {}
         self._left: dict[int, dict[int, int]] = {}
-        self._programs = 0
-
-    def begin(self, program: int) -> None:
-        self._programs = max(self._programs, program)
+        self._groups: list[tuple[int, int]] = []
+        """The latest stamp of each, and the stamp of the rest."""
+        self._numbers: dict[tuple[int, int], int] = {}
 
     def stamp(self, program: int) -> int:
         return program | (self._epochs.get(program, 1) << EPOCH_SHIFT)
@@ -71,20 +72,40 @@ class Order:
         return loose
 
     def _settled(self, known: dict[int, int], program: int, stamp: int) -> bool:
-        if stamp & SEVERAL:
-            return len(known.keys() | {program}) >= self._programs > 1
-        return known.get(stamp & PROGRAM, 0) >= (stamp >> EPOCH_SHIFT) & _EPOCH
+        return all(
+            one & PROGRAM == program or known.get(one & PROGRAM, 0) >= one >> EPOCH_SHIFT
+            for one in self._members(stamp)
+        )
+
+    def _members(self, stamp: int) -> Iterator[int]:
+        while stamp & SEVERAL:
+            latest, stamp = self._groups[(stamp & PROGRAM) - 1]
+            yield latest
+        yield stamp
+
+    def _joined(self, stamp: int, mine: int) -> int:
+        """The stamp of a group: ``mine``, and whoever stamped before."""
+        if stamp & SEVERAL and self._groups[(stamp & PROGRAM) - 1][0] == mine:
+            return stamp
+        number = self._numbers.get((mine, stamp))
+        if number is None:
+            self._groups.append((mine, stamp))
+            number = self._numbers[mine, stamp] = len(self._groups)
+        return SEVERAL | number
 
     def reading(self, program: int, before: np.ndarray) -> np.ndarray | int:
         """The stamps of readers, once ``program`` reads as well."""
         mine = self.stamp(program)
         if not before.any():
             return mine
-        ids = before & PROGRAM
-        others = (ids != 0) & ((ids != program) | ((before & SEVERAL) != 0))
-        if not others.any():
-            return mine
         needed = self.needed
         loose = self.unordered(program, before)
         self.needed = needed  # two readers are no conflict
-        return np.where(loose, mine | SEVERAL, mine)
+        if not loose.any():
+            return mine
+        if (before == before[0]).all():
+            return self._joined(int(before[0]), mine)
+        readers = np.full(before.shape, mine)
+        for stamp in np.unique(before[loose]):
+            readers[before == stamp] = self._joined(int(stamp), mine)
+        return readers

@@ -1,24 +1,47 @@
-"""Loops whose loads run ahead of their stores: ``tl.range(..., num_stages=n)``.
+"""Loops whose loads run ahead of what the loop changes in memory.
 
-The compiler issues the loads of such a loop up to ``n - 1`` iterations early and takes no notice of memory
-that the loop itself stores to. A load of what one of those iterations stored gets what lay there before. Only
-innermost loops are pipelined, and none that has a barrier in it.
+The compiler issues loads of a loop up to ``n - 1`` iterations early and takes no notice of memory that the
+loop itself stores to, or changes atomically. A load of what one of those iterations left gets what lay there
+before. The stages ``n`` are those that the loop names (``tl.range(..., num_stages=n)``), and then all its
+loads run ahead; otherwise those of the launch, and then the loads that a ``tl.dot`` of the same iteration
+follows from (:mod:`~egg.evaluator.interpreter.feeding`). Only innermost loops are pipelined, and none that
+has a barrier in it; with ``flatten=True`` a loop and the one in it are one.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from types import CodeType
 from typing import Any
+
+from egg.evaluator.interpreter.feeding import feeds_dot
+
+USUAL_STAGES = 3
+"""Of a launch that names none."""
 
 
 class Loop:
     """One loop under way: the turns at which its latest iterations began, as many as are in flight."""
 
-    def __init__(self, stages: int) -> None:
+    def __init__(self, stages: int, code: CodeType, *, named: bool, flat: bool) -> None:
         self.stages = stages
+        self.code = code
+        self.named = named
+        self.flat = flat and named
         self.begun: deque[int] = deque(maxlen=max(stages, 1))
         self.pipelined = stages > 1
+        self.dots = False
+
+    def runs_ahead(self) -> bool:
+        """Whether the load that is interpreted now is one of those that do."""
+        if self.named:
+            return True
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code is not self.code:
+            frame = frame.f_back
+        return frame is not None and feeds_dot(self.code, frame.f_lineno, frame.f_globals)
 
 
 class Pipelines:
@@ -26,21 +49,40 @@ class Pipelines:
 
     def __init__(self) -> None:
         self.turn = 0
+        self.stages = USUAL_STAGES
+        """Of the launch."""
+        self.dots = False
+        """Whether the kernel was seen to have a ``tl.dot``."""
         self._loops: dict[int, list[Loop]] = {}
 
-    def run(self, program: int, values: Iterable[Any], stages: int) -> Iterator[Any]:
+    def run(
+        self, program: int, values: Iterable[Any], stages: int | None, code: CodeType, *, flat: bool = False
+    ) -> Iterator[Any]:
         """The values of a loop, each of them as a turn."""
         loops = self._loops.setdefault(program, [])
+        if loops and loops[-1].flat:
+            yield from self._joined(loops[-1], values)
+            return
         self.barrier(program)
-        loop = Loop(stages)
+        loop = Loop(stages or self.stages, code, named=stages is not None, flat=flat)
         loops.append(loop)
         try:
             for value in values:
-                self.turn += 1
-                loop.begun.append(self.turn)
+                self._begin(loop)
                 yield value
         finally:
             loops.remove(loop)
+
+    def _joined(self, loop: Loop, values: Iterable[Any]) -> Iterator[Any]:
+        """Iterations of an inner loop as those of the outer, whose own begins with the first of them."""
+        for at, value in enumerate(values):
+            if at:
+                self._begin(loop)
+            yield value
+
+    def _begin(self, loop: Loop) -> None:
+        self.turn += 1
+        loop.begun.append(self.turn)
 
     def barrier(self, program: int) -> None:
         """The innermost loop has a barrier in it, or another loop."""
@@ -48,7 +90,16 @@ class Pipelines:
         if loops:
             loops[-1].pipelined = False
 
-    def ahead(self, program: int) -> Loop | None:
-        """The loop whose loads run ahead now."""
+    def dot(self, program: int) -> None:
+        """The innermost loop has a product in it."""
+        self.dots = True
         loops = self._loops.get(program)
-        return loops[-1] if loops and loops[-1].pipelined else None
+        if loops:
+            loops[-1].dots = True
+
+    def ahead(self, program: int) -> Loop | None:
+        """The loop of which loads may run ahead now."""
+        loops = self._loops.get(program)
+        if not loops or not loops[-1].pipelined:
+            return None
+        return loops[-1] if loops[-1].named or loops[-1].dots or self.dots else None

@@ -3,10 +3,10 @@
 The interpreter runs programs one after another, so a conflict that a GPU resolves at random
 always resolves the same way here. It is found instead by remembering, for every element
 touched, who stored to it and who loaded it: a *shadow* of each storage. Programs conflict
-on an element if one stores what another loads, or if two store different values; atomics
-that accumulate conflict with another program's plain store (an "initialise, then accumulate"
-inside one launch). Two programs storing equal values is only worth a note, and atomics among
-themselves are what atomics are for.
+on an element if one stores what another loads, or if two store different values, and if one changes
+atomically what another loads or stores plainly (an "initialise, then accumulate" inside one launch, a
+sum that the last program loads). Two programs storing equal values is only worth a note, and atomics
+among themselves are what atomics are for.
 
 Atomics order programs (:mod:`~egg.evaluator.interpreter.ordering`): what a program did before
 a release is settled for every program that acquires from the same element later. A conflict that is
@@ -15,7 +15,8 @@ ordered so is none. An atomic on a buffer that has nothing to do with it orders 
 Lanes of one program are threads (:mod:`~egg.evaluator.interpreter.lanes`). A lane may load what *it*
 stored; what another lane of the same program touched is settled only behind a barrier. Two
 lanes of one store that write different values to one element leave either. Iterations of a loop may
-overlap, too (:mod:`~egg.evaluator.interpreter.pipelines`).
+overlap, too (:mod:`~egg.evaluator.interpreter.pipelines`). The copy engine, which loads tiles through a
+descriptor, sees nothing of what threads stored in the same launch: no barrier orders the two.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from egg.evaluator.interpreter.ordering import EPOCH_SHIFT, PROGRAM, SEVERAL, Or
 from egg.evaluator.interpreter.pipelines import Pipelines
 from egg.evaluator.interpreter.places import place_of
 from egg.evaluator.interpreter.session import Session
+from egg.evaluator.interpreter.shadow import Shadow
 
 _MOST_SYNCHRONISING = 64
 """Elements of one atomic: larger ones add tiles up, and order no programs."""
@@ -41,60 +43,12 @@ _MOST_SYNCHRONISING = 64
 class Accumulates(Enum):
     """What an atomic leaves of the value that it finds."""
 
+    READS = auto()
+    """All of it: an atomic load."""
     NOTHING = auto()
     COUNTS = auto()
     """An integer or an extreme: every order gives the same."""
     FLOATS = auto()
-
-
-class Shadow:
-    """Per element of a storage: the program (from 1) that last stored, loaded, accumulated; its lanes."""
-
-    KINDS = ("stored", "loaded", "accumulated", "storing", "loading", "adding", "looping")
-
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self.granule = region.itemsize
-        self.stored: np.ndarray | None = None
-        self.loaded: np.ndarray | None = None
-        self.accumulated: np.ndarray | None = None
-        self.storing: np.ndarray | None = None
-        self.loading: np.ndarray | None = None
-        self.adding: np.ndarray | None = None
-        self.looping: np.ndarray | None = None
-
-    def track(self, kind: str) -> np.ndarray:
-        """The array of one kind, made when first needed (most storages are only ever read)."""
-        array = getattr(self, kind)
-        if array is None:
-            array = np.zeros(-(-self.region.nbytes // self.granule), dtype=np.int64)
-            setattr(self, kind, array)
-        return array
-
-    def select(self, part: Touched, itemsize: int) -> Selection:
-        """Which shadow elements an access covers; a slice where it is one unbroken run."""
-        if itemsize < self.granule or (part.low - self.region.start) % self.granule:
-            self._refine(1 if (part.low - self.region.start) % itemsize else itemsize)
-        addresses = part.addresses.ravel()
-        shift = np.uint64(self.granule.bit_length() - 1)
-        count = addresses.size
-        if part.high - part.low == (count - 1) * itemsize and (
-            count == 1 or (addresses[1:] - addresses[:-1] == np.uint64(itemsize)).all()
-        ):
-            first = (part.low - self.region.start) // self.granule
-            return slice(first, first + count * itemsize // self.granule)
-        index = ((addresses - np.uint64(self.region.start)) >> shift).astype(np.int64)
-        if itemsize == self.granule:
-            return index
-        return (index[:, None] + np.arange(itemsize // self.granule)).ravel()
-
-    def _refine(self, granule: int) -> None:
-        """Split every element: the storage is also accessed through a narrower type."""
-        for kind in self.KINDS:
-            array = getattr(self, kind)
-            if array is not None:
-                setattr(self, kind, np.repeat(array, self.granule // granule))
-        self.granule = granule
 
 
 class RaceDetector:
@@ -107,7 +61,14 @@ class RaceDetector:
         self.grid: tuple[int, ...] = (1, 1, 1)
         self.order = Order()
         self.pipelines = Pipelines()
+        self.blocks = 1
+        """Of a program (``num_ctas``)."""
         self._barriers = 1
+        """Before what the running program does now; the count is never the same for two programs."""
+        self._count = 1
+        self._met: dict[int, int] = {}
+        self._copied: set[Region] = set()
+        """What the copy engine stored to."""
         self._read_only = read_only
         self._shadows: dict[Region, Shadow] = {}
         self._conflicts: dict[Region, str] = {}
@@ -117,42 +78,69 @@ class RaceDetector:
         self._last_stored: dict[int, int] = {}
         """By program: the barriers before its last store."""
 
+    def enter(self, program: int) -> None:
+        """A program begins, or goes on where it handed over."""
+        self.program = program
+        if program in self._met:
+            self._barriers = self._met[program]
+        else:
+            self._meet()
+
+    def _meet(self) -> None:
+        """The lanes of the running program wait for each other."""
+        self._count += 1
+        self._barriers = self._met[self.program] = self._count
+
     def barrier(self) -> None:
-        """The lanes of the running program wait for each other; a program that begins starts behind one."""
-        self._barriers += 1
+        """``tl.debug_barrier``; of a program of several blocks each waits for its own threads alone."""
+        if self.blocks == 1:
+            self._meet()
         self.pipelines.barrier(self.program)
 
-    def load(self, part: Touched, itemsize: int) -> None:
-        """A load conflicts with another program's earlier store; otherwise remember the reader.
+    def load(self, part: Touched, itemsize: int, *, copied: bool = False) -> None:
+        """A load conflicts with another program's earlier store or atomic; otherwise remember the reader.
 
         An argument that no earlier launch of this kernel stored to is not remembered: most
-        of the cost would go into inputs.
+        of the cost would go into inputs. One that is ``copied`` is loaded by the copy engine.
         """
         region = part.region
-        unwatched = region.arguments.keys() <= self._read_only and region not in self._stored
+        changed = region in self._stored or region in self._atomic
+        unwatched = region.arguments.keys() <= self._read_only and not changed
         if unwatched or region in self._conflicts:
             return
         shadow = self._shadow(region)
         where = shadow.select(part, itemsize)
         if shadow.stored is not None:
             self._check(shadow, where, shadow.stored, "loads what {other} stores")
+        if shadow.accumulated is not None:
+            self._check(shadow, where, shadow.accumulated, "loads what {other} changes atomically")
+        if copied:
+            self._check_copied(shadow, where)
         codes = self._codes(shadow, part, itemsize)
         self._check_lanes(shadow, where, shadow.storing, codes, "loads what {other} stores", part)
-        self._check_lanes(shadow, where, shadow.adding, codes, "loads what {other} changes atomically")
-        self._check_loop(shadow, where)
+        self._check_lanes(shadow, where, shadow.adding, codes, "loads what {other} changes atomically", part)
+        self._check_loop(shadow, where, part)
         lanes.leave(shadow.track("loading"), where, codes, self._barriers)
         readers = shadow.track("loaded")
         readers[where] = self.order.reading(self.program, readers[where])
 
     def store(
-        self, part: Touched, itemsize: int, current: Callable[[], np.ndarray], values: np.ndarray
+        self,
+        part: Touched,
+        itemsize: int,
+        current: Callable[[], np.ndarray],
+        values: np.ndarray,
+        *,
+        copied: bool = False,
     ) -> None:
-        """A store conflicts with other programs' loads, unequal stores and float atomics.
+        """A store conflicts with other programs' loads, unequal stores and atomics.
 
         ``current`` reads what memory holds now; it is asked for only where stores overlap.
         """
         region = part.region
         self._stored.add(region)
+        if copied:
+            self._copied.add(region)
         self._last_stored[self.program] = self._barriers
         if region in self._conflicts:
             return
@@ -161,7 +149,9 @@ class RaceDetector:
         if shadow.loaded is not None:
             self._check(shadow, where, shadow.loaded, "stores what {other} loads")
         if shadow.accumulated is not None:
-            self._check(shadow, where, shadow.accumulated, "stores what {other} accumulates atomically")
+            self._check(shadow, where, shadow.accumulated, "stores what {other} changes atomically")
+        if shadow.looked is not None:
+            self._check(shadow, where, shadow.looked, "stores what {other} loads atomically")
         writers = shadow.track("stored")
         before = writers[where]
         if before.any() and (overlap := self.order.unordered(self.program, before)).any():
@@ -171,8 +161,7 @@ class RaceDetector:
                 shadow, where, before, overlap & differs, "stores, with another value, what {other} stores"
             )
         writers[where] = self.order.stamp(self.program)
-        if self.pipelines.ahead(self.program) is not None:
-            shadow.track("looping")[where] = self.pipelines.turn
+        self._leave_turn(shadow, where)
         self._own_lanes(shadow, where, part, itemsize, current, values)
 
     def atomic(
@@ -185,46 +174,57 @@ class RaceDetector:
         *,
         between: bool = True,
     ) -> None:
-        """Atomics are exempt, but an accumulation needs a start that no program stores meanwhile.
+        """Atomics among themselves are exempt; beside plain accesses of other programs they must be ordered.
 
         One that is not ``between`` programs (its scope is a block) is atomic for the threads of its own
         program only, and what other programs change is a conflict. A tile releases, lane by lane, nothing
         that other lanes stored since the last barrier.
 
-        A counter may order the programs that count with it, and be set back by the last of them: of integers
-        the acquire comes first, and only what it does not settle is a conflict.
+        A counter or a flag may order the programs that meet at it, and be set back by the last of them: the
+        acquire comes first, and only what it does not settle is a conflict. Sums of floats order nothing
+        that they add to: where one program stores their start, another may add before.
         """
         region = part.region
         self._atomic.add(region)
-        if lanes.is_scalar(part) and (acquires or releases):
-            self.barrier()
+        scalar = lanes.is_scalar(part)
+        if scalar and releases:
+            self._meet()
         if region in self._conflicts:
             return
         shadow = self._shadow(region)
         where = shadow.select(part, itemsize)
-        codes = self._codes(shadow, part, itemsize)
-        self._check_lanes(shadow, where, shadow.storing, codes, "changes atomically what {other} stores")
-        self._check_lanes(shadow, where, shadow.loading, codes, "changes atomically what {other} loads")
-        lanes.leave(shadow.track("adding"), where, codes, self._barriers)
-        if lanes.is_scalar(part) and (acquires or releases):
-            self.barrier()
-        elif self._last_stored.get(self.program) == self._barriers:
+        changes = accumulates is not Accumulates.READS
+        self._atomic_lanes(shadow, where, self._codes(shadow, part, itemsize), changes)
+        if scalar and acquires:
+            self._meet()
+        elif not scalar and self._last_stored.get(self.program) == self._barriers:
             releases = False
-        if not between:
+        if not between and changes:
             adders = shadow.track("accumulated")
             self._check(shadow, where, adders, "changes, with the scope 'cta', what {other} changes")
         meets = between and part.addresses.size <= _MOST_SYNCHRONISING and (acquires or releases)
         elements = [int(address) for address in np.unique(part.addresses)] if meets else []
-        if accumulates is Accumulates.COUNTS:
+        if accumulates is not Accumulates.FLOATS:
             for address in elements:
                 self.order.synchronise(self.program, address, acquires, False)
-        if accumulates is not Accumulates.NOTHING or not between:
-            if shadow.stored is not None:
-                self._check(shadow, where, shadow.stored, "accumulates atomically what {other} stores")
-            adders = shadow.track("accumulated")
-            adders[where] = self.order.reading(self.program, adders[where])
+        verb = "changes atomically" if changes else "loads atomically"
+        if shadow.stored is not None:
+            self._check(shadow, where, shadow.stored, verb + " what {other} stores")
+        if changes and shadow.loaded is not None:
+            self._check(shadow, where, shadow.loaded, verb + " what {other} loads")
+        met = shadow.track("accumulated" if changes else "looked")
+        met[where] = self.order.reading(self.program, met[where])
+        if changes:
+            self._leave_turn(shadow, where)
         for address in elements:
             self.order.synchronise(self.program, address, acquires, releases)
+
+    def _atomic_lanes(self, shadow: Shadow, where: Selection, codes: np.ndarray, changes: bool) -> None:
+        verb = "changes atomically" if changes else "loads atomically"
+        self._check_lanes(shadow, where, shadow.storing, codes, verb + " what {other} stores")
+        if changes:
+            self._check_lanes(shadow, where, shadow.loading, codes, verb + " what {other} loads")
+        lanes.leave(shadow.track("adding" if changes else "loading"), where, codes, self._barriers)
 
     @property
     def atomics(self) -> bool:
@@ -320,28 +320,56 @@ class RaceDetector:
     def _crossed(self, shadow: Shadow, where: Selection, guilty: np.ndarray, verb: str) -> None:
         if not guilty.any():
             return
+        barrier = (
+            "no tl.debug_barrier() between"
+            if self.blocks == 1
+            else f"nothing between that all {self.blocks} blocks of num_ctas={self.blocks} wait at"
+        )
         raise KernelFault(
             "race",
             f"kernel {self.kernel}, program {self._coordinates(self.program)} "
-            f"{verb.format(other='another of its lanes')}, with no tl.debug_barrier() between: argument "
+            f"{verb.format(other='another of its lanes')}, with {barrier}: argument "
             f"{shadow.region.name!r}, element offset {self._first(shadow, where, guilty)}",
         )
 
-    def _check_loop(self, shadow: Shadow, where: Selection) -> None:
-        """What an iteration in flight stored is not there yet for a load that runs ahead of it."""
+    # iterations of one loop, and the copy engine
+
+    def _leave_turn(self, shadow: Shadow, where: Selection) -> None:
+        """Note in which iteration this was changed, if loads of its loop may run ahead."""
+        if self.pipelines.ahead(self.program) is not None:
+            shadow.track("looping")[where] = self.program | (self.pipelines.turn << EPOCH_SHIFT)
+
+    def _check_loop(self, shadow: Shadow, where: Selection, part: Touched) -> None:
+        """What an iteration in flight changed is not there yet for a load that runs ahead of it."""
         loop = self.pipelines.ahead(self.program)
-        if loop is None or shadow.looping is None or shadow.stored is None:
+        if loop is None or shadow.looping is None:
             return
         turns = shadow.looping[where]
-        guilty = (turns >= loop.begun[0]) & (turns < loop.begun[-1])
-        guilty &= (shadow.stored[where] & PROGRAM) == self.program
+        guilty = (turns >> EPOCH_SHIFT >= loop.begun[0]) & (turns >> EPOCH_SHIFT < loop.begun[-1])
+        guilty &= (turns & PROGRAM) == self.program
+        if not guilty.any() or (not loop.named and lanes.is_scalar(part)) or not loop.runs_ahead():
+            return
+        whose = "" if loop.named else " of the launch, and a tl.dot that follows from it,"
+        raise KernelFault(
+            "race",
+            f"kernel {self.kernel}, program {self._coordinates(self.program)} loads what an earlier "
+            f"iteration of the same loop changes; with num_stages={loop.stages}{whose} loads run ahead of "
+            f"them: argument {shadow.region.name!r}, element offset {self._first(shadow, where, guilty)}; "
+            "give the loop num_stages=1 by tl.range, or carry the value in a variable",
+        )
+
+    def _check_copied(self, shadow: Shadow, where: Selection) -> None:
+        """What a thread stored is not ordered before what the copy engine loads; a launch between does."""
+        if shadow.stored is None or shadow.region in self._copied:
+            return
+        guilty = shadow.stored[where] != 0
         if guilty.any():
             raise KernelFault(
                 "race",
-                f"kernel {self.kernel}, program {self._coordinates(self.program)} loads what an earlier "
-                f"iteration of the same loop stores; with num_stages={loop.stages} loads run ahead of them: "
-                f"argument {shadow.region.name!r}, element offset {self._first(shadow, where, guilty)}; "
-                "give the loop num_stages=1, or carry the value in a variable",
+                f"kernel {self.kernel}, program {self._coordinates(self.program)} loads through a descriptor "
+                "what a plain store of the same launch wrote: the copy engine does not see it, whatever "
+                f"barrier lies between: argument {shadow.region.name!r}, element offset "
+                f"{self._first(shadow, where, guilty)}; load it by tl.load, or store it in a launch before",
             )
 
     # words

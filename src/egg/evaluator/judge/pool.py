@@ -56,12 +56,12 @@ class Answer:
 
 def devices(name: str) -> list[str]:
     """The devices a name stands for: ``auto`` is every visible GPU, or the CPU where there is none."""
-    from egg.evaluator.process.machine import choose_device
+    from egg.evaluator.process.machine import device_name
     from egg.hardware.detect import present_gpus
 
     if name == "auto":
         return [f"cuda:{gpu.index}" for gpu in present_gpus()] or ["cpu"]
-    return [str(choose_device(name))]
+    return [device_name(name)]
 
 
 def read_jobs(path: Path) -> list[Job]:

@@ -20,6 +20,8 @@ from egg.evaluator.tensors.modes import LightMode
 ALLOCATIONS = frozenset(
     ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
 )
+GROWING = frozenset(("resize_", "resize_as_", "_resize_output_"))
+"""Operations after which a tensor may have more memory than before, in which nothing was written."""
 MAKING = """
     zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill_ fill zero_ arange
     scalar_tensor lift_fresh lift_fresh_copy eye linspace
@@ -111,9 +113,12 @@ class Recorder(LightMode):
         return before + behind, sum(self._spent.values(), Work())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = base_name(func)
+        held = _nbytes(args[0]) if self._fill is not None and name in GROWING else None
+        result = func(*args, **(kwargs or {}))
         self.seen.add(name)
+        if held is not None and self._fill is not None:
+            _fill_behind(args[0], held, self._fill)
         if func._schema.name in OWN_OPERATORS:
             return result
         if name in READING:
@@ -168,6 +173,19 @@ class Recorder(LightMode):
         if self._sketcher is not None:
             sketch = self._sketcher.sketch(result)
             self.moved_sketches += [sketch] if sketch is not None else []
+
+
+def _nbytes(tensor: torch.Tensor) -> int | None:
+    return tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else None
+
+
+def _fill_behind(tensor: torch.Tensor, nbytes: int, fill: Callable[[torch.Tensor], object]) -> None:
+    """Fill the memory that a tensor has got behind the first ``nbytes``."""
+    storage, size = tensor.untyped_storage(), tensor.element_size()
+    first, count = -(-nbytes // size), storage.nbytes() // size
+    if count > first:
+        behind: Any = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        fill(behind.set_(storage, first, (count - first,)))
 
 
 def _steps(tensor: torch.Tensor) -> list[tuple[int, int]]:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ctypes
-
-import torch
+from typing import TYPE_CHECKING
 
 from egg.core.errors import MachineError, UsageError
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.sandbox import Limits
 
+if TYPE_CHECKING:
+    import torch
+
+
+def device_name(name: str) -> str:
+    """:func:`choose_device` for a process that hands the name on: the CPU is found without PyTorch, whose
+    import would take longer than most verdicts."""
+    return name if name == "cpu" else str(choose_device(name))
+
 
 def choose_device(name: str) -> torch.device:
     """``auto`` is the first GPU, or the CPU where there is none."""
+    import torch
+
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     try:

@@ -34,7 +34,7 @@ from egg.evaluator.reference.yardstick import (
     scope,
     unit_of,
 )
-from egg.evaluator.task.attributes import attributes_of, written
+from egg.evaluator.task.attributes import shown_in, written
 from egg.evaluator.task.distributions import redraw, rerandomise
 from egg.evaluator.task.indices import in_range
 from egg.evaluator.task.precision import precision_scope
@@ -98,7 +98,7 @@ class Reference:
         self.advances = False
         """Whether forward leaves the random generators elsewhere than it found them."""
         self.leaves: tuple[str, ...] = ()
-        """Plain attributes that forward sets."""
+        """Plain attributes that forward sets or changes, by path."""
         self.moving: set[str] = set()
         """Buffers that forward changes."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
@@ -273,9 +273,9 @@ class Reference:
         before = [t.clone() for t in tensors]
         torch.manual_seed(FORWARD_SEED)
         seeded = generators.states(self.device)
-        held = attributes_of(self.module)
+        held = shown_in(self.module)
         outputs = outputs_of(self.run(inputs))
-        self.leaves = written(held, attributes_of(self.module))
+        self.leaves = written(held, shown_in(self.module))
         self.advances = generators.advanced(seeded, self.device)
         if not all(map(same_values, before, tensors)):
             raise TaskError(

@@ -79,7 +79,7 @@ class Recorder(Meter):
     """Writes down every operation that does something: views and empty allocations do not."""
 
     IDLE = frozenset(
-        {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+        {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
         | {"_unsafe_view", "scalar_tensor"}
     )
     """They allocate, or look at what is there; a lone number travels with the launch that uses it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from egg.core.evaluation import RefusalFacts
 from egg.core.policy import Policy
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, Worst, compare
+from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.transport import protocol
@@ -65,7 +66,10 @@ class Checks:
                     max(before.lost, error.reference_lost),
                 )
             if not error.passed:
-                raise self._wrong(case, path, error)
+                wrong = self._wrong(case, path, error)
+                places = wrong_places(tensor_of(got), tensor_of(golden))
+                wrong.facts = replace(wrong.facts, places=places)
+                raise wrong
 
     def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
         """By the ordinary rule; where it refuses what rounding could explain, with conditioning."""

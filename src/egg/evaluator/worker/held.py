@@ -15,18 +15,19 @@ from torch import nn
 _vars = vars
 
 
-def _parts(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+def parts_of(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The module and all modules in it, each with the beginning of its names."""
     yield prefix, module
     for name, child in _vars(module)["_modules"].items():
         if child is not None:
-            yield from _parts(child, f"{prefix}{name}.")
+            yield from parts_of(child, f"{prefix}{name}.")
 
 
 def parameters_of(module: nn.Module) -> dict[str, torch.Tensor]:
     """By name, each once, as ``named_parameters`` gives them."""
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
-    for prefix, part in _parts(module):
+    for prefix, part in parts_of(module):
         for name, tensor in _vars(part)["_parameters"].items():
             if tensor is not None and id(tensor) not in seen:
                 seen.add(id(tensor))
@@ -37,7 +38,7 @@ def parameters_of(module: nn.Module) -> dict[str, torch.Tensor]:
 def state_of(module: nn.Module, *, persistent: bool = True) -> dict[str, torch.Tensor]:
     """Parameters and buffers under the names and in the order of ``state_dict``; or all of the buffers."""
     found: dict[str, torch.Tensor] = {}
-    for prefix, part in _parts(module):
+    for prefix, part in parts_of(module):
         held = _vars(part)
         left_out = held["_non_persistent_buffers_set"] if persistent else ()
         for name, tensor in (*held["_parameters"].items(), *held["_buffers"].items()):

@@ -16,6 +16,7 @@ import torch
 
 from egg.evaluator.restrict.names import RestrictedError
 from egg.evaluator.task.program import map_tensors, outputs_of
+from egg.evaluator.tensors import hosts
 from egg.evaluator.transport.freshen import span
 from egg.evaluator.transport.protocol import OutputForm
 from egg.evaluator.worker.held import state_of
@@ -24,6 +25,8 @@ _copy = torch.Tensor.copy_
 _Tensor = torch.Tensor
 CONTAINERS = (list, tuple, dict, OrderedDict)
 PLAIN = "Tensor"
+HOST = "the host's memory"
+"""In place of a device: where a tensor would lie if there were the GPU that is pretended."""
 
 
 def leaves_of(result: Any) -> list[tuple[str, Any]]:
@@ -73,7 +76,7 @@ def describe(path: str, leaf: Any) -> OutputForm:
         kind_of(leaf),
         shape=tuple(leaf.shape),
         dtype=str(leaf.dtype),
-        device=leaf.device.type,
+        device=HOST if hosts.on_host(leaf) else leaf.device.type,
         layout=str(leaf.layout),
         stride=tuple(leaf.stride()) if leaf.layout == torch.strided else (),
         storage=storage_of(leaf),

@@ -39,13 +39,14 @@ class PatternFault(Reported):
 def run(module: Any, launches: Launches, *, pretended: bool) -> dict[str, int]:
     """Run both models on the same weights and inputs; how often each kernel was launched.
 
-    Where a GPU is ``pretended``, the kernels' model and the inputs are moved there.
+    Where a GPU is ``pretended``, both models and the inputs are moved there.
     """
     launches.reset()
     reference, own = _built(module.Model, module), _built(module.ModelNew, module)
     _share_weights(reference, own)
     if pretended:
-        settle(own.to("cuda"))
+        for model in (reference, own):
+            settle(model.to("cuda"))
     torch.manual_seed(SEED)
     given = list(module.get_inputs())
     device = "cuda" if pretended else "cpu"

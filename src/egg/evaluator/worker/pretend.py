@@ -27,42 +27,63 @@ _IS_CUDA = torch.Tensor.is_cuda.__get__  # pyright: ignore[reportAttributeAccess
 
 
 _PARSED = torch._C._nn._parse_to  # pyright: ignore[reportAttributeAccessIssue]
+_IS_CPU = torch.Tensor.is_cpu.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _MOVES = {torch.Tensor.cuda: "cuda", torch.Tensor.cpu: "cpu"}
+_READS = (torch.Tensor.item, torch.Tensor.tolist)
+"""By which the host waits for the device."""
+_BOTH = """
+    to copy_ _foreach_copy_ __get__ __set__ __getitem__ __setitem__ index_put index_put_ type_as expand_as
+    view_as reshape_as resize_as_ is_same_size result_type can_cast broadcast_tensors set_ is_set_to
+    _has_compatible_shallow_copy_type pack_padded_sequence _pack_padded_sequence tensor_split ctc_loss
+"""
+APART = frozenset(_BOTH.split())
+"""Functions that take tensors of both devices: they copy, index, or look at a form."""
 
 
 class ClaimCuda(TorchFunctionMode):
     """``x.is_cuda`` is true and ``x.device`` a GPU, for calls made by the candidate's own code.
 
     A device that is named to PyTorch (``device=x.device``) means here, in any code: it may be the answer
-    that the candidate was given. What the candidate's own code makes without a device, or moves to the CPU,
-    is on the host (:mod:`egg.evaluator.tensors.hosts`), and so is what is made of such tensors alone. Code of
-    PyTorch, which sees the truth, makes tensors where its operands are.
+    that the candidate was given. What is made without a device, by any code, or moved to the CPU by the
+    candidate's own is on the host (:mod:`egg.evaluator.tensors.hosts`), and so is what is made of such
+    tensors alone. Code of PyTorch sees the truth: where it names the CPU it may have asked an operand.
+
+    Operands on both devices raise as they would there, and so does a second GPU.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        own = sys._getframe(1).f_globals.get("__name__") == CANDIDATE
-        if own and func in (_IS_CUDA, _DEVICE, torch.Tensor.get_device):
-            return _claimed(func, _on_host(args[0]))
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        own = caller == CANDIDATE
+        if own and func in (_IS_CUDA, _IS_CPU, _DEVICE, torch.Tensor.get_device):
+            return _claimed(func, hosts.on_host(args[0]))
         if func is _PARSED:  # of ``module.to(device)``, which moves its tensors one by one
             return func(*args, **kwargs)
         given = list(_tensors((args, kwargs)))
-        named = _MOVES.get(func) or _named(func, args, kwargs)
-        if named is None or (named == "cpu" and not own):
-            host = all(map(_on_host, given)) if given else own
+        named = _named(func, args, kwargs) or _MOVES.get(func)
+        if named is None:
+            host = all(map(hosts.on_host, given))
+        elif named == "cpu" and not own:
+            host = bool(given) and all(map(hosts.on_host, given))
         else:
             host = named == "cpu"
+        _require_one_device(func, given, caller)
+        if func in _READS and not hosts.on_host(args[0]):
+            hosts.arrive()
         if func in _MOVES:
             result = args[0]
         else:
-            result = func(*(_here(a) for a in args), **{name: _here(v) for name, v in kwargs.items()})
+            result = func(*map(_here, args), **{name: _here(v, name) for name, v in kwargs.items()})
+        late = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:])
         if func in _MOVES or func is torch.Tensor.to:
             moved = _moved(result, args[0], host)
-            if host and moved is not args[0] and (kwargs.get("non_blocking") or True in args[1:]):
-                hosts.underway(moved)
+            if host and moved is not args[0]:
+                hosts.underway(moved) if late else hosts.arrive()
             return moved
+        if func is torch.Tensor.copy_ and hosts.on_host(args[0]) and not all(map(hosts.on_host, given)):
+            hosts.underway(args[0]) if late else hosts.arrive()
         for tensor in _tensors(result):
-            if not any(tensor is other for other in given):
+            if not hosts.known(tensor):
                 (hosts.leave_on_host if host else hosts.take_from_host)(tensor)
         return result
 
@@ -70,28 +91,38 @@ class ClaimCuda(TorchFunctionMode):
 def settle(module: nn.Module) -> None:
     """Of a module that was moved: its parameters are on the GPU, and what it merely holds is not.
 
-    A parameter in a list is no parameter of the module's; neither is one that PyTorch's code made where this
-    mode does not see it. What the constructor itself made on the GPU has been noted.
+    What was made where this mode does not see it (``torch.from_numpy``) is on the host, like a module in a
+    list, which is no part of this one.
     """
-    moved = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    for tensor in (*module.parameters(), *module.buffers()):
+        hosts.take_from_host(tensor)
     for part in module.modules():
         for name, held in vars(part).items():
             if name not in ("_parameters", "_buffers", "_modules"):
                 for tensor in _tensors(held):
-                    if id(tensor) not in moved and not hosts.on_device(tensor):
+                    if not hosts.known(tensor):
                         hosts.leave_on_host(tensor)
-    for parameter in module.parameters():
-        hosts.take_from_host(parameter)
 
 
-def _on_host(tensor: torch.Tensor) -> bool:
-    """A parameter is made on the CPU and moves with its module, which is noted."""
-    return hosts.on_host(tensor) or (isinstance(tensor, nn.Parameter) and not hosts.on_device(tensor))
+def _require_one_device(func: Any, given: list[torch.Tensor], caller: str) -> None:
+    """A lone number of the host's goes with any tensor; the judge's own code compares what it likes."""
+    if len(given) < 2 or caller.startswith("egg."):
+        return
+    lie = [hosts.on_host(tensor) for tensor in given]
+    name = getattr(func, "__name__", "").split(".")[0]
+    if name in APART and not (name == "__getitem__" and lie[0]):
+        return
+    if not all(lie) and any(host and tensor.dim() for host, tensor in zip(lie, given, strict=True)):
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu "
+            f"(in {getattr(func, '__name__', func)}): make a tensor with device=x.device, or register it as "
+            "a buffer"
+        )
 
 
 def _claimed(func: Any, host: bool) -> Any:
-    if func == _IS_CUDA:
-        return not host
+    if func in (_IS_CUDA, _IS_CPU):
+        return host == (func == _IS_CPU)
     if func == _DEVICE:
         return torch.device("cpu") if host else torch.device("cuda", 0)
     return -1 if host else 0
@@ -99,7 +130,7 @@ def _claimed(func: Any, host: bool) -> Any:
 
 def _moved(result: torch.Tensor, before: torch.Tensor, host: bool) -> torch.Tensor:
     """A copy where a GPU would make one: what has another name still lies where it lay."""
-    if result is before and _on_host(before) == host:
+    if result is before and hosts.on_host(before) == host:
         return result
     moved = result.clone() if result is before else result
     (hosts.leave_on_host if host else hosts.take_from_host)(moved)
@@ -115,23 +146,38 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from _tensors(item)
+    elif isinstance(value, nn.Module):
+        yield from (*value.parameters(), *value.buffers())
 
 
 def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """The kind of device that a call names, if it names one."""
+    """The kind of device that a call names, if it names one; there is one GPU."""
+    numbered = kwargs.get("device", args[1] if func is torch.Tensor.cuda and len(args) > 1 else None)
+    if isinstance(numbered, int):
+        return _of_one(torch.device("cuda", numbered))
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.device):
-            return value.type
+            return _of_one(value)
         if isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu"):
-            return value.split(":")[0]
+            return _of_one(torch.device(value))
     if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], torch.Tensor):
-        return "cpu" if _on_host(args[1]) else "cuda"
+        return "cpu" if hosts.on_host(args[1]) else "cuda"
     return None
 
 
-def _here(value: Any) -> Any:
+def _of_one(device: torch.device) -> str:
+    if device.type == "cuda" and device.index:
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal: {device}; the inputs are on cuda:0, and a machine may have "
+            "no other: use x.device"
+        )
+    return device.type
+
+
+def _here(value: Any, name: str = "") -> Any:
     named = isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] == "cuda")
-    return torch.device("cpu") if named and str(value).startswith("cuda") else value
+    numbered = name == "device" and isinstance(value, int)
+    return torch.device("cpu") if numbered or (named and str(value).startswith("cuda")) else value
 
 
 class ArrivingStream(FakeStream):

@@ -6,6 +6,7 @@ from egg.expert.algebra import (
     amplified,
     attention,
     convolutions,
+    grouped_heads,
     pointwise,
     recurrences,
     reductions,
@@ -19,6 +20,7 @@ RULES: tuple[Rule, ...] = (
     *reductions.RULES,
     *recurrences.RULES,
     *attention.RULES,
+    *grouped_heads.RULES,
     *convolutions.RULES,
     *amplified.RULES,
 )

@@ -52,6 +52,51 @@ def outer_product(graph: Graph, node: Node) -> Rewrite | None:
     return draft.done()
 
 
+def inner_products(graph: Graph, node: Node) -> Rewrite | None:
+    """One row by one column, many times: a sum along rows, which shares a pass with what surrounds it."""
+    if node.op != "matmul" or len(node.inputs) > 2:
+        return None
+    left, right = (graph.value(str(name)) for name in node.inputs)
+    result = graph.result(node)
+    if min(left.rank, right.rank) < 2 or result.shape[-2:] != (ONE, ONE) or result.elements == ONE:
+        return None
+    if {left.dtype, right.dtype} != {result.dtype} or left.shape[-1] == ONE:
+        return None
+    draft, length = Draft(graph, node), left.shape[-1]
+    lying = draft.add("view", [right.name], (*right.shape[:-2], ONE, length), "reshape", how="reshape")
+    shape = (*result.shape[:-1], length)
+    both = draft.add("pointwise", (left.name, lying), shape, "mul", fn="mul", scalars=())
+    dims = (result.rank - 1,)
+    draft.add("reduce", [both], result.shape, "sum", fn="sum", dims=dims, keepdim=True)
+    return draft.done()
+
+
+def summed_scatter(graph: Graph, node: Node) -> Rewrite | None:
+    """A sum or mean over other dimensions than the one that is scattered along (of a graph's heads) may be
+    taken of the source: so many times fewer elements are added up in memory."""
+    scatter = made_by(graph, node.inputs[0], "scatter") if node.op == "reduce" else None
+    if scatter is None or node["fn"] not in ("sum", "mean") or not only_reader(graph, scatter.output):
+        return None
+    if scatter["fn"] != "sum" or scatter["fill"] != 0 or graph.result(scatter).dtype != "float32":
+        return None
+    source, index = (graph.value(str(name)) for name in scatter.inputs)
+    result, along, dims = graph.result(node), scatter["dim"], {d % source.rank for d in node["dims"]}
+    whole = all(index.shape[d] == ONE and source.shape[d] == graph.result(scatter).shape[d] for d in dims)
+    if not whole or along in dims or result.dtype != "float32":
+        return None
+    left = [d for d in range(source.rank) if d not in dims]
+    kept = range(source.rank) if node["keepdim"] else left
+    draft = Draft(graph, node)
+    shape = tuple(ONE if d in dims else source.shape[d] for d in kept)
+    total = draft.add("reduce", [source.name], shape, str(node["fn"]), **node.attributes)
+    places = draft.add(
+        "view", [index.name], tuple(index.shape[d] for d in kept), "places", index.dtype, how="reshape"
+    )
+    attributes = {**scatter.attributes, "dim": list(kept).index(along)}
+    draft.add("scatter", [total, places], result.shape, "scatter", **attributes)
+    return draft.done()
+
+
 def fewer_dims(graph: Graph, node: Node) -> Rewrite | None:
     """Dimensions of one element need not be reduced where they are kept anyway."""
     if node.op != "reduce" or not node["keepdim"] or node["fn"] not in _MERGING:
@@ -180,4 +225,14 @@ def _row_like(bias: Value, columns: Size) -> bool:
     return bias.rank >= 1 and bias.shape[-1] == columns
 
 
-RULES: tuple[Rule, ...] = (of_one, outer_product, fewer_dims, merged, number_after, row_after, summed_product)
+RULES: tuple[Rule, ...] = (
+    of_one,
+    outer_product,
+    inner_products,
+    summed_scatter,
+    fewer_dims,
+    merged,
+    number_after,
+    row_after,
+    summed_product,
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, instead, made_by, same
+from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, instead, made_by, only_reader, same
 from egg.expert.graph import Graph, Node
 from egg.expert.sizes import ONE, Size, as_size
 
@@ -145,6 +145,28 @@ def reshape_there_and_back(graph: Graph, node: Node) -> Rewrite | None:
     return instead(replace(middle, inputs=before.inputs, outputs=node.outputs))
 
 
+def beginning_of_scatter(graph: Graph, node: Node) -> Rewrite | None:
+    """The first places of a scatter: elements for the others need not be written.
+
+    Programs that have room for some elements send the rest to a place behind, which is cut off again: only
+    there do several elements have one place.
+    """
+    if node.op != "view" or node["how"] != "slice":
+        return None
+    scatter = made_by(graph, node.inputs[0], "scatter")
+    if scatter is None or scatter["fn"] != "store" or not only_reader(graph, scatter.output):
+        return None
+    source, result, dim = graph.result(scatter), graph.result(node), scatter["dim"]
+    if any(as_size(s) != Size(0) for s in node["starts"]) or any(as_size(s) != ONE for s in node["steps"]):
+        return None
+    if any(a != b for d, (a, b) in enumerate(zip(source.shape, result.shape, strict=True)) if d != dim):
+        return None
+    draft = Draft(graph, node)
+    attributes = {"whole": source.shape[dim], **scatter.attributes}
+    draft.add("scatter", scatter.inputs, result.shape, "scatter", result.dtype, **attributes)
+    return draft.done()
+
+
 RULES: tuple[Rule, ...] = (
     whole,
     trivial_permute,
@@ -153,4 +175,5 @@ RULES: tuple[Rule, ...] = (
     reversed_scan,
     exclusive_scan,
     reshape_there_and_back,
+    beginning_of_scatter,
 )

@@ -63,6 +63,14 @@ def cost(graph: Graph, group: Group, part: Part, gpu: Gpu, grades: Grades) -> Co
     return PATTERNS[group.pattern].cost(graph, group, part, grades, Machine.of(gpu))
 
 
+def called_seconds(graph: Graph, group: Group, gpu: Gpu, grades: Grades) -> float:
+    """The library's call for a group's anchor, by itself."""
+    anchor = PATTERNS.anchor_of(group)
+    assert anchor is not None
+    pattern, known = PATTERNS.anchor(anchor.op)
+    return known.library_seconds(graph, anchor, grades.get(pattern.name), Machine.of(gpu))
+
+
 def by_the_library(graph: Graph, group: Group, gpu: Gpu, grades: Grades) -> Cost | None:
     """What a group would cost with its anchor left to PyTorch: the call, and a pass for what rides on it.
 
@@ -71,9 +79,8 @@ def by_the_library(graph: Graph, group: Group, gpu: Gpu, grades: Grades) -> Cost
     anchor = PATTERNS.anchor_of(group)
     if anchor is None or PATTERNS[group.pattern].fallback:
         return None
-    pattern, known = PATTERNS.anchor(anchor.op)
     machine = Machine.of(gpu)
-    device = known.library_seconds(graph, anchor, grades.get(pattern.name), machine)
+    device = called_seconds(graph, group, gpu, grades)
     at = group.nodes.index(anchor)
     behind = [node for node in group.nodes[at + 1 :] if node.op not in FREE]
     before = [node for node in group.nodes[:at] if node.op not in (*FREE, "pointwise", "where")]

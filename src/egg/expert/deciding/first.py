@@ -3,8 +3,9 @@
 A library's convolution is hard to beat where a network's last layers have hundreds of channels and few
 positions, and easily beaten where it must change the order in memory or has few channels. So each
 convolution is priced both ways (:mod:`egg.expert.deciding.estimate`), with the pass that would remain
-for what rides on it. What is left to the library by these prices is left only if the whole file, written
-that way, promises to be faster as well.
+for what rides on it. So is every product and attention of 16-bit operands, where the library is ahead unless
+what rides on ours saves more than the difference. What is left to the library by these prices is left only if
+the whole file, written that way, promises to be faster as well.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from egg.expert.assemble import NothingToWrite, Written
-from egg.expert.deciding.estimate import by_the_library, cost, costs, replaying, total
+from egg.expert.deciding.estimate import by_the_library, called_seconds, cost, costs, replaying, total
 from egg.expert.fusion.choices import Structure
 from egg.expert.moves import Recipe, Without
-from egg.expert.parts import Group, Unfit
+from egg.expert.parts import Unfit
+from egg.expert.pattern import MARGIN
 from egg.expert.patterns import PATTERNS
 from egg.hardware.gpus import Gpu
 
-MARGIN = 1.3
-"""How many times faster a library's call must promise to be: estimates of ours and theirs err apart."""
 LEAST_GAIN = 1.03
 """The same for the whole file."""
 
@@ -33,32 +33,50 @@ def first_recipe(write: Write, gpu: Gpu, library: bool) -> Recipe:
     if not library:
         return plain
     own = write(plain)
-    moves = tuple(left_to_the_library(own.structure, gpu))
-    if not moves:
-        return plain
-    recipe = plain.after(*moves)
+    best, least = plain, seconds(own, gpu) / LEAST_GAIN
+    found: dict[tuple[Without, ...], Recipe] = {}
+    for joined in (False, True):
+        moves = tuple(left_to_the_library(own.structure, gpu, joined))
+        found[moves] = plain.after(*moves)
+    for moves, recipe in found.items():
+        for tried in _followed(recipe, write, gpu) if moves else ():
+            taken = seconds(write(tried), gpu)
+            if taken < least:
+                best, least = tried, taken
+    return best
+
+
+def _followed(recipe: Recipe, write: Write, gpu: Gpu) -> Iterator[Recipe]:
+    """A recipe, and the same with what its own structure would leave to the library: a convolution that the
+    library should have may be a product there."""
     try:
-        other = write(recipe)
+        structure = write(recipe).structure
+        yield recipe
+        more = tuple(left_to_the_library(structure, gpu))
+        if more:
+            write(recipe.after(*more))
+            yield recipe.after(*more)
     except (NothingToWrite, Unfit):
-        return plain
-    return recipe if seconds(other, gpu) * LEAST_GAIN < seconds(own, gpu) else plain
+        return
 
 
-def left_to_the_library(structure: Structure, gpu: Gpu) -> Iterator[Without]:
-    """Operators that PyTorch should compute faster than the groups around them."""
+def left_to_the_library(structure: Structure, gpu: Gpu, joined: bool = False) -> Iterator[Without]:
+    """Operators that PyTorch should compute faster than the groups around them.
+
+    ``joined``: what rides on a group of 16-bit operands is taken to join the pass that follows it, which
+    costs little more. Only the file that is written so shows whether it does.
+    """
     for group, part in zip(structure.groups, structure.parts, strict=True):
-        theirs = by_the_library(structure.graph, group, gpu, {}) if _weighed(group) else None
-        if theirs is None:
+        pattern = PATTERNS[group.pattern]
+        margin = pattern.margin(structure.graph, group)
+        theirs = by_the_library(structure.graph, group, gpu, {}) if margin is not None else None
+        if theirs is None or margin is None:
             continue
-        ours = cost(structure.graph, group, part, gpu, {})
-        if theirs.device * MARGIN < ours.device:
+        device = theirs.device
+        if joined and margin < MARGIN:
+            device = called_seconds(structure.graph, group, gpu, {})
+        if device * margin < cost(structure.graph, group, part, gpu, {}).device:
             yield Without(group.pattern, PATTERNS.anchor_value(group))
-
-
-def _weighed(group: Group) -> bool:
-    """Whether a group may lose to the library by factors. Where one only might, the designer tries it against
-    a measured base."""
-    return PATTERNS[group.pattern].weighed_first
 
 
 def seconds(file: Written, gpu: Gpu) -> float:

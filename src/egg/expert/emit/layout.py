@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from egg.expert.graph import Value, contiguous_stride
 
+LAST = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
+"""PyTorch's names of the layout with the channels last, by dimensions."""
+LAST_WEIGHT = "channels_last_weight"
+HELPERS = {
+    LAST_WEIGHT: f'''def {LAST_WEIGHT}(weight):
+    """A weight with its input channels last; one of rows as that of images one pixel high."""
+    weight = weight.unsqueeze(2) if weight.dim() == 3 else weight
+    order = {LAST[4]} if weight.dim() == 4 else {LAST[5]}
+    return weight.contiguous(memory_format=order)'''
+}
+"""Functions of the host that calls may use, by name."""
+
 
 def brought(value: Value) -> str | None:
     """What makes a tensor lie as ``value`` does, where that is without gaps."""

@@ -6,7 +6,8 @@ follows from one tensor by cheap arithmetic need not be stored where that tensor
 larger: every group gets operators of its own. A product or a convolution reads its operands many times and
 straight into its tiles, so it is only given casts, from something narrower.
 
-Likewise views: the host takes microseconds to make one, a kernel an offset.
+Likewise views: the host takes microseconds to make one, a kernel an offset. And what follows from a constant:
+places that are counted need not be read.
 
 Which operators share a kernel decides what would be stored, so this looks at a finished partition and
 rewrites the graph for a second one.
@@ -90,9 +91,11 @@ class _Recompute:
         return [reader for reader in self.graph.consumers[node.output] if id(reader) not in inside]
 
     def _way(self, node: Node) -> list[Node]:
-        """From something in memory, no larger, to the value; empty where there is none."""
+        """From something in memory, no larger, or from a constant to the value; empty where there is none."""
         found: list[Node] = []
         step: Node | None = node
+        if counted := self._from_constant(node):
+            return counted
         while step is not None and len(found) < LONGEST and _is_cheap(step):
             found.append(step)
             source = str(step.inputs[0])
@@ -101,6 +104,16 @@ class _Recompute:
                 only_views = all(member.op == "view" for member in found)
                 return found[::-1] if only_views or not larger else []
             step = self.graph.producer(source)
+        return []
+
+    def _from_constant(self, node: Node) -> list[Node]:
+        found: list[Node] = []
+        step: Node | None = node
+        while step is not None and len(found) < LONGEST:
+            found.append(step)
+            if step.op == "constant":
+                return found[::-1]
+            step = self.graph.producer(str(step.inputs[0])) if _is_cheap(step) else None
         return []
 
     def _in_memory(self, name: str) -> bool:
@@ -121,6 +134,8 @@ class _Recompute:
             return made and bool(pattern.streams)
         if pattern.streams:
             return True
+        if way[0].op == "constant":
+            return False
         before, after = self.graph.value(str(way[0].inputs[0])), self.graph.result(way[-1])
         casts = all(node.op == "view" or node["fn"] == "cast" for node in way)
         return pattern.computes_operands and casts and before.bytes < after.bytes
@@ -131,8 +146,8 @@ class _Recompute:
             value = replace(self.graph.result(node), name=self._fresh(node.output))
             self._values[value.name] = value
             self.copies[value.name] = way[-1].output
-            source = steps[-1].output if steps else node.inputs[0]
-            steps.append(replace(node, inputs=(source,), outputs=(value.name,)))
+            inputs = (steps[-1].output,) if steps else node.inputs
+            steps.append(replace(node, inputs=inputs, outputs=(value.name,)))
         return steps
 
     def _fresh(self, stem: str) -> str:

@@ -134,6 +134,9 @@ class _Partition:
         return None
 
     def _is_read_elsewhere(self, name: str) -> bool:
+        """A copy that nothing makes any more (its reader got a copy of its own) is read nowhere."""
+        if name not in self._graph.producers:
+            return False
         inside = {id(member) for member in self._home_of(self._graph.producers[name])[1]}
         return any(id(reader) not in inside for reader in self._graph.consumers[name])
 
@@ -212,7 +215,7 @@ class _Partition:
                 side += [n for reader in step for n in self._spread_producers(reader, [*held, *step])]
             side = list({id(node): node for node in side}.values())
             grown = [*held, *side, *step]
-            if self._units.circular(grown):
+            if self._units.circular(grown) or any(self._waits_for_gather(reader, grown) for reader in step):
                 return
             if self._writes(grown, pattern):
                 self._add(group, *waiting, *side, *step)
@@ -265,6 +268,23 @@ class _Partition:
             found.append(producer)
             waiting += [name for name in producer.inputs if name is not None]
         return list(reversed(found))
+
+    def _waits_for_gather(self, reader: Node, group: list[Node]) -> bool:
+        """Whether an operand of a reader is gathered for it alone. It would be stored by a pass of its own
+        and read again; a pass behind the anchor gathers in registers and goes on with what follows."""
+        taken, waiting = list[Node](), list(reader.inputs)
+        while waiting and len(taken) < LARGEST_STEP:
+            name = waiting.pop()
+            node = self._graph.producer(name) if name is not None else None
+            inside = [*group, *taken]
+            if node is None or node in inside or id(node) in self._home or node.op not in self._streamed:
+                continue
+            if self._only_read_by(node, inside):
+                if node.op == "gather":
+                    return True
+                taken.append(node)
+                waiting += node.inputs
+        return False
 
     def _spread_producers(self, reader: Node, group: list[Node]) -> list[Node]:
         """What computes another operand of a reader, and nothing else, from far fewer elements (differences
@@ -361,9 +381,14 @@ class _Partition:
         )
 
     def _producing_groups(self, node: Node) -> list[list[Node]]:
+        """Also of constants behind views that wait for their reader."""
         seen: list[list[Node]] = []
-        producers = [self._graph.producer(name) for name in node.inputs if name is not None]
-        for producer in sorted((p for p in producers if p is not None), key=lambda p: -self._order[id(p)]):
+        producers = [p for name in node.inputs if name is not None and (p := self._graph.producer(name))]
+        for view in (p for p in producers if p.op == "view" and id(p) not in self._home):
+            source = self._graph.producer(str(view.inputs[0]))
+            if source is not None and all(n.op in FREE for n in self._home.get(id(source), [source])):
+                producers.append(source)
+        for producer in sorted(producers, key=lambda p: -self._order[id(p)]):
             group = self._home.get(id(producer))
             if (
                 group is not None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from egg.expert.emit.keys import MAX_NAN, MIN_NAN
+
 Texts = Sequence[str | None]
 """Operands in ATen's order; ``None`` for one that is absent."""
 
@@ -51,6 +53,11 @@ def scalar_call(fn: str, operands: Texts, tensors: Sequence[bool], result: str) 
     if fn in BITS:
         text = f"{operands[0]}.view(torch.{BITS[fn]})"
         return text if result == BITS[fn] else f"{text}.to(torch.{result})"
+    if fn in ("max_key", "min_key"):
+        x, nan = _tight(operands[0]), MAX_NAN if fn == "max_key" else MIN_NAN
+        return f"torch.where({x} == {x}, {_flipped(f'{x}.view(torch.int32)')}, {nan})"
+    if fn == "key_value":
+        return f"({_flipped(_tight(operands[0]))}).view(torch.float32)"
     if fn == "cast":
         return f"{_tight(operands[0])}.to(torch.{result})"
     if fn in ("maximum", "minimum") and not all(tensors):
@@ -58,6 +65,10 @@ def scalar_call(fn: str, operands: Texts, tensors: Sequence[bool], result: str) 
         return f"torch.clamp({tensor}, {'min' if fn == 'maximum' else 'max'}={bound})"
     space = "nn.functional" if fn in FUNCTIONAL else "torch"
     return f"{space}.{fn}({_listed(operands)})"
+
+
+def _flipped(bits: str) -> str:
+    return f"{bits} ^ (({bits} >> 31) & 0x7FFFFFFF)"
 
 
 def _infix(sign: str, operands: Texts) -> str:

@@ -2,12 +2,15 @@
 
 A launch costs the host some 25 microseconds, and the host runs ahead of the GPU: launches cost nothing as
 long as the kernels take longer. A network of many small kernels is the other case. Recorded once as a CUDA
-graph, its launches cost about a microsecond each; the price is a copy of every input into the place that the
-graph reads, and a copy of every result out of it.
+graph, its launches cost about a microsecond each; the price is a copy of every result out of the place that
+the graph writes (inputs are read where they lie, :mod:`egg.expert.writing.replay_text`).
 
 A host that others use as well takes twice as long, and one that is only just ahead hides nothing at a
 program's beginning; so launches are replayed where making them takes a good part of running them, as long as
-the copies are a small thing. A move decides otherwise (``set file replay False``).
+the copies are a small thing. Short programs are replayed also where copies take a noticeable part: the gaps
+between kernels are shorter in a graph, and what a busy host adds to a short call has no bound. Calls of
+libraries are recorded like kernels (:mod:`egg.expert.writing.replay_calls` names those that are not). A move
+decides otherwise (``set file replay False``).
 """
 
 from __future__ import annotations
@@ -20,10 +23,13 @@ from egg.expert.graph import Graph, Origin
 from egg.expert.parts import Group, Part, Setting, spelled
 from egg.expert.patterns import PATTERNS
 from egg.expert.writing.heading import Parts
+from egg.expert.writing.replay_calls import recordable
 from egg.hardware.gpus import Gpu
 
 SETTINGS = "file"
 """What is decided about the whole file stands in a recipe's settings under this name."""
+REPLAY = "torch.cuda.graph("
+"""What a file that replays has in its text. A task may have names of its own that forbid it."""
 LAUNCH, LIBRARY = 25e-6, 10e-6
 """Seconds of the host for one launch of a Triton kernel, and for one call of PyTorch's."""
 SHORTEST = 3e-6
@@ -36,11 +42,22 @@ DEAR = 0.1
 """Of the host's time, what copies may take where the host is not the slower side."""
 FEWEST = 4
 """Launches that are worth a graph."""
+SHORT = 1e-3
+"""Seconds on the GPU up to which a call is short."""
+SHORT_NEAR = 0.2
+"""The same as :data:`NEAR` for a short call. A BERT layer of ten launches and 0.46 ms on the GPU takes
+`torch.compile` 0.54 ms without a graph."""
+SLIGHT = 0.08
+"""Of a short call's time on the GPU, what copies may take where the host is near."""
+BUSY = 1.5
+"""Times longer that the host of a short call is taken to need, against what copies take."""
 UNCAPTURABLE = re.compile(
     r"\.(?:item|tolist|cpu|tensor|as_tensor|nonzero|masked_select|unique\w*|rand\w*|bernoulli\w*|multinomial"
     r"|normal\w*|\w*dropout\w*|set_allocator|synchronize)\(|\._version\b|self\.training\b"
 )
 """What waits for the GPU, draws numbers, or keeps something between calls cannot be recorded once."""
+ONCE = "@functools.cache"
+"""How functions of the host begin whose result is kept: the plain call before a recording has made it."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +70,19 @@ class Estimate:
     device: float
     """To run them."""
     copies: float
-    """Of inputs and results, in and out of what the graph reads and writes."""
+    """Of results, out of what the graph writes."""
 
     @property
     def worth_it(self) -> bool:
-        if self.launches < FEWEST or self.host < NEAR * self.device:
+        if self.launches < FEWEST or self.host < SHORT_NEAR * self.device:
             return False
-        return self.copies < DEAR * self.host or self.host > self.device + self.copies
+        if self.device < SHORT and self.copies < SLIGHT * self.device:
+            return True
+        if self.host < NEAR * self.device:
+            return False
+        if self.copies < DEAR * self.host or self.host > self.device + self.copies:
+            return True
+        return self.device < SHORT and self.device + self.copies < BUSY * self.host
 
     def __str__(self) -> str:
         host, device = _shown(self.host), _shown(self.device + self.copies)
@@ -98,11 +121,14 @@ def obstacle(graph: Graph, parts: Parts) -> str | None:
     read = {value.name for value in arguments}
     for group, part in parts:
         for node in group.nodes:
-            if node.op == "random" or (not part.kernels and node.op in ("library", "recurrent")):
+            if node.op == "random" or (not part.kernels and node.op == "recurrent"):
                 return f"{node.op} operators cannot be recorded"
+            if node.op == "library" and not recordable(graph, node):
+                return f"{node.label or node['target']} cannot be recorded"
             if node.op == "update" and node.inputs[0] in read:
                 return "an argument is written"
-        if found := UNCAPTURABLE.search("\n".join((*part.call, *part.helpers.values()))):
+        repeated = (text for text in part.helpers.values() if not text.startswith(ONCE))
+        if found := UNCAPTURABLE.search("\n".join((*part.call, *repeated))):
             return f"{found[0].strip('.(')} cannot be recorded"
     return None
 
@@ -120,7 +146,7 @@ def estimated(graph: Graph, parts: Parts, gpu: Gpu) -> Estimate:
         else:
             launches += own
         device += max(own * SHORTEST, _seconds(graph, group, part, machine))
-    handed = [graph.value(str(name)).bytes for name in (*graph.arguments, *graph.results)]
+    handed = [graph.value(str(name)).bytes for name in graph.results]
     copies = sum(2 * size / (REACHED * gpu.bandwidth) + SHORTEST for size in handed)
     return Estimate(launches + calls, launches * LAUNCH + calls * LIBRARY, device, copies)
 

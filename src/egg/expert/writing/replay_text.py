@@ -1,11 +1,11 @@
 """The methods of a ``ModelNew`` that replays its launches as a CUDA graph.
 
-A graph holds addresses, not values. So inputs are copied to where it reads them and results out of where it
-writes them at every call; weights are read in place, and the graph is made anew when one of them lies
-elsewhere or a shape is another. The first call with given shapes makes the launches one by one, which
-compiles every kernel for exactly the tensors that are recorded later; the second records them, which runs
-nothing, and replays. So every call runs every kernel once: statistics and counters move as they would
-without a graph.
+A graph holds addresses, not values. Weights are read in place, and graphs are made anew when one of them lies
+elsewhere or a shape is another. Callers hand over inputs in the same few places again and again, so a graph
+is recorded for places that come a second time, and reads them there; inputs in other places are copied to
+where one graph for all of them reads. Results are copied out at every call. The first call with given shapes
+makes the launches one by one, which compiles every kernel; a recording runs nothing. So every call runs every
+kernel once: statistics and counters move as they would without a graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from egg.expert.writing.constructor import Constructor
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.replay import constants_of
 
-OWN_NAMES = ("launches", "record", "addresses", "recorded_for", "recorded", "fixed_inputs", "fixed_results",
+OWN_NAMES = ("launches", "recording", "addresses", "recorded_for", "recorded", "fixed_inputs", "met",
              "layers_with")  # fmt: skip
 """Attributes of the class; a task that has one of them itself is not replayed."""
 MANY = 48
@@ -50,7 +50,7 @@ def replaying(graph: Graph, guard: Sequence[str], launches: Sequence[str], heade
     inputs = f"({given},)" if len(names) == 1 else f"({given})"
     plain = laid_out(re.sub(r"\bforward\b", "launches", header, count=1), 4)
     many, addresses = _addresses(graph)
-    kept = ["recorded_for", "recorded", *(["layers_with"] if many else []), "fixed_inputs", "fixed_results"]
+    kept = ["recorded_for", "recorded", *(["layers_with"] if many else []), "fixed_inputs", "met"]
     return [
         *(f"    {name} = None" for name in kept),
         "",
@@ -60,7 +60,7 @@ def replaying(graph: Graph, guard: Sequence[str], launches: Sequence[str], heade
         *_FORWARD.format(given=given, first=names[0], inputs=inputs).split("\n"),
         *laid_out(f"return {_clones(graph)}", 8),
         "",
-        *_RECORD.split("\n"),
+        *_RECORDING.split("\n"),
         "",
         *addresses,
         "",
@@ -78,30 +78,39 @@ _DOCSTRING = '''\
 _FORWARD = """\
         if {first}.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return self.launches({given})
-        inputs = {inputs}
+        inputs = [t if t.data_ptr() % 16 == 0 else t.clone() for t in {inputs}]
         wanted = [(t.shape, t.stride(), t.dtype, t.device) for t in inputs], self.addresses()
-        known = self.recorded_for == wanted
-        if not known:
-            self.recorded_for = self.recorded = self.fixed_results = None
-            self.fixed_inputs = [torch.empty_like(t) for t in inputs]
-        for fixed, given in zip(self.fixed_inputs, inputs):
-            fixed.copy_(given)
-        if not known:
-            results = self.launches(*self.fixed_inputs)  # compiles the kernels
+        if self.recorded_for != wanted:
+            self.recorded_for, self.recorded, self.fixed_inputs = None, {{}}, None
+            self.met = {{tuple(t.data_ptr() for t in inputs)}}
+            results = self.launches(*inputs)  # compiles the kernels
             self.recorded_for = wanted
         else:
-            if self.recorded is None:
-                self.record()
-            self.recorded.replay()
-            results = self.fixed_results"""
+            graph, results = self.recording(inputs)
+            graph.replay()"""
 
-_RECORD = '''\
-    def record(self):
-        """Take down the launches, with the addresses they are made with; nothing runs."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.fixed_results = self.launches(*self.fixed_inputs)
-        self.recorded = graph'''
+_RECORDING = '''\
+    def recording(self, inputs):
+        """A graph of the launches, and the results that it writes; nothing runs.
+
+        It reads inputs where they lie once the same places come again, as with most callers they do.
+        Others are copied to where one graph reads them.
+        """
+        places = tuple(t.data_ptr() for t in inputs)
+        if places not in self.recorded and (places not in self.met or len(self.recorded) > 8):
+            self.met = {*self.met, places} if len(self.met) < 64 else {places}
+            places = None
+            if self.fixed_inputs is None:
+                self.fixed_inputs = [torch.empty_like(t) for t in inputs]
+            for fixed, given in zip(self.fixed_inputs, inputs):
+                fixed.copy_(given)
+            inputs = self.fixed_inputs
+        if places not in self.recorded:
+            graph = torch.cuda.CUDAGraph()
+            pool = next((known.pool() for known, _ in self.recorded.values()), None)
+            with torch.cuda.graph(graph, pool=pool):
+                self.recorded[places] = graph, self.launches(*inputs)
+        return self.recorded[places]'''
 
 
 # -- results -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from egg.expert.parts import Unfit
+from egg.expert.sizes import Size
 
 FLOATING = ("float32", "float16", "bfloat16", "float64")
 
@@ -45,9 +46,11 @@ Rule = Callable[[Call], str]
 
 
 def literal(value: Any) -> str:
-    """A number as Triton understands it: infinities and NaN are no names there."""
+    """A number as Triton understands it: infinities and NaN are no names there. A size is its name."""
     if isinstance(value, (bool, int)):
         return repr(value)
+    if isinstance(value, Size):
+        return number_text(value)
     value = float(value)
     return repr(value) if math.isfinite(value) else f'float("{value}")'
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from egg.expert.emit.keys import MAX_NAN, MIN_NAN
 from egg.expert.emit.triton.scalar_call import Call, Rule, is_literal, literal, number_text
 from egg.expert.emit.triton.types import TYPES
 from egg.expert.parts import Unfit
@@ -214,6 +215,21 @@ def _of_e5m2(call: Call) -> str:
     return f"({call[0]}.to(tl.int32) << 8).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)"
 
 
+def _key(nan: int) -> Rule:
+    """A float as a whole number of the same order: the bits of a negative one run the other way."""
+
+    def rule(call: Call) -> str:
+        if is_literal(call[0]):
+            raise Unfit("the key of a number that is written out")
+        return f"tl.where({call[0]} == {call[0]}, {_flipped(f'{call[0]}.to(tl.int32, bitcast=True)')}, {nan})"
+
+    return rule
+
+
+def _flipped(bits: str) -> str:
+    return f"{bits} ^ (({bits} >> 31) & 0x7FFFFFFF)"
+
+
 def _lerp(call: Call) -> str:
     """Like PyTorch, from the nearer end, so that both ends are met exactly."""
     a, b, w = call[0], call[1], call[2]
@@ -327,6 +343,9 @@ RULES: dict[str, Rule] = {
     "bitwise_not": _bitwise_not,
     "of_e4m3": _of_e4m3,
     "of_e5m2": _of_e5m2,
+    "max_key": _key(MAX_NAN),
+    "min_key": _key(MIN_NAN),
+    "key_value": lambda call: f"({_flipped(call[0])}).to(tl.float32, bitcast=True)",
     "cast": _cast,
     "lerp": _lerp,
     "addcmul": _add_product("{0} * {1}"),
@@ -346,6 +365,6 @@ CHEAP = frozenset(
      "eq", "ne", "isnan", "isinf", "logical_and", "logical_or", "logical_xor", "logical_not",
      "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift",
      "bitwise_right_shift", "where", "masked_fill", "cast", "identity", "lerp", "addcmul", "hardshrink",
-     "softshrink", "of_e4m3", "of_e5m2"}
+     "softshrink", "of_e4m3", "of_e5m2", "max_key", "min_key", "key_value"}
 )  # fmt: skip
 """Without a special function or a division."""

@@ -12,5 +12,6 @@ def attention_call(speller: Speller, node: Node) -> str:
     text = call(
         "nn.functional.scaled_dot_product_attention", q, k, v, attn_mask=mask,
         is_causal="True" if node.get("causal") else None, scale=None if scale is None else number_text(scale),
+        enable_gqa="True" if node.get("grouped") else None,
     )  # fmt: skip
     return f"{node.outputs[0]} = {text}"

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from math import ceil, prod, sqrt
 
 from egg.expert.cost import LAUNCH, Machine, call_bytes
-from egg.expert.graph import Graph, Node, Value
+from egg.expert.graph import HALF, Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, Setting, Unfit, Use
 from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import reference_grade
@@ -51,6 +51,9 @@ PHASED = 1.5
 """Times longer where phases of a transposed convolution interleave their stores."""
 SHALLOW, SHALLOWEST = 1.8, 16
 """Times longer with fewer input channels than that, whose taps are gathered one by one."""
+HALF_PACKED = 0.42
+"""Of the rate of packed operands, what 16-bit operands reach: seen at 640 channels of 64 x 64 positions and
+at 256 to 512 channels of a decoder, 240 TFLOP/s where the same kernel runs fp32 programs at 550."""
 RESIDENT, MOST_RESIDENT = 2, 8
 """Tiles that a multiprocessor has at the same time, large ones and small ones."""
 
@@ -71,6 +74,10 @@ GROUPED = 4.0
 """Times slower with groups."""
 LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
 """Seconds of the smallest one with what it converts, and for every 32 channels and taps of a lone tile."""
+HALF_RATE = 2.3
+"""Times faster with 16-bit operands whose channels are last: 620 TFLOP/s seen."""
+HALF_LEAST, HALF_STEP = 5e-6, 0.06e-6
+"""The least of those, which convert nothing."""
 
 
 def own_seconds(
@@ -104,6 +111,7 @@ def own_seconds(
     flops = 2.0 * rows * columns * depth * work
     if packed:
         rate = machine.rate("convolution, packed") * min(1.0, columns / FULL_WIDTH) ** 0.8
+        rate *= HALF_PACKED if form.x.dtype in HALF else 1.0
         least = PACKED_STEP if waves < 1 else PACKED_OVERLAPPED
         each = steps * max(least, flops * machine.sms / rate) + TILE
         kernel = each * (ceil(waves) if waves < RESIDENT else waves)
@@ -170,14 +178,14 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
     taps = prod(size.value for size in weight.shape[2:])
     flops = 2.0 * (x if transposed else made).elements.value * weight.elements.value
     flops /= max(1, weight.shape[0].value)
-    floor = max(
-        moved / machine.memory, LIBRARY_LEAST + LIBRARY_STEP * ceil(channels * taps / 32) / max(1, groups)
-    )
+    half = x.dtype in HALF
+    least, step = (HALF_LEAST, HALF_STEP) if half else (LIBRARY_LEAST, LIBRARY_STEP)
+    floor = max(moved / machine.memory, least + step * ceil(channels * taps / 32) / max(1, groups))
     if groups > 1 and channels == 1:
         return max(floor, moved / (STENCIL * machine.bandwidth))
     if transposed and prod(number(step) for step in node["stride"]) > 1:
         return max(floor, _strided(dimensions, taps, groups, channels, flops, moved, machine))
-    if taps == 1 and groups == 1:
+    if taps == 1 and groups == 1 and not half:
         return max(floor, flops / machine.rate("library convolution"))
     rate = machine.rate("library convolution")
     rate *= sqrt(min(1.0, channels / FULL_CHANNELS) * min(1.0, outputs / FULL_CHANNELS))
@@ -187,13 +195,20 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
     elif dimensions == 3 and channels <= FEW_CHANNELS_3D:
         rate = machine.rate("library convolution, few channels 3d")
         rate *= sqrt(min(1.0, outputs / FULL_CHANNELS))
-    if x.dtype in ("float16", "bfloat16"):
-        rate *= 1.8
+    if half:
+        rate *= HALF_RATE
     elif grade is not None and grade != "tf32":
         rate = min(rate, machine.rate("library convolution, fp32"))
     rate /= GROUPED if groups > 1 else 1.0
-    turned = sum(value.bytes for value in (x, made) if not _channels_last(value))
+    turned = sum(value.bytes for value in (x, made) if _is_turned(graph, value, half))
     return max(floor, flops / rate + 2.0 * turned / (TURNED * machine.bandwidth))
+
+
+def _is_turned(graph: Graph, value: Value, half: bool) -> bool:
+    """Whether the library turns a tensor around. Of 16-bit ones only what the caller gives or gets: the
+    others are made with the channels last (:mod:`egg.expert.algebra.channels_last`)."""
+    chosen = half and value.origin is Origin.NODE and value.name not in graph.results
+    return not chosen and not _channels_last(value)
 
 
 def _channels_last(value: Value) -> bool:

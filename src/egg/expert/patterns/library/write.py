@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from egg.expert.emit.layout import HELPERS
 from egg.expert.emit.names import words
 from egg.expert.emit.spelling import Speller, number_text
 from egg.expert.graph import LITERAL, Graph, Node, Value
@@ -15,6 +16,7 @@ from egg.expert.index import Expr, as_expr
 from egg.expert.parts import Group, Part, Unfit, spelled
 from egg.expert.patterns.library.layers import LAYERS, literal_helper, literal_name
 from egg.expert.patterns.library.layout import laid_out
+from egg.expert.patterns.library.scattered import scatter_call
 from egg.expert.patterns.scalar_calls import scalar_call
 
 CHANGES = frozenset({"update", "random"})
@@ -42,6 +44,7 @@ def write(graph: Graph, group: Group, calls: Mapping[str, Call]) -> Part:
     sizes = tuple(name for name in graph.symbols if name in mentioned)
     literals = [node for node in group.nodes if node.op == "library" and node["target"] == LITERAL]
     helpers = {literal_name(node): literal_helper(graph, node) for node in literals}
+    helpers |= {name: text for name, text in HELPERS.items() if name in mentioned}
     return Part(kernels={}, call=tuple(lines), sizes=sizes, summary=_summary(group), helpers=helpers)
 
 
@@ -274,6 +277,7 @@ RULES: Mapping[str, Call] = {
     "joined": _joined,
     "pad": _assigned(_pad),
     "gather": _assigned(_gather),
+    "scatter": _assigned(scatter_call),
     "reduce": _assigned(_reduce),
     "softmax": _assigned(_softmax),
     "scan": _assigned(_scan),

@@ -26,6 +26,8 @@ from egg.expert.sizes import ONE, Size, Symbol, as_size, product
 ANCHORS = frozenset({"reduce", "softmax", "norm", "scan"})
 SAME_SHAPE = frozenset({"pointwise", "where", "triangle"})
 BIJECTIVE = frozenset({"reshape", "permute", "flip"})
+SHORT = 256
+"""Elements of a row that is scattered, below which several share a tile."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def split_of(graph: Graph, node: Node) -> Split:
         part = shape[1].over(groups) or _quotient(shape[1], groups)
         divided = (1, groups, part)
         shape, stride = (shape[0], groups, part, *shape[2:]), (stride[0], stride[1] * part, *stride[1:])
-        dims = tuple(range(2, len(shape)))
+        dims = tuple(sorted(range(2, len(shape)), key=lambda d: -stride[d].value))  # as they lie in memory
     elif node.op == "norm" and node["kind"] in ("batch", "instance") and not node.get("dims"):
         dims = tuple(d for d in range(rank) if d != 1 and (node["kind"] == "batch" or d > 1))
     elif "dims" in node.attributes:
@@ -209,11 +211,17 @@ def is_anchor(node: Node) -> bool:
     return node.op in ANCHORS and not (node.op == "norm" and node["kind"] == "batch" and not node["training"])
 
 
-def domain_of(split: Split) -> Domain:
-    """The loops of anchors that split like this: kept dimensions behind the reduced ones are the tile's."""
-    if product(split.shape[dim] for dim in split.behind) == ONE:
+def domain_of(split: Split, scattered: bool = False) -> Domain:
+    """The loops of anchors that split like this: kept dimensions behind the reduced ones are the tile's.
+
+    Where rows are gathered and scattered, neighbours in memory end with each of them anyhow: short rows share
+    a tile then, instead of having a program each.
+    """
+    behind = product(split.shape[dim] for dim in split.behind)
+    if behind == ONE:
         return Domain(split, len(split.kept_dims), ("outer", "row", "col"))
-    return Domain(split, len(split.behind), ("outer", "col", "row"))
+    together = scattered and behind.value < SHORT
+    return Domain(split, len(split.kept_dims if together else split.behind), ("outer", "col", "row"))
 
 
 def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Anchored) -> dict[str, Index]:

@@ -16,7 +16,7 @@ from egg.expert.parts import Group, Unfit
 from egg.expert.patterns.loops.domain import Anchored, Domain, Split
 from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
 from egg.expert.patterns.loops.triton.writer import Writer
-from egg.expert.patterns.loops.work import Plan, Work
+from egg.expert.patterns.loops.work import Plan, Work, gone_over_for
 from egg.expert.sizes import ONE, product
 
 SHORT = 128
@@ -29,7 +29,8 @@ Loads = list[tuple[Value, Expr]]
 
 def pointwise_domain(graph: Graph, group: Group) -> Domain:
     """Chosen by trying: the kernel is written for each candidate, and its addresses are looked at."""
-    names = (*group.writes(graph), *(str(n.inputs[1]) for n in group.nodes if n.op == "update"))
+    results = (*group.writes(graph), *(str(n.inputs[1]) for n in group.nodes if n.op == "update"))
+    names = [gone_over_for(group, name) for name in results]
     main = graph.value(names[0])
     if any(graph.value(name).elements != main.elements for name in names):
         raise Unfit("results of different sizes")
@@ -80,12 +81,13 @@ def _loads(graph: Graph, group: Group, domain: Domain) -> Loads:
     kernel = Writer(work, Plan("pointwise", 1, 1024, 4), "trial", "blocks")
     for name in work.writes:
         kernel.store(name)
-    lent = [(graph.value(name), at) for name, at in work.writes.items() if graph.value(name).lent]
+    plain = {name: at for name, at in work.writes.items() if name not in work.scatters}
+    lent = [(graph.value(name), at) for name, at in plain.items() if graph.value(name).lent]
     return [*kernel.reader.loads, *((value, address(value, at)) for value, at in lent)]
 
 
 def _cost(loads: Loads, domain: Domain) -> int:
-    """Loads, and stores into parts of tensors, whose address is neither fixed nor a plain step."""
+    """Loads, scatters, and stores into parts of tensors, whose address is neither fixed nor a plain step."""
     cost = 0
     for _, at in loads:
         stride = at.stride_of(domain.names[2])

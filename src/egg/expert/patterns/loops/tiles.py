@@ -94,6 +94,8 @@ def _ruled(work: Work, target: Target) -> Plan:
     rows = domain.outer_size.value * domain.kept_size.value
     length = domain.reduced_size.value
     scans = any(node.op == "scan" for node in work.group.nodes)
+    if scans and rows <= target.gpu.sms and domain.names[1] == "col":
+        return _lone_scans(domain.reduced_size)
     plan = _in_mode(work, target, "resident")
     if plan.block_x * plan.block_r > (_held(work) if not scans else SCANNED) or (
         _single_pass(work) and length > 4096
@@ -104,6 +106,14 @@ def _ruled(work: Work, target: Target) -> Plan:
     if programs < least and enough and not scans:
         return _in_mode(work, target, "split")
     return plan
+
+
+def _lone_scans(length: Size) -> Plan:
+    """Few scans, across memory (how many tokens chose each expert so far): each has a program of its own, and
+    waits for memory once. Neighbours of an element lie in the cache for the programs beside."""
+    block_r = min(power_of_two(length.value), SCANNED)
+    whole = block_r >= length.value and not length.factors
+    return Plan("resident" if whole else "looped", 1, block_r, _warps(block_r))
 
 
 def _held(work: Work) -> int:

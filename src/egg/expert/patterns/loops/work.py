@@ -43,6 +43,12 @@ class Plan:
         return self.block_x > 1 and self.mode != "strips"
 
 
+def gone_over_for(group: Group, name: str) -> str:
+    """The value whose elements a kernel meets one by one to write a result: of a scatter its source."""
+    made = (node for node in group.nodes if node.op == "scatter" and node.output == name)
+    return next((str(node.inputs[0]) for node in made), name)
+
+
 @dataclass(frozen=True)
 class Work:
     """A group, analysed: what every kernel of it needs to know."""
@@ -74,7 +80,13 @@ class Work:
     def writes(self) -> dict[str, Index]:
         """What is stored, and where it is at the tile's positions."""
         names = dict.fromkeys((*self.group.writes(self.graph), *self.updates))
-        return {name: place(self.graph, name, self.domain, self.places) for name in names}
+        gone_over = {name: gone_over_for(self.group, name) for name in names}
+        return {name: place(self.graph, own, self.domain, self.places) for name, own in gone_over.items()}
+
+    @cached_property
+    def scatters(self) -> dict[str, Node]:
+        """Results whose places are only known when it runs; in :attr:`writes` stand those of the sources."""
+        return {node.output: node for node in self.group.nodes if node.op == "scatter"}
 
     @cached_property
     def updates(self) -> dict[str, str]:

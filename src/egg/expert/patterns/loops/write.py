@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from egg.expert.emit.code import Code
 from egg.expert.emit.names import read_by
+from egg.expert.emit.spelling import number_text
 from egg.expert.emit.triton.scalar import cheap
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Target, Unfit, spelled, within_reach
@@ -28,7 +29,7 @@ from egg.expert.sizes import ONE, Size
 
 OPS = frozenset(
     {"pointwise", "where", "view", "cat", "pad", "constant", "triangle", "reduce", "softmax", "norm", "pool",
-     "gather", "scan", "update"}
+     "gather", "scan", "update", "scatter"}
 )  # fmt: skip
 
 MOST_PIECES = 16
@@ -45,7 +46,8 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     if not anchors.splits and (strips := strips_of(graph, group, target)):
         work, plan, kernel = strips
         return _part(work, plan, [kernel])
-    domain = domain_of(anchors.first) if anchors.splits else pointwise_domain(graph, group)
+    scattered = any(node.op == "scatter" for node in group.nodes)
+    domain = domain_of(anchors.first, scattered) if anchors.splits else pointwise_domain(graph, group)
     work = Work(graph, group, domain, anchors)
     plan = plan_of(work, target)
     if plan.mode == "split":
@@ -100,6 +102,8 @@ def _check(graph: Graph, group: Group) -> None:
                 n.op == "pointwise" and not cheap(n["fn"]) for n in before
             ):
                 raise Unfit("windows overlap, and what they read is worth computing once only")
+        if node.op == "update" and _maker(producers, str(node.inputs[1])) == "scatter":
+            raise Unfit("a buffer gets what all programs add up: it is not there before the last has ended")
     if not group.writes(graph) and not any(node.op == "update" for node in group.nodes):
         raise Unfit("nothing of the group is needed")
     for name in group.writes(graph):
@@ -108,6 +112,10 @@ def _check(graph: Graph, group: Group) -> None:
             stride.number == 0 and size != ONE for stride, size in zip(value.stride, value.shape, strict=True)
         ):
             raise Unfit(f"{name} has elements that share memory")
+
+
+def _maker(producers: dict[str, Node], name: str) -> str:
+    return producers[name].op if name in producers else ""
 
 
 def _before(producers: dict[str, Node], name: str) -> Iterable[Node]:
@@ -247,7 +255,10 @@ def _part(work: Work, plan: Plan, writers: list[Writer]) -> Part:
 def _allocations(work: Work, writers: list[Writer], names: dict[str, str]) -> list[str]:
     device = _device(work)
     call: list[str] = []
+    call += [_beginning(work, name, device) for name in work.scatters]
     for name in work.group.allocates(work.graph):
+        if name in work.scatters:
+            continue
         value = work.graph.value(name)
         shape = _tuple(value.shape)
         if value.contiguous:
@@ -273,6 +284,19 @@ def _allocations(work: Work, writers: list[Writer], names: dict[str, str]) -> li
                 made = f"torch.empty(({rows},), device={device}, dtype=torch.{dtype})"
                 call.append(f"{row_name(statistic, part)} = {made}")
     return call
+
+
+def _beginning(work: Work, name: str, device: str) -> str:
+    """The line that makes a scatter's result as it is before any element has joined it."""
+    value, number = work.graph.value(name), work.scatters[name]["fill"]
+    kind, fill = f"device={device}, dtype=torch.{value.dtype}", number_text(number)
+    if value.lent:
+        return f"{name}.fill_({fill})"
+    if not value.contiguous:
+        room = f"torch.empty_strided({_tuple(value.shape)}, {_tuple(value.stride)}, {kind})"
+        return f"{name} = {room}.fill_({fill})"
+    made = "torch.zeros({}, {})" if number == 0 else f"torch.full({{}}, {fill}, {{}})"
+    return f"{name} = {made.format(_tuple(value.shape), kind)}"
 
 
 def _tuple(sizes: tuple[Size, ...]) -> str:
@@ -307,6 +331,7 @@ def _word(node: Node) -> str:
     if node.op == "scan":
         text = "decaying total" if node["fn"] == "decayed" else f"cumulative {text}"
     text = f"{node['fn']} pool" if node.op == "pool" else text
+    text = f"scatter {node['fn']}" if node.op == "scatter" else text
     label = node.label.replace("_", " ")
     return text if not label or label == text.replace("_", " ") else f"{node.label} ({text})"
 

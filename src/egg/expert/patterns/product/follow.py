@@ -21,6 +21,8 @@ IN_PLACE = frozenset({"pointwise", "where", "triangle"})
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "logsumexp", "norm", "var"})
 SPREAD = frozenset({"sum", "mean", "max", "min", "logsumexp", "norm"})
 """Reductions that can be put together from parts of a row."""
+LONG = frozenset({"gelu", "gelu_tanh", "erf", "tanh", "silu", "sigmoid", "softplus", "mish", "exp"})
+"""Functions of many instructions, which need registers of their own."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,20 @@ class Followed:
         """Whether a value is the same along the columns."""
         inside = frozenset().union(*(at.symbols() for at in self.places[name]))
         return not (self.column.symbols() & inside)
+
+
+def long_function(node: Node) -> bool:
+    return node.op == "pointwise" and node["fn"] in LONG
+
+
+def crowds(problem: Problem) -> bool:
+    """Whether what follows needs registers beside the accumulators: for another tile, for long functions."""
+    behind = problem.group.nodes[problem.group.nodes.index(problem.node) + 1 :]
+    made = {name for node in problem.group.nodes for name in node.outputs}
+    given = {str(name) for node in behind for name in node.inputs if isinstance(name, str)} - made
+    full = problem.result.elements.value
+    tiles = any(problem.graph.value(name).elements.value >= full for name in given)
+    return tiles or any(map(long_function, behind))
 
 
 def follow(problem: Problem, anchor: Index, column: Expr) -> Followed:

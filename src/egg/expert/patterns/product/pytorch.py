@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from egg.expert.emit.spelling import Speller
-from egg.expert.graph import Node
+from egg.expert.graph import Node, Origin
 from egg.expert.parts import spelled
+from egg.expert.sizes import ONE
 
 
 def product_call(speller: Speller, node: Node) -> str:
     """As ``linear`` where the second operand is a weight as PyTorch lays it out: libraries know that best."""
     a, b, bias = (*node.inputs, None)[:3]
     left, right = spelled(speller.graph, str(a)), spelled(speller.graph, str(b))
+    if (matrix := _flat_parameter(speller, str(b))) is not None and (
+        bias is None or speller.graph.value(bias).rank == 1
+    ):
+        given = [left, matrix, *([spelled(speller.graph, bias)] if bias is not None else [])]
+        return f"{node.output} = nn.functional.linear({', '.join(given)})"
     weight = speller.transposed_parameter(str(b))
     if weight is not None and (bias is None or speller.graph.value(bias).rank == 1):
         return (
@@ -18,3 +24,18 @@ def product_call(speller: Speller, node: Node) -> str:
         )
     text = f"{node.output} = torch.matmul({left}, {right})"
     return f"{text} + {spelled(speller.graph, bias)}" if bias is not None else text
+
+
+def _flat_parameter(speller: Speller, name: str) -> str | None:
+    """The parameter of more than two dimensions whose matrix a value is the transpose of: the weight of a
+    convolution of one tap."""
+    graph = speller.graph
+    turned = graph.producer(name)
+    flat = graph.producer(str(turned.inputs[0])) if turned is not None and turned.op == "view" else None
+    if turned is None or flat is None or flat.op != "view" or flat["how"] != "reshape":
+        return None
+    source = graph.value(str(flat.inputs[0]))
+    if source.origin is not Origin.PARAMETER or turned["how"] != "permute" or tuple(turned["dims"]) != (1, 0):
+        return None
+    taps = source.rank > 2 and all(size == ONE for size in source.shape[2:])
+    return f"{spelled(graph, source.name)}.flatten(1)" if taps else None

@@ -83,6 +83,8 @@ DIRECT = {
     ),
 }  # fmt: skip
 DIRECT["tf32"] = DIRECT["tf32x3"]
+CROWDED = (128, 128, 64, 8, 3)
+"""For 16-bit products with a tail that needs registers: with more of them for a thread, none spill."""
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_STEPS = 8
 """Along the summed dimension that a part must have left."""
@@ -98,6 +100,8 @@ class Wants:
     may_walk: bool = False
     ready: bool = False
     """Price the product as if nothing stood before it."""
+    crowded: bool = False
+    """Values of the tail live beside the accumulators."""
 
 
 def kept(problem: Problem, target: Target, operand: Value) -> Value | None:
@@ -171,10 +175,12 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
         for tiles in _fitting(DIRECT["fp32"], problem, wants, 2, gpu.shared_per_block // 4):
             yield Way("direct", "fp32", tiles, _seconds(problem, gpu, "fp32 unpacked", tiles, None))
     width = 2 if direct == "half" else 4
-    held = 2 if direct == "tf32x3" else 1  # operands are split in registers, beside the accumulators
+    crowded = wants.crowded and direct == "half"
+    held = 2 if direct == "tf32x3" or crowded else 1  # split operands are in registers, or the tail's values
     turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
     slow = direct == "half" and not wants.ready
-    for tiles in _fitting(DIRECT[direct], problem, wants, held, gpu.shared_per_block // width):
+    base = (CROWDED, *DIRECT[direct]) if crowded else DIRECT[direct]
+    for tiles in _fitting(base, problem, wants, held, gpu.shared_per_block // width):
         rate = "tf32 unpacked" if direct == "tf32" else direct
         step = STEP + (_computed_seconds(problem, tiles) if slow else 0.0)
         seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0, step=step)

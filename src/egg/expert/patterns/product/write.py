@@ -28,7 +28,7 @@ from egg.expert.index import loop_index
 from egg.expert.parts import REACH, Group, Part, Target, Unfit, Use, spelled, within_reach
 from egg.expert.patterns.product import prologue
 from egg.expert.patterns.product.described import wanted
-from egg.expert.patterns.product.follow import SPREAD, Followed, RowOperation, follow
+from egg.expert.patterns.product.follow import SPREAD, Followed, RowOperation, crowds, follow
 from egg.expert.patterns.product.groups import Groups
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.prose import Prose
@@ -116,7 +116,8 @@ class _Writer:
         problem, followed = self.problem, self.followed
         least = self.groups.slots if self.groups is not None else 1
         short = not followed.operations  # nothing but the store behind a tile
-        plain = choose(problem, self.target, Wants(least_columns=least, may_walk=short))
+        wants = Wants(least_columns=least, may_walk=short, crowded=crowds(problem))
+        plain = choose(problem, self.target, wants)
         if not followed.needs_rows or plain.mode == "vector":
             return plain, None
         if plain.tiles.split > 1 and problem.columns.value <= LONGEST_ROW:

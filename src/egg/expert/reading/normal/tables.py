@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from egg.expert.graph import Value
-from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, extents
+from egg.expert.reading.normal.builder import Builder, Call, Lowered, Operand, Rule, extents
 
 _OF_ONE = """
 abs sign sgn square neg reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin
@@ -53,6 +53,8 @@ _OTHER_NAMES = {
 def _direct(fn: str, operands: tuple[str, ...]) -> Rule:
     def rule(b: Builder, call: Call) -> Lowered | None:
         given = [call[name] for name in operands]
+        if fn == "mul":
+            given[1] = _number(b, *given)
         if fn.startswith("bitwise") and call.dtype == "bool" and not all(isinstance(g, Value) for g in given):
             return None
         return b.pointwise(fn, *given, dtype=call.dtype)
@@ -74,7 +76,15 @@ def _sum(fn: str) -> Rule:
 
 def _quotient(b: Builder, call: Call) -> Lowered:
     fn = {None: "div", "floor": "floor_divide", "trunc": "div_trunc"}[call.get("rounding_mode")]
-    return b.pointwise(fn, call["self"], call["other"], dtype=call.dtype)
+    return b.pointwise(fn, call["self"], _number(b, call["self"], call["other"]), dtype=call.dtype)
+
+
+def _number(b: Builder, first: Operand, second: Operand) -> Operand:
+    """The second operand of two, where it is a tensor without dimensions that holds a known number: that
+    number, so that one which follows from the sizes gets a rule."""
+    maker = b.producers.get(second.name) if isinstance(second, Value) and not second.rank else None
+    known = maker is not None and maker.op == "constant" and "fill" in maker.attributes
+    return maker["fill"] if known and maker is not None and isinstance(first, Value) else second
 
 
 def _round(b: Builder, call: Call) -> Lowered | None:
@@ -191,6 +201,15 @@ def _eye(b: Builder, call: Call) -> Lowered:
     return b.cast(b.pointwise("eq", row, b.range(columns, "int64")), call.dtype)
 
 
+def _one_hot(b: Builder, call: Call) -> Lowered | None:
+    """Each class compared with the one that is meant; without their number only the values say how many."""
+    value, classes = call["self"], call.get("num_classes", -1)
+    if classes < 1:
+        return None
+    place = b.range(classes, "int64")
+    return b.cast(b.pointwise("eq", b.unsqueeze(value, value.rank), place), call.dtype)
+
+
 def _triangle(upper: bool) -> Rule:
     def rule(b: Builder, call: Call) -> Lowered:
         value = call["self"]
@@ -260,6 +279,7 @@ RULES: dict[str, Rule] = {
     "arange": _range,
     "linspace": _linspace,
     "eye": _eye,
+    "one_hot": _one_hot,
     "tril": _triangle(upper=False),
     "triu": _triangle(upper=True),
     **dict.fromkeys(["rand", "rand_like"], _random("rand")),

@@ -3,7 +3,8 @@
 In two dimensions and with neighbouring rows, a program walks down a strip of one plane: each row of the
 input is loaded once (as many shifted vectors as the kernel is wide, all but one of them from L1) and feeds
 every output row it belongs to through rolling sums, with the weights in registers. Otherwise a program takes
-a stretch of one plane and gathers tap by tap.
+a stretch of one plane and gathers tap by tap. Where the channels are innermost in memory, lanes run along
+them: a program has a block of channels at a few neighbouring positions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from egg.expert.emit.code import Code
 from egg.expert.emit.kernel import Kernel, Knobs
 from egg.expert.emit.reader import Reader
+from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
 from egg.expert.parts import Part, Target, Unfit
 from egg.expert.patterns.convolution.form import Form
@@ -20,6 +22,9 @@ from egg.expert.sizes import ONE
 
 MOST_TAPS = 49
 """Weights that one program keeps in registers."""
+
+LEAST_CHANNELS = 16
+"""That lanes run along, where they are innermost in memory."""
 
 SUMMARY = "one input channel per output channel: a stencil, with what follows it in registers"
 
@@ -31,7 +36,9 @@ def write_depthwise(form: Form, target: Target) -> Part:
         raise Unfit("planes of one position: there is no stretch of them")
     knobs = Knobs(form.group.name, target.settings)
     kernel = new_kernel(form, f"{form.group.name}_kernel", "")
-    if _in_strips(form):
+    if _channels_last(form):
+        tail, programs = _across_channels(form, kernel, knobs)
+    elif _in_strips(form):
         tail, programs = _strips(form, kernel, knobs)
     else:
         tail, programs = _stretches(form, kernel, knobs)
@@ -39,6 +46,60 @@ def write_depthwise(form: Form, target: Target) -> Part:
     warps = knobs.constant("NUM_WARPS", _warps(kernel, knobs), (1, 2, 4))
     code.launch(kernel, programs, {"num_warps": warps})
     return finished(form, code, knobs, SUMMARY)
+
+
+def _channels_last(form: Form) -> bool:
+    """Whether neighbouring channels of the operand are neighbours in memory."""
+    wide = form.groups.value >= LEAST_CHANNELS and form.outputs == ONE
+    return wide and _innermost(form.x)
+
+
+def _innermost(value: Value) -> bool:
+    return value.stride[1] == ONE and not value.contiguous
+
+
+def _across_channels(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
+    """A block of channels at neighbouring positions, tap by tap."""
+    kernel.doc = "A block of channels at neighbouring positions, tap by tap; what taps share comes from L1."
+    body, line, plane = kernel.body, kernel.body.line, form.plane
+    channels = form.groups * form.outputs
+    whole = f"({channels})" if " " in channels.code() else channels.code()
+    line("pid = tl.program_id(0)")
+    line(f"c = (pid % tl.cdiv({channels}, BLOCK_C) * BLOCK_C + tl.arange(0, BLOCK_C))[None, :]")
+    line(f"pid = pid // tl.cdiv({channels}, BLOCK_C)")
+    line(f"s = (pid % tl.cdiv({plane}, BLOCK) * BLOCK + tl.arange(0, BLOCK))[:, None]")
+    if form.batch != ONE:
+        line(f"n = (pid // tl.cdiv({plane}, BLOCK)).to(tl.int64)")
+    masks = {"s": f"(s < {plane})", "c": f"(c < {whole})"}
+    line(f"inside = {' & '.join(masks.values())}")
+    pointers: dict[str, str] = {}
+    line("acc = tl.zeros((BLOCK, BLOCK_C), tl.float32)")
+    taps = _tap_loops(form, kernel)
+    outputs = unflat(loop_index("s", plane), tuple(axis.out for axis in form.axes))
+    at = tuple(
+        out * axis.step + axis.origin(0) + tap * axis.reach
+        for axis, out, tap in zip(form.axes, outputs, taps, strict=True)
+    )
+    reader = Reader(form.graph, form.group.nodes, body, masks, pointers=pointers)
+    borders = form.outside(at)
+    x = reader.read(form.x.name, (loop_index("n", form.batch), _input_channel(form), *at), borders)
+    if borders and form.computed(form.x):
+        x = body.let("x", f"tl.where({' & '.join(borders)}, {x}, 0.0)")
+    w = reader.read(form.weight.name, _weight_index(form, taps))
+    line(f"acc += {x} * {w}")
+    body.indent -= sum(axis.kernel > 1 for axis in form.axes)
+    index = (loop_index("n", form.batch), _channel(form), *outputs)
+    tail = _finish_stencil(form, kernel, pointers, index, masks)
+    widest = 128 if _innermost(form.result) else 32  # else a tile is turned on its way out
+    width = min(widest, 1 << (channels.value - 1).bit_length())
+    kernel.meta = {
+        "BLOCK_C": knobs.constant("BLOCK_C", width, (32, 64, 128), "channels of a program"),
+        "BLOCK": knobs.constant("BLOCK", max(4, 2048 // width), (16, 32, 64), "neighbouring positions"),
+    }
+    blocks = (
+        f"triton.cdiv({channels}, {kernel.meta['BLOCK_C']}) * triton.cdiv({plane}, {kernel.meta['BLOCK']})"
+    )
+    return tail, f"({blocks} * {form.batch.code()},)"
 
 
 def _in_strips(form: Form) -> bool:
@@ -190,11 +251,14 @@ def _weight_index(form: Form, taps: Index) -> Index:
     return (_channel(form), Expr(), *taps)
 
 
-def _finish_stencil(form: Form, kernel: Kernel, pointers: dict[str, str], index: Index) -> Tail:
+def _finish_stencil(
+    form: Form, kernel: Kernel, pointers: dict[str, str], index: Index, masks: dict[str, str] | None = None
+) -> Tail:
+    """``masks``: by the lanes of a program; those of one plane where none are given."""
     tail = Tail.of(form, index)
     if tail.operations:
-        raise Unfit("a program has one channel, so nothing over channels follows in it")
-    masks: dict[str, str] = dict.fromkeys(("s", "qd", "qh", "qw"), "inside")
+        raise Unfit("a program does not have all channels, so nothing over channels follows in it")
+    masks = masks or dict.fromkeys(("s", "qd", "qh", "qw"), "inside")
     reader = Reader(form.graph, form.group.nodes, kernel.body, masks, pointers=pointers)
     sums = "acc"
     if form.bias is not None:
@@ -207,5 +271,7 @@ def _finish_stencil(form: Form, kernel: Kernel, pointers: dict[str, str], index:
 
 def _warps(kernel: Kernel, knobs: Knobs) -> int:
     """Two to four elements for each thread."""
+    if "BLOCK_C" in kernel.meta:
+        return 4
     wide = max(int(knobs.made[name].value) for key, name in kernel.meta.items() if key != "ROWS")
     return max(1, min(8, wide // 64 if "ROWS" in kernel.meta else wide // 128))

@@ -19,7 +19,7 @@ from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.window import Window, window_of
-from egg.expert.sizes import Size
+from egg.expert.sizes import ONE, Size
 
 UNROLLED = 32
 """Taps that are written out one by one; a larger window is a loop."""
@@ -304,16 +304,48 @@ class LoopReader(Reader):
             at, whole = index, list(index)
         else:
             raise Unfit(f"unknown way to gather: {how}")
+        whole[dim] = self._chosen(chosen, at, guards, table.shape[dim])
+        return self.read(table.name, tuple(whole), guards)
+
+    def _chosen(self, chosen: Value, at: Index, guards: tuple[str, ...], size: Size) -> Expr:
+        """A place that was loaded, along a dimension of that size."""
         position = self.read(chosen.name, at, guards)
         if not position.isidentifier():
             position = self.body.let("position", position)
         symbols = frozenset[str]().union(*(part.symbols() for part in at))
         if position not in symbols:
             self._spread[position] = symbols
-        whole[dim] = loop_index(position, table.shape[dim])
         if symbols <= frozenset(self.outside):
             self.outside |= {position}
-        return self.read(table.name, tuple(whole), guards)
+        return loop_index(position, size)
+
+    def scattered(self, node: Node, index: Index, axes: frozenset[str]) -> tuple[str, Expr, str]:
+        """An element of a scatter's source, the address in the result where it goes, and the text that says
+        it goes there at all, if it may not. ``axes``: those of the tile that the source varies with, one
+        element for each of their places."""
+        source, chosen = (self.graph.value(str(name)) for name in node.inputs[:2])
+        made, dim = self.graph.result(node), node["dim"]
+        text = self.read(source.name, index)
+        spread = tuple(Expr() if n == ONE else part for n, part in zip(chosen.shape, index, strict=True))
+        whole = list(index)
+        whole[dim] = self._chosen(chosen, spread, (), made.shape[dim])
+        at, position = address(made, tuple(whole)), whole[dim]
+        whole[dim] = whole[dim] if self._varies(chosen.name) else Expr()
+        counted = {*re.findall(r"[A-Za-z_]\w*", self.read(chosen.name, spread))} - self._spread.keys()
+        if not axes <= self._axes_of(address(made, tuple(whole)).symbols() | counted):
+            raise Unfit(f"elements of {source.name} may all go to one place of {made.name}")
+        self.loads.append((made, at))
+        return text, at, f"({position} < {made.shape[dim]})" if "whole" in node.attributes else ""
+
+    def _varies(self, name: str) -> bool:
+        """Whether a value has an element in memory for each of its places, so that it is loaded as a tile."""
+        node, value = self._producers.get(name), self.graph.value(name)
+        if node is None or name in self.bound:
+            return all(step.number or n == ONE for step, n in zip(value.stride, value.shape, strict=True))
+        if node.op == "view":
+            return node["how"] != "expand" and self._varies(str(node.inputs[0]))
+        alike = [str(i) for i in node.inputs if i is not None and self.graph.value(i).shape == value.shape]
+        return node.op in ("pointwise", "where") and any(map(self._varies, alike))
 
     # -- norms with fixed statistics ---------------------------------------------------------------
 

@@ -37,6 +37,8 @@ def strips_of(graph: Graph, group: Group, target: Target) -> tuple[Work, Plan, W
     """The group walking down strips, where it is a pool that gains by that; else nothing."""
     pools = [node for node in group.nodes if node.op == "pool"]
     writes = group.writes(graph)
+    if any(node.op == "scatter" for node in group.nodes):
+        return None
     if len(pools) != 1 or len(writes) != 1 or target.settings.get("mode", "strips") != "strips":
         return None
     (pool,), main = pools, graph.value(writes[0])

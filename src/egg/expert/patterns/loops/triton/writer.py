@@ -249,6 +249,9 @@ class Writer(State):
     def store(self, name: str) -> None:
         """A result to its tensor, a new value to its buffer."""
         index = self.work.writes[name]
+        if name in self.work.scatters:
+            self._scatter(name, index)
+            return
         text = self.reader.read(name, index)
         if name in self.work.updates:
             buffer = self.work.graph.value(self.work.updates[name])
@@ -263,6 +266,25 @@ class Writer(State):
         mask = f", mask={' & '.join(masks)}" if masks else ""
         where = pointer if not at.terms else f"{pointer} + {at}"
         self.body.line(f"tl.store({where}, {stored(text, value.dtype)}{mask})")
+
+    def _scatter(self, name: str, index: Index) -> None:
+        """Elements join what is at the places that they are for, in any order: programs may meet there."""
+        node, value = self.work.scatters[name], self.work.graph.value(name)
+        _, kept, reduced = self.work.domain.names
+        axes = {kept, reduced} if self.work.is_full(name) else {kept}
+        sizes = {kept: self.work.domain.kept_size, reduced: self.work.domain.reduced_size}
+        met = frozenset(axis for axis in axes & self.reader.axes if sizes[axis] != ONE)
+        text, at, inside = self.reader.scattered(node, index, met)
+        masks = [self.masks[axis] for axis in (kept, reduced) if axis in axes and axis in self.masks]
+        masks += [inside] if inside else []
+        mask = f", mask={' & '.join(masks)}" if masks else ""
+        where = f"{self._out(value)} + {at}" if at.terms else self._out(value)
+        given = f"{where}, {stored(text, value.dtype)}{mask}"
+        if node["fn"] == "store":
+            self.body.line(f"tl.store({given})")
+        else:
+            join = {"sum": "add"}.get(node["fn"], node["fn"])
+            self.body.line(f'tl.atomic_{join}({given}, sem="relaxed")')
 
     def _out(self, value: Value) -> str:
         if value.name not in self.outs:

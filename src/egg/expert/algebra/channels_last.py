@@ -1,0 +1,193 @@
+"""16-bit convolutions that a library computes, in the layout that it computes in.
+
+A library's 16-bit convolutions run on tensors with the channels last. Handed anything else, it turns its
+operands around and its result back, or takes a slower algorithm. So what such a convolution reads and makes
+lies with the channels last, and so does whatever stands between two of them: norms, pointwise operators and
+pools follow. Arguments and results stay as the caller has them, and what reads or makes one of those turns it
+on the way. A bias is added by what follows: the library would pass over the whole result once more for it.
+
+With the channels last, a convolution of one tap is a product of the positions with the weight, which is what
+it becomes wherever its operand and result lie so: the library's products are as fast, and ours take along
+what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from egg.expert.graph import HALF, Graph, Node, Origin, Value, contiguous_stride
+from egg.expert.sizes import ONE, Size, as_size, product
+
+FOLLOWING = frozenset({"pointwise", "where", "norm", "pool"})
+"""Their results may lie as their operands do."""
+MOST_DIMENSIONS = 5
+
+
+def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
+    """The same program with other layouts between its nodes; ``left``: whether the convolution that makes a
+    value is computed by a library."""
+    every = {node.output for node in graph.nodes if node.op == "conv" and suits(graph, node)}
+    called = {name for name in every if left(name)}
+    graph = _laid_out(graph, called) if called else graph
+    single = {name for name in every if _one_tap(graph, graph.producers[name])}
+    graph = _without_biases(graph, called - single)
+    return _as_products(graph, single) if single else graph
+
+
+def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:
+    turned = _turned(graph, [graph.producers[name] for name in suited])
+    values = {name: _laid(value) if name in turned else value for name, value in graph.values.items()}
+    return replace(graph, values=values)
+
+
+def suits(graph: Graph, node: Node) -> bool:
+    """Whether a convolution has operands of 16 bits and images for a result."""
+    x, made = graph.value(str(node.inputs[0])), graph.value(node.outputs[0])
+    return x.dtype in HALF and 3 <= made.rank <= MOST_DIMENSIONS and x.rank == made.rank
+
+
+def last_stride(shape: tuple[Size, ...]) -> tuple[Size, ...]:
+    """Strides of a dense tensor whose channels are the innermost dimension."""
+    inner = contiguous_stride((shape[0], *shape[2:], shape[1]))
+    return (inner[0], inner[-1], *inner[1:-1])
+
+
+def _laid(value: Value) -> Value:
+    return replace(value, stride=last_stride(value.shape))
+
+
+# -- which values --------------------------------------------------------------------------------------
+
+
+def _turned(graph: Graph, convolutions: Collection[Node]) -> set[str]:
+    """Operands and results of the convolutions, and what is connected with them by operators that follow."""
+    makers = {id(node) for node in convolutions}
+    found: set[str] = set()
+    waiting = [str(name) for node in convolutions for name in (node.inputs[0], node.outputs[0])]
+    while waiting:
+        name = waiting.pop()
+        node = graph.producer(name)
+        if name in found or node is None or not _free(graph, name):
+            continue
+        if node.op not in FOLLOWING and id(node) not in makers:
+            continue
+        found.add(name)
+        shape = graph.value(name).shape
+        if node.op in FOLLOWING:
+            waiting += [str(n) for n in _images(graph, node, node.inputs) if _alike(graph, node, n, shape)]
+        for reader in graph.consumers[name]:
+            if reader.op in FOLLOWING:
+                waiting += _images(graph, reader, reader.outputs[:1])
+    return found
+
+
+def _images(graph: Graph, node: Node, names: Collection[str | None]) -> list[str]:
+    rank = max(graph.value(name).rank for name in node.outputs)
+    return [name for name in names if name is not None and graph.value(name).rank == rank]
+
+
+def _alike(graph: Graph, node: Node, name: str, shape: tuple[Size, ...]) -> bool:
+    """Whether an operand is as large as the result, or what a pool reads."""
+    return node.op == "pool" or graph.value(name).shape == shape
+
+
+def _free(graph: Graph, name: str) -> bool:
+    """Whether the plan may choose where a value lies: one of the program's own, dense, with positions."""
+    value = graph.value(name)
+    dense = value.origin is Origin.NODE and value.rank >= 3 and value.contiguous and not value.lent
+    return dense and name not in graph.results and product(value.shape[2:]).value > 1
+
+
+# -- biases --------------------------------------------------------------------------------------------
+
+
+def _without_biases(graph: Graph, convolutions: Collection[str]) -> Graph:
+    """A bias as an addition of its own. A convolution whose result is returned keeps it: there is no pass
+    behind it that could add it."""
+    apart = {
+        name
+        for name in convolutions
+        if len(graph.producers[name].inputs) > 2
+        and graph.producers[name].inputs[2] is not None
+        and name not in graph.results
+    }
+    values, nodes, renamed = dict(graph.values), list[Node](), dict[str, str]()
+    for node in graph.nodes:
+        inputs = tuple(None if name is None else renamed.get(name, name) for name in node.inputs)
+        node = node.with_inputs(*inputs)
+        if node.op != "conv" or node.output not in apart:
+            nodes.append(node)
+            continue
+        made, bias = graph.result(node), graph.value(str(node.inputs[2]))
+        spread, added = (_fresh(values, f"{made.name}_{stem}") for stem in ("bias", "biased"))
+        shape = (*bias.shape, *(Size(1) for _ in made.shape[2:]))
+        values[spread] = Value(spread, shape, bias.dtype, contiguous_stride(shape))
+        values[added] = replace(made, name=added)
+        renamed[made.name] = added
+        nodes += [
+            node.with_inputs(*node.inputs[:2]),
+            Node("view", (bias.name,), (spread,), {"how": "reshape"}, "reshape"),
+            Node("pointwise", (made.name, spread), (added,), {"fn": "add", "scalars": ()}, "add"),
+        ]
+    return graph.rebuilt(tuple(nodes), values) if apart else graph
+
+
+# -- one tap -------------------------------------------------------------------------------------------
+
+
+def _one_tap(graph: Graph, node: Node) -> bool:
+    """Whether every position of the result depends on one position of the operand, both with the channels
+    last."""
+    x, weight, made = (graph.value(str(name)) for name in (*node.inputs[:2], node.outputs[0]))
+    steps = (*node["stride"], *node["dilation"], node["groups"])
+    plain = not node["transposed"] and all(as_size(step) == ONE for step in steps)
+    still = all(as_size(size) == as_size(0) for size in node["padding"])
+    images = _lies_last(x) and _lies_last(made) and x.shape[2:] == made.shape[2:]
+    held = weight.origin is Origin.PARAMETER
+    return plain and still and images and held and all(size == ONE for size in weight.shape[2:])
+
+
+def _lies_last(value: Value) -> bool:
+    wanted = zip(value.shape, value.stride, last_stride(value.shape), strict=True)
+    return all(size == ONE or step == other for size, step, other in wanted)
+
+
+def _as_products(graph: Graph, convolutions: Collection[str]) -> Graph:
+    """Positions times the weight, between views that move nothing."""
+    values, nodes = dict(graph.values), list[Node]()
+
+    def view(source: str, shape: tuple[Size, ...], name: str, **how: object) -> str:
+        """A dense value of that shape."""
+        name = _fresh(values, name)
+        values[name] = Value(name, shape, values[source].dtype, contiguous_stride(shape))
+        nodes.append(Node("view", (source,), (name,), how, str(how["how"])))
+        return name
+
+    for node in graph.nodes:
+        if not node.outputs or node.outputs[0] not in convolutions:
+            nodes.append(node)
+            continue
+        x, weight, made = (graph.value(str(name)) for name in (*node.inputs[:2], node.outputs[0]))
+        positions = (x.shape[0], *x.shape[2:])
+        rows, (outputs, inputs) = product(positions), weight.shape[:2]
+        inner = (0, *range(2, x.rank), 1)
+        last = view(x.name, (*positions, inputs), f"{made.name}_last", how="permute", dims=inner)
+        left = view(last, (rows, inputs), f"{made.name}_rows", how="reshape")
+        matrix = view(weight.name, (outputs, inputs), f"{made.name}_matrix", how="reshape")
+        right = view(matrix, (inputs, outputs), f"{made.name}_weight", how="permute", dims=(1, 0))
+        values[right] = replace(values[right], stride=(ONE, inputs))
+        times = _fresh(values, f"{made.name}_product")
+        values[times] = Value(times, (rows, outputs), made.dtype, contiguous_stride((rows, outputs)))
+        bias = [name for name in node.inputs[2:3] if name is not None]
+        nodes.append(Node("matmul", (left, right, *bias), (times,), {}, node.label))
+        spread = view(times, (*positions, outputs), f"{made.name}_images", how="reshape")
+        back = (0, made.rank - 1, *range(1, made.rank - 1))
+        nodes.append(Node("view", (spread,), (made.name,), {"how": "permute", "dims": back}, "permute"))
+    return graph.rebuilt(tuple(nodes), values)
+
+
+def _fresh(values: Collection[str], name: str) -> str:
+    while name in values:
+        name += "_"
+    return name

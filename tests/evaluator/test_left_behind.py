@@ -1,0 +1,83 @@
+"""What a call leaves: modes, forms, names of state, attributes; and memory that was never written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.task.attributes import attributes_of, held_in, shown_in, written
+from egg.evaluator.transport.arena import poison
+from egg.evaluator.worker.settings import LeftChanged, checked
+
+
+class Calls(nn.Module):
+    """Does something to itself or its argument, and returns nothing of interest."""
+
+    def __init__(self, does: Callable[[Any, torch.Tensor], object]) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        self.does = does
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.does(self, x)
+        return torch.ones(1)
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        (lambda m, x: m.inner.train(False), "self.inner.training"),
+        (lambda m, x: m.inner.weight.requires_grad_(False), "self.inner.weight.requires_grad"),
+        (lambda m, x: m.register_buffer("last", x.clone()), "self.last in the state_dict"),
+        (lambda m, x: m.register_parameter("own", nn.Parameter(x)), "self.own.requires_grad"),
+        (lambda m, x: delattr(m.inner, "bias"), "self.inner.bias.requires_grad absent"),
+        (lambda m, x: x.squeeze_(0), "argument tensor 0"),
+        (lambda m, x: x.requires_grad_(), "argument tensor 0"),
+        (lambda m, x: setattr(x, "data", x * 2), "argument tensor 0"),
+        (lambda m, x: torch.set_grad_enabled(False), "grad mode"),
+    ],
+)
+def test_a_call_that_leaves_something_changed_is_an_error(does: Any, words: str) -> None:
+    with pytest.raises(LeftChanged, match=words), torch.enable_grad():
+        checked(Calls(does))(torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda m, x: m.register_buffer("scratch", x.clone(), persistent=False),
+        lambda m, x: setattr(m, "packed", m.inner.weight.t()),
+        lambda m, x: x.t(),
+    ],
+)
+def test_scratch_and_views_may_come_and_go(does: Any) -> None:
+    checked(Calls(does))(torch.zeros(1, 3))
+
+
+def test_attributes_are_read_in_parts_and_containers() -> None:
+    module: Any = nn.Sequential(nn.Linear(2, 2))
+    module[0].load = torch.zeros(2)
+    module.stats = {"a": [1.0, torch.ones(1)], "b": ()}
+    module._private = torch.ones(1)
+    found = attributes_of(module)
+    assert {"0.load", "stats['a'][0]", "stats['a'][1]", "0.in_features"} <= found.keys()
+    assert not any("_private" in path or path.endswith("training") for path in found)
+    before = shown_in(module)
+    module[0].load.add_(1.0)
+    module.stats["a"][0] = 2.0
+    assert set(written(before, shown_in(module))) == {"0.load", "stats['a'][0]"}
+    held_in(module)["stats['a'][0]"].put(3.0)
+    assert module.stats["a"][0] == 3.0
+
+
+@pytest.mark.parametrize("grown", [lambda: torch.zeros(3).resize_(5), lambda: torch.ones(3).resize_(2, 4)])
+def test_memory_that_resize_adds_is_filled_and_what_was_there_is_not(grown: Any) -> None:
+    with Recorder(fill_empties=poison):
+        found = grown().flatten()
+    assert not found[:3].isnan().any()
+    assert found[3:].isnan().all()

@@ -184,6 +184,7 @@ def _index(b: Builder, call: Call) -> Lowered | None:
         return None
     dim, place = given[0]
     shape = extents(value)
+    place = b.where(b.pointwise("lt", place, 0), b.pointwise("add", place, shape[dim]), place)
     if dim == 0 and value.rank == 2:
         return b.one("gather", [value, place], call.shape, value.dtype, "embedding", how="embedding", dim=0)
     flat = b.reshape(place, (-1,))

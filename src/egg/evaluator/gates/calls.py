@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from egg.core.domain import Domain, TensorInput
+from egg.core.domain import Domain, Size, TensorInput
 from egg.core.policy import Precision
 from egg.core.sizes import names_in, value_of
 from egg.evaluator.gates.claims import Claims
@@ -165,12 +165,20 @@ class Calls:
             if type(value) is not int:
                 continue
             bound = domain.built(own) | {size.name: value}
-            for other in (value + 1, 2 * value, value // 2):
-                sizes = _following(self.claims, domain, size.name, bound, other)
-                places = {place: n for axis, n in sizes for place in axis.places}
-                if other > 0 and places and runs(self.reference.program, {size.argument: other}, places):
-                    yield Change(arguments=((size.argument, other),), sizes=sizes)
-                    break
+            little = [(value // 64 * 32 + residue,) for residue in RESIDUES]
+            for others in ((value + 1, 2 * value, value // 2), *little):
+                made = (self._with_inputs(size, bound, other) for other in others if 0 < other != value)
+                yield from [change for change in made if change is not None][:1]
+
+    def _with_inputs(self, size: Size, bound: dict[str, int], other: int) -> Change | None:
+        """Its argument at another value, with the inputs that follow; nothing where that does not run."""
+        domain = self.claims.domain
+        assert domain is not None
+        sizes = _following(self.claims, domain, size.name, bound, other)
+        places = {place: n for axis, n in sizes for place in axis.places}
+        if not places or not runs(self.reference.program, {size.argument: other}, places):
+            return None
+        return Change(arguments=((size.argument, other),), sizes=sizes)
 
     # -- modes, dtypes ---------------------------------------------------------------------------------------
 

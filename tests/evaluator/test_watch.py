@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -134,6 +135,23 @@ def test_what_is_left_to_libraries_may_be_a_part() -> None:
     watch = Watch(Policy(), {"mm": 1, "gelu": 1}, {}, Work(products=100.0, others=10.0), 10, steady=True)
     watch.see(record(Spent(100.0, 0.0, 0.0), ops={"mm": 1}))
     assert watch.library == {"mm": 1}
+
+
+@pytest.mark.parametrize(
+    ("ops", "refused"),
+    [
+        ({"_fft_r2c": 1, "_fft_c2r": 1, "mul": 1}, False),
+        ({"_fft_r2c": 1, "_fft_c2r": 1, "mul": 2, "gelu": 1}, True),
+        ({"_fft_r2c": 1, "_fft_c2r": 1, "mul": 1, "exp": 1}, True),
+        ({"_fft_r2c": 2, "_fft_c2r": 1, "mul": 1}, True),
+    ],
+)
+def test_operations_of_the_reference_may_be_nearly_all_its_work(ops: dict[str, int], refused: bool) -> None:
+    """Where a good part of the others is fused, and nothing else stands in for them."""
+    wanted = {"_fft_r2c": 1, "_fft_c2r": 1, "mul": 3, "gelu": 1}
+    watch = Watch(Policy(), wanted, {}, Work(others=1000.0), 10, steady=True)
+    with pytest.raises(Refused) if refused else nullcontext():
+        watch.see(record(Spent(0.0, 995.0, 0.0), ops=ops))
 
 
 def test_moving_counts_where_it_is_the_work() -> None:

@@ -16,6 +16,7 @@ from egg.expert.emit.keys import FEWEST, MOST, key
 from egg.expert.fusion.choices import Structure
 from egg.expert.fusion.structure import structured
 from egg.expert.parts import Target
+from egg.expert.pattern import FREE
 from egg.expert.reading.capture import capture_once
 from tests.expert import harness
 from tests.expert.captured import CPU, program
@@ -116,6 +117,29 @@ def test_a_mean_over_heads_is_taken_before_the_scatter() -> None:
 def test_sums_of_rows_are_scattered_by_the_kernel_that_computes_them() -> None:
     structure, _, _ = structure_of("torch.zeros(N).index_add(0, i, x.sum(1))", EDGES)
     assert structure.kernels == 1
+
+
+def test_what_is_gathered_for_a_product_waits_for_the_pass_behind_it() -> None:
+    """Riding on the product, ``y[i]`` would be stored and read again, and so would the result."""
+    forward = f"{ZEROS}.index_add(0, i, y[i] * (x @ y.T @ y))"
+    structure, _, _ = structure_of(forward, BASE)
+    passes = [group for group in structure.groups if group.pattern == "loops"]
+    assert [node.op for node in passes[-1].nodes if node.op in ("gather", "scatter")] == ["gather", "scatter"]
+    assert len(passes) == 1
+
+
+def test_counted_places_are_not_stored_for_two_readers() -> None:
+    forward = "at = torch.arange(E).repeat(2); return torch.zeros(E, N).index_add(0, at, x[at] @ y.T)"
+    structure, _, _ = structure_of(forward, BASE)
+    written = zip(structure.groups, structure.parts, strict=True)
+    computing = [group for group, part in written if part.kernels]
+    assert all({node.op for node in group.nodes} - FREE for group in computing)
+
+
+def test_few_scans_across_memory_have_a_program_each() -> None:
+    structure, _, _ = structure_of("F.one_hot(i, N).cumsum(0), x + 1", EDGES)
+    (part,) = (part for part in structure.parts if "cumsum" in str(part.kernels))
+    assert any("(5,)" in line for line in part.call), part.call
 
 
 def test_elements_that_all_go_to_one_place_are_left_to_pytorch() -> None:

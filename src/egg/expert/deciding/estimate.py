@@ -47,8 +47,8 @@ def total(costs: Iterable[Cost], replay: Cost | None = None) -> float:
 
 
 def replaying(graph: Graph, gpu: Gpu) -> Cost:
-    """A recorded graph: its launch, and copies of all arguments and results."""
-    values = [graph.value(name) for name in (*graph.arguments, *graph.results) if isinstance(name, str)]
+    """A recorded graph: its launch, and copies of all results; arguments are read where they lie."""
+    values = [graph.value(name) for name in graph.results if isinstance(name, str)]
     device = 2 * bytes_of(values) / Machine.of(gpu).memory + len(values) * LAUNCH
     return Cost(device, (1 + len(values)) * HOST_CALL)
 

@@ -43,7 +43,7 @@ class Ended:
         return self.printed
 
 
-def run_programs(programs: Sequence[Program], *, interpret: bool, timeout: float = 280.0) -> list[Ended]:
+def run_programs(programs: Sequence[Program], *, interpret: bool, timeout: float = 800.0) -> list[Ended]:
     """How each ended, in a process where kernels run in Triton's interpreter, or do not run."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.modules.programs"],

@@ -9,6 +9,7 @@ import pytest
 
 from tests.modules.programs import ROOT, Ended, Program, run_programs
 
+pytestmark = pytest.mark.timeout(900)  # three programs in one process, on a machine that may be busy
 PROGRAM = """
 import json, sys
 import torch

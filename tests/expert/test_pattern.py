@@ -94,7 +94,7 @@ def test_a_pattern_has_one_role(name: str) -> None:
     assert [bool(pattern.anchors), bool(pattern.streams), pattern.fallback].count(True) == 1
 
 
-OPERATORS = {"placing.py": {"library"}}
+OPERATORS = {"placing.py": {"library"}, "assemble.py": {"attention"}}
 """Kinds of node that are called like a pattern, by the module that asks about them."""
 
 

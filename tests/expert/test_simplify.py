@@ -96,6 +96,7 @@ def test_every_rule_has_a_case() -> None:
     assert {rule.__name__ for rule in RULES} - {rule.__name__ for rule in tested} == {
         "attention",
         "doubled_recurrence",
+        "grouped",
     }
 
 

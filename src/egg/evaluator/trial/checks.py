@@ -66,10 +66,7 @@ class Checks:
                     max(before.lost, error.reference_lost),
                 )
             if not error.passed:
-                wrong = self._wrong(case, path, error)
-                places = wrong_places(tensor_of(got), tensor_of(golden))
-                wrong.facts = replace(wrong.facts, places=places)
-                raise wrong
+                raise self._located(case, path, error, got, golden)
 
     def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
         """By the ordinary rule; where it refuses what rounding could explain, with conditioning."""
@@ -121,6 +118,13 @@ class Checks:
                     "correctness.inputs", f"{case.label}: an input was changed by the candidate",
                     "write to new tensors; inputs belong to the caller",
                 )  # fmt: skip
+
+    def _located(self, case: Case, path: str, error: LeafError, got: Any, golden: Any) -> Refused:
+        """Made apart from where it is raised: a frame that held it would outlive it, with its tensors."""
+        wrong = self._wrong(case, path, error)
+        places = wrong_places(tensor_of(got), tensor_of(golden))
+        wrong.facts = replace(wrong.facts, places=places)
+        return wrong
 
     def _wrong(self, case: Case, path: str, error: LeafError) -> Refused:
         if error.problem:

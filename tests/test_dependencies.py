@@ -68,7 +68,7 @@ def origin(value: Any) -> str:
 
 
 def is_submodule(value: Any, module: ModuleType) -> bool:
-    """A package holds those of its modules that anybody has imported."""
+    """A package holds those of its modules that were imported."""
     return isinstance(value, ModuleType) and value.__name__.startswith(f"{module.__name__}.")
 
 

@@ -121,7 +121,7 @@ def test_several_calls_of_one_turn_are_run_in_order_as_long_as_there_are_any():
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "result"),
     [
         (ToolCall("1", "fly", "{}"), "no tool 'fly'"),
         (ToolCall("1", "compile", '{"kernel": "cut'), "no JSON"),
@@ -134,10 +134,10 @@ def test_several_calls_of_one_turn_are_run_in_order_as_long_as_there_are_any():
         (call("read", name="nothing"), "defines no 'nothing'"),
     ],
 )
-def test_what_is_wrong_with_a_call_is_its_result_and_it_counts(bad, said):
+def test_what_is_wrong_with_a_call_is_its_result_and_it_counts(bad, result):
     answer, requests, bench = optimized(bad, EDIT_REPLY, calls=1)
     assert isinstance(answer, Draft)
-    assert said in results(requests[1])[0]
+    assert result in results(requests[1])[0]
     assert "Error: " in results(requests[1])[0]
     assert bench.used == []
     assert [recorded for _, recorded, _ in bench.recorded] == [bad]

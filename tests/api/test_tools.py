@@ -122,7 +122,7 @@ def test_a_run_cut_off_between_calls_goes_on_and_runs_no_call_twice(tmp_path: Pa
             assert "tool" not in str(left.waiting)
 
 
-def test_somebody_outside_answers_a_question_that_a_model_was_at_with_tools(tmp_path: Path) -> None:
+def test_a_question_that_a_model_was_at_with_tools_is_answered_from_outside(tmp_path: Path) -> None:
     """The calls stay in the log; the answer is asked for anew, as the question was."""
     went_on(tmp_path / "whole", Counting())
     lines = (tmp_path / "whole" / LOG).read_text().splitlines(keepends=True)
@@ -162,10 +162,10 @@ class Endpoint(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.end_headers()
         anthropic = self.path.endswith("/messages")
-        said = self._said(body, anthropic)
-        (self._messages if anthropic else self._chat)(said)
+        answer = self._answer(body, anthropic)
+        (self._messages if anthropic else self._chat)(answer)
 
-    def _said(self, body: dict, anthropic: bool) -> str | tuple[str, str]:
+    def _answer(self, body: dict, anthropic: bool) -> str | tuple[str, str]:
         if "tools" not in body:
             return json.dumps(PASS)
         kernel = scripts.kernel("")
@@ -180,11 +180,11 @@ class Endpoint(BaseHTTPRequestHandler):
             "use draft 2",
         ][turns]
 
-    def _chat(self, said: str | tuple[str, str]) -> None:
-        if isinstance(said, str):
-            deltas = [{"content": said}]
+    def _chat(self, answer: str | tuple[str, str]) -> None:
+        if isinstance(answer, str):
+            deltas = [{"content": answer}]
         else:
-            name, arguments = said
+            name, arguments = answer
             half = len(arguments) // 2
             begun = {"index": 0, "id": f"call-{name}", "type": "function"}
             deltas = [
@@ -193,24 +193,24 @@ class Endpoint(BaseHTTPRequestHandler):
             ]
         for delta in deltas:
             self._data({"choices": [{"index": 0, "delta": delta}]})
-        finish = "stop" if isinstance(said, str) else "tool_calls"
+        finish = "stop" if isinstance(answer, str) else "tool_calls"
         self._data({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         self.wfile.write(b"data: [DONE]\n\n")
 
-    def _messages(self, said: str | tuple[str, str]) -> None:
+    def _messages(self, answer: str | tuple[str, str]) -> None:
         usage = {"input_tokens": 10, "output_tokens": 1}
         message = {"id": "m", "type": "message", "role": "assistant", "model": "tiny", "content": []}
         self._event("message_start", message={**message, "usage": usage})
-        if isinstance(said, str):
+        if isinstance(answer, str):
             self._event("content_block_start", index=0, content_block={"type": "text", "text": ""})
-            self._event("content_block_delta", index=0, delta={"type": "text_delta", "text": said})
+            self._event("content_block_delta", index=0, delta={"type": "text_delta", "text": answer})
         else:
-            block = {"type": "tool_use", "id": f"call-{said[0]}", "name": said[0], "input": {}}
+            block = {"type": "tool_use", "id": f"call-{answer[0]}", "name": answer[0], "input": {}}
             self._event("content_block_start", index=0, content_block=block)
-            part = {"type": "input_json_delta", "partial_json": said[1]}
+            part = {"type": "input_json_delta", "partial_json": answer[1]}
             self._event("content_block_delta", index=0, delta=part)
         self._event("content_block_stop", index=0)
-        reason = "end_turn" if isinstance(said, str) else "tool_use"
+        reason = "end_turn" if isinstance(answer, str) else "tool_use"
         self._event("message_delta", delta={"stop_reason": reason}, usage={"output_tokens": 9})
         self._event("message_stop")
 

@@ -54,9 +54,9 @@ def test_parts_are_recorded_in_the_run(tmp_path: Path) -> None:
 def test_an_unknown_part_is_a_usage_error_with_the_parts(command: tuple[str, ...]) -> None:
     ran = egg(*command, "--team", "llm", "--model", "m", "--without", "wings")
     assert ran.exit_code == 2
-    said = " ".join(ran.output.split())
-    assert "--without has no part 'wings'" in said
-    assert "few-shot, width, tools, edits" in said
+    printed = " ".join(ran.output.split())
+    assert "--without has no part 'wings'" in printed
+    assert "few-shot, width, tools, edits" in printed
 
 
 def test_width_is_either_given_or_left_out() -> None:

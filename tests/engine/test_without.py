@@ -135,7 +135,7 @@ def test_without_short_memory_and_evidence_briefs_hold_neither(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("text", "team", "said"),
+    ("text", "team", "message"),
     [
         ("wings", "llm", "no part 'wings'"),
         ("tools,", "llm", "no part ''"),
@@ -143,10 +143,10 @@ def test_without_short_memory_and_evidence_briefs_hold_neither(tmp_path: Path) -
         ("staging,tiling", "llm", "no stage tiling"),
     ],
 )
-def test_a_part_that_cannot_be_left_out_is_a_mistake(text: str, team: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+def test_a_part_that_cannot_be_left_out_is_a_mistake(text: str, team: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         parts_named(text, team)
-    if "no part" in said:
+    if "no part" in message:
         assert all(part in caught.value.hint for part in PARTS)
 
 

@@ -246,7 +246,7 @@ def pretended_model(task: Task) -> tuple[Any, list[str]]:
     body = text[start : text.index("    def launches(")]
     space: dict[str, Any] = {"torch": _Pretended(), "nn": nn}
     exec("class Methods:\n" + body, space)
-    torch_, told = space["torch"], []
+    torch_, made = space["torch"], []
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -266,7 +266,7 @@ def pretended_model(task: Task) -> tuple[Any, list[str]]:
                 result.tensor.copy_(x.tensor * weight[0, 0])
 
             weight = self.layer.weight.data
-            told.append("recorded" if torch_.open is not None else "launched")
+            made.append("recorded" if torch_.open is not None else "launched")
             run() if torch_.open is None else torch_.open.append(run)
             return result, result
 
@@ -276,12 +276,12 @@ def pretended_model(task: Task) -> tuple[Any, list[str]]:
         for name, thing in vars(space["Methods"]).items()
         if not name.startswith("__") and name not in guard
     }
-    return type("ModelNew", (Model,), methods)(), told
+    return type("ModelNew", (Model,), methods)(), made
 
 
 @torch.no_grad()
 def test_every_call_runs_every_kernel_once_on_what_it_was_given() -> None:
-    model, told = pretended_model(CHAIN)
+    model, made = pretended_model(CHAIN)
     kept = []
 
     def right(x: torch.Tensor) -> None:
@@ -293,31 +293,31 @@ def test_every_call_runs_every_kernel_once_on_what_it_was_given() -> None:
     x, y = torch.randn(4, 5), torch.randn(4, 5)
     right(x)
     right(x)
-    assert told == ["launched", "recorded"]
+    assert made == ["launched", "recorded"]
     right(x.add_(1))  # in place
     right(y)  # a new tensor is copied to where a graph for all others reads
-    assert told == ["launched", "recorded", "recorded"]
+    assert made == ["launched", "recorded", "recorded"]
     z = torch.randn(4, 5)
     right(z)
-    assert told == ["launched", "recorded", "recorded"]
+    assert made == ["launched", "recorded", "recorded"]
     right(y)  # and is read in its own place when it comes again
     right(y.mul_(2))
     right(x)
     model.layer.weight += 1  # in place
     right(x)
-    assert told == ["launched", *["recorded"] * 3]
+    assert made == ["launched", *["recorded"] * 3]
     assert len(model.recorded) == 3
-    del told[:]
+    del made[:]
     model.layer.weight = nn.Parameter(torch.randn(3, 3))
     right(x)
     right(x)
-    assert told == ["launched", "recorded"]
+    assert made == ["launched", "recorded"]
     right(torch.randn(2, 3))  # another shape
     right(torch.randn(2, 3))
     right(torch.randn(5, 4).T)  # other strides
     model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
     right(x)
-    assert told == [*["launched", "recorded"] * 2, "launched", "launched"]
+    assert made == [*["launched", "recorded"] * 2, "launched", "launched"]
     assert float(model.calls) == len(kept)
     for result, want in kept:  # handed over for good
         torch.testing.assert_close(result.tensor, want)
@@ -325,22 +325,22 @@ def test_every_call_runs_every_kernel_once_on_what_it_was_given() -> None:
 
 @torch.no_grad()
 def test_places_that_never_come_again_are_not_recorded_and_those_that_do_are_few() -> None:
-    model, told = pretended_model(CHAIN)
+    model, made = pretended_model(CHAIN)
     held = [torch.randn(4, 5) for _ in range(100)]
     for x in held:
         model(OnGpu(x))
-    assert told == ["launched", "recorded"]
+    assert made == ["launched", "recorded"]
     assert len(model.met) <= 64
     for _ in range(3):
         for x in held[:20]:
             torch.testing.assert_close(model(OnGpu(x))[0].tensor, x * model.layer.weight[0, 0])
     assert len(model.recorded) == 9
-    assert told.count("recorded") == 9
+    assert made.count("recorded") == 9
 
 
 @torch.no_grad()
 def test_recordings_share_their_memory_and_misaligned_inputs_are_aligned() -> None:
-    model, told = pretended_model(CHAIN)
+    model, made = pretended_model(CHAIN)
     storage = torch.randn(64)
     odd = storage[1:21].view(4, 5)
     assert odd.data_ptr() % 16
@@ -353,7 +353,7 @@ def test_recordings_share_their_memory_and_misaligned_inputs_are_aligned() -> No
     (space,) = {id(f.__globals__["torch"]): f.__globals__["torch"] for f in (type(model).forward,)}.values()
     assert space.pools[0] is None
     assert set(space.pools[1:]) <= {7}
-    assert "recorded" in told
+    assert "recorded" in made
 
 
 def test_the_second_call_makes_the_same_launches_on_a_pretended_gpu(tmp_path: Path) -> None:

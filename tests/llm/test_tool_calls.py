@@ -44,11 +44,11 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required":
 
 def answered(first: Request, completion: Completion, *results: str) -> Request:
     turn = Message(Speaker.MODEL, completion.text, calls=completion.calls, reasoning=completion.reasoning)
-    told = (
+    answers = (
         Message(Speaker.TOOL, text, result_of=call.id)
         for call, text in zip(completion.calls, results, strict=True)
     )
-    return ask(tools=TOOLS, messages=(*first.messages, turn, *told), schema=SCHEMA, may_call=False)
+    return ask(tools=TOOLS, messages=(*first.messages, turn, *answers), schema=SCHEMA, may_call=False)
 
 
 def openai_calls(*pieces: dict[str, Any]) -> httpx2.Response:

@@ -245,6 +245,30 @@ def test_a_trial_computes_every_call_once_and_keeps_the_fastest_form(monkeypatch
     assert tried(seconds, monkeypatch) == ({kept}, [(kept, pytest.approx(ratio))])
 
 
+@pytest.mark.parametrize(
+    ("results", "replayed"),
+    [
+        (lambda x: (x + 1, x.sum()), True),
+        (lambda x: (x + 1, x), False),
+        (lambda x: x.view(-1), False),
+        (lambda x: (lambda y: (y, y.T))(x + 1), False),
+    ],
+)
+def test_a_graph_whose_results_share_memory_is_not_replayed(monkeypatch, results, replayed):
+    """Copies of such results would no longer follow what is written to the other."""
+    monkeypatch.setattr(torch.cuda, "Event", Clock)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    called: list[Form] = []
+
+    def form(which: Form) -> Any:
+        return lambda x: (called.append(which), results(x))[1]
+
+    trial = Trial({PLAIN: form(PLAIN), REPLAYED: form(REPLAYED)}, lambda *_: None)
+    for _ in range(4):
+        trial(torch.ones(2, 3))
+    assert (REPLAYED in called) == replayed
+
+
 def test_a_gain_within_the_noise_is_none():
     steady = [1.0] * 10
     assert faster([0.5] * 10, steady)

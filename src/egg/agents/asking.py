@@ -60,8 +60,11 @@ class Asker:
         return Unusable(problem) if problem or value is None else value
 
     def _answer(self, request: Request) -> Completion:
-        """The reply to a question without tools. Calls in it were read back from the log of a run that had
-        them and is now answered by somebody who has not: they are passed over."""
+        """The reply to a question without tools.
+
+        The log of a run that had tools may hold calls where the client that resumes it has none: those
+        completions are skipped.
+        """
         completion = self.client.complete(request, self.on_text)
         while completion.calls:
             completion = self.client.complete(request, self.on_text)

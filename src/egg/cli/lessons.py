@@ -197,10 +197,10 @@ def promote(
             raise UsageError(f"--least is {least}", "a whole number from 1")
         found = api.promote(_path(store), folder, least)
         rows = [{"name": d.name, "programs": d.programs, "gain": round(d.gain, 3)} for d in found]
-        said = [
+        lines = [
             f"{clean(str(folder / d.name))}: {plural(d.programs, 'program')}, {d.gain:.2f}x" for d in found
         ]
-        message = "\n".join(said) or "nothing won repeatedly without a skill"
+        message = "\n".join(lines) or "nothing won repeatedly without a skill"
         print_outcome({"folder": str(folder), "drafts": rows}, message, as_json)
 
 

@@ -15,7 +15,7 @@ class Won:
     category: Category | None
     """``None`` for the first kernel, which follows no plan."""
     change: str
-    """What the plan said; of a first kernel, its structure."""
+    """The change that the plan states; of a first kernel, its structure."""
     gain: float | None
     """Over the kernel before; ``None`` where nothing was before it, or nothing was timed."""
     skill: str | None = None

@@ -113,13 +113,13 @@ def _described(tool: Tool) -> dict[str, Any]:
 
 
 def _called(message: Message) -> list[dict[str, Any]]:
-    """A turn with calls: the reasoning as it came, what was said, the calls."""
-    said = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    """A turn with calls: the reasoning blocks as they came, the text, the calls."""
+    text = [{"type": "text", "text": message.text}] if message.text.strip() else []
     calls = [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": _object(call.arguments)}
         for call in message.calls
     ]
-    return [*(dict(block) for block in message.reasoning), *said, *calls]
+    return [*(dict(block) for block in message.reasoning), *text, *calls]
 
 
 def _object(arguments: str) -> dict[str, Any]:

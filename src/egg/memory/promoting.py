@@ -117,7 +117,7 @@ def _body(
         "in common and others lack.",
         "",
         "## How",
-        "What the plans said. Keep what they have in common; state it as a technique.",
+        "The changes that the plans state. Keep what they have in common; state it as a technique.",
         "",
         *changes,
         "",

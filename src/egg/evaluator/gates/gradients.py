@@ -7,7 +7,7 @@ everywhere, inputs must be what they were behind ``backward``, and the record of
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
@@ -90,7 +90,7 @@ def _asked(
                 )
             )
             _check_whose(other, reply.record)
-            return _judged(other, change, case, wanted, reply, way)
+            return _Answered(other, change, case, wanted, reply, way).judged()
     except Fault as fault:
         outcome = outcome_of(fault)
         kind = {Answer.RAISED: Gradient.RAISED, Answer.WRONG: Gradient.WRONG}
@@ -109,72 +109,69 @@ def _check_whose(other: Beside, record: protocol.Record) -> None:
         ) from None
 
 
-def _judged(
-    other: Beside,
-    change: Change,
-    case: Case,
-    wanted: Differentiated,
-    reply: protocol.Backward,
-    way: Way,
-) -> tuple[Gradient, str]:
-    if not other.reference.stochastic and (wrong := _values(other, change, case, reply)):
-        return Gradient.WRONG, wrong
-    lost = [at for at, required in enumerate(wanted.requires) if required]
-    if len(reply.requires) != len(wanted.requires) or not all(reply.requires[at] for at in lost):
-        return Gradient.LOST, "an output does not require a gradient where the reference's does"
-    if reply.error:
-        return Gradient.RAISED, reply.error
-    if not reply.intact:
-        return Gradient.WRONG, "backward changes the gradient of an output in place; others read it, too"
-    try:
-        other.checks.check_inputs_unchanged(case)
-    except Refused:
-        return Gradient.WRONG, "an input is another one behind backward"
-    return _compared(other, change, case, wanted, reply, way)
+@dataclass(frozen=True)
+class _Answered:
+    """A call under grad mode: what was asked, what the reference has for it, what the candidate replied."""
 
+    other: Beside
+    change: Change
+    case: Case
+    wanted: Differentiated
+    reply: protocol.Backward
+    way: Way
 
-def _values(other: Beside, change: Change, case: Case, reply: protocol.Backward) -> str:
-    """What is wrong with what the call returned, by the rule for every call beside the task's own."""
-    try:
-        other.checks.check(case, reply.outputs)
-    except Refused as wrong:
-        unclear = wrong.relative < GROSS if change.degenerate else other.checks.doubt > CHAOTIC
-        return "" if unclear else f"what forward returns: {wrong.evidence}"
-    return ""
+    def judged(self) -> tuple[Gradient, str]:
+        wanted, reply = self.wanted, self.reply
+        if not self.other.reference.stochastic and (wrong := self._values()):
+            return Gradient.WRONG, wrong
+        lost = [at for at, required in enumerate(wanted.requires) if required]
+        if len(reply.requires) != len(wanted.requires) or not all(reply.requires[at] for at in lost):
+            return Gradient.LOST, "an output does not require a gradient where the reference's does"
+        if reply.error:
+            return Gradient.RAISED, reply.error
+        if not reply.intact:
+            return Gradient.WRONG, "backward changes the gradient of an output in place; others read it, too"
+        try:
+            self.other.checks.check_inputs_unchanged(self.case)
+        except Refused:
+            return Gradient.WRONG, "an input is another one behind backward"
+        return self._compared()
 
+    def _values(self) -> str:
+        """What is wrong with what the call returned, by the rule for every call beside the task's own."""
+        checks = self.other.checks
+        try:
+            checks.check(self.case, self.reply.outputs)
+        except Refused as wrong:
+            unclear = wrong.relative < GROSS if self.change.degenerate else checks.doubt > CHAOTIC
+            return "" if unclear else f"what forward returns: {wrong.evidence}"
+        return ""
 
-def _compared(
-    other: Beside,
-    change: Change,
-    case: Case,
-    wanted: Differentiated,
-    reply: protocol.Backward,
-    way: Way,
-) -> tuple[Gradient, str]:
-    exact = _exact(other.reference, case, wanted, way)
-    theirs = {ours: own for own, ours in other.connection.names.items()}
-    for name, gradient in wanted.gradients.items():
-        if gradient is None or name not in other.buffers.gradients or (
-            not name.startswith("input ") and name not in theirs
-        ):  # fmt: skip
-            continue
-        if theirs.get(name, name) not in reply.given:
-            return Gradient.LOST, f"no gradient of {name}"
-        golden = exact.gradients.get(name)
-        if way.incoming in (Incoming.EXPANDED, Incoming.CONSTANT) and _cancels(gradient, golden):
-            continue
-        three = (
-            other.buffers.view(other.buffers.gradients[name]),
-            gradient,
-            gradient if golden is None else golden,
-        )
-        error = compare(*three, other.policy.precision)
-        if not error.passed and not (change.degenerate and not error.problem and error.relative < GROSS):
-            return (
-                Gradient.WRONG,
-                f"gradient of {name}: {error.problem or f'relative error {error.relative:.2e}'}",
+    def _compared(self) -> tuple[Gradient, str]:
+        other, way = self.other, self.way
+        exact = _exact(other.reference, self.case, self.wanted, way)
+        theirs = {ours: own for own, ours in other.connection.names.items()}
+        for name, gradient in self.wanted.gradients.items():
+            if gradient is None or name not in other.buffers.gradients or (
+                not name.startswith("input ") and name not in theirs
+            ):  # fmt: skip
+                continue
+            if theirs.get(name, name) not in self.reply.given:
+                return Gradient.LOST, f"no gradient of {name}"
+            golden = exact.gradients.get(name)
+            if way.incoming in (Incoming.EXPANDED, Incoming.CONSTANT) and _cancels(gradient, golden):
+                continue
+            three = (
+                other.buffers.view(other.buffers.gradients[name]),
+                gradient,
+                gradient if golden is None else golden,
             )
-    return Gradient.RIGHT, ""
+            error = compare(*three, other.policy.precision)
+            slight = self.change.degenerate and not error.problem and error.relative < GROSS
+            if not error.passed and not slight:
+                wrong = error.problem or f"relative error {error.relative:.2e}"
+                return Gradient.WRONG, f"gradient of {name}: {wrong}"
+        return Gradient.RIGHT, ""
 
 
 def _cancels(gradient: torch.Tensor, golden: torch.Tensor | None) -> bool:

@@ -84,7 +84,7 @@ class Order:
         yield stamp
 
     def _joined(self, stamp: int, mine: int) -> int:
-        """The stamp of a group: ``mine``, and whoever stamped before."""
+        """The stamp of a group of readers: ``mine``, and those of ``stamp``."""
         if stamp & SEVERAL and self._groups[(stamp & PROGRAM) - 1][0] == mine:
             return stamp
         number = self._numbers.get((mine, stamp))

@@ -61,7 +61,7 @@ def _innermost(value: Value) -> bool:
 def _across_channels(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
     """A block of channels at neighbouring positions, tap by tap."""
     kernel.doc = "A block of channels at neighbouring positions, tap by tap; what taps share comes from L1."
-    body, line, plane = kernel.body, kernel.body.line, form.plane
+    line, plane = kernel.body.line, form.plane
     channels = form.groups * form.outputs
     whole = f"({channels})" if " " in channels.code() else channels.code()
     line("pid = tl.program_id(0)")
@@ -74,20 +74,7 @@ def _across_channels(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, st
     line(f"inside = {' & '.join(masks.values())}")
     pointers: dict[str, str] = {}
     line("acc = tl.zeros((BLOCK, BLOCK_C), tl.float32)")
-    taps = _tap_loops(form, kernel)
-    outputs = unflat(loop_index("s", plane), tuple(axis.out for axis in form.axes))
-    at = tuple(
-        out * axis.step + axis.origin(0) + tap * axis.reach
-        for axis, out, tap in zip(form.axes, outputs, taps, strict=True)
-    )
-    reader = Reader(form.graph, form.group.nodes, body, masks, pointers=pointers)
-    borders = form.outside(at)
-    x = reader.read(form.x.name, (loop_index("n", form.batch), _input_channel(form), *at), borders)
-    if borders and form.computed(form.x):
-        x = body.let("x", f"tl.where({' & '.join(borders)}, {x}, 0.0)")
-    w = reader.read(form.weight.name, _weight_index(form, taps))
-    line(f"acc += {x} * {w}")
-    body.indent -= sum(axis.kernel > 1 for axis in form.axes)
+    outputs = _sum_taps(form, kernel, masks, pointers)
     index = (loop_index("n", form.batch), _channel(form), *outputs)
     tail = _finish_stencil(form, kernel, pointers, index, masks)
     widest = 128 if _innermost(form.result) else 32  # else a tile is turned on its way out
@@ -176,31 +163,38 @@ def _row_at(form: Form, kernel: Kernel, reader: Reader, kw: int) -> str:
 def _stretches(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
     """A stretch of a plane's positions, tap by tap."""
     kernel.doc = "A stretch of one plane, tap by tap; neighbouring taps find most of their inputs in L1."
-    body, line = kernel.body, kernel.body.line
+    line = kernel.body.line
     line("pid = tl.program_id(0)")
     line(f"s = pid % tl.cdiv({form.plane}, BLOCK) * BLOCK + tl.arange(0, BLOCK)")
     line(f"inside = s < {form.plane}")
     _plane(form, kernel, f"pid // tl.cdiv({form.plane}, BLOCK)")
     pointers: dict[str, str] = {}
     line("acc = tl.zeros((BLOCK,), tl.float32)")
+    outputs = _sum_taps(form, kernel, {"s": "inside"}, pointers)
+    tail = _finish_stencil(form, kernel, pointers, (loop_index("n", form.batch), _channel(form), *outputs))
+    block = min(1024, max(32, 1 << (form.plane.value - 1).bit_length()))
+    kernel.meta = {"BLOCK": knobs.constant("BLOCK", block, (256, 512, 1024), "positions of a stretch")}
+    return tail, f"(triton.cdiv({form.plane}, {kernel.meta['BLOCK']}) * {_planes(form)},)"
+
+
+def _sum_taps(form: Form, kernel: Kernel, masks: dict[str, str], pointers: dict[str, str]) -> Index:
+    """Add up the products of all taps at the positions ``s`` of the plane, and say where those lie."""
+    body = kernel.body
     taps = _tap_loops(form, kernel)
     outputs = unflat(loop_index("s", form.plane), tuple(axis.out for axis in form.axes))
     at = tuple(
         out * axis.step + axis.origin(0) + tap * axis.reach
         for axis, out, tap in zip(form.axes, outputs, taps, strict=True)
     )
-    reader = Reader(form.graph, form.group.nodes, body, {"s": "inside"}, pointers=pointers)
+    reader = Reader(form.graph, form.group.nodes, body, masks, pointers=pointers)
     borders = form.outside(at)
     x = reader.read(form.x.name, (loop_index("n", form.batch), _input_channel(form), *at), borders)
     if borders and form.computed(form.x):
         x = body.let("x", f"tl.where({' & '.join(borders)}, {x}, 0.0)")
     w = reader.read(form.weight.name, _weight_index(form, taps))
-    line(f"acc += {x} * {w}")
+    body.line(f"acc += {x} * {w}")
     body.indent -= sum(axis.kernel > 1 for axis in form.axes)
-    tail = _finish_stencil(form, kernel, pointers, (loop_index("n", form.batch), _channel(form), *outputs))
-    block = min(1024, max(32, 1 << (form.plane.value - 1).bit_length()))
-    kernel.meta = {"BLOCK": knobs.constant("BLOCK", block, (256, 512, 1024), "positions of a stretch")}
-    return tail, f"(triton.cdiv({form.plane}, {kernel.meta['BLOCK']}) * {_planes(form)},)"
+    return outputs
 
 
 def _tap_loops(form: Form, kernel: Kernel) -> Index:

@@ -115,3 +115,8 @@ def test_imports_are_sorted_and_those_nobody_uses_are_dropped() -> None:
         "import torch",
         "from torch import nn",
     ]
+
+
+def test_several_statements_on_one_line_stay_as_they_are() -> None:
+    line = "self.first = nn.Linear(width_of_the_input, 4 * width_of_the_input); self.second = nn.Linear(4 * width_of_the_input, width)"
+    assert laid_out(line) == [line]

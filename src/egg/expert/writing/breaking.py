@@ -30,6 +30,8 @@ class Breaker:
         tree = ast.parse(prefix + self.text + (" pass" if headed else ""))
         if prefix:
             tree.body = [getattr(tree.body[0], "orelse", tree.body)[0]]
+        if len(tree.body) != 1:
+            raise SyntaxError("several statements on one line")
         (statement,) = tree.body
         if prefix and not isinstance(statement, ast.If):
             raise SyntaxError("a header that has nothing to break")

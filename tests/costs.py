@@ -1,9 +1,9 @@
 """What each test costs: CPU seconds of its process and of every process below it.
 
 CPU time is the same on a busy machine as on an idle one, unlike the duration that pytest prints.
-`make nightly` measures all tests and keeps the families that are dear in ``tests/data/costs.json``: what a
-member takes, and which members there are, as short hashes of their names. `make test` reads there how many
-members of a family it can afford.
+`make nightly` measures all tests and keeps the groups that are dear in ``tests/data/costs.json``: each
+member, as a short hash of its name, with what it takes. A parametrized test is a group, and so are the other
+tests of a file that take long. `make test` reads there which members of a group it can afford.
 """
 
 from __future__ import annotations
@@ -17,25 +17,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-DEAR = 4.0
-"""CPU seconds that one parametrized test may take in `make test`, with all members that run."""
+FAMILY = 4.0
+"""CPU seconds that the members of one parametrized test may take together in `make test`."""
+SINGLES = 10.0
+"""CPU seconds that the dear single tests of one file may take together."""
+SINGLE = 2.0
+"""CPU seconds from which a test without parameters is dear."""
 SHORT = 0.1
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
-class Family:
-    """A test function with its members: the parameters with which it is called."""
+class Group:
+    """Tests of which some can stand for all."""
 
-    each: float
-    """CPU seconds of a member. The dearest is not counted: it starts what the others share."""
-    members: frozenset[str]
-    """Hashes of their names."""
+    limit: float
+    members: Mapping[str, float]
+    """CPU seconds by the hashes of their names."""
 
     @property
-    def affordable(self) -> int:
-        """How many members fit into what a family may take."""
-        return int(DEAR / max(self.each, 0.001))
+    def seconds(self) -> float:
+        """Of all members. The dearest counts as the next one: it starts what the others share."""
+        _, *others = sorted(self.members.values(), reverse=True)
+        return sum(others) + max(others, default=0.0)
+
+    def affordable(self, ranked: Sequence[str], least: int) -> int:
+        """How many of the members, from the first, can run; each at most as dear as the second dearest."""
+        most = sorted(self.members.values())[-2]
+        count, spent = 0, 0.0
+        for name in ranked:
+            spent += min(self.members[name], most)
+            if count >= least and spent > self.limit:
+                break
+            count += 1
+        return count
 
 
 @dataclass
@@ -86,21 +101,23 @@ def short(test: str) -> str:
 
 
 def family_of(test: str) -> str:
-    return test.partition("[")[0]
+    """The name of a group: the test function; of a test without parameters, the file."""
+    name, bracket, _ = test.partition("[")
+    return name if bracket else f"{test.partition('::')[0]}::"
 
 
-def families(seconds: Mapping[str, float]) -> dict[str, Family]:
-    """The families among tests that were measured whose members take too long together."""
-    found: dict[str, list[str]] = {}
-    for test in seconds:
-        found.setdefault(family_of(test), []).append(test)
-    costs = {name: _family(tests, seconds) for name, tests in found.items() if len(tests) > 1}
-    return {name: cost for name, cost in costs.items() if cost.affordable < len(cost.members)}
+def limit_of(group: str) -> float:
+    return SINGLES if group.endswith("::") else FAMILY
 
 
-def _family(tests: Sequence[str], seconds: Mapping[str, float]) -> Family:
-    others = sorted(seconds[test] for test in tests)[:-1]
-    return Family(round(sum(others) / len(others), 2), frozenset(map(short, tests)))
+def groups(seconds: Mapping[str, float]) -> dict[str, Group]:
+    """The groups among tests that were measured whose members take too long together."""
+    found: dict[str, dict[str, float]] = {}
+    for test, spent in seconds.items():
+        if "[" in test or spent >= SINGLE:
+            found.setdefault(family_of(test), {})[short(test)] = spent
+    made = {name: Group(limit_of(name), members) for name, members in found.items() if len(members) > 1}
+    return {name: group for name, group in made.items() if group.seconds > group.limit}
 
 
 def by_folder(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -111,17 +128,18 @@ def by_folder(seconds: Mapping[str, float]) -> dict[str, float]:
     return dict(found.most_common())
 
 
-def read(path: Path) -> dict[str, Family]:
+def read(path: Path) -> dict[str, Group]:
     rows = json.loads(path.read_text()) if path.exists() else {}
-    return {name: Family(each, frozenset(members.split())) for name, (each, members) in rows.items()}
+    return {name: Group(limit_of(name), members) for name, members in rows.items()}
 
 
 def write(path: Path, seconds: Mapping[str, float]) -> None:
     """What was measured now; of files that did not run, what is known already."""
     ran = {test.partition("::")[0] for test in seconds}
-    kept = {name: cost for name, cost in read(path).items() if name.partition("::")[0] not in ran}
-    rows = {
-        name: [cost.each, " ".join(sorted(cost.members))]
-        for name, cost in sorted({**kept, **families(seconds)}.items())
-    }
-    path.write_text(json.dumps(rows, indent=0) + "\n")
+    kept = {name: group for name, group in read(path).items() if name.partition("::")[0] not in ran}
+    rows = (
+        f"{json.dumps(name)}: {json.dumps(dict(sorted(group.members.items())), separators=(',', ':'))}"
+        for name, group in sorted({**kept, **groups(seconds)}.items())
+    )
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("{\n" + ",\n".join(rows) + "\n}\n")

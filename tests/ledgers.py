@@ -13,6 +13,8 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "egg"
 JUDGE = ("core", "hardware", "analysis", "evaluator")
 """The floors that a verdict depends on."""
+SHARE = 6
+"""Where only the code that makes checks has changed, `make test` makes one in so many again."""
 
 
 def _helpers() -> Iterator[Path]:
@@ -23,6 +25,7 @@ def _helpers() -> Iterator[Path]:
 INTERPRETED = Checks(
     HERE / "expert" / "data" / "interpreted.txt",
     (*_helpers(), *(SOURCE / "evaluator" / "interpreter").glob("*.py")),
+    SHARE,
 )
 """Generated files that computed the right results in the interpreter."""
 
@@ -33,6 +36,7 @@ COMPILED = Checks(
         *(path for room in ("offline", "work") for path in (SOURCE / "evaluator" / room).rglob("*.py")),
         *(SOURCE / "analysis").rglob("*.py"),
     ),
+    SHARE,
 )
 """Generated files that the compiler made something good of."""
 
@@ -43,6 +47,7 @@ JUDGED = Checks(
         *(path for floor in JUDGE for path in (SOURCE / floor).rglob("*.py")),
         *(SOURCE / "hardware").rglob("*.toml"),
     ),
+    SHARE,
 )
 """Files of the corpus that the judge as it is got right."""
 

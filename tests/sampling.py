@@ -1,10 +1,10 @@
 """Which tests `make test` runs: decided once, in the process that starts the others.
 
-A test file that passed with the same inputs is left out. Of a parametrized test that is dear
-(:mod:`tests.costs`), as many members run as a family may cost, and two at least: where something changed that
-the file depends on. All of them run where the file itself changed or has never passed, and a member that is
-new always runs. A hash of a member's name and of all inputs of the file ranks the members: another change of
-the code draws others, and the same tree always the same. `make nightly` runs all members.
+A test file that passed with the same inputs is left out. Where something changed that the file depends on,
+its dear groups of tests (:mod:`tests.costs`) run in part: as many members as a group may cost, and two at
+least. All of them run where the file itself changed or has never passed, and a member that is new always
+runs. A hash of a member's name and of all inputs of the file ranks the members: another change of the code
+draws others, and the same tree always the same. `make nightly` runs all members.
 
 ``@pytest.mark.sampled(n)`` gives a family another least number of members.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.costs import Family, family_of, short
+from tests.costs import Group, family_of, short
 from tests.ledger import SYSTEM, Files, is_sorted
 
 SAMPLED = "sampled"
@@ -58,17 +58,21 @@ class Selection:
             item for item in items if str(item.path) in self.unchanged and not item.get_closest_marker(SYSTEM)
         }
 
-    def not_drawn(self, items: Iterable[pytest.Item], costs: Mapping[str, Family]) -> set[pytest.Item]:
-        """Members of dear families for which there is no time."""
+    def not_drawn(self, items: Iterable[pytest.Item], groups: Mapping[str, Group]) -> set[pytest.Item]:
+        """Members of dear groups for which there is no time."""
         found: dict[str, list[pytest.Item]] = {}
         for item in items:
-            if family_of(item.nodeid) in costs and str(item.path) in self.inputs:
-                found.setdefault(family_of(item.nodeid), []).append(item)
-        return {item for name, family in found.items() for item in self._rest(family, costs[name])}
+            name = family_of(item.nodeid)
+            if (
+                str(item.path) in self.inputs
+                and name in groups
+                and short(item.nodeid) in groups[name].members
+            ):
+                found.setdefault(name, []).append(item)
+        return {item for name, members in found.items() for item in self._rest(members, groups[name])}
 
-    def _rest(self, family: Sequence[pytest.Item], cost: Family) -> Iterable[pytest.Item]:
-        mark, inputs = family[0].get_closest_marker(SAMPLED), self.inputs[str(family[0].path)]
-        least = mark.args[0] if mark else LEAST
-        known = [item for item in family if short(item.nodeid) in cost.members]
-        ranked = sorted(known, key=lambda item: hashlib.sha256(f"{inputs} {item.name}".encode()).digest())
-        return ranked[max(cost.affordable, least) :]
+    def _rest(self, members: Sequence[pytest.Item], group: Group) -> Iterable[pytest.Item]:
+        mark, inputs = members[0].get_closest_marker(SAMPLED), self.inputs[str(members[0].path)]
+        ranked = sorted(members, key=lambda item: hashlib.sha256(f"{inputs} {item.name}".encode()).digest())
+        names = [short(item.nodeid) for item in ranked]
+        return ranked[group.affordable(names, mark.args[0] if mark else LEAST) :]

@@ -11,7 +11,7 @@ import pytest
 
 from tests import costs
 from tests.bookkeeping import look_at_few
-from tests.costs import DEAR, Clock, Family, families, short
+from tests.costs import FAMILY, SINGLE, SINGLES, Clock, Group, groups, short
 from tests.ledger import Files
 from tests.sampling import LEAST, Selection
 
@@ -32,39 +32,39 @@ def members(count: int, mark: pytest.Mark | None = None) -> list[Item]:
     return [Item(f"test_all[{number}]", mark) for number in range(count)]
 
 
-def cost(each: float, items: list[Item]) -> dict[str, Family]:
-    return {f"{FILE}::test_all": Family(each, frozenset(short(item.nodeid) for item in items))}
+def cost(each: float, items: list[Item]) -> dict[str, Group]:
+    return {f"{FILE}::test_all": Group(FAMILY, {short(item.nodeid): each for item in items})}
 
 
-def drawn(items: list[Item], known: dict[str, Family], inputs: str = "one") -> set[str]:
+def drawn(items: list[Item], known: dict[str, Group], inputs: str = "one") -> set[str]:
     left = Selection(frozenset(), {FILE: inputs}).not_drawn(items, known)  # type: ignore[arg-type]
     return {item.name for item in items if item not in left}
 
 
 def test_a_family_gets_the_members_it_can_afford() -> None:
     items = members(100)
-    found = drawn(items, cost(DEAR / 10, items))
+    found = drawn(items, cost(FAMILY / 10, items))
     assert len(found) == 10
-    assert drawn(items, cost(DEAR / 10, items)) == found, "the same tree, the same sample"
-    assert drawn(items, cost(DEAR / 10, items), "two") != found, "other code, another sample"
+    assert drawn(items, cost(FAMILY / 10, items)) == found, "the same tree, the same sample"
+    assert drawn(items, cost(FAMILY / 10, items), "two") != found, "other code, another sample"
 
 
 def test_every_member_has_its_turn() -> None:
     items = members(20)
-    known = cost(DEAR / 5, items)
+    known = cost(FAMILY / 5, items)
     assert set.union(*(drawn(items, known, str(change)) for change in range(60))) == {i.name for i in items}
 
 
 def test_even_a_very_dear_family_has_some_members_and_a_mark_asks_for_more() -> None:
-    assert len(drawn(members(30), cost(100 * DEAR, members(30)))) == LEAST
+    assert len(drawn(members(30), cost(100 * FAMILY, members(30)))) == LEAST
     mark = pytest.mark.sampled(12).mark
-    assert len(drawn(members(30, mark), cost(100 * DEAR, members(30)))) == 12
+    assert len(drawn(members(30, mark), cost(100 * FAMILY, members(30)))) == 12
 
 
 def test_a_new_member_runs_and_so_does_all_of_a_file_whose_text_changed() -> None:
     before, now = members(30), members(40)
-    assert {item.name for item in now[30:]} <= drawn(now, cost(100 * DEAR, before))
-    assert not Selection(frozenset(), {}).not_drawn(now, cost(100 * DEAR, now))  # type: ignore[arg-type]
+    assert {item.name for item in now[30:]} <= drawn(now, cost(100 * FAMILY, before))
+    assert not Selection(frozenset(), {}).not_drawn(now, cost(100 * FAMILY, now))  # type: ignore[arg-type]
 
 
 def test_a_selection_is_made_of_ledgers_and_survives_the_way_to_a_worker(tmp_path: Path) -> None:
@@ -92,10 +92,21 @@ def test_a_selection_is_made_of_ledgers_and_survives_the_way_to_a_worker(tmp_pat
 
 def test_the_dearest_member_started_what_the_others_share() -> None:
     seconds = {f"{FILE}::test_all[{n}]": 20.0 if n == 0 else 0.1 for n in range(10)}
-    assert families(seconds) == {}, "leaving members out would save little"
-    dear = {f"{FILE}::test_all[{n}]": DEAR / 2 for n in range(10)}
-    assert families(dear)[f"{FILE}::test_all"].affordable == 2
-    assert families({f"{FILE}::test_one": 100.0}) == {}
+    assert groups(seconds) == {}, "leaving members out would save little"
+    dear = {f"{FILE}::test_all[{n}]": FAMILY / 2 for n in range(10)}
+    group = groups(dear)[f"{FILE}::test_all"]
+    assert group.affordable(list(group.members), least=1) == 2
+    assert groups({f"{FILE}::test_one": 100.0}) == {}
+
+
+def test_single_tests_that_take_long_are_a_group_of_their_file() -> None:
+    slow = {f"{FILE}::test_{n}": SINGLES / 2 for n in range(6)}
+    found = groups({**slow, f"{FILE}::test_quick": SINGLE / 2})
+    assert found.keys() == {f"{FILE}::"}
+    items = [Item(f"test_{n}") for n in range(6)] + [Item("test_quick")]
+    names = drawn(items, found)
+    assert "test_quick" in names
+    assert len(names) == 3
 
 
 def test_costs_are_kept_of_files_that_did_not_run(tmp_path: Path) -> None:
@@ -124,7 +135,8 @@ def test_the_costs_that_are_kept_are_of_tests_that_are_there() -> None:
     root = Path(__file__).parents[1]
     for name in costs.read(root / "tests" / "data" / "costs.json"):
         file, _, test = name.partition("::")
-        assert f"def {test.rpartition('::')[2]}(" in (root / file).read_text(), name
+        text = (root / file).read_text()
+        assert not test or f"def {test.rpartition('::')[2]}(" in text, name
 
 
 def test_hypothesis_looks_at_fewer_examples() -> None:

@@ -53,7 +53,7 @@ quick: compiled  ## lint, then the tests that take little: for the inner loop
 
 nightly: check compiled  ## everything, also what passed before and has not changed since; renews the ledgers
 	rm -f tests/*/data/interpreted.txt tests/*/data/compiled.txt tests/*/data/judged.txt
-	rm -f tests/data/costs.json $(foreach name,files texts,tests/data/$(name).json tests/*/data/$(name).json)
+	rm -f tests/data/costs.json tests/data/inputs.json $(foreach name,files texts,tests/data/$(name).json tests/*/data/$(name).json)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --everything
 
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time

@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cached",
         action="store_true",
-        help="leave out test files that passed with the same inputs, and most members of sampled families",
+        help="leave out test files that passed with the same inputs, and members of groups that are dear",
     )
     parser.addoption("--quick", action="store_true", help="leave out the files that tests/slow.txt names")
 
@@ -55,9 +55,10 @@ def pytest_configure(config: pytest.Config) -> None:
         checks.everything, checks.sampled = config.getoption("everything"), is_cached(config)
     if is_cached(config):
         given = getattr(config, "workerinput", {}).get("selection")
-        dear = {config.rootpath / name.partition("::")[0] for name in costs.read(ledgers.COSTS)}
         config.stash[SELECTION] = (
-            Selection.from_json(given) if given else Selection.of(ledgers.UNCHANGED, dear)
+            Selection.from_json(given)
+            if given
+            else Selection.of(ledgers.UNCHANGED, costs.read(ledgers.COSTS))
         )
 
 
@@ -73,7 +74,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("quick") and collection_path.is_file():
         return str(collection_path.relative_to(config.rootpath)) in slow_files() or None
     if SELECTION in config.stash and collection_path.is_file():
-        return config.stash[SELECTION].leaves_out(collection_path) or None
+        name = collection_path.relative_to(config.rootpath).as_posix()
+        return config.stash[SELECTION].leaves_out(name, collection_path) or None
     return None
 
 
@@ -127,6 +129,8 @@ def record_files(config: pytest.Config) -> None:
             if outcomes == {"passed"}:
                 ledgers.UNCHANGED.record(config.rootpath / name)
         costs.write(ledgers.COSTS, config.stash[SECONDS])
+        if config.args == config.getini("testpaths"):
+            ledgers.UNCHANGED.record_inputs(map(str, ledgers.UNCHANGED.all()))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

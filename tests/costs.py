@@ -1,9 +1,10 @@
 """What each test costs: CPU seconds of its process and of every process below it.
 
 CPU time is the same on a busy machine as on an idle one, unlike the duration that pytest prints.
-`make nightly` measures all tests and keeps the groups that are dear in ``tests/data/costs.json``: each
-member, as a short hash of its name, with what it takes. A parametrized test is a group, and so are the other
-tests of a file that take long. `make test` reads there which members of a group it can afford.
+`make nightly` measures all tests and writes ``tests/data/costs.json``. A parametrized test is a group there,
+and so are the other tests of a file that take long: each member, as a short hash of its name, with what it
+takes. What the remaining tests of a file take is one number. `make test` finds there which members of a group
+it can afford (:mod:`tests.sampling`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FAMILY = 4.0
-"""CPU seconds that the members of one parametrized test may take together in `make test`."""
+"""CPU seconds that the members of one parametrized test may take together, before the budget is looked at."""
 SINGLES = 10.0
-"""CPU seconds that the dear single tests of one file may take together."""
-SINGLE = 2.0
+"""The same for the dear single tests of one file."""
+SINGLE = 1.0
 """CPU seconds from which a test without parameters is dear."""
+GROUP = 1.0
+"""CPU seconds from which it pays to leave out members of a group."""
 SHORT = 0.1
+SAMPLES_ITSELF = {"tests/evaluator/test_corpus.py::test_the_judge_gets_it_right": 6}
+"""Families whose ledger draws one member in so many by content (``tests.ledgers.SHARE``)."""
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -36,21 +41,38 @@ class Group:
     """CPU seconds by the hashes of their names."""
 
     @property
-    def seconds(self) -> float:
-        """Of all members. The dearest counts as the next one: it starts what the others share."""
-        _, *others = sorted(self.members.values(), reverse=True)
-        return sum(others) + max(others, default=0.0)
+    def most(self) -> float:
+        """What a member is taken to cost at most: the dearest starts what the others share."""
+        return sorted(self.members.values())[-2]
 
-    def affordable(self, ranked: Sequence[str], least: int) -> int:
-        """How many of the members, from the first, can run; each at most as dear as the second dearest."""
-        most = sorted(self.members.values())[-2]
+    @property
+    def seconds(self) -> float:
+        return sum(min(spent, self.most) for spent in self.members.values())
+
+    def spends(self, scale: float, least: int) -> float:
+        """About what the members that can be afforded take."""
+        lowest = least * self.seconds / len(self.members)
+        return min(self.seconds, max(self.limit * scale, lowest))
+
+    def affordable(self, ranked: Sequence[str], scale: float, least: int) -> int:
+        """How many of the members, from the first, can run."""
         count, spent = 0, 0.0
         for name in ranked:
-            spent += min(self.members[name], most)
-            if count >= least and spent > self.limit:
+            spent += min(self.members[name], self.most)
+            if count >= least and spent > self.limit * scale:
                 break
             count += 1
         return count
+
+
+@dataclass(frozen=True)
+class Costs:
+    groups: Mapping[str, Group]
+    rest: Mapping[str, float]
+    """CPU seconds of the tests in no group, by file."""
+
+    def of_file(self, file: str) -> Iterator[Group]:
+        return (group for name, group in self.groups.items() if name.partition("::")[0] == file)
 
 
 @dataclass
@@ -110,14 +132,20 @@ def limit_of(group: str) -> float:
     return SINGLES if group.endswith("::") else FAMILY
 
 
-def groups(seconds: Mapping[str, float]) -> dict[str, Group]:
-    """The groups among tests that were measured whose members take too long together."""
+def measured(seconds: Mapping[str, float]) -> Costs:
+    """The costs of tests that ran."""
     found: dict[str, dict[str, float]] = {}
+    rest: Counter[str] = Counter()
     for test, spent in seconds.items():
-        if "[" in test or spent >= SINGLE:
+        if ("[" in test or spent >= SINGLE) and family_of(test) not in SAMPLES_ITSELF:
             found.setdefault(family_of(test), {})[short(test)] = spent
-    made = {name: Group(limit_of(name), members) for name, members in found.items() if len(members) > 1}
-    return {name: group for name, group in made.items() if group.seconds > group.limit}
+        else:
+            rest[test.partition("::")[0]] += spent / SAMPLES_ITSELF.get(family_of(test), 1)
+    groups = {name: Group(limit_of(name), members) for name, members in found.items() if len(members) > 1}
+    dear = {name: group for name, group in groups.items() if group.seconds > GROUP}
+    for name in found.keys() - dear.keys():
+        rest[name.partition("::")[0]] += sum(found[name].values())
+    return Costs(dear, {file: round(spent, 1) for file, spent in rest.items()})
 
 
 def by_folder(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -128,18 +156,21 @@ def by_folder(seconds: Mapping[str, float]) -> dict[str, float]:
     return dict(found.most_common())
 
 
-def read(path: Path) -> dict[str, Group]:
-    rows = json.loads(path.read_text()) if path.exists() else {}
-    return {name: Group(limit_of(name), members) for name, members in rows.items()}
+def read(path: Path) -> Costs:
+    found = json.loads(path.read_text()) if path.exists() else {"groups": {}, "rest": {}}
+    groups = {name: Group(limit_of(name), members) for name, members in found["groups"].items()}
+    return Costs(groups, found["rest"])
 
 
 def write(path: Path, seconds: Mapping[str, float]) -> None:
     """What was measured now; of files that did not run, what is known already."""
+    before, now = read(path), measured(seconds)
     ran = {test.partition("::")[0] for test in seconds}
-    kept = {name: group for name, group in read(path).items() if name.partition("::")[0] not in ran}
-    rows = (
-        f"{json.dumps(name)}: {json.dumps(dict(sorted(group.members.items())), separators=(',', ':'))}"
-        for name, group in sorted({**kept, **groups(seconds)}.items())
-    )
+    groups = {name: group for name, group in before.groups.items() if name.partition("::")[0] not in ran}
+    rest = {file: spent for file, spent in before.rest.items() if file not in ran}
+    merged = {
+        "groups": {name: group.members for name, group in sorted({**groups, **now.groups}.items())},
+        "rest": {**rest, **now.rest},
+    }
     path.parent.mkdir(exist_ok=True)
-    path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    path.write_text(json.dumps(merged, sort_keys=True, indent=0) + "\n")

@@ -27,7 +27,9 @@ CONFTEST = f"{TESTS}/conftest.py"
 EGG = f"{SOURCE}/egg/__init__.py"
 OFFERED = tuple(f"egg.{name}" for name in ("api.modules", "modules.backend"))
 """What ``egg`` itself imports on first use: it leads there where a test imports ``egg``."""
-LEDGERS = re.compile(r"((files|texts|costs)\.json|judged\.txt|compiled\.txt|interpreted\.txt|\.lock|\.pyc)$")
+LEDGERS = re.compile(
+    r"((files|texts|costs|inputs)\.json|judged\.txt|compiled\.txt|interpreted\.txt|\.lock|\.pyc)$"
+)
 IMPORT = re.compile(
     r"^[ \t]*(?:from\s+([\w.]+)\s+import\s+(\([^)]*\)|[^\n#]+)|import\s+([^\n#]+))", re.MULTILINE
 )
@@ -55,6 +57,30 @@ def dependencies(test: str) -> frozenset[str]:
     ours = [path for path in found if path.startswith(TESTS)]
     elsewhere = _elsewhere() if any(ELSEWHERE.search(_text(path)) for path in ours) else frozenset()
     return (found | _helpers(ours) | elsewhere) - BOOKKEEPING
+
+
+@cache
+def direct(test: str) -> frozenset[str]:
+    """The modules that ``test`` imports itself, or through helpers of the tests, and those helpers."""
+    ours = reached_helpers(test) - BOOKKEEPING - {CONFTEST}
+    modules = (path for one in ours for path in _next(one) if path.startswith(SOURCE) and _is_module(path))
+    return frozenset((*modules, *(ours - {test})))
+
+
+def reached_helpers(test: str) -> frozenset[str]:
+    """``test``, and the files of the tests that it imports."""
+    found: set[str] = set()
+    waiting = [test]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += [other for other in _next(path) if other.startswith(TESTS)]
+    return frozenset(found)
+
+
+def _is_module(path: str) -> bool:
+    return path.endswith(".py") and not path.endswith("__init__.py")
 
 
 def _helpers(ours: Iterable[str]) -> frozenset[str]:

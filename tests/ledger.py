@@ -17,7 +17,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -46,6 +46,10 @@ class Ledger:
             fcntl.flock(lock, fcntl.LOCK_EX)
             text = json.dumps({**self.passed(), name: key}, indent=1, sort_keys=True)
             self._path.write_text(text + "\n")
+
+    def replace(self, rows: Mapping[str, str]) -> None:
+        self._path.parent.mkdir(exist_ok=True)
+        self._path.write_text(json.dumps(rows, indent=0, sort_keys=True) + "\n")
 
 
 def key_of(*texts: str) -> str:
@@ -118,6 +122,7 @@ class Files:
     files. ``foreign`` finds in a test file's text what depends on more than this repository, as on how the
     system runs processes: such a file always runs, as do those that ``always`` names. A file that marks some
     of its tests with ``pytest.mark.system`` says itself which those are: they run, the others are left out.
+    ``direct`` finds the files that a test file uses itself.
     Each folder of tests has a ledger of its own.
     """
 
@@ -127,8 +132,9 @@ class Files:
         inputs: Callable[[str], Iterable[str]],
         foreign: re.Pattern[str],
         always: Iterable[str] = (),
+        direct: Callable[[str], Iterable[str]] = lambda _: (),
     ) -> None:
-        self._folder, self._inputs, self._foreign = folder, inputs, foreign
+        self._folder, self._inputs, self._foreign, self._direct = folder, inputs, foreign, direct
         self._always = frozenset(folder / name for name in always)
 
     def unchanged(self, path: Path) -> bool:
@@ -144,7 +150,33 @@ class Files:
         return ledger.unchanged(name, _hash(str(path))[:16])
 
     def left_out(self) -> list[Path]:
-        return [path for path in sorted(self._folder.rglob("test_*.py")) if self.unchanged(path)]
+        return [path for path in self.all() if self.unchanged(path)]
+
+    def all(self) -> list[Path]:
+        return sorted(self._folder.rglob("test_*.py"))
+
+    def name_of(self, path: Path) -> str:
+        """As pytest names it."""
+        return path.relative_to(self._folder.parent).as_posix()
+
+    def near(self, tests: Iterable[str]) -> set[str]:
+        """Those that lead directly to a file which changed since all tests ran."""
+        known = self._hashes().passed()
+        directly = {test: self._direct(test) for test in tests}
+        files = {path for paths in directly.values() for path in paths}
+        changed = {path for path in files if known.get(self._relative(path)) != _hash(path)[:16]}
+        return {test for test, paths in directly.items() if not changed.isdisjoint(paths)}
+
+    def record_inputs(self, tests: Iterable[str]) -> None:
+        """The state of the files that tests lead to directly, after a run of all tests."""
+        files = {path for test in tests for path in self._direct(test)}
+        self._hashes().replace({self._relative(path): _hash(path)[:16] for path in files})
+
+    def _hashes(self) -> Ledger:
+        return Ledger(self._folder / "data" / "inputs.json")
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(f"{self._folder.parent}/")
 
     def record(self, path: Path) -> None:
         if self._is_covered(path):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.dependencies import dependencies
+from tests.dependencies import dependencies, direct
 from tests.ledger import Checks, Files
 
 HERE = Path(__file__).parent
@@ -62,6 +62,7 @@ UNCHANGED = Files(
     always=("test_readme.py", "test_demo.py", "test_doctor.py", "test_cli.py", "cli/test_help.py",
             "cli/test_quiet.py", "cli/test_mcp.py", "test_ledger.py", "test_dependencies.py",
             "test_meaning.py", "test_sampling.py"),
+    direct=direct,
 )  # fmt: skip
 """Test files that depend on code and data of this repository alone. Those that depend on how the system runs
 processes run always, and so do the first commands that a user gives: they try the installation."""

@@ -38,7 +38,6 @@ def identify(case: Case) -> str:
     return case.name
 
 
-@pytest.mark.sampled(len(ON_CPU))  # JUDGED draws among them, and knows a file whose text is new
 @pytest.mark.parametrize("case", [case for case in ON_CPU if case not in IN_A_ROW], ids=identify)
 def test_the_judge_gets_it_right(case: Case, request: pytest.FixtureRequest):
     def judge() -> None:

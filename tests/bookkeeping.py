@@ -128,6 +128,8 @@ def record_files(config: pytest.Config) -> None:
         for name, outcomes in OUTCOMES.items():
             if outcomes == {"passed"}:
                 ledgers.UNCHANGED.record(config.rootpath / name)
+            elif "failed" not in outcomes:
+                ledgers.UNCHANGED.record_text(config.rootpath / name)
         costs.write(ledgers.COSTS, config.stash[SECONDS])
         if config.args == config.getini("testpaths"):
             ledgers.UNCHANGED.record_inputs(map(str, ledgers.UNCHANGED.all()))

@@ -27,7 +27,7 @@ SINGLE = 1.0
 GROUP = 1.0
 """CPU seconds from which it pays to leave out members of a group."""
 SHORT = 0.1
-SAMPLES_ITSELF = {"tests/evaluator/test_corpus.py::test_the_judge_gets_it_right": 6}
+SAMPLES_ITSELF = {"tests/evaluator/test_corpus.py::test_the_judge_gets_it_right": 8}
 """Families whose ledger draws one member in so many by content (``tests.ledgers.SHARE``)."""
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -42,8 +42,8 @@ class Group:
 
     @property
     def most(self) -> float:
-        """What a member is taken to cost at most: the dearest starts what the others share."""
-        return sorted(self.members.values())[-2]
+        """What a member is taken to cost at most: the dearest of several starts what the others share."""
+        return sorted(self.members.values())[-2:][0]
 
     @property
     def seconds(self) -> float:
@@ -54,15 +54,19 @@ class Group:
         lowest = least * self.seconds / len(self.members)
         return min(self.seconds, max(self.limit * scale, lowest))
 
-    def affordable(self, ranked: Sequence[str], scale: float, least: int) -> int:
-        """How many of the members, from the first, can run."""
-        count, spent = 0, 0.0
-        for name in ranked:
-            spent += min(self.members[name], self.most)
-            if count >= least and spent > self.limit * scale:
-                break
-            count += 1
-        return count
+    def affordable(self, ranked: Sequence[str], scale: float, least: int, lot: float) -> int:
+        """How many of the members, from the first, can run.
+
+        The last one that begins within the limit and ends beyond it runs with the probability that lets the
+        group cost its limit on average; ``lot`` between 0 and 1 decides.
+        """
+        left = self.limit * scale
+        for count, name in enumerate(ranked):
+            cost = min(self.members[name], self.most)
+            if count >= least and cost > left:
+                return count + (left > lot * cost)
+            left -= cost
+        return len(ranked)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ def measured(seconds: Mapping[str, float]) -> Costs:
             found.setdefault(family_of(test), {})[short(test)] = spent
         else:
             rest[test.partition("::")[0]] += spent / SAMPLES_ITSELF.get(family_of(test), 1)
-    groups = {name: Group(limit_of(name), members) for name, members in found.items() if len(members) > 1}
+    groups = {name: Group(limit_of(name), members) for name, members in found.items()}
     dear = {name: group for name, group in groups.items() if group.seconds > GROUP}
     for name in found.keys() - dear.keys():
         rest[name.partition("::")[0]] += sum(found[name].values())

@@ -179,9 +179,14 @@ class Files:
         return path.removeprefix(f"{self._folder.parent}/")
 
     def record(self, path: Path) -> None:
+        """Every test of ``path`` passed."""
         if self._is_covered(path):
             ledger, name = self._place(path, "files.json")
             ledger.record(name, self.key(path))
+        self.record_text(path)
+
+    def record_text(self, path: Path) -> None:
+        """No test of ``path`` failed; some may have been skipped."""
         ledger, name = self._place(path, "texts.json")
         ledger.record(name, _hash(str(path))[:16])
 

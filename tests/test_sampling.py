@@ -7,8 +7,6 @@ import re
 import time
 from pathlib import Path
 
-import pytest
-
 from tests import costs, ledger
 from tests.bookkeeping import look_at_few
 from tests.costs import FAMILY, SINGLE, SINGLES, Clock, Costs, Group, measured, short
@@ -58,9 +56,18 @@ def test_every_member_has_its_turn() -> None:
     assert set.union(*(drawn(items, known, str(change)) for change in range(60))) == {i.name for i in items}
 
 
-@pytest.mark.parametrize("weight", [NEAR, FAR])
-def test_even_a_very_dear_family_has_some_members(weight: float) -> None:
-    assert len(drawn(members(30), cost(100 * FAMILY, members(30)), weight=weight)) == LEAST[weight]
+def test_near_a_change_even_a_very_dear_family_has_some_members() -> None:
+    assert len(drawn(members(30), cost(100 * FAMILY, members(30)), weight=NEAR)) == LEAST[NEAR]
+
+
+def test_far_from_it_a_group_costs_its_limit_on_average() -> None:
+    items = members(30)
+    known = cost(4 * FAMILY, items)
+    runs = [len(drawn(items, known, str(change))) for change in range(400)]
+    assert set(runs) == {0, 1}
+    assert 60 < sum(runs) < 140, "one in four"
+    lone = Costs({f"{FILE}::": Group(SINGLES, {short(f"{FILE}::test_one"): 4 * SINGLES})}, {})
+    assert {len(drawn([Item("test_one")], lone, str(change))) for change in range(50)} == {0, 1}
 
 
 def test_a_new_member_runs_and_so_does_all_of_a_file_whose_text_changed() -> None:
@@ -124,7 +131,9 @@ def test_the_less_time_there_is_the_fewer_members_run(tmp_path: Path) -> None:
         return Selection.of(tree.files(), tree.costs(1.0), budget).drawings["tests/test_far.py"].scale
 
     assert scale(1000.0) == 1.0
-    assert 0.0 < scale(5.0) < scale(15.0) < 1.0
+    assert 0.0 < scale(3.0) < scale(12.0) < 1.0
+    crowded = Selection.of(tree.files(), tree.costs(1.0), 1.5).drawings
+    assert {drawing.weight for drawing in crowded.values()} == {FAR}, "no room for the least near the change"
 
 
 def test_the_dearest_member_started_what_the_others_share() -> None:
@@ -133,9 +142,8 @@ def test_the_dearest_member_started_what_the_others_share() -> None:
     assert measured(seconds).rest == {FILE: 20.1}
     dear = {f"{FILE}::test_all[{n}]": FAMILY / 2 for n in range(10)}
     group = measured(dear).groups[f"{FILE}::test_all"]
-    assert group.affordable(list(group.members), 1.0, least=1) == 2
+    assert group.affordable(list(group.members), 1.0, least=1, lot=0.5) == 2
     assert group.spends(1.0, least=1) == FAMILY
-    assert not measured({f"{FILE}::test_one": 100.0}).groups
 
 
 def test_single_tests_that_take_long_are_a_group_of_their_file() -> None:

@@ -8,10 +8,12 @@ STAMP := $(VENV)/.installed
 TEST_JOBS ?= 3
 
 export OMP_NUM_THREADS ?= 1
+# Each test process and each judge imports a thousand files: they are compiled once, not in every process.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test quick nightly test-gpu browser clean
+.PHONY: help setup demo check compiled format test quick nightly test-gpu browser clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,15 +41,19 @@ format: $(STAMP)  ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: check  ## check, then the tests that need no GPU, but for files that passed and whose inputs have not changed
+test: check compiled  ## check, then the tests that need no GPU: what changed, and of dear families a sample
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --cached
 
-quick: $(STAMP)  ## lint, then the tests that take little: for the inner loop
+compiled: $(STAMP)
+	@$(BIN)/python -m compileall -q -j 2 src/egg
+
+quick: compiled  ## lint, then the tests that take little: for the inner loop
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --quick
 
-nightly: check  ## everything, also what passed before and has not changed since; renews the ledgers
-	rm -f tests/expert/data/interpreted.txt tests/expert/data/compiled.txt tests/evaluator/data/judged.txt tests/data/files.json tests/*/data/files.json
+nightly: check compiled  ## everything, also what passed before and has not changed since; renews the ledgers
+	rm -f tests/*/data/interpreted.txt tests/*/data/compiled.txt tests/*/data/judged.txt
+	rm -f tests/data/costs.json tests/data/inputs.json $(foreach name,files texts,tests/data/$(name).json tests/*/data/$(name).json)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --everything
 
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time

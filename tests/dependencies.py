@@ -4,8 +4,9 @@ Imports are read from the text, those inside functions and in the programs of st
 quotes, as a command gives it to ``python -m`` or a lazy import to ``import_module``, counts as an import.
 Where a module finds its neighbours by their place (``__file__``, ``import_module``, a template loader),
 everything in its folder belongs to it; data beside a module always does. Of the tests, every helper and every
-data file belongs to every test file. A test file that speaks of the repository's other folders depends on all
-of them.
+data file of a room belongs to every test file that leads into the room, what lies in no room to all. A test
+file that speaks of the corpus or of the repository's other folders depends on all of that. What only decides
+which tests run (:data:`BOOKKEEPING`) is no input of a test: the tests of it always run.
 
 It may find too much, and so run a test once too often. It must not find too little: tests hold it against the
 modules that an interpreter really loads.
@@ -26,7 +27,9 @@ CONFTEST = f"{TESTS}/conftest.py"
 EGG = f"{SOURCE}/egg/__init__.py"
 OFFERED = tuple(f"egg.{name}" for name in ("api.modules", "modules.backend"))
 """What ``egg`` itself imports on first use: it leads there where a test imports ``egg``."""
-LEDGERS = re.compile(r"(files\.json|judged\.txt|compiled\.txt|interpreted\.txt|\.lock|\.pyc)$")
+LEDGERS = re.compile(
+    r"((files|texts|costs|inputs)\.json|judged\.txt|compiled\.txt|interpreted\.txt|\.lock|\.pyc)$"
+)
 IMPORT = re.compile(
     r"^[ \t]*(?:from\s+([\w.]+)\s+import\s+(\([^)]*\)|[^\n#]+)|import\s+([^\n#]+))", re.MULTILINE
 )
@@ -36,6 +39,14 @@ BY_PLACE = re.compile(r"__file__|import_module|importlib\.resources|pkgutil|Pack
 JUDGING = re.compile(r"\b(judged|oracle|sandbox|new_oracles|kept_oracles)\b")
 """Fixtures of ``conftest`` that need the judge; its others need nothing of this repository."""
 ELSEWHERE = re.compile(r"\b(examples|benchmarks|docs|[A-Z]+\.md|pyproject|constraints|Makefile|ci)\b")
+CORPUS = "corpus"
+BOOKKEEPING = frozenset(
+    f"{TESTS}/{name}"
+    for name in (
+        *("bookkeeping.py", "costs.py", "dependencies.py", "ledger.py", "ledgers.py", "meaning.py"),
+        *("sampling.py", "slow.txt"),
+    )
+)
 FOLDERS = ("examples", "benchmarks", "docs", ".ci")
 
 
@@ -45,17 +56,53 @@ def dependencies(test: str) -> frozenset[str]:
     found = reached(test, *_conftests(test))
     ours = [path for path in found if path.startswith(TESTS)]
     elsewhere = _elsewhere() if any(ELSEWHERE.search(_text(path)) for path in ours) else frozenset()
-    return found | helpers() | elsewhere
+    return (found | _helpers(ours) | elsewhere) - BOOKKEEPING
 
 
 @cache
-def helpers() -> frozenset[str]:
-    """Of the tests: all but test files and the ledgers."""
+def direct(test: str) -> frozenset[str]:
+    """The modules that ``test`` imports itself, or through helpers of the tests, and those helpers."""
+    ours = reached_helpers(test) - BOOKKEEPING - {CONFTEST}
+    modules = (path for one in ours for path in _next(one) if path.startswith(SOURCE) and _is_module(path))
+    return frozenset((*modules, *(ours - {test})))
+
+
+def reached_helpers(test: str) -> frozenset[str]:
+    """``test``, and the files of the tests that it imports."""
+    found: set[str] = set()
+    waiting = [test]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += [other for other in _next(path) if other.startswith(TESTS)]
+    return frozenset(found)
+
+
+def _is_module(path: str) -> bool:
+    return path.endswith(".py") and not path.endswith("__init__.py")
+
+
+def _helpers(ours: Iterable[str]) -> frozenset[str]:
+    """Of the rooms that these files of the tests lie in, and of no room: all but test files and ledgers."""
+    rooms = {_room(path) for path in ours} | {""}
+    if any(CORPUS in _text(path) for path in ours):
+        rooms.add(CORPUS)
+    return frozenset(path for path in _all_helpers() if _room(path) in rooms)
+
+
+@cache
+def _all_helpers() -> frozenset[str]:
     return frozenset(
         path
         for path in _below(TESTS)
         if not os.path.basename(path).startswith("test_") and not LEDGERS.search(path)
     )
+
+
+def _room(path: str) -> str:
+    """The folder of the tests that a file lies in."""
+    return path.removeprefix(f"{TESTS}/").rpartition("/")[0].partition("/")[0]
 
 
 @cache

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.dependencies import dependencies
+from tests.dependencies import dependencies, direct
 from tests.ledger import Checks, Files
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "egg"
 JUDGE = ("core", "hardware", "analysis", "evaluator")
 """The floors that a verdict depends on."""
+SHARE = 8
+"""Where only the code that makes checks has changed, `make test` makes one in so many again."""
 
 
 def _helpers() -> Iterator[Path]:
@@ -23,6 +25,7 @@ def _helpers() -> Iterator[Path]:
 INTERPRETED = Checks(
     HERE / "expert" / "data" / "interpreted.txt",
     (*_helpers(), *(SOURCE / "evaluator" / "interpreter").glob("*.py")),
+    SHARE,
 )
 """Generated files that computed the right results in the interpreter."""
 
@@ -33,6 +36,7 @@ COMPILED = Checks(
         *(path for room in ("offline", "work") for path in (SOURCE / "evaluator" / room).rglob("*.py")),
         *(SOURCE / "analysis").rglob("*.py"),
     ),
+    SHARE,
 )
 """Generated files that the compiler made something good of."""
 
@@ -43,6 +47,7 @@ JUDGED = Checks(
         *(path for floor in JUDGE for path in (SOURCE / floor).rglob("*.py")),
         *(SOURCE / "hardware").rglob("*.toml"),
     ),
+    SHARE,
 )
 """Files of the corpus that the judge as it is got right."""
 
@@ -55,10 +60,12 @@ UNCHANGED = Files(
         re.MULTILINE,
     ),
     always=("test_readme.py", "test_demo.py", "test_doctor.py", "test_cli.py", "cli/test_help.py",
-            "cli/test_quiet.py", "cli/test_mcp.py", "test_ledger.py", "test_dependencies.py"),
+            "cli/test_quiet.py", "cli/test_mcp.py", "test_ledger.py", "test_dependencies.py",
+            "test_meaning.py", "test_sampling.py"),
+    direct=direct,
 )  # fmt: skip
 """Test files that depend on code and data of this repository alone. Those that depend on how the system runs
 processes run always, and so do the first commands that a user gives: they try the installation."""
 
-FILES = (UNCHANGED,)
+COSTS = HERE / "data" / "costs.json"
 ALL = (INTERPRETED, COMPILED, JUDGED)

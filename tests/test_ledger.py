@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import ledger
-from tests.conftest import slow_files
+from tests.bookkeeping import slow_files
 from tests.ledger import Checks, Files
 
 
@@ -20,9 +20,10 @@ def made() -> list[str]:
     return []
 
 
-def checks(folder: Path, everything: bool = False, machinery: str = "runs it") -> Checks:
+def checks(folder: Path, everything: bool = False, machinery: str = "runs it", share: int = 1) -> Checks:
     (folder / "machinery.py").write_text(machinery)
-    found = Checks(folder / "passed.txt", [folder / "machinery.py"])
+    ledger._hash.cache_clear()
+    found = Checks(folder / "passed.txt", [folder / "machinery.py"], share)
     found.everything = everything
     return found
 
@@ -37,6 +38,27 @@ def test_what_passed_is_left_out_until_it_changes(tmp_path: Path, made: list[str
     checks(tmp_path, everything=True).once(lambda: made.append("everything"), "file", 1)
     assert made == ["recorded", "another file", "another bound", "another harness", "everything"]
     assert again.left_out == 1
+
+
+def test_of_what_passed_with_other_machinery_a_share_is_made_again(tmp_path: Path, made: list[str]) -> None:
+    recording = checks(tmp_path, everything=True, share=4)
+    for number in range(100):
+        recording.once(lambda: None, number)
+    drawn = []
+    for machinery in ("runs it otherwise", "runs it in a third way"):
+        sampling = checks(tmp_path, machinery=machinery, share=4)
+        sampling.sampled = True
+        made.clear()
+        for number in range(101):
+            sampling.once(lambda number=number: made.append(str(number)), number)
+        assert made.pop() == "100", "it has never passed"
+        assert 10 < len(made) < 45
+        assert sampling.left_out == 100 - len(made)
+        drawn.append(set(made))
+    assert drawn[0] != drawn[1]
+    whole = checks(tmp_path, machinery="runs it otherwise", share=4)
+    whole.once(lambda: made.append("without a sample"), int(min({*map(str, range(100))} - drawn[0])))
+    assert made[-1] == "without a sample"
 
 
 def test_another_test_does_not_vouch_for_this_one(tmp_path: Path, made: list[str], monkeypatch) -> None:
@@ -83,6 +105,23 @@ def test_a_file_is_left_out_until_it_or_its_code_changes(tmp_path: Path, files: 
     assert files().left_out() == []
 
 
+def test_prose_voids_nothing_and_the_text_of_a_file_is_kept_apart(
+    tmp_path: Path, files: Callable[[], Files]
+) -> None:
+    test = tmp_path / "tests" / "test_it.py"
+    test.parent.mkdir()
+    test.write_text("def test_it():\n    assert True\n")
+    assert not files().is_text_unchanged(test)
+    files().record(test)
+    test.write_text('"""What it is about."""\n\n\ndef test_it():\n    assert True  # surely\n')
+    assert files().left_out() == [test]
+    (tmp_path / "code.py").write_text("the code, otherwise")
+    assert files().left_out() == []
+    assert files().is_text_unchanged(test)
+    test.write_text("def test_it():\n    assert 1\n")
+    assert not files().is_text_unchanged(test)
+
+
 def test_a_file_that_needs_more_than_the_repository_always_runs(
     tmp_path: Path, files: Callable[[], Files]
 ) -> None:
@@ -91,7 +130,7 @@ def test_a_file_that_needs_more_than_the_repository_always_runs(
     files().record(test)
     files().record(tmp_path / "code.py")
     assert not files().unchanged(test)
-    assert not (tmp_path / "room" / "data").exists()
+    assert not (tmp_path / "room" / "data" / "files.json").exists()
 
 
 def test_a_ledger_holds_in_another_clone(tmp_path: Path) -> None:

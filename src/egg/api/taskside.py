@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch.overrides import TorchFunctionMode
 
 from egg.core.codec import to_json

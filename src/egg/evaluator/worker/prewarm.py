@@ -34,10 +34,13 @@ def _import_and_compile(kind: Kind, cache: str) -> None:
     from egg.evaluator import worker  # noqa: F401
 
     if kind is Kind.INTERPRET:
-        from egg.evaluator import interpreter  # noqa: F401
+        import triton.compiler.code_generator  # noqa: F401 - the first launch of a kernel imports it
+
+        from egg.evaluator.interpreter import autotune, hints, language, launch, libdevice  # noqa: F401
 
         return
     from egg.evaluator import offline  # noqa: F401
+    from egg.evaluator.worker import precompile  # noqa: F401
 
     os.environ["TRITON_CACHE_DIR"] = cache
     _name_by_version()

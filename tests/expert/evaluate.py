@@ -321,7 +321,17 @@ def _conv(run: _Run, node: Node) -> torch.Tensor:
 def _attention(run: _Run, node: Node) -> torch.Tensor:
     q, k, v, mask = run.operands(node)
     scale = run.number(node["scale"])
+    if (fill := node.get("fill")) is not None:
+        scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        seen = torch.ones_like(scores, dtype=torch.bool).tril() if mask is None else mask
+        return torch.where(seen, scores, fill).softmax(-1) @ v
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=node["causal"], scale=scale)
+
+
+def _triangular_solve(run: _Run, node: Node) -> torch.Tensor:
+    matrix, right = run.operands(node)
+    options = {"upper": node["upper"], "unitriangular": node["unit"]}
+    return torch.linalg.solve_triangular(matrix, right, **options)
 
 
 def _recurrent(run: _Run, node: Node) -> Any:
@@ -411,6 +421,7 @@ RULES: dict[str, Callable[[_Run, Node], Any]] = {
     "conv": _conv,
     "attention": _attention,
     "recurrent": _recurrent,
+    "triangular_solve": _triangular_solve,
     "gather": _gather,
     "scatter": _scatter,
     "where": _where,

@@ -132,6 +132,18 @@ def test_what_is_no_attention_stays_as_it_is() -> None:
     assert not attentions(graph)
 
 
+def test_low_scores_for_what_is_masked_are_kept_where_a_row_may_have_no_other() -> None:
+    lowest = "torch.finfo(q.dtype).min"
+    task = task_of(together(attended(f"s.masked_fill(torch.tril(torch.ones(L, L)) == 0, {lowest})"),
+                            attended("s.masked_fill(torch.tril(torch.ones(L, L)) == 0, -1e4)"),
+                            attended(f"s.masked_fill(m, {lowest})")),
+                   f"{SQUARE}, torch.rand(L, L) > 0.9", arguments="q, k, v, m")  # fmt: skip
+    graph = simple(task)
+    found = [(node["causal"], node.get("fill")) for node in attentions(graph)]
+    assert found == [(True, None), (True, -1e4), (False, torch.finfo(torch.float32).min)]
+    both_sizes(graph, task)
+
+
 def test_softmax_in_fp32_between_16_bit_products_is_attention() -> None:
     whole = task_of(DECODE, CACHED, arguments="q, k, v, n")
     (node,) = attentions(simple(whole))
@@ -209,6 +221,19 @@ WINDOW = task_of(
     " return F.scaled_dot_product_attention(q, k, v, (d >= 2) & (d < 9))"
 )
 """The first two rows see nothing at all."""
+FILLS = task_of(
+    together(
+        attended("s.masked_fill(self.seen[:, :, :L, :L] == 0, -1e9)"),
+        attended("s.masked_fill(~m, -1e4)"),
+        attended("s.masked_fill(torch.tril(torch.ones(L, L)) == 0, -1e4)"),
+        attended("s.masked_fill(torch.arange(L) >= n[:, None, None, None], torch.finfo(q.dtype).min)"),
+        attended("torch.where(d < 9, s, -1e5)").replace("d < 9", "(d >= 2) & (d < 9)"),
+    ).replace("return", "d = torch.arange(L)[:, None] - torch.arange(L)[None, :]; return", 1),
+    f"{SQUARE}, (torch.rand(L, L) > 0.4) & (torch.arange(L) % 5 > 0)[:, None], torch.arange(B) % 3 * L // 2",
+    BUFFER,
+    "q, k, v, m, n",
+)
+"""A finite score for what is masked: rows that see nothing are the mean of all values."""
 CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "as it lies": (TWO, SMALL),
     "packed": (TWO, {**PACKED, "BLOCK_M": 32}),
@@ -226,6 +251,10 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "up to an end, packed and split": (ENDED, {**PACKED, "SPLIT": 2}),
     "a window": (WINDOW, {"BLOCK_M": 16, "BLOCK_N": 16}),
     "a window, packed": (WINDOW, {**PACKED, "BLOCK_M": 16, "BLOCK_N": 16}),
+    "finite scores": (FILLS, SMALL),
+    "finite scores, packed": (FILLS, {**PACKED, "BLOCK_N": 32}),
+    "finite scores, split": (FILLS, {**SMALL, "SPLIT": 2}),
+    "finite scores, wide": (FILLS, WIDE),
     "causal, followed, split": (task_of(
         "return torch.relu(F.scaled_dot_product_attention(q, k, v, is_causal=True)).transpose(1, 2)"
     ), {**SMALL, "SPLIT": 3}),

@@ -36,8 +36,11 @@ Kinds of node (``op``) and their ``attributes``:
                 in PyTorch (a vector was reshaped before); optional third operand: bias, broadcasting
 ``conv``        ``stride``, ``padding``, ``dilation`` per spatial dimension, ``groups``, ``transposed``,
                 ``output_padding``. Operands: x [N, C, *space], weight, bias or ``None``
-``attention``   ``causal``, ``scale`` (``None``: one over the root of D); operands: q, k, v [..., L, D],
-                mask or ``None``
+``attention``   ``causal``, ``scale`` (``None``: one over the root of D), ``empty`` (``nan``: what a row has
+                that sees nothing, else zeros), ``fill``: the score of what is masked, where that is not
+                minus infinity; operands: q, k, v [..., L, D], mask or ``None``
+``triangular_solve`` ``upper``, ``unit``: x in a @ x = b; operands: a [..., N, N], of which one triangle
+                counts (with ones on the diagonal: ``unit``), and b [..., N, K]
 ``recurrent``   ``cell``: ``lstm | gru | rnn_tanh | rnn_relu``, ``layers``, ``bidirectional``,
                 ``batch_first``, ``bias``; operands: x, initial states, flat weights. Several results
 ``gather``      ``how``: ``embedding | index_select | gather``, ``dim``

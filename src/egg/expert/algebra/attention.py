@@ -10,6 +10,10 @@ from egg.expert.algebra.triangles import is_causal
 from egg.expert.graph import FLOATS, Graph, Node
 from egg.expert.sizes import Size, product
 
+LARGEST_FILL = -1e3
+"""Scores from here down are put in the place of others to hide them."""
+LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38, "float32": -3.4028234663852886e38}
+
 
 @dataclass(frozen=True)
 class Mask:
@@ -20,6 +24,9 @@ class Mask:
     """True marks those that do *not* take part."""
     scale: float | Size = 1.0
     """What numbers are multiplied with, as the scores are."""
+    fill: float = -math.inf
+    """The score of the others. A finite one is a weight of zero beside a score that is far above it, and the
+    weight of every key in a row that sees none."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,10 @@ def attention(graph: Graph, node: Node) -> Rewrite | None:
 
     Nothing else may read what is in between, or it would be computed twice. A mask that is the
     causal triangle for certain becomes the flag; any other stays an operand. ``empty`` tells what a row has
-    that sees nothing: ``nan`` as here, where PyTorch's own attention gives zeros. Of 16-bit operands the
-    softmax may be taken in fp32, as it is in one kernel anyway.
+    that sees nothing: ``nan`` as here, where PyTorch's own attention gives zeros. ``fill`` is the score of
+    what is masked where that is not minus infinity; every row of the causal triangle sees a key, so there the
+    lowest number of a dtype is as good as minus infinity. Of 16-bit operands the softmax may be taken in
+    fp32, as it is in one kernel anyway.
     """
     if node.op != "matmul" or len(node.inputs) != 2:
         return None
@@ -86,6 +95,9 @@ def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str,
     shape = (*lead, *result[-2:])
     inputs = [shaped(q), shaped(k), shaped(v), mask]
     attributes = {"causal": causal, "scale": found.scale, "empty": "nan"}
+    fill = found.mask.fill if found.mask is not None else -math.inf
+    if fill > (LOWEST[graph.value(found.name).dtype] if causal else -math.inf):
+        attributes["fill"] = fill
     whole = draft.add("attention", inputs, shape, "attention", **attributes)
     if shape != result:
         draft.add("view", [whole], result, "result", how="reshape")
@@ -157,7 +169,7 @@ def _scalable(masking: Node, scale: float | Size) -> bool:
 
 
 def _masked(graph: Graph, node: Node) -> tuple[str, Mask] | None:
-    """The scores and the mask, where numbers are added or minus infinity is put in the place of some."""
+    """The scores and the mask, where numbers are added or a very low one is put in the place of some."""
     shape = graph.result(node).shape
     names = [str(name) for name in node.inputs]
     match node.op:
@@ -171,8 +183,9 @@ def _masked(graph: Graph, node: Node) -> tuple[str, Mask] | None:
             condition, yes, no = names
             for scores, other, hidden in ((no, yes, True), (yes, no, False)):
                 whole = graph.value(scores).shape == shape and only_reader(graph, scores)
-                if whole and graph.value(condition).dtype == "bool" and _is_nothing(graph, other):
-                    return scores, Mask(condition, hidden)
+                fill = _fill(graph, other)
+                if whole and graph.value(condition).dtype == "bool" and fill <= LARGEST_FILL:
+                    return scores, Mask(condition, hidden, fill=fill)
     return None
 
 
@@ -186,12 +199,18 @@ def _leads_to_product(graph: Graph, name: str) -> bool:
     return node is not None
 
 
-def _is_nothing(graph: Graph, name: str) -> bool:
-    """Minus infinity everywhere."""
+def _fill(graph: Graph, name: str) -> float:
+    """The number that a value is everywhere; infinity where it is not one that is known."""
     node = graph.producer(name)
-    while node is not None and node.op == "view" and node["how"] in ("reshape", "expand"):
+    while node is not None and _carries(node):
         node = graph.producer(str(node.inputs[0]))
-    return node is not None and node.op == "constant" and node.get("fill") == -math.inf
+    fill = node.get("fill") if node is not None and node.op == "constant" else None
+    return float(fill) if fill is not None and is_number(fill) else math.inf
+
+
+def _carries(node: Node) -> bool:
+    """Whether a node leaves a number as it is."""
+    return node.op == "view" and node["how"] in ("reshape", "expand")
 
 
 def _outer_reshape(graph: Graph, name: str) -> Node | None:

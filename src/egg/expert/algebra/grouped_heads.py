@@ -95,7 +95,7 @@ def by_the_library(graph: Graph, left: Callable[[str], bool]) -> Graph:
 
 def _with_few_heads(graph: Graph, node: Node) -> Node:
     keys, values = (repeated(graph, str(name)) for name in node.inputs[1:3])
-    if keys is None or values is None:
+    if keys is None or values is None or node.get("fill") is not None:
         return node
     inputs = (node.inputs[0], keys.name, values.name, *node.inputs[3:])
     return replace(node, inputs=inputs, attributes={**node.attributes, "grouped": True})

@@ -19,6 +19,8 @@ def kind_of(node: Node) -> str:
             return "transposed convolution" if attributes.get("transposed") else "convolution"
         case "matmul":
             return "matrix product"
+        case "triangular_solve":
+            return "triangular system"
         case "recurrent":
             return str(attributes.get("cell", op))
         case "library":

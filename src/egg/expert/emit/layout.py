@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from egg.expert.graph import Value, contiguous_stride
+from egg.expert.sizes import ONE
 
 LAST = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
 """PyTorch's names of the layout with the channels last, by dimensions."""
@@ -18,13 +19,20 @@ HELPERS = {
 
 
 def brought(value: Value) -> str | None:
-    """What makes a tensor lie as ``value`` does, where that is without gaps."""
+    """What makes a tensor lie as ``value`` does, where that is without gaps. Dimensions of size one lie
+    anywhere: their strides are not looked at."""
+    dims = [dim for dim in range(value.rank) if value.shape[dim] != ONE]
+    inner = sorted(dims, key=lambda dim: (-value.stride[dim].value, dim))
+    shape = tuple(value.shape[dim] for dim in inner)
     if value.contiguous:
         return ".contiguous()"
-    order = sorted(range(value.rank), key=lambda dim: (-value.stride[dim].value, dim))
-    shape = tuple(value.shape[dim] for dim in order)
-    if contiguous_stride(shape) != tuple(value.stride[dim] for dim in order):
+    if contiguous_stride(shape) != tuple(value.stride[dim] for dim in inner):
         return None
+    if inner == dims:
+        return ".contiguous()"
+    order = list(range(value.rank))
+    for place, dim in zip(dims, inner, strict=True):
+        order[place] = dim
     moved = [place for place, dim in enumerate(order) if place != dim]
     if len(moved) == 2:
         swap = f".transpose({moved[0]}, {moved[1]})"

@@ -13,6 +13,7 @@ from egg.expert.patterns.library.pattern import Library
 from egg.expert.patterns.loops.pattern import LOOPS
 from egg.expert.patterns.product.pattern import PRODUCT
 from egg.expert.patterns.recurrent.pattern import RECURRENT
+from egg.expert.patterns.triangular.pattern import TRIANGULAR
 
-OWN = (LOOPS, CONVOLUTION, PRODUCT, ATTENTION, RECURRENT)
+OWN = (LOOPS, CONVOLUTION, PRODUCT, ATTENTION, RECURRENT, TRIANGULAR)
 PATTERNS = Patterns(*OWN, Library(OWN))

@@ -44,6 +44,10 @@ def _repeated(node: Node, given: Sequence[Shape], made: Sequence[Shape]) -> Iter
             yield [a[:-2], b[:-2], made[0][:-2]]
             yield [a[-1:], b[-2:-1]]
             yield [*bias, made[0]]
+        case "triangular_solve":
+            matrix, right = given
+            yield [matrix[:-2], right[:-2], made[0][:-2]]
+            yield [matrix[-2:-1], matrix[-1:], right[-2:-1]]
         case "attention":
             q, k, v, *mask = given
             yield [q[:-3], k[:-3], v[:-3], made[0][:-3]]

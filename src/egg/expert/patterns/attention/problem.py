@@ -8,13 +8,16 @@ from functools import cached_property
 from egg.expert.emit.kernel import Kernel, is_large, size_names
 from egg.expert.emit.reader import Reader, address, beyond_view, pointer_stem, through_view
 from egg.expert.emit.words import ATTENTION
-from egg.expert.graph import Graph, Node, Value
+from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, loop_index, unflat
 from egg.expert.parts import Group, Unfit, within_reach
 from egg.expert.sizes import ONE, Size, product
 
 LOG2_E = 1.4426950408889634
 """Exponentials are taken to base 2, which is one instruction; the scale brings the scores there."""
+
+LOWEST_SCORE = -3e38
+"""That fp32 holds, with room for a difference."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,32 @@ class Problem:
         return self.node.get("empty") == "nan"
 
     @property
+    def fill(self) -> float | None:
+        """The score of what is masked, for exponentials to base 2; ``None``: minus infinity."""
+        fill = self.node.get("fill")
+        return None if fill is None else max(float(fill) * LOG2_E, LOWEST_SCORE)
+
+    @property
     def shared_mask(self) -> bool:
         """One mask for all heads."""
         return self.mask is not None and all(size == ONE for size in self.mask.shape[:-2])
+
+    @property
+    def stored_mask(self) -> Value | None:
+        """The buffer that a mask follows from, and nothing else does that may change between two calls."""
+        producers = {out: node for node in self.group.nodes for out in node.outputs}
+        sources, waiting = set[str](), [self.mask.name] if self.mask is not None else []
+        while waiting:
+            name = waiting.pop()
+            node = producers.get(name)
+            if node is None:
+                sources.add(name)
+            else:
+                waiting += [given for given in node.inputs if given is not None]
+        values = [self.graph.value(name) for name in sources]
+        written = {node.inputs[0] for node in self.graph.nodes if node.op == "update"}
+        held = len(values) == 1 and values[0].origin is Origin.PARAMETER and values[0].name not in written
+        return values[0] if held else None
 
     @cached_property
     def end(self) -> End | None:

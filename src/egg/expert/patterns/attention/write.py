@@ -16,6 +16,7 @@ Settings: ``grade`` (``fp32``, ``tf32``, ``tf32x3``, ``ieee``), ``mode`` (``flas
 from __future__ import annotations
 
 from egg.expert.emit.code import Code
+from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs, allocation, size_names
 from egg.expert.emit.names import read_by
 from egg.expert.emit.words import PRODUCT
@@ -184,17 +185,28 @@ class _Writer:
         return m, n
 
     def _bounds(self, block_m: str, block_n: str) -> str | None:
+        """The first and the last keys that a block of queries sees; those of a buffer are kept until it
+        changes."""
         problem, name = self.problem, self.group.name
         if problem.end is not None or not problem.shared_mask or not self.target.settings.get("bounds", True):
             return None
         kernel = bounds_kernel(problem, name)
         kernel.meta = {"BLOCK_M": block_m, "BLOCK_N": block_n}
         blocks = f"triton.cdiv({problem.queries}, {block_m})"
-        found = f"{name}_bounds_of"
-        self.code.call.append(
-            f"{found} = torch.empty(({blocks}, 3), device={self.device}, dtype=torch.int32)"
-        )
-        self._launch(kernel, f"({blocks},)", {"num_warps": "8"})
+        found, stored = f"{name}_bounds_of", problem.stored_mask
+        if not self.target.settings.get("keep", True):
+            stored = None
+        device = self.device if stored is None else f"{spelled(self.graph, stored.name)}.device"
+        lines = [f"{found} = torch.empty(({blocks}, 3), device={device}, dtype=torch.int32)"]
+        lines += kernel.launch(f"({blocks},)", {"num_warps": "8"})
+        if stored is None:
+            self.code.add(kernel, lines)
+            return found
+        function = Host(self.graph, self.group).keeping("bounds", lines, kernel.doc, (found,))
+        self.code.add(kernel, kept=True)
+        self.code.helpers[function.name] = function.text
+        self.code.functions.append(function.name)
+        self.code.call.append(f"{found} = {function.call}")
         return found
 
     # -- two kernels -------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from egg.expert.graph import HALF, Node, Value
 from egg.expert.parts import Target, Unfit
 from egg.expert.patterns.product.problem import Problem
 from egg.expert.patterns.product.rules import LAUNCH, Tiles, Wants, Way, choose
+from egg.expert.patterns.product.words import shared_words
 from egg.hardware.gpus import Gpu, reference
 
 STREAMED = 0.8
@@ -64,6 +65,8 @@ def slowed_seconds(problem: Problem, gpu: Gpu) -> float:
     if folded.mode == "vector":
         return 0.0
     longer = sum(_computing_seconds(problem, operand, folded.tiles, gpu) for operand in computed)
+    if shared_words(problem) is not None:  # instructions run beside other programs' waits
+        return max(folded.seconds, LAUNCH + longer) - ready.seconds
     return folded.seconds - ready.seconds + longer
 
 
@@ -88,7 +91,8 @@ def _computing_seconds(problem: Problem, operand: Value, tiles: Tiles, gpu: Gpu)
     left = operand is problem.left
     met = batch * depth * (rows * ceil(columns / tiles.n) if left else columns * ceil(rows / tiles.m))
     whole = operand.elements.value
-    each = CHANGED + FURTHER_LOAD * (len(sources) - 1)
+    words = None if left else shared_words(problem)
+    each = CHANGED + FURTHER_LOAD * (len(sources) - 1) / (words.each if words is not None else 1)
     each += sum(
         _instructions(node) * min(1.0, problem.graph.result(node).elements.value / whole) for node in nodes
     )

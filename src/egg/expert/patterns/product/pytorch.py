@@ -22,8 +22,21 @@ def product_call(speller: Speller, node: Node) -> str:
         return (
             f"{node.output} = nn.functional.linear({speller.listed((a, weight, *((bias,) if bias else ())))})"
         )
-    text = f"{node.output} = torch.matmul({left}, {right})"
-    return f"{text} + {spelled(speller.graph, bias)}" if bias is not None else text
+    if bias is None:
+        return f"{node.output} = torch.matmul({left}, {right})"
+    added = spelled(speller.graph, bias)
+    if (function := _adding(speller, (str(a), str(b), bias))) is not None:
+        return f"{node.output} = torch.{function}({added}, {left}, {right})"
+    return f"{node.output} = torch.matmul({left}, {right}) + {added}"
+
+
+def _adding(speller: Speller, names: tuple[str, str, str]) -> str | None:
+    """PyTorch's product that adds a bias before it stores: no pass over the result of its own."""
+    left, right, bias = (speller.graph.value(name) for name in names)
+    if not left.dtype == right.dtype == bias.dtype or not left.rank == right.rank >= bias.rank:
+        return None
+    same_batch = left.shape[:-2] == right.shape[:-2]
+    return {2: "addmm", 3: "baddbmm"}.get(left.rank) if same_batch else None
 
 
 def _flat_parameter(speller: Speller, name: str) -> str | None:

@@ -14,6 +14,7 @@ from math import ceil
 from egg.expert.graph import Value
 from egg.expert.parts import Setting, Target, Unfit
 from egg.expert.patterns.product.problem import Problem
+from egg.expert.patterns.product.words import shared_words
 from egg.expert.sizes import ONE
 from egg.hardware.gpus import Gpu, reference
 
@@ -30,6 +31,8 @@ STEP = 0.3e-6
 COMPUTED_ELEMENT = 0.02e-6
 """Seconds that a step takes longer for each element of an operand that a thread computes on the way: it
 passes through registers, and little runs ahead."""
+WORD_SHARE = 0.4
+"""Of that, where elements share words: loads and addresses are those of a word. An estimate."""
 HIDING_STEPS = 4
 """Steps along the summed dimension from which on a tile's loads hide behind its arithmetic."""
 TRANSPOSING = 2.5
@@ -69,6 +72,8 @@ PACKED = {
     "tf32": ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 64, 64, 4, 4)),
 }
 """Rows, columns, summed dimension, warps and stages of tiles worth trying, by grade."""
+OF_WORDS = ((16, 128, 64, 4, 3), (16, 256, 64, 8, 3), (32, 128, 64, 4, 3), (64, 128, 64, 8, 3))
+"""The same where elements share words: a row of such a tile is short in memory, so tiles are wide."""
 DIRECT = {
     "tf32x3": (
         (128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 3),
@@ -180,6 +185,8 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
     turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
     slow = direct == "half" and not wants.ready
     base = (CROWDED, *DIRECT[direct]) if crowded else DIRECT[direct]
+    if slow and shared_words(problem) is not None:
+        base = (*base, *OF_WORDS)
     for tiles in _fitting(base, problem, wants, held, gpu.shared_per_block // width):
         rate = "tf32 unpacked" if direct == "tf32" else direct
         step = STEP + (_computed_seconds(problem, tiles) if slow else 0.0)
@@ -191,7 +198,8 @@ def _computed_seconds(problem: Problem, tiles: Tiles) -> float:
     """What a step takes longer because operands are not read as they lie."""
     sides = ((problem.left, tiles.m), (problem.right, tiles.n))
     elements = sum(size * tiles.k for operand, size in sides if problem.computes(operand))
-    return COMPUTED_ELEMENT * elements / (32 * tiles.warps)
+    share = WORD_SHARE if elements and shared_words(problem) is not None else 1.0
+    return COMPUTED_ELEMENT * share * elements / (32 * tiles.warps)
 
 
 def apart(way: Way, target: Target) -> bool:

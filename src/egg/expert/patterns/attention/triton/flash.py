@@ -14,6 +14,8 @@ together by a second kernel (:mod:`.parts`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader
 from egg.expert.emit.words import PRODUCT
@@ -22,8 +24,22 @@ from egg.expert.patterns.attention.triton.operands import Tile, Way, load, produ
 from egg.expert.patterns.attention.triton.parts import store_part, write_quotient
 
 Q, K, V = Tile("q", "BLOCK_M", "BLOCK_D"), Tile("k", "BLOCK_N", "BLOCK_D"), Tile("v", "BLOCK_N", "BLOCK_V")
+FAR_BELOW = 64.0
+"""Powers of two: what is that much smaller adds nothing to a sum in fp32, be it a million times."""
 LIFT = 14
 """Powers of two that weights are lifted by, where they are cut into halves: the lower needs room below."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What is to be looked at in a range of keys."""
+
+    masked: bool
+    edge: bool = False
+    """Whether it may reach beyond the last key."""
+
+
+CLEAR, MASKED, EDGE = Blocks(False), Blocks(True), Blocks(True, edge=True)
 
 
 class Flash:
@@ -47,14 +63,15 @@ class Flash:
         clear = self._clear()
         if self.split:
             if clear:
-                self._loop("low", "tl.minimum(clear, high)", masked=False)
-            self._loop("tl.maximum(clear, low)" if clear else "low", "high", masked=True)
+                self._loop("low", "tl.minimum(clear, high)", CLEAR)
+            self._loop("tl.maximum(clear, low)" if clear else "low", "high", EDGE)
+            self._unseen(only="share == 0")
             store_part(self.problem, self.kernel)
         else:
-            if clear:
-                self._loop("0", "clear", masked=False)
-            begin = "tl.maximum(first, clear)" if self.bounds is not None else "clear" if clear else "0"
-            self._loop(begin, "reach", masked=True)
+            self._loop("0", "clear", CLEAR if clear else MASKED)
+            begin = "tl.maximum(first, clear)" if self.bounds is not None else "clear"
+            self._loop(begin, "reach", EDGE)
+            self._unseen()
             write_quotient(self.problem, self.kernel, "sums[:, None]")
         self.kernel.add_pointers(self.reader.pointers)
 
@@ -105,16 +122,15 @@ class Flash:
             line("depth = tl.arange(0, BLOCK_D)[None, :]")
         load(self.problem, self.kernel, way, Q, "q_at", "0", self.problem.q)
 
-    def _loop(self, low: str, high: str, masked: bool) -> None:
+    def _loop(self, low: str, high: str, blocks: Blocks) -> None:
         body, way, problem = self.kernel.body, self.way, self.problem
         line = body.line
         line(f"for start in range({low}, {high}, BLOCK_N):")
         body.indent += 1
-        if way.packed:
-            line("start = tl.multiple_of(start, BLOCK_N)")
-        else:
-            cast = ".to(tl.int64)" if problem.wide_offsets else ""
-            line(f"key = (start + tl.arange(0, BLOCK_N)[:, None]){cast}")
+        self._start()
+        mask = ""
+        if blocks.masked:  # asked for early, so that it comes while the scores are computed
+            mask = begin_mask(problem, self.kernel, self.reader, "start + tl.arange(0, BLOCK_N)[None, :]")
         load(problem, self.kernel, way, K, "k_at + start", "0", problem.k)
         for text in products(way, "scores", "q", "k", turned=True):
             line(text)
@@ -124,13 +140,53 @@ class Flash:
             line("scores = scores * (q_scale * k_scale)[:, None]")
         else:
             line("scores = scores * score_scale")
-        if masked:
-            write_mask(problem, self.kernel, self.reader, "start + tl.arange(0, BLOCK_N)[None, :]")
-        self._softmax(careful=masked and problem.mask is not None)
-        load(problem, self.kernel, way, V, "k_at + start", "0", problem.v)
-        self._sum()
-        line("top = higher")
+        if blocks.masked:
+            write_mask(problem, self.kernel, mask, blocks.edge)
+        self._weigh(careful=blocks.masked and problem.mask is not None and problem.fill is None)
         body.indent -= 1
+
+    def _unseen(self, only: str = "") -> None:
+        """Keys that no query of the block sees, where masking puts a finite score in their place.
+
+        Beside a score that is far above it they have no weight, which is the case of all but rows that see
+        nothing, or next to nothing: then they are computed, too. ``only``: the part of the keys that does.
+        """
+        problem, line = self.problem, self.kernel.body.line
+        skips = problem.causal or problem.end is not None or self.bounds is not None
+        if problem.fill is None or not skips:
+            return
+        line("rows = block * BLOCK_M + tl.arange(0, BLOCK_M)")
+        line(f"lowest = tl.min(tl.where(rows < {problem.queries}, top, 0.0), axis=0)")
+        asked = f"(lowest < {problem.fill + FAR_BELOW!r})" + (f" & ({only})" if only else "")
+        line(f"behind = tl.where({asked}, {problem.keys}, 0)  # rows that see nothing weigh all keys alike")
+        if self.bounds is not None and not self.split:
+            self._fill_loop("clear", "tl.minimum(tl.minimum(first, reach), behind)")
+        self._fill_loop("tl.cdiv(reach, BLOCK_N) * BLOCK_N", "behind")
+
+    def _fill_loop(self, low: str, high: str) -> None:
+        body, problem = self.kernel.body, self.problem
+        body.line(f"for start in range({low}, {high}, BLOCK_N):")
+        body.indent += 1
+        self._start()
+        body.line("column = start + tl.arange(0, BLOCK_N)[None, :]")
+        body.line(f'scores = tl.where(column < {problem.keys}, {problem.fill!r}, -float("inf"))')
+        body.line("scores = scores + tl.zeros((BLOCK_M, 1), tl.float32)")
+        self._weigh(careful=False)
+        body.indent -= 1
+
+    def _start(self) -> None:
+        if self.way.packed:
+            self.kernel.body.line("start = tl.multiple_of(start, BLOCK_N)")
+        else:
+            cast = ".to(tl.int64)" if self.problem.wide_offsets else ""
+            self.kernel.body.line(f"key = (start + tl.arange(0, BLOCK_N)[:, None]){cast}")
+
+    def _weigh(self, careful: bool) -> None:
+        """A block's scores as weights, and its values onto the sum."""
+        self._softmax(careful)
+        load(self.problem, self.kernel, self.way, V, "k_at + start", "0", self.problem.v)
+        self._sum()
+        self.kernel.body.line("top = higher")
 
     def _softmax(self, careful: bool) -> None:
         line = self.kernel.body.line
@@ -163,21 +219,29 @@ def split_weights(kernel: Kernel, way: Way) -> None:
         kernel.body.line("weights_low = (weights - weights_high.to(tl.float32)).to(tl.float16)")
 
 
-def write_mask(problem: Problem, kernel: Kernel, reader: Reader, column: str) -> None:
-    """What does not count becomes minus infinity."""
-    line, inside = kernel.body.line, f"(column < {problem.keys})"
-    line(f"column = {column}")
+def begin_mask(problem: Problem, kernel: Kernel, reader: Reader, column: str) -> str:
+    """The mask at the queries of a block and ``column``; nothing where there is none in memory."""
+    kernel.body.line(f"column = {column}")
     reader.forget()
-    seen = inside
-    if problem.causal:
-        seen = f"(column <= query) & {inside}"
-    if problem.mask is not None:
-        text = read_mask(problem, reader)
-        if problem.mask.dtype == "bool":
-            seen = f"{text} & {seen}"
-        else:
-            line(f"scores = scores + {text} * {LOG2_E}")
-    line(f'scores = tl.where({seen}, scores, -float("inf"))')
+    return read_mask(problem, reader) if problem.mask is not None else ""
+
+
+def write_mask(problem: Problem, kernel: Kernel, mask: str, edge: bool = True) -> None:
+    """What does not count becomes minus infinity, or what the program puts in its place; ``mask``: what
+    :func:`begin_mask` read; ``edge``: some columns may be none."""
+    line = kernel.body.line
+    seen = ["(column <= query)"] if problem.causal else []
+    if problem.mask is not None and problem.mask.dtype == "bool":
+        seen.append(mask)
+    elif problem.mask is not None:
+        line(f"scores = scores + {mask} * {LOG2_E}")
+    if seen and problem.fill is not None:
+        line(f"scores = tl.where({' & '.join(seen)}, scores, {problem.fill!r})")
+        seen = []
+    if edge:
+        seen.append(f"(column < {problem.keys})")
+    if seen:
+        line(f'scores = tl.where({" & ".join(seen)}, scores, -float("inf"))')
 
 
 def bounds_kernel(problem: Problem, name: str) -> Kernel:

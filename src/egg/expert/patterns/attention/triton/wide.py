@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
 from egg.expert.patterns.attention.problem import Problem, mask_reader, store_result
-from egg.expert.patterns.attention.triton.flash import LIFT, split_weights, write_mask
+from egg.expert.patterns.attention.triton.flash import LIFT, begin_mask, split_weights, write_mask
 from egg.expert.patterns.attention.triton.operands import Tile, Way, load, products, scales_name
 
 Q, K, V = Tile("q", "BLOCK_M", "BLOCK_K"), Tile("k", "BLOCK_N", "BLOCK_K"), Tile("v", "BLOCK_K", "BLOCK_N")
@@ -48,7 +48,7 @@ def write_scores(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> N
     line(f"batch = (pid // (blocks * tiles)){cast}")
     line("block = pid % blocks")
     line("tile = pid // blocks % tiles")
-    if problem.causal:
+    if _skips(problem):
         line("if tile * BLOCK_N >= (block + 1) * BLOCK_M:")
         line("    return  # nobody sees these keys")
     line(f"query = (block * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]){cast}")
@@ -74,7 +74,8 @@ def write_scores(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> N
         line("scores = scores * q_scale[:, None] * k_scale[None, :]")
     else:
         line("scores = scores * score_scale")
-    write_mask(problem, kernel, reader, "tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
+    column = "tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]"
+    write_mask(problem, kernel, begin_mask(problem, kernel, reader, column))
     line("top = tl.max(scores, axis=1)")
     line('base = tl.where(top == -float("inf"), 0.0, top)')
     lift = f"(base - {LIFT})" if way.packed else "base"
@@ -109,7 +110,7 @@ def write_sums(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> Non
     line("width = step * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
     line("places = (batch * blocks + block).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)")
     reach = problem.keys.code()
-    if problem.causal:
+    if _skips(problem):
         line(f"reach = tl.minimum((block + 1) * BLOCK_M, {reach})")
         reach = "reach"
     line(f"rows = {problem.batch} * blocks * BLOCK_M")
@@ -145,6 +146,11 @@ def write_sums(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> Non
     if problem.mask is not None and not problem.lonely:
         line("result = tl.where(norm[:, None] > 0, result, 0.0)")
     store_result(problem, kernel, "result")
+
+
+def _skips(problem: Problem) -> bool:
+    """Whether tiles that no row sees may be left out: with a finite score they have a weight."""
+    return problem.causal and problem.fill is None
 
 
 def _load_weights(kernel: Kernel, way: Way, between: Wide) -> None:

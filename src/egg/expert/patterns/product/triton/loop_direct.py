@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from egg.expert.emit.reader import Reader, address
 from egg.expert.emit.triton.types import TYPES
 from egg.expert.graph import Value
+from egg.expert.index import Index
 from egg.expert.parts import spelled
 from egg.expert.patterns.product.described import HELPER, TEXT, Described, describe
 from egg.expert.patterns.product.triton.numbers import HALVES, ROUNDED
 from egg.expert.patterns.product.triton.place import Place
+from egg.expert.patterns.product.words import Words, words_of
 from egg.expert.sizes import Size
 
 PRECISIONS = ("tf32x3", "ieee", "tf32")
@@ -38,6 +40,11 @@ class DirectOperands:
         self._right_turned = not self._runs_along(problem.right, self.place.right_column)
         self._masks: dict[str, str] = {}
         self._described: dict[str, Described] = {}
+        self._words = self._packed() if self.grade == "half" and not self.place.scattered else None
+        if self._words is not None:
+            body = self.place.kernel.body
+            self._word, self._lane = body.name("right_word"), body.name("right_lane")
+            self._right_turned = (self._words.symbol == self.place.right_k) is self._words.contiguous
 
     @property
     def described(self) -> bool:
@@ -46,6 +53,34 @@ class DirectOperands:
 
     def _runs_along(self, operand: Value, symbol: str) -> bool:
         return self.place.problem.contiguous_along(operand.name, self.place.operand_index(operand), symbol)
+
+    # -- words -------------------------------------------------------------------------------------
+
+    def _packed(self) -> Words | None:
+        """How elements of the right operand share words, where it is computed by its tiles."""
+        place, problem = self.place, self.place.problem
+        sizes = {place.right_column: problem.columns, place.right_k: problem.depth}
+        return words_of(problem, problem.right, place.operand_index(problem.right), sizes)
+
+    def _at(self, name: str) -> str:
+        """Which dimension of its tile an index of the right operand runs along."""
+        first = (name == self.place.right_k) is not self._right_turned
+        if self._words is None:
+            return "[:, None]" if first else "[None, :]"
+        if name == self._lane:
+            inner = (self._words.symbol == self.place.right_k) is not self._right_turned
+            return "[None, :, None]" if inner else "[None, None, :]"
+        if name == self._words.symbol:
+            return "[:, None, None]" if first else "[None, :, None]"
+        return "[:, None, None]" if first else "[None, None, :]"
+
+    def _word_lines(self, start: str, block: str) -> None:
+        """Words of a tile that begins at element ``start``, and the places within one."""
+        words, line = self._words, self.place.kernel.body.line
+        assert words is not None
+        places = f"({start}) // {words.each} + tl.arange(0, {block} // {words.each})"
+        line(f"{self._word} = ({places}){self.place.cast}{self._at(words.symbol)}")
+        line(f"{self._lane} = tl.arange(0, {words.each}){self._at(self._lane)}")
 
     # -- rows and columns --------------------------------------------------------------------------
 
@@ -67,7 +102,11 @@ class DirectOperands:
         if side in self._described:
             line(f"{side}_at = {place.coordinate(self._described[side].first, f'{tile} * {block}')}")
             return
-        at = "[None, :]" if along else "[:, None]"
+        if side == "right" and self._words is not None and self._words.symbol == name:
+            self._word_lines(f"{tile} * {block}", block)
+            self._masks[self._word] = f"({self._word} < {self._words.count})"
+            return
+        at = self._at(name) if side == "right" else "[None, :]" if along else "[:, None]"
         whole = f"{tile} * {block} + tl.arange(0, {block})"
         if along:
             self._masks[name] = f"({name} < {size})"
@@ -108,9 +147,13 @@ class DirectOperands:
             ("left", place.left_k, not self._left_turned),
             ("right", place.right_k, self._right_turned),
         ):
-            if side not in self._described:
+            if side == "right" and self._words is not None:
+                self._k_lines(name)
+            elif side not in self._described:
                 body.line(f"{name} = k_start + tl.arange(0, BLOCK_K){'[None, :]' if last else '[:, None]'}")
         masks = {name: f"({name} < {end})" for name in (place.left_k, place.right_k)} | self._masks
+        if self._words is not None and self._words.symbol == place.right_k:
+            masks[self._word] = f"({self._word} * {self._words.each} < {end})"
         reader = Reader(problem.graph, problem.group.nodes, body, masks)
         left = self._tile(reader, problem.left, "left", (place.left_k, place.left_row))
         right = self._tile(reader, problem.right, "right", (place.right_k, place.right_column))
@@ -124,6 +167,14 @@ class DirectOperands:
             left, right = _transposed(right), _transposed(left)
         precision = f', input_precision="{self.grade}"' if self.grade in PRECISIONS else ""
         body.line(f"total = tl.dot({left}, {right}, total{precision})")
+
+    def _k_lines(self, name: str) -> None:
+        """Where a tile of words lies along the summed dimension."""
+        assert self._words is not None
+        if self._words.symbol == name:
+            self._word_lines("k_start", "BLOCK_K")
+        else:
+            self.place.kernel.body.line(f"{name} = (k_start + tl.arange(0, BLOCK_K)){self._at(name)}")
 
     def _split(self) -> None:
         """Three fp16 products of the tiles in registers; the scales of this block are undone at once."""
@@ -146,6 +197,8 @@ class DirectOperands:
             body.line(f"{name} = {self._described[side].load(side)}")
             return name
         index = self.place.operand_index(operand)
+        if side == "right" and self._words is not None:
+            return self._unpacked(reader, operand, index, symbols)
         stored = problem.stored(operand.name, index)
         inside = " & ".join(reader.masks[s] for s in symbols if s in reader.masks)
         if stored is not None:
@@ -161,6 +214,18 @@ class DirectOperands:
         if self.grade == "tf32":
             self.helpers["round_tf32"] = ROUNDED
             body.line(f"{name} = round_tf32({name})")
+        return name
+
+    def _unpacked(self, reader: Reader, operand: Value, index: Index, symbols: tuple[str, str]) -> str:
+        """A tile by words and places in them, laid together at the end."""
+        words, body, name = self._words, self.place.kernel.body, "right_tile"
+        assert words is not None
+        text = reader.read(operand.name, words.substituted(index, self._word, self._lane))
+        named = [self._word if s == words.symbol else s for s in symbols]
+        inside = " & ".join(reader.masks[s] for s in named if s in reader.masks)
+        body.line(f"{name} = tl.where({inside}, {text}, 0.0).to({TYPES[operand.dtype]})")
+        shape = "BLOCK_N, BLOCK_K" if self._right_turned else "BLOCK_K, BLOCK_N"
+        body.line(f"{name} = tl.reshape({name}, ({shape}))")
         return name
 
 

@@ -1,0 +1,1 @@
+"""Kernels of triangular systems in Triton."""

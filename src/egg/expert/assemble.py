@@ -74,7 +74,9 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     parts = [(group, _swept(group.name, part, recipe.open.get(group.name, {}))) for group, part in written]
     title = (f"{task.name}, rewritten as Triton kernels.",)
     replay = reason(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
-    known = replace(graph, values={**graph.values, **structure.graph.values})
+    planned = structure.graph
+    values, symbols = {**graph.values, **planned.values}, {**graph.symbols, **planned.symbols}
+    known = replace(graph, values=values, symbols=symbols)
     source = write_file(task, known, parts, title, replay)
     return Written(source, structure, replays=replay is not None and REPLAY in source)
 

@@ -7,6 +7,7 @@ from egg.expert.algebra import (
     attention,
     convolutions,
     grouped_heads,
+    literals,
     pointwise,
     recurrences,
     reductions,
@@ -16,6 +17,7 @@ from egg.expert.algebra.rewrite import Rewrite, Rule
 
 RULES: tuple[Rule, ...] = (
     *views.RULES,
+    *literals.RULES,
     *pointwise.RULES,
     *reductions.RULES,
     *recurrences.RULES,

@@ -8,7 +8,8 @@ on the way. A bias is added by what follows: the library would pass over the who
 
 With the channels last, a convolution of one tap is a product of the positions with the weight, which is what
 it becomes wherever its operand and result lie so: the library's products are as fast, and ours take along
-what follows.
+what follows. One of an image that was doubled before is computed on the image as it was
+(:mod:`egg.expert.algebra.upsampled`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from egg.expert.algebra.upsampled import PHASES, by_phases
 from egg.expert.graph import HALF, Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, as_size, product
 
@@ -27,8 +29,9 @@ MOST_DIMENSIONS = 5
 def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
     """The same program with other layouts between its nodes; ``left``: whether the convolution that makes a
     value is computed by a library."""
+    graph = by_phases(graph, left)
     every = {node.output for node in graph.nodes if node.op == "conv" and suits(graph, node)}
-    called = {name for name in every if left(name)}
+    called = {name for name in every if left(name) or PHASES in graph.producers[name].attributes}
     graph = _laid_out(graph, called) if called else graph
     single = {name for name in every if _one_tap(graph, graph.producers[name])}
     graph = _without_biases(graph, called - single)
@@ -44,7 +47,8 @@ def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:
 def suits(graph: Graph, node: Node) -> bool:
     """Whether a convolution has operands of 16 bits and images for a result."""
     x, made = graph.value(str(node.inputs[0])), graph.value(node.outputs[0])
-    return x.dtype in HALF and 3 <= made.rank <= MOST_DIMENSIONS and x.rank == made.rank
+    images = x.rank == made.rank or PHASES in node.attributes
+    return x.dtype in HALF and 3 <= x.rank <= MOST_DIMENSIONS and images
 
 
 def last_stride(shape: tuple[Size, ...]) -> tuple[Size, ...]:
@@ -142,6 +146,8 @@ def _one_tap(graph: Graph, node: Node) -> bool:
     x, weight, made = (graph.value(str(name)) for name in (*node.inputs[:2], node.outputs[0]))
     steps = (*node["stride"], *node["dilation"], node["groups"])
     plain = not node["transposed"] and all(as_size(step) == ONE for step in steps)
+    if PHASES in node.attributes:
+        return False
     still = all(as_size(size) == as_size(0) for size in node["padding"])
     images = _lies_last(x) and _lies_last(made) and x.shape[2:] == made.shape[2:]
     held = weight.origin is Origin.PARAMETER

@@ -8,12 +8,27 @@ from egg.expert.sizes import ONE
 LAST = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
 """PyTorch's names of the layout with the channels last, by dimensions."""
 LAST_WEIGHT = "channels_last_weight"
+PHASE_WEIGHT = "phase_weight"
 HELPERS = {
+    PHASE_WEIGHT: f'''def {PHASE_WEIGHT}(weight, *padding):
+    """A weight for images that are to be doubled, on the images as they are: for results at even and at
+    odd places the taps that meet the same element are summed. Phases are channels, the channels are last.
+    """
+    taps = weight.float()
+    for pad in padding:
+        phase, tap = torch.arange(2)[:, None], torch.arange(taps.shape[2])[None, :]
+        place = (phase + tap - pad) // 2 - (phase - pad) // 2
+        meets = place[:, None, :] == torch.arange(pad + 1)[None, :, None]
+        taps = torch.tensordot(taps, meets.to(taps), dims=([2], [2]))
+    count = len(padding)
+    order = [2 + 2 * at for at in range(count)] + [0, 1] + [3 + 2 * at for at in range(count)]
+    taps = taps.permute(order).flatten(0, count).to(weight.dtype)
+    return taps.contiguous(memory_format={LAST[4]} if count == 2 else {LAST[5]})''',
     LAST_WEIGHT: f'''def {LAST_WEIGHT}(weight):
     """A weight with its input channels last; one of rows as that of images one pixel high."""
     weight = weight.unsqueeze(2) if weight.dim() == 3 else weight
     order = {LAST[4]} if weight.dim() == 4 else {LAST[5]}
-    return weight.contiguous(memory_format=order)'''
+    return weight.contiguous(memory_format=order)''',
 }
 """Functions of the host that calls may use, by name."""
 

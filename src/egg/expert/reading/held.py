@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from egg.expert.algebra.upsampled import PHASES
 from egg.expert.emit.names import words
 from egg.expert.graph import HELD, Graph, Value
 from egg.expert.reading.formulas import formula_of
@@ -52,7 +53,8 @@ def rules(graph: Graph) -> dict[str, str]:
     texts = dict(graph.symbols)
     for node in graph:
         operands = graph.operands(node)
-        for number, name in enumerate(node.outputs if node.op in COMPUTING else ()):
+        computes = node.op in COMPUTING and PHASES not in node.attributes
+        for number, name in enumerate(node.outputs if computes else ()):
             for dim, size in enumerate(graph.value(name).shape):
                 symbol = size.code()
                 if "." not in texts.get(symbol, "") or texts[symbol] != graph.symbols[symbol]:

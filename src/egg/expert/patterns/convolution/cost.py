@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, prod, sqrt
 
+from egg.expert.algebra.upsampled import PHASES
 from egg.expert.cost import LAUNCH, Machine, call_bytes
 from egg.expert.graph import HALF, Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, Setting, Unfit, Use
@@ -176,8 +177,9 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
     outputs = made.shape[1].value // max(1, groups)
     dimensions = min(max(len(x.shape) - 2, 1), 3)
     taps = prod(size.value for size in weight.shape[2:])
-    flops = 2.0 * (x if transposed else made).elements.value * weight.elements.value
-    flops /= max(1, weight.shape[0].value)
+    if PHASES in node.attributes:
+        taps = prod(number(pad) + 1 for pad in node["padding"])
+    flops = 2.0 * (x if transposed else made).elements.value * weight.shape[1].value * taps
     half = x.dtype in HALF
     least, step = (HALF_LEAST, HALF_STEP) if half else (LIBRARY_LEAST, LIBRARY_STEP)
     floor = max(moved / machine.memory, least + step * ceil(channels * taps / 32) / max(1, groups))

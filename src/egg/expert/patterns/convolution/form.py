@@ -14,6 +14,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from egg.expert.algebra.upsampled import PHASES
 from egg.expert.graph import FLOATS, Graph, Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
 from egg.expert.parts import REACH, Group, Unfit, within_reach
@@ -54,6 +55,8 @@ class Form:
         if len(found) != 1:
             raise Unfit(f"{len(found)} convolutions in one group")
         node = found[0]
+        if PHASES in node.attributes:
+            raise Unfit("phases of a doubled image, which the library computes in one call")
         x, weight, out = (
             graph.value(str(node.inputs[0])),
             graph.value(str(node.inputs[1])),

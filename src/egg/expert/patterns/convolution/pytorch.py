@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from egg.expert.algebra.upsampled import PHASES
 from egg.expert.emit.keeping import KEEP
-from egg.expert.emit.layout import LAST, LAST_WEIGHT
+from egg.expert.emit.layout import LAST, LAST_WEIGHT, PHASE_WEIGHT
 from egg.expert.emit.spelling import Speller, call, per_dimension, unless
 from egg.expert.graph import HALF, HELD, Node, Value
 from egg.expert.sizes import ONE, as_size
@@ -13,6 +14,8 @@ def convolution_call(speller: Speller, node: Node) -> str:
     """In the layout of its result. With the channels last, operands that lie otherwise are turned around on
     the way, weights once; a row is an image one pixel high, since the library has no such layout for rows."""
     graph = speller.graph
+    if PHASES in node.attributes:
+        return _phases_call(speller, node)
     x, weight, bias = (speller.optional(node, place) for place in (0, 1, 2))
     given, made = graph.value(str(node.inputs[0])), graph.value(node.outputs[0])
     rank = len(node["stride"])
@@ -45,6 +48,19 @@ def convolution_call(speller: Speller, node: Node) -> str:
     if given.dtype in HALF and made.contiguous and not given.contiguous and made.name in graph.results:
         text += ".contiguous()"  # a result lies as the caller expects it
     return f"{node.output} = {text}"
+
+
+def _phases_call(speller: Speller, node: Node) -> str:
+    """All phases of the convolution of a doubled image: channels of one result, read interleaved."""
+    graph, rank = speller.graph, len(node["padding"])
+    given, made = graph.value(str(node.inputs[0])), graph.value(node.output)
+    x, weight = (str(speller.optional(node, place)) for place in (0, 1))
+    padding = [as_size(size).number for size in node["padding"]]
+    kept = f"{KEEP}({PHASE_WEIGHT}, {weight}, {', '.join(map(str, padding))})"
+    around = per_dimension([(pad + 1) // 2 for pad in padding])
+    text = call(f"nn.functional.conv{rank}d", _turned(x, given, False), kept, padding=around)
+    text += f".contiguous(memory_format={LAST[rank + 2]})"
+    return f"{node.output} = {text}.as_strided({speller.shape(made.shape)}, {speller.shape(made.stride)})"
 
 
 def _channels_last(value: Value) -> bool:

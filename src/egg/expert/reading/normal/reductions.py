@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from egg.expert.graph import Value
+from egg.expert.graph import Operand, Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule, dimension, extents
 
 
@@ -159,6 +159,35 @@ def _embedding(b: Builder, call: Call) -> Lowered | None:
     return b.one("gather", [table, places], call.shape, table.dtype, "embedding", how="embedding", dim=0)
 
 
+BAGS = {0: "sum", 1: "mean"}
+"""Modes of bags by their number."""
+
+
+def _embedding_bag(b: Builder, call: Call) -> Lowered | None:
+    """Bags of one size, one behind the other, are rows of places: a gather, and a sum along the rows.
+
+    What the operator makes besides, for its gradient, is left to it; nothing reads it as a rule.
+    """
+    table, places, starts = call["weight"], call["indices"], call["offsets"]
+    maker = b.producers.get(starts.name)
+    first, size = maker.get("range", (None, 0)) if maker is not None else (None, 0)
+    plain = not any(call.get(name) for name in ("scale_grad_by_freq", "sparse", "include_last_offset"))
+    plain = plain and call.get("per_sample_weights") is None and call.get("padding_idx") is None
+    (count,), (most,) = extents(starts), extents(places)
+    if first != 0 or not plain or count * size != most or call.get("mode", 0) not in BAGS:
+        return None
+    width = extents(table)[1]
+    rows = b.reshape(places, (count, size))
+    found = b.one(
+        "gather", [table, rows], (count, size, width), table.dtype, "embedding", how="embedding", dim=0
+    )
+    total = b.reduce(BAGS[call.get("mode", 0)], found, 1, False)
+    given = (*(Operand(place) for place in range(3)), False, call.get("mode", 0))
+    operator = {"target": "torch.embedding_bag", "arguments": given, "keywords": {}}
+    beside = b.node("library", [table, places, starts], call.results, "embedding_bag", **operator)
+    return [total, *beside[1:]]
+
+
 def _index_select(b: Builder, call: Call) -> Lowered:
     value = call["self"]
     dim = dimension(call["dim"], value.rank)
@@ -219,6 +248,7 @@ RULES: dict[str, Rule] = {
     "logcumsumexp": _scan("logcumsumexp"),
     "count_nonzero": _count_nonzero,
     "embedding": _embedding,
+    "embedding_bag": _embedding_bag,
     "index_select": _index_select,
     "gather": _gather,
     "index": _index,

@@ -4,20 +4,29 @@ faster of the two is what it goes on from."""
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from egg.api.runs import advance, replay, start
-from egg.core.policy import LibraryCalls
-from egg.core.recording import CANDIDATE
+from egg.core.evaluation import Accepted, Measured
+from egg.core.plan import Draft, Unusable
+from egg.core.policy import Level, LibraryCalls, Policy
+from egg.core.recording import CANDIDATE, Recording
+from egg.core.roles import Brief
 from egg.core.settings import Settings
-from egg.core.source import Candidate
+from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
-from egg.core.step import Decision, Origin
+from egg.core.step import Decision, Origin, Trajectory
 from egg.engine.budgets import BUDGETS
+from egg.engine.judges import LocalJudge
 from egg.engine.scripted import Act
+from egg.engine.stages import SEARCH
 from egg.engine.state import RunState
+from egg.evaluator import static
+from egg.evaluator.judge.pool import Job
+from egg.evaluator.judge.question import Question, RecordRequest
 from egg.expert import team as expert
 from egg.expert.compiled.translate import CompiledFile, Refusal
 from egg.expert.team import ExpertTeam
@@ -25,9 +34,32 @@ from tests.analysis.kernels import GEMM
 from tests.engine import scripts
 from tests.engine.scripts import FACTS
 from tests.expert.test_team import TASK, Seeing, proposed, written
-from tests.recordings import RECORDING
+from tests.recordings import NOTHING, RECORDING
 
 __all__ = ["written"]
+LINEAR = "quant_int8_linear_relu"
+NORMS = Task(
+    "norms",
+    """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(2048), nn.Linear(2048, 2048)
+
+    def forward(self, x, y):
+        z = torch.nn.functional.gelu(self.second(self.first(x)) + y)
+        return z, z.sum(-1)
+
+def get_inputs():
+    return [torch.randn(4096, 2048), torch.randn(4096, 2048)]
+
+def get_init_inputs():
+    return []
+""",
+)
 TRANSLATED = scripts.kernel("0.5 ms", name="generated", extra="NUM_WARPS = 4")
 
 
@@ -38,6 +70,45 @@ class Judge(Seeing):
         known = {Candidate(source).hash: time for source, time in times.items()}
         super().__init__(lambda file: Act(known.get(file.hash, 9.0)), replace(GEMM, launches=10))
         self._compiled, self._recording = compiled, RECORDING
+
+
+def brief(task: Task, recording: Recording | None) -> Brief:
+    row = next(row for row in SEARCH if row.stage is Stage.SEED)
+    policy = Policy(level=Level.QUICK)
+    return Brief(task, policy, FACTS, row.assignment, Trajectory(Stage.SEED), compiled=recording)
+
+
+def test_a_recorded_program_becomes_a_kernel_file() -> None:
+    """With the kernels that Inductor wrote, its choices for them, and its library call between them."""
+    task = Task(LINEAR, resources.files("egg.bench").joinpath("real", f"{LINEAR}.py").read_text())
+    draft = ExpertTeam().translate(brief(task, RECORDING))
+    assert isinstance(draft, Draft)
+    assert static.check(Candidate(draft.source), LibraryCalls.ALLOW) is None
+    assert "class ModelNew" in draft.source
+    assert draft.source.count("@triton.jit") >= 2
+    assert "torch.mm(" in draft.source
+
+
+@pytest.mark.parametrize("recording", [None, NOTHING])
+def test_without_a_recorded_graph_there_is_nothing_to_translate(recording: Recording | None) -> None:
+    assert isinstance(ExpertTeam().translate(brief(TASK, recording)), Unusable)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_recorded_program_is_translated_judged_and_as_fast_as_torch_compile() -> None:
+    judge = LocalJudge("cuda:0")
+    try:
+        recording = judge.record(RecordRequest(NORMS))
+        draft = ExpertTeam().translate(brief(NORMS, recording))
+        assert isinstance(draft, Draft), draft
+        question = Question(NORMS, Candidate(draft.source), Policy(level=Level.QUICK))
+        ((_, found),) = judge.judge([Job("translated", question)])
+    finally:
+        judge.close()
+    assert isinstance(found.verdict, Accepted), found.verdict
+    assert isinstance(found.verdict.performance, Measured)
+    compiled = next(b for b in found.verdict.performance.baselines if b.name == "compile")
+    assert compiled.speedup.median > 0.9
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ WARMING = 3
 MOST_CHARACTERS = 500_000
 AUTOTUNER = "Autotuner"
 ON_CPU = "there is no GPU here: Inductor writes C++ for a CPU, not kernels"
-_TAIL = re.compile(r"^(def get_args\(|def benchmark_compiled_module\(|if __name__ ==)", re.MULTILINE)
+_TAIL = re.compile(r"^if __name__ ==", re.MULTILINE)
 _COMMENT = re.compile(
     r"^# (kernel path:.*|Source node to ATen node mapping:|Graph fragment:|  .*)\n", re.MULTILINE
 )
@@ -115,7 +115,10 @@ def _text(module: ModuleType) -> str:
 
 
 def slim(text: str) -> str:
-    """The module without its own benchmark, and without paths and copies of the graph in comments."""
+    """The module without its main block, and without paths and copies of the graph in comments.
+
+    The function that makes arguments for a benchmark stays: it states their dtypes.
+    """
     tail = _TAIL.search(text)
     return _COMMENT.sub("", text[: tail.start()] if tail else text).rstrip() + "\n"
 

@@ -20,10 +20,11 @@ import jinja2
 
 from egg.agents.editing import BadEdit, definitions, lines_of
 from egg.agents.exemplars import examples_shown
+from egg.agents.generated import Generated, generated
 from egg.agents.outline import Shown, within_budget
 from egg.core.conversation import Message, Speaker
 from egg.core.facts import Facts
-from egg.core.parts import EDITS, EVIDENCE, FEW_SHOT, SHORT_MEMORY
+from egg.core.parts import COMPILED, EDITS, EVIDENCE, FEW_SHOT, SHORT_MEMORY
 from egg.core.roles import Brief, Failure, Skill
 from egg.core.settings import SKILL_SHARE
 from egg.core.step import Contract
@@ -42,6 +43,8 @@ PATTERN_SHARE = 0.3
 """Room for the runnable pattern of a skill, relative to that for memory."""
 EXEMPLAR_SHARE = 0.6
 """Room for kernels of like programs, which stand in the system message, relative to that for memory."""
+GENERATED_SHARE = 0.4
+"""Room for the text of kernels that torch.compile generated, in the system message as well."""
 LEAST_BASE = 2_000
 """Tokens of a kernel file that are shown however small the room for memory is."""
 WHOLE = 1_000_000
@@ -111,6 +114,7 @@ class Prompter:
             **_run_context(brief),
             "few_shot": few_shot,
             "exemplars": exemplars if few_shot else (),
+            "generated": self._generated(brief),
         }
         step = {**self._step_context(brief), "writes": writes, **more}
         system, role = _filled("system.md", **run), _filled(template, **step)
@@ -120,6 +124,12 @@ class Prompter:
             Message(Speaker.USER, base + role, len(base)),
         )
         return Prompt(messages, _parts(system, _filled("parts/facts.md", **run), base, role, step))
+
+    def _generated(self, brief: Brief) -> Generated | None:
+        """What torch.compile generated, unless an experiment leaves it out."""
+        if COMPILED in self.without:
+            return None
+        return generated(brief.compiled, int(self.prompt_tokens * GENERATED_SHARE))
 
     def read(self, skills: tuple[Skill, ...], *, pattern: bool = False) -> tuple[Skill, ...]:
         """Skills as a prompt has them: bodies while they fit, and for a coder the first pattern."""

@@ -106,6 +106,9 @@ class ApartTeam:
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
         return from_json(Draft | Unusable, _role("repair", brief, failure, diagnosis))
 
+    def translate(self, brief: Brief) -> Draft | Unusable:
+        return from_json(Draft | Unusable, _role("translate", brief))
+
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         return from_json(Diagnosis | Unusable, _role("diagnose", brief, failure))
 

@@ -20,6 +20,7 @@ from egg.core.events import Inherited
 from egg.core.parts import STAGING
 from egg.core.plan import Weighed
 from egg.core.policy import Policy
+from egg.core.recording import use_of_recordings
 from egg.core.roles import Brief
 from egg.core.settings import Settings
 from egg.core.stage import Stage
@@ -30,6 +31,7 @@ from egg.engine.log import LOG, LogWriter
 from egg.engine.redaction import Redactor
 from egg.engine.stages import SEARCH
 from egg.engine.state import RunState
+from egg.engine.translation import own_kernel
 from egg.engine.waiting import Waiting
 from egg.memory.standing import from_record
 
@@ -83,6 +85,7 @@ def weighed(state: RunState, team: object) -> tuple[Weighed, ...]:
     if weigh is None or state.base_kernel is None:
         return ()
     settings = state.started.settings
+    own = own_kernel(state)
     row = next(row for row in SEARCH if row.stage is Stage.STRUCTURE)
     brief = Brief(
         task=state.started.task,
@@ -94,6 +97,8 @@ def weighed(state: RunState, team: object) -> tuple[Weighed, ...]:
         best=state.best_kernel,
         handoffs=state.handoffs,
         diagnosis=diagnosed(state),
+        own=own,
+        own_diagnosis=diagnosed(state, own) if own is not None else None,
     )
     return weigh(brief)[:MOST_WEIGHED]
 
@@ -111,6 +116,7 @@ def _own_settings(settings: Settings) -> Settings:
         models={},
         efforts={},
         without=(),
+        compiled=use_of_recordings(EXPERT, settings.device),
     )
 
 

@@ -25,6 +25,7 @@ from egg.core.errors import MachineError, UsageError
 from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
 from egg.core.parts import FEW_SHOT, reduced
+from egg.core.recording import use_of_recordings
 from egg.core.settings import Settings
 from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
@@ -90,7 +91,8 @@ def settle(settings: Settings, environ: Mapping[str, str]) -> Settings:
     gpu = target_for(settings)
     model = settings.model and check_model(settings.model, settings.caps, environ)
     models = {role: check_model(own, settings.caps, environ) for role, own in settings.models.items()}
-    return reduced(replace(settings, target=gpu.name, model=model, models=models))
+    compiled = use_of_recordings(settings.team, settings.device)
+    return reduced(replace(settings, target=gpu.name, model=model, models=models, compiled=compiled))
 
 
 def inheriting(settings: Settings, first: Candidate | None) -> Settings:

@@ -54,6 +54,9 @@ class Absent:
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> NoReturn:
         raise WaitingForTeam
 
+    def translate(self, brief: Brief) -> NoReturn:
+        raise WaitingForTeam
+
     def diagnose(self, brief: Brief, failure: Failure) -> NoReturn:
         raise WaitingForTeam
 

@@ -21,15 +21,16 @@ from egg.core.errors import TaskError, UsageError
 from egg.core.evaluation import Evaluation
 from egg.core.events import RunStarted
 from egg.core.policy import Level, Policy
+from egg.core.recording import Recording
 from egg.core.roles import Brief
 from egg.core.settings import Settings
 from egg.core.source import Candidate
 from egg.engine.effects import BEHIND_COMPILING
-from egg.engine.journal import Journal, Judge
+from egg.engine.journal import Journal, Judge, Recorder
 from egg.engine.judges import LocalJudge
 from egg.engine.state import target_gpu
 from egg.evaluator.judge.pool import Job
-from egg.evaluator.judge.question import Question
+from egg.evaluator.judge.question import Question, RecordRequest
 from egg.hardware.calibration import default_folder
 from egg.knowledge.catalogue import load
 from egg.memory.diagnosis import render_diagnosis
@@ -60,6 +61,9 @@ class Workbench:
                 unknown.append(job)
         if unknown:
             yield from self._judge.judge(unknown)
+
+    def record(self, request: RecordRequest) -> Recording | None:
+        return self._judge.record(request) if isinstance(self._judge, Recorder) else None
 
     def for_run(self, started: RunStarted, journal: Journal) -> RunInstruments:
         return RunInstruments(self, started, journal)

@@ -11,6 +11,7 @@ from egg.core.evaluation import Accepted, Baseline, Evaluation, Interval, Measur
 from egg.core.events import (
     Advised,
     Answered,
+    CompiledRecorded,
     ContractMade,
     Evaluated,
     Event,
@@ -29,6 +30,7 @@ from egg.core.events import (
     ToolCalled,
 )
 from egg.core.plan import Plan
+from egg.core.recording import Recording
 from egg.core.step import Gain, Origin, Score, Step
 
 if TYPE_CHECKING:
@@ -152,6 +154,8 @@ def event_line(event: Event, last: Step | None = None) -> str | None:
             return side_by_side(evaluation)
         case Evaluated(evaluation=evaluation):
             return f"kernel {clean(evaluation.candidate_hash)}: {verdict(evaluation)}"
+        case CompiledRecorded(recording=recording):
+            return recorded_line(recording)
         case Swept(step=step, sweep=sweep):
             return f"step {step}: swept {len(sweep.points)} of {plural(sweep.size, 'point')}"
         case StepClosed(step=step):
@@ -162,6 +166,15 @@ def event_line(event: Event, last: Step | None = None) -> str | None:
             return f"ended, {clean(closing)}: {one_line(reason)}"
         case _:
             return None
+
+
+def recorded_line(recording: Recording) -> str:
+    """What was recorded of torch.compile, or why nothing was."""
+    if recording.graph is None:
+        return f"torch.compile was not recorded: {one_line(recording.reason)}"
+    total = recording.milliseconds
+    times = f", {total:.3g} ms on the GPU" if total is not None else ""
+    return f"torch.compile recorded: {plural(len(recording.graph.launches), 'kernel')}{times}"
 
 
 def side_by_side(evaluation: Evaluation) -> str:

@@ -1,8 +1,9 @@
 """The events a run's log is made of. Whatever is known of a run is a fold over them.
 
 Two kinds stand side by side. *Effects* are what the world answered (:class:`Exchanged`, :class:`ToolCalled`,
-:class:`Answered`, :class:`Advised`, :class:`Evaluated`); they are read back instead of being asked again.
-*Decisions* are what the engine concluded from them; a replay must come to the same ones.
+:class:`Answered`, :class:`Advised`, :class:`Evaluated`, :class:`CompiledRecorded`); they are read back
+instead of being asked again. *Decisions* are what the engine concluded from them; a replay must come to the
+same ones.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from egg.core.evaluation import Evaluation
 from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
 from egg.core.plan import Answer, Weighed
+from egg.core.recording import Recording
 from egg.core.roles import Skill
 from egg.core.settings import Settings
 from egg.core.source import Task
@@ -177,6 +179,14 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class CompiledRecorded:
+    """What torch.compile generated for the program, or why that cannot be used; at most once in a run."""
+
+    kind: ClassVar[str] = "compiled.recorded"
+    recording: Recording
+
+
+@dataclass(frozen=True)
 class Swept:
     kind: ClassVar[str] = "space.swept"
     step: int
@@ -224,6 +234,7 @@ Event = (
     | Proposed
     | Objected
     | Evaluated
+    | CompiledRecorded
     | Swept
     | StepClosed
     | ContractMade

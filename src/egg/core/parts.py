@@ -20,6 +20,7 @@ FEW_SHOT = "few-shot"
 WIDTH = "width"
 TOOLS = "tools"
 EDITS = "edits"
+COMPILED = "compiled"
 
 SKIPPED_STAGES = tuple(stage.value for stage in (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY))
 PARTS = {
@@ -38,6 +39,7 @@ PARTS = {
     WIDTH: "several drafts of one question",
     TOOLS: "tools of the coder and the debugger",
     EDITS: "edits: every reply is a whole file",
+    COMPILED: "what torch.compile generated: in prompts, and translated as a candidate",
 }
 """Every part with what it is."""
 OF_A_MODEL = frozenset({DEBUGGER, SHORT_MEMORY, EVIDENCE, FEW_SHOT, WIDTH, TOOLS, EDITS, STAGING})
@@ -84,4 +86,5 @@ def reduced(settings: Settings) -> Settings:
         width=1 if WIDTH in without else settings.width,
         skills=None if SKILLS in without else settings.skills,
         lessons=None if LONG_MEMORY in without else settings.lessons,
+        compiled="" if COMPILED in without else settings.compiled,
     )

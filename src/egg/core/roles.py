@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from egg.core.bottleneck import Diagnosed
 from egg.core.evaluation import Machine, Refusal
@@ -11,6 +11,7 @@ from egg.core.exemplar import Exemplar
 from egg.core.facts import Facts
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable, Weighed
 from egg.core.policy import Policy
+from egg.core.recording import Recording
 from egg.core.source import Candidate, Task
 from egg.core.stage import Category, Metric, Stage
 from egg.core.step import Attempt, Handoff, Kernel, Trajectory
@@ -73,6 +74,12 @@ class Brief:
     """Accepted kernels of earlier runs for like programs, the likest first."""
     side_by_side: bool = False
     """Whether points of a sweep are timed side by side, and so are cheap where a GPU measures."""
+    compiled: Recording | None = None
+    """What torch.compile generated for the program; ``None`` where it was not recorded."""
+    own: Kernel | None = None
+    """The team's own kernel that a translation of torch.compile's code took the place of as the base."""
+    own_diagnosis: Diagnosed | None = None
+    """What holds that kernel back."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,15 @@ class Coder(Protocol):
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
         """Repair a kernel file that failed."""
+        ...
+
+
+@runtime_checkable
+class Translator(Protocol):
+    """A coder that writes what torch.compile generated as a kernel file."""
+
+    def translate(self, brief: Brief) -> Draft | Unusable:
+        """The recorded graph of the brief as a kernel file, changed in nothing but its form."""
         ...
 
 

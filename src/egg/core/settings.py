@@ -106,6 +106,9 @@ class Settings:
     """The store that remembers what earlier runs taught and learns from this one; ``None`` for neither."""
     without: tuple[str, ...] = ()
     """Parts that are left out, for an experiment: names of :data:`egg.core.parts.PARTS`."""
+    compiled: str = ""
+    """What torch.compile's code is recorded for, of :mod:`egg.core.recording`; empty: it is not recorded.
+    Logs of versions before recordings are read as runs that made none."""
 
     @property
     def all_models(self) -> tuple[ModelChoice, ...]:

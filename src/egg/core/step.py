@@ -65,6 +65,8 @@ class Origin(StrEnum):
     OPTIMIZE = "optimize"
     REPAIR = "repair"
     SWEEP = "sweep"
+    TRANSLATION = "translation"
+    """Of what torch.compile generated."""
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,18 @@ from egg.core.events import SIDE_BY_SIDE, ContractMade, StageClosed, StageOpened
 from egg.core.parts import CONTRACT, EVIDENCE, SHORT_MEMORY, STAGING
 from egg.core.plan import Answer, Exhausted
 from egg.core.policy import Level, Policy
+from egg.core.recording import Recording
 from egg.core.roles import Advisor, Brief, Skill, Team
 from egg.core.source import Candidate, content_hash
 from egg.core.stage import Stage
-from egg.core.step import Attempt, Decision, Handoff, Trajectory
+from egg.core.step import Attempt, Decision, Handoff, Kernel, Trajectory
 from egg.engine.contract import make_contract
-from egg.engine.journal import Journal, Judge
+from egg.engine.journal import Journal, Judge, Recorder
 from egg.engine.stages import LEFT_OUT, StageRow, search
 from egg.engine.state import RunState
+from egg.engine.translation import own_kernel, wants_recording
 from egg.evaluator.judge.pool import Job
-from egg.evaluator.judge.question import Question
+from egg.evaluator.judge.question import Question, RecordRequest
 
 BEHIND_COMPILING = (Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
 """The gates that run a candidate on a machine without a GPU."""
@@ -103,6 +105,7 @@ class Effects:
     def brief(self, row: StageRow, chain: Sequence[Attempt] = (), objection: str = "") -> Brief:
         """What a role is given, with the skills that fit."""
         state, remembers = self.state, SHORT_MEMORY not in self._without
+        evident, own = EVIDENCE not in self._without, own_kernel(self.state)
         steps = state.steps_in(row.stage) if remembers else ()
         inherited = state.inherited.handoffs if state.inherited is not None and remembers else ()
         brief = Brief(
@@ -113,7 +116,7 @@ class Effects:
             trajectory=Trajectory(row.stage, steps, tuple(chain)),
             base=state.base_kernel,
             best=state.best_kernel,
-            diagnosis=diagnosed(state) if EVIDENCE not in self._without else None,
+            diagnosis=diagnosed(state) if evident else None,
             handoffs=state.handoffs if remembers else tuple(map(_only_contract, state.handoffs)),
             inherited=inherited,
             weighed=state.inherited.weighed if state.inherited is not None and remembers else (),
@@ -122,6 +125,9 @@ class Effects:
             failed=_failed(state, chain),
             machine=_judged_on(state),
             side_by_side=self.side_by_side,
+            compiled=state.compiled,
+            own=own,
+            own_diagnosis=diagnosed(state, own) if evident and own is not None else None,
         )
         return replace(brief, skills=self._advisor.advise(brief))
 
@@ -132,6 +138,17 @@ class Effects:
         if isinstance(answer, Exhausted):
             raise BudgetEnded(answer.reason)
         return answer
+
+    def record(self) -> None:
+        """Have torch.compile's code recorded, where the run wants it now and its judge can."""
+        if wants_recording(self.state):
+            self.journal.record(self._recorded)
+
+    def _recorded(self) -> Recording | None:
+        if not isinstance(self._judge, Recorder):
+            return None
+        started = self.state.started
+        return self._judge.record(RecordRequest(started.task, started.settings.precision))
 
     def evaluate(self, candidates: Sequence[Candidate], level: Level = Level.QUICK) -> list[Evaluation]:
         """The judge's verdicts in the order of the candidates, each judged once per level."""
@@ -203,12 +220,13 @@ def _judged_on(state: RunState) -> Machine | None:
     return known[-1].machine if known else None
 
 
-def diagnosed(state: RunState) -> Diagnosed | None:
-    """What holds the base back, read from what the judge saw of it; ``None`` where that says nothing.
+def diagnosed(state: RunState, kernel: Kernel | None = None) -> Diagnosed | None:
+    """What holds a kernel back, the base where none is named, read from what the judge saw of it.
 
+    ``None`` where that says nothing.
     By the model as it is, without this machine's calibration: a log replays alike everywhere.
     """
-    kernel, gpu = state.base_kernel, state.gpu
+    kernel, gpu = kernel or state.base_kernel, state.gpu
     if kernel is None or gpu is None:
         return None
     profile = profile_of(kernel.evaluation, gpu)

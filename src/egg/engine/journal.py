@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from egg.core.codec import to_json
 from egg.core.conversation import Completion, Request, ToolCall
@@ -21,6 +21,7 @@ from egg.core.evaluation import Evaluation
 from egg.core.events import (
     Advised,
     Answered,
+    CompiledRecorded,
     Evaluated,
     Event,
     Exchanged,
@@ -29,10 +30,12 @@ from egg.core.events import (
     ToolCalled,
 )
 from egg.core.plan import Answer, Exhausted
+from egg.core.recording import Recording
 from egg.core.roles import Skill
 from egg.engine.state import RunState, apply, check_comparable
 from egg.engine.waiting import EndOfLog
 from egg.evaluator.judge.pool import Job
+from egg.evaluator.judge.question import RecordRequest
 
 Observer = Callable[[Event, RunState, bool], None]
 """Hears every event with the state after it, and whether it is new (or read back)."""
@@ -42,6 +45,13 @@ class Judge(Protocol):
     """Evaluates kernels: each answer as it comes, in any order."""
 
     def judge(self, jobs: Sequence[Job]) -> Iterable[tuple[str, Evaluation]]: ...
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """A judge that can record what torch.compile generates; ``None`` where its device cannot."""
+
+    def record(self, request: RecordRequest) -> Recording | None: ...
 
 
 class OverBudget(Exception):
@@ -152,6 +162,17 @@ class Journal:
         written = self._write(Advised(step, failure, offered))
         assert isinstance(written, Advised)
         return written.skills
+
+    def record(self, ask: Callable[[], Recording | None]) -> None:
+        """A recording of torch.compile: the one that the log has here, else what ``ask`` finds.
+
+        A log that goes on without one was written without one, and is read without one.
+        """
+        recorded = self._coming
+        if isinstance(recorded, CompiledRecorded):
+            self._read()
+        elif recorded is None and self._append is not None and (found := ask()) is not None:
+            self._write(CompiledRecorded(found))
 
     def exchange(self, request: Request, call: Callable[[], Completion]) -> Completion:
         """One model call within a question: a recorded one first, then a live one."""

@@ -29,8 +29,10 @@ def optimize(effects: Effects) -> RunState:
                 effects.skip(row, barred)
                 continue
             effects.open(row)
+            effects.record()
             while not (done := row.done(effects.state)):
                 take_step(effects, row)
+                effects.record()
             effects.close(row, done)
     except BudgetEnded as end:
         stopped = end.reason

@@ -30,10 +30,11 @@ from egg.core.evaluation import (
 )
 from egg.core.plan import Answer, Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.policy import Level
+from egg.core.recording import Recording
 from egg.core.roles import Brief, Failure
 from egg.core.source import Candidate
 from egg.evaluator.judge.pool import Job
-from egg.evaluator.judge.question import Question
+from egg.evaluator.judge.question import Question, RecordRequest
 
 _A = TypeVar("_A")
 
@@ -95,6 +96,9 @@ class ScriptedTeam:
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
         return self._say(_cue("coder.repair", brief), Draft, Unusable)
 
+    def translate(self, brief: Brief) -> Draft | Unusable:
+        return self._say(_cue("coder.translate", brief), Draft, Unusable)
+
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         return self._say(_cue("debugger", brief), Diagnosis, Unusable)
 
@@ -133,15 +137,31 @@ class ScriptedJudge:
 
     EAGER, NOISE, GPU = 1.0, 0.01, "NVIDIA H200"
 
-    def __init__(self, act: Callable[[Candidate], Act], floor: float | None = None) -> None:
+    def __init__(
+        self,
+        act: Callable[[Candidate], Act],
+        floor: float | None = None,
+        *,
+        compiled: float | None = None,
+        recording: Recording | None = None,
+    ) -> None:
+        """``compiled``: milliseconds of torch.compile, a second baseline. ``recording``: what is recorded of
+        it; without one nothing can be."""
         self._act = act
         self._floor = floor
+        self._compiled = compiled
+        self._recording = recording
         self.judged: list[str] = []
+        self.recorded: list[RecordRequest] = []
 
     def judge(self, jobs: Sequence[Job]) -> Iterator[tuple[str, Evaluation]]:
         for job in jobs:
             self.judged.append(job.id)
             yield job.id, self._evaluation(job)
+
+    def record(self, request: RecordRequest) -> Recording | None:
+        self.recorded.append(request)
+        return self._recording
 
     def close(self) -> None:
         pass
@@ -179,7 +199,7 @@ class ScriptedJudge:
         performance = Measured(
             gpu=self.GPU,
             milliseconds=_narrow(time),
-            baselines=(Baseline("eager", _narrow(self.EAGER), _narrow(speedup)),),
+            baselines=(Baseline("eager", _narrow(self.EAGER), _narrow(speedup)), *self._second(time)),
             noise_floor=self.NOISE,
             wall_milliseconds=time,
             wall_speedup=speedup,
@@ -187,6 +207,12 @@ class ScriptedJudge:
             faster=speedup > 1 + self.NOISE,
         )
         return Accepted(Correctness(4, 0.1, 0.1, 1e-7, 1e-7, True), provenance, performance)
+
+    def _second(self, own: float) -> tuple[Baseline, ...]:
+        compiled = self._compiled
+        if compiled is None:
+            return ()
+        return (Baseline("compile", _narrow(compiled), _narrow(compiled / own)),)
 
 
 def _course(asked: Question, act: Act) -> tuple[GateRecord, ...]:

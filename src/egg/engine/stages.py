@@ -10,6 +10,7 @@ from egg.core.settings import Budget, Settings
 from egg.core.stage import Category, Metric, Stage
 from egg.core.step import Decision
 from egg.engine.state import RunState
+from egg.engine.translation import awaits_translation
 
 LEFT_OUT = "left out by --without"
 
@@ -44,6 +45,8 @@ class StageRow:
     def done(self, state: RunState) -> str:
         """Why the stage is over; empty while it is not."""
         steps = state.steps_in(self.stage)
+        if self.stage is Stage.SEED and awaits_translation(state):
+            return ""
         if self.stage is Stage.SEED and state.base is not None:
             return f"{'a first' if state.started.start is None else 'the given'} kernel was accepted"
         if self.stage is Stage.SEED and steps and state.started.start is not None:

@@ -10,6 +10,7 @@ from egg.core.errors import UsageError
 from egg.core.evaluation import Accepted, Compiled, Evaluation, Measured
 from egg.core.events import (
     Answered,
+    CompiledRecorded,
     ContractMade,
     Evaluated,
     Event,
@@ -25,12 +26,16 @@ from egg.core.events import (
     ToolCalled,
 )
 from egg.core.policy import Level
+from egg.core.recording import Recording
 from egg.core.source import Candidate
 from egg.core.stage import Stage
 from egg.core.step import Contract, Decision, Handoff, Kernel, Origin, Step
 from egg.engine.likeness import program_key
 from egg.engine.scoring import better, score
 from egg.hardware.gpus import Gpu, find
+
+TRANSLATE = "coder.translate"
+"""The role that is asked for the translation of a recorded graph."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,10 @@ class RunState:
     closed: RunClosed | None = None
     inherited: Inherited | None = None
     """The built-in team's own run before this one, where there was one."""
+    compiled: Recording | None = None
+    """What torch.compile generated, where that was recorded."""
+    translated: bool = False
+    """Whether the team was asked to translate it."""
 
     @property
     def base_kernel(self) -> Kernel | None:
@@ -112,8 +121,9 @@ def apply(state: RunState, event: Event) -> RunState:
             return replace(state, ledger=_after_exchange(state.ledger, event))
         case ToolCalled():
             return replace(state, ledger=replace(state.ledger, tools=state.ledger.tools + 1))
-        case Answered(seconds=seconds):
-            return replace(state, ledger=replace(state.ledger, seconds=state.ledger.seconds + seconds))
+        case Answered(role=role, seconds=seconds):
+            ledger = replace(state.ledger, seconds=state.ledger.seconds + seconds)
+            return replace(state, ledger=ledger, translated=state.translated or role == TRANSLATE)
         case Proposed(candidate=candidate, source=source, step=step):
             key = candidate if event.origin is Origin.SWEEP else program_key(source)
             origins = {key: step, **state.origins}
@@ -123,6 +133,9 @@ def apply(state: RunState, event: Event) -> RunState:
         case Objected(candidate=candidate, judged=True):
             kernels = {name: kernel for name, kernel in state.kernels.items() if name != candidate}
             return replace(state, kernels=kernels, best=_best(state, kernels, candidate, Level.QUICK))
+        case CompiledRecorded(recording=recording):
+            spent = state.ledger.seconds + recording.seconds
+            return replace(state, compiled=recording, ledger=replace(state.ledger, seconds=spent))
         case Inherited(source=source):
             return replace(state, started=replace(state.started, start=source), inherited=event)
         case StageOpened(stage=stage):

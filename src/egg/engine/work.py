@@ -8,17 +8,23 @@ from egg.core.evaluation import Evaluation, Gate, Refusal, Rejected
 from egg.core.events import Objected, Proposed, SentBack, StepClosed
 from egg.core.parts import DEBUGGER
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable
-from egg.core.roles import Failure
+from egg.core.roles import Failure, Translator
 from egg.core.source import Candidate, content_hash
 from egg.core.space import Sweep
+from egg.core.stage import Stage
 from egg.core.step import Attempt, Decision, Gain, Kernel, Origin, Step
 from egg.engine.contract import breaches, static_breaches
 from egg.engine.effects import Effects
 from egg.engine.likeness import compiled_key, program_key, repeats
 from egg.engine.scoring import gain
 from egg.engine.stages import StageRow
+from egg.engine.state import TRANSLATE
 from egg.engine.sweeping import Breach, Race, race, sweep_file
+from egg.engine.translation import awaits_translation
 from egg.engine.tunables import BadTunables, read_space
+
+AS_THEY_ARE = frozenset({Origin.START, Origin.TRANSLATION})
+"""Origins of files that no role repairs: the user's own, and PyTorch's."""
 
 
 class StepInProgress:
@@ -30,6 +36,8 @@ class StepInProgress:
         self._row = row
         self._number = len(effects.state.steps) + 1
         self._base = effects.state.base
+        self._translates = row.stage is Stage.SEED and awaits_translation(effects.state)
+        """Whether its file is what torch.compile generated, translated."""
         self._plan: Plan | None = None
         self._attempts: list[Attempt] = []
         self._file: Candidate | None = None
@@ -50,8 +58,8 @@ class StepInProgress:
 
     @property
     def may_repair(self) -> bool:
-        if self._attempts and self._attempts[0].origin is Origin.START:
-            return False  # the user's own file
+        if self._attempts and self._attempts[0].origin in AS_THEY_ARE:
+            return False
         repairs = self._effects.state.started.settings.budget.repairs
         return self._ending is None and self._repairs < repairs
 
@@ -109,6 +117,9 @@ class StepInProgress:
 
         A run that was given a kernel file has its seed: no team is asked for one.
         """
+        if self._translates:
+            self._submit(self._ask_translator(), Origin.TRANSLATION)
+            return
         given = self._effects.state.started.start
         if self._plan is None and given is not None:
             self._submit(Draft(given), Origin.START)
@@ -127,6 +138,18 @@ class StepInProgress:
     def _width(self) -> int:
         """Drafts to write: one where the file's own points are swept, for these compete already."""
         return 1 if self._row.sweeps else self._effects.state.started.settings.width
+
+    def _ask_translator(self) -> Draft | Unusable:
+        coder, brief = self._effects.team.coder, self._effects.brief(self._row)
+
+        def ask() -> Draft | Unusable:
+            if isinstance(coder, Translator):
+                return coder.translate(brief)
+            return Unusable("this team does not translate what torch.compile generated")
+
+        answer = self._effects.ask(TRANSLATE, self._number, ask)
+        assert isinstance(answer, Draft | Unusable)
+        return answer
 
     def _ask_coder(self, drafts: tuple[str, ...]) -> Draft | Unusable:
         coder, plan = self._effects.team.coder, self._plan
@@ -182,7 +205,8 @@ class StepInProgress:
             self._attempts.append(Attempt(candidate.hash, origin, diagnosis, objection=objection))
             return
         breached = self._breached(candidate)
-        if self._row.sweeps and (found := race(self._effects, self._number, candidate, breached)):
+        timed_first = self._row.sweeps or origin is Origin.TRANSLATION
+        if timed_first and (found := race(self._effects, self._number, candidate, breached)):
             self._raced(found, origin, diagnosis)
             return
         (evaluation,) = self._effects.evaluate([candidate])

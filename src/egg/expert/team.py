@@ -11,7 +11,8 @@ program, is kept per task.
 - The tuner turns the constants that should relieve what the heaviest group waits for
   (:mod:`egg.expert.deciding.tuning`).
 - The debugger says which rule the next repair follows.
-- A file that the run was given to begin with has no recipe: :mod:`egg.expert.deciding.given`.
+- A file that the run was given to begin with has no recipe: :mod:`egg.expert.deciding.given`. Neither has
+  what torch.compile generated (:mod:`egg.expert.deciding.translation`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from egg.analysis.generated import library_calls
 from egg.core.errors import TaskError
 from egg.core.evaluation import Accepted
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Prediction, Unusable, Weighed
@@ -27,8 +29,9 @@ from egg.core.resources import KernelResources
 from egg.core.roles import Brief, Failure
 from egg.core.source import Task
 from egg.core.stage import Category, Metric, Stage
-from egg.core.step import Attempt, Decision, Step
+from egg.core.step import Attempt, Decision, Kernel, Step
 from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file, short
+from egg.expert.compiled.translate import CompiledFile, compiled_file
 from egg.expert.deciding.evidence import inexact
 from egg.expert.deciding.first import first_recipe
 from egg.expert.deciding.given import ANEW, builds_on_given, opened, turned
@@ -41,6 +44,13 @@ from egg.expert.deciding.options import (
     worth_trying,
 )
 from egg.expert.deciding.repairs import repaired
+from egg.expert.deciding.translation import (
+    NO_OWN_KERNEL,
+    is_translation,
+    lead_of_translation,
+    own_attempts,
+    turns_constants,
+)
 from egg.expert.deciding.tuning import tunings
 from egg.expert.graph import Graph
 from egg.expert.moves import Move, Open, Recipe, Set, change_text, moves_in
@@ -88,6 +98,8 @@ class ExpertTeam:
                 skill = _offered(brief, option.skills)
                 return Plan(option.category, option.against, change, prediction, skill)
         best = max((gain for gain, _ in priced), default=None)
+        if lead_of_translation(_steps(brief)) == NO_OWN_KERNEL:
+            return Pass("torch.compile's structure is the base, and no kernel of this team's was accepted")
         if best is None:
             return Pass("there is no other way to write it")
         return Pass(f"no other structure is worth a try: of {len(priced)} the best promises {best:.2f}x")
@@ -115,10 +127,10 @@ class ExpertTeam:
     def tune(self, brief: Brief) -> Plan | Pass | Unusable:
         """The constants that should relieve what the heaviest group waits for, at a few values."""
         tried = _tried(brief)
-        if brief.base is not None and builds_on_given(_steps(brief)):
+        if brief.base is not None and not _has_recipe(brief):
             stage, source = brief.assignment.stage, brief.base.candidate.source
             plans = (plan for plan in turned(source, stage, brief.diagnosis) if plan.change not in tried)
-            return next(plans, Pass("the given file has no constant for this stage that promises a gain"))
+            return next(plans, Pass("the file has no constant for this stage that promises a gain"))
         if brief.diagnosis is None:
             return Pass("nothing is known of what the kernels wait for")
         recipe = base_recipe(brief)
@@ -141,7 +153,7 @@ class ExpertTeam:
         return _draft(brief, _seeded(brief, ()))
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
-        if brief.base is not None and plan.change != ANEW and builds_on_given(_steps(brief)):
+        if brief.base is not None and plan.change != ANEW and turns_constants(plan):
             return Draft(opened(brief.base.candidate.source, plan))
         return _draft(brief, _planned(brief, plan))
 
@@ -154,6 +166,17 @@ class ExpertTeam:
         if failure.plan.change != ANEW and (brief.assignment.stage.tunes or not inexact(failure.refusal)):
             return Unusable("the base stands: this change does not work here")
         return _draft(brief, _climbed(brief, _planned(brief, failure.plan), brief.trajectory.chain))
+
+    def translate(self, brief: Brief) -> Draft | Unusable:
+        """What torch.compile generated, as a kernel file; its library calls only where those are allowed."""
+        graph = brief.compiled.graph if brief.compiled is not None else None
+        if graph is None:
+            return Unusable("nothing was recorded of torch.compile")
+        calls = library_calls(graph)
+        if calls and not _library(brief):
+            return Unusable(f"library calls are forbidden, and torch.compile makes {', '.join(calls)}")
+        found = compiled_file(brief.task, graph, resolve(brief.facts.gpu.name))
+        return Draft(found.source) if isinstance(found, CompiledFile) else Unusable(found.reason)
 
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         refusal = failure.refusal
@@ -174,12 +197,12 @@ class ExpertTeam:
 
 def base_recipe(brief: Brief) -> Recipe:
     """The recipe of the base: the seed's, changed by every step that was kept, each as it was repaired and
-    at the values that its sweep found best."""
+    at the values that its sweep found best. Where the base has none: of the last kernel that has one."""
     recipe, seeds = Recipe(), []
     for step in _steps(brief):
         if step.stage is Stage.SEED:
-            seeds += step.attempts
-        if step.decision is not Decision.PROMOTED:
+            seeds += own_attempts(step.attempts)
+        if step.decision is not Decision.PROMOTED or is_translation(step) or turns_constants(step.plan):
             continue
         if step.plan is None:
             start, attempts = _first(brief), seeds
@@ -227,7 +250,7 @@ def _steps(brief: Brief) -> list[Step]:
 
 def _seeded(brief: Brief, chain: Sequence[Attempt]) -> Recipe | None:
     """The seed's recipe after all that was refused of it, in earlier steps and in this one."""
-    earlier = [a for step in _steps(brief) if step.stage is Stage.SEED for a in step.attempts]
+    earlier = [a for step in _steps(brief) if step.stage is Stage.SEED for a in own_attempts(step.attempts)]
     return _climbed(brief, _first(brief), [*earlier, *chain])
 
 
@@ -267,17 +290,22 @@ def _repaired(brief: Brief, recipe: Recipe, attempts: Sequence[Attempt]) -> tupl
 
 
 def _base(brief: Brief, recipe: Recipe) -> Base:
-    return Base(
-        _written(brief, recipe),
-        resolve(brief.facts.gpu.name),
-        recipe.grades,
-        _kernels(brief),
-        brief.diagnosis,
-    )
+    """The file of ``recipe`` with what was seen of its kernels: it is the base, or a translation of
+    torch.compile's code took its place."""
+    replaced = lead_of_translation(_steps(brief)) is not None
+    kernel, diagnosis = (brief.own, brief.own_diagnosis) if replaced else (brief.base, brief.diagnosis)
+    file, gpu = _written(brief, recipe), resolve(brief.facts.gpu.name)
+    return Base(file, gpu, recipe.grades, _kernels(kernel), diagnosis)
 
 
-def _kernels(brief: Brief) -> tuple[KernelResources, ...]:
-    verdict = brief.base.evaluation.verdict if brief.base is not None else None
+def _has_recipe(brief: Brief) -> bool:
+    """Whether the base is a file of this team's own."""
+    steps = _steps(brief)
+    return not builds_on_given(steps) and lead_of_translation(steps) is None
+
+
+def _kernels(kernel: Kernel | None) -> tuple[KernelResources, ...]:
+    verdict = kernel.evaluation.verdict if kernel is not None else None
     return verdict.performance.kernels if isinstance(verdict, Accepted) else ()
 
 
@@ -297,10 +325,15 @@ def _anew(brief: Brief) -> Plan | Pass:
 
 
 def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Alternative]]:
-    """Every option that can be written, with its predicted gain.
+    """Every option that can be written, with its predicted gain over the base.
 
+    Where the base is a translation of what torch.compile generated, options are those of the team's own
+    kernel, and the translation's lead over that is taken off.
     A long program takes seconds to write, so of those that must be written whole only the first are.
     """
+    lead = lead_of_translation(_steps(brief)) or 1.0
+    if lead == NO_OWN_KERNEL:
+        return []
     base, library = _base(brief, recipe), _library(brief)
     left = max(FEWEST_WRITTEN, NODES_WRITTEN // max(1, len(base.structure.graph.nodes)))
     found: list[tuple[float, Alternative]] = []
@@ -315,7 +348,7 @@ def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Alternative]]:
         except (NothingToWrite, Unfit, TaskError):
             continue
         if library or not other.structure.left_to_pytorch:
-            found.append((predicted_gain(base, other, option), option))
+            found.append((predicted_gain(base, other, option) / lead, option))
     return found
 
 

@@ -82,7 +82,12 @@ def repairs(step: Step) -> str:
 
 def attempt_lines(number: int, attempt: Attempt) -> tuple[str, str, str]:
     """One file of a repair chain: with evidence and diagnosis, less of both, by its failure alone."""
-    wrote = {Origin.REPAIR: "repair", Origin.SEED: "seed", Origin.SWEEP: "sweep point"}
+    wrote = {
+        Origin.REPAIR: "repair",
+        Origin.SEED: "seed",
+        Origin.SWEEP: "sweep point",
+        Origin.TRANSLATION: "torch.compile's code",
+    }
     name = f"{number}. {wrote.get(attempt.origin, 'first file')}"
     short = f"{name}: {one_line(attempt.signature, SIGNATURE)}" if attempt.failed else f"{name}: passed"
 

@@ -22,6 +22,7 @@ from egg.api.benching.options import BenchOptions
 from egg.bench.rows import Passed, Refused, Row
 from egg.bench.suites import load, thinned
 from egg.core.errors import EggError, MachineError
+from egg.core.parts import parts_named
 from egg.core.policy import Level, LibraryCalls, Precision
 from egg.core.settings import Caps, Settings
 from egg.engine.budgets import BUDGETS, find_budget
@@ -52,6 +53,7 @@ def _run(options: argparse.Namespace) -> BenchResult:
         target=options.target,
         caps=Caps(minutes=options.max_minutes),
         skills=() if options.skills else None,
+        without=parts_named(options.without, "expert"),
     )
     return run_bench(
         suite,
@@ -115,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--precision", default="match", choices=[p.value for p in Precision])
     parser.add_argument("--library-calls", default="allow", choices=[calls.value for calls in LibraryCalls])
     parser.add_argument("--skills", action="store_true", help="offer the built-in skills to the team")
+    parser.add_argument("--without", metavar="PART[,PART]", help="leave out, as compiled or structure,tiling")
     parser.add_argument("--max-minutes", type=float, help="after which a task's search ends")
     parser.add_argument("--task-minutes", type=float, help="after which a task is given up")
     parser.add_argument("--seconds", type=float, help="begin no task later than that")

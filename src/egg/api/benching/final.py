@@ -20,15 +20,16 @@ from pathlib import Path
 from egg.api.benching.folder import write_whole
 from egg.core.evaluation import Evaluation
 from egg.core.policy import Level, Policy
+from egg.core.recording import Recording
 from egg.core.source import Candidate
 from egg.core.step import Kernel
-from egg.engine.journal import Judge
+from egg.engine.journal import Judge, Recorder
 from egg.engine.loop import FINALISTS
 from egg.engine.scoring import gain
 from egg.engine.state import RunState
 from egg.engine.waiting import WaitingForEvaluations
 from egg.evaluator.judge.pool import Job
-from egg.evaluator.judge.question import Question
+from egg.evaluator.judge.question import Question, RecordRequest
 from egg.evaluator.trial.levels import LEVELS, Profile
 
 OPPONENTS = ("eager", "compile", "reduce-overhead")
@@ -64,6 +65,9 @@ class SearchJudge:
         self._on_jobs(len(jobs))
         asked = [_against_all(job) if self._all and job not in regraded else job for job in jobs]
         yield from self._judge.judge(asked)
+
+    def record(self, request: RecordRequest) -> Recording | None:
+        return self._judge.record(request) if isinstance(self._judge, Recorder) else None
 
 
 def _against_all(job: Job) -> Job:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from egg.core.errors import MachineError
 from egg.core.evaluation import Accepted, Evaluation, Gate
+from egg.core.recording import Recording
 from egg.evaluator.judge.question import Question
 
 NEEDED = (Gate.STATIC, Gate.BUILD, Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
@@ -45,6 +46,21 @@ def unsupported(evaluation: Evaluation, skip: tuple[Gate, ...] = ()) -> str:
     if verdict.correctness.checks < 1 and Gate.CORRECTNESS not in skip:
         return "it accepts without a single check"
     return ""
+
+
+def check_recording(recording: Recording) -> None:
+    """Raises where a recording does not have the form of one: it is text that others read."""
+    graph = recording.graph
+    texts = [recording.reason, *(launch.name for launch in recording.timeline)]
+    numbers: list[object] = [launch.milliseconds for launch in recording.timeline]
+    if graph is not None:
+        texts += [graph.text, *graph.arguments, *graph.launches]
+        for choice in graph.launches.values():
+            numbers += [choice.num_warps, choice.num_stages, *choice.constants.values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise _unbelievable("a name in it is no text")
+    if not all(isinstance(number, int | float) and 0 <= number < 1e9 for number in numbers):
+        raise _unbelievable("a number in it is none")
 
 
 def _unbelievable(why: str) -> MachineError:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.evaluation import Compiled, Gate, Measured
 from egg.core.policy import Precision
+from egg.core.recording import Recording
 from egg.core.source import Task
 from egg.evaluator.gates import (
     build,
@@ -40,7 +41,8 @@ from egg.evaluator.gates import (
     timing,
 )
 from egg.evaluator.judge.needs import bytes_needed
-from egg.evaluator.judge.question import Question
+from egg.evaluator.judge.question import Question, RecordRequest
+from egg.evaluator.judge.recordings import recording_of
 from egg.evaluator.process.handle import ForkServer, forkserver_for
 from egg.evaluator.process.sharing import Sharing
 from egg.evaluator.reference.reference import Reference
@@ -50,6 +52,7 @@ from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, o
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
+from egg.evaluator.timing.recorded import ON_CPU
 from egg.evaluator.trial.levels import Probes, Profile
 from egg.evaluator.trial.trial import Notes, Offline, Trial
 from egg.hardware.gpus import find, resolve
@@ -107,6 +110,10 @@ class Backend(Protocol):
         ...
 
     def performance(self, trial: Trial) -> Measured | Compiled: ...
+    def record(self, request: RecordRequest) -> Recording:
+        """What torch.compile generates for a task here, or why nothing can be recorded."""
+        ...
+
     def rest(self) -> None:
         """Between two questions: hold little of what others may need."""
         ...
@@ -170,7 +177,7 @@ class GpuBackend:
         return self._need[1]
 
     def trial(self, question: Question) -> Trial:
-        opponents = self._opponents_for(question)
+        opponents = self._opponents_for(question.task, question.policy.precision)
         return Trial(
             Reference(opponents.program, question.policy.precision, self.device),
             question.candidate,
@@ -188,12 +195,16 @@ class GpuBackend:
         """Everything was run at the task's own size."""
         return None
 
-    def _opponents_for(self, question: Question) -> Opponents:
-        kept, precision = self._opponents, question.policy.precision
-        if kept is None or (kept.program.task.hash, kept.precision) != (question.task.hash, precision):
+    def record(self, request: RecordRequest) -> Recording:
+        opponents = self._opponents_for(request.task, request.precision)
+        return recording_of(opponents, self.gpu_name, self._sharing.alone)
+
+    def _opponents_for(self, task: Task, precision: Precision) -> Opponents:
+        kept = self._opponents
+        if kept is None or (kept.program.task.hash, kept.precision) != (task.hash, precision):
             kept = None  # or they would outlive being forgotten
             self._forget_opponents()
-            self._opponents = kept = Opponents(Program.load(question.task), precision, self.device)
+            self._opponents = kept = Opponents(Program.load(task), precision, self.device)
         return kept
 
     def _forget_opponents(self) -> None:
@@ -308,6 +319,9 @@ class CpuBackend:
 
     def need(self, question: Question) -> int | None:
         return None
+
+    def record(self, request: RecordRequest) -> Recording:
+        return Recording(None, ON_CPU)
 
     def rest(self) -> None:
         pass

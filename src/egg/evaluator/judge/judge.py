@@ -28,12 +28,13 @@ from egg.core.evaluation import (
     RefusalFacts,
     Rejected,
 )
+from egg.core.recording import Recording
 from egg.core.source import Candidate
 from egg.evaluator import static
 from egg.evaluator.gates.hints import hint_for
 from egg.evaluator.judge.backends import ForkServers, backend_on
 from egg.evaluator.judge.intact import Snapshot
-from egg.evaluator.judge.question import Question
+from egg.evaluator.judge.question import Question, RecordRequest
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.process.machine import driver_version
 from egg.evaluator.process.sharing import OnWait, place_on
@@ -99,6 +100,21 @@ class Judge:
         if _lacks_memory(evaluation) and self._sharing.crowded():
             return replace(evaluation, warnings=(*evaluation.warnings, NOT_ALL))
         return evaluation
+
+    def record(self, request: RecordRequest) -> Recording:
+        """What torch.compile generates for a task. Nothing is judged, and no candidate is there."""
+        started = self._now()
+        with self._sharing.admitted(None):
+            self._sharing.together()
+            try:
+                found = self._backend.record(request)
+            finally:
+                try:
+                    self._backend.rest()
+                finally:
+                    self._sharing.leave()
+        self._intact.check(request.task)
+        return replace(found, seconds=self._now() - started)
 
     def _admitted(
         self, question: Question, need: int | None, records: list[GateRecord], started: float

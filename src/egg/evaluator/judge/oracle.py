@@ -25,18 +25,20 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import egg
 from egg.core import errors
 from egg.core.codec import from_json, to_json
 from egg.core.errors import EggError, MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation, Gate
+from egg.core.recording import Recording
+from egg.core.source import Task
 from egg.evaluator.judge import interpreted
-from egg.evaluator.judge.answers import check_answer
+from egg.evaluator.judge.answers import check_answer, check_recording
 from egg.evaluator.judge.beside import Beside
 from egg.evaluator.judge.printed import Printed
-from egg.evaluator.judge.question import Question
+from egg.evaluator.judge.question import Question, RecordRequest
 from egg.evaluator.process import sandbox
 from egg.evaluator.process.forkserver import KEPT_FOLDER, begin
 from egg.evaluator.process.handle import ENVIRONMENT, ForkServer, forkserver_for
@@ -45,6 +47,9 @@ from egg.evaluator.process.starting import as_fork
 from egg.evaluator.process.subreaper import keep
 from egg.evaluator.transport.wire import Channel, WireClosed
 from egg.hardware.detect import present_gpus
+
+if TYPE_CHECKING:
+    from egg.evaluator.judge.judge import Judge
 
 ANSWER_SECONDS = 1800.0
 TASK_SECONDS = 45.0
@@ -100,22 +105,37 @@ class Oracle:
             self._beside.abandon()
 
     def _asked(self, question: Question, on_gate: Callable[[Gate], None], timeout: float) -> Evaluation:
+        message = {"question": to_json(question)}
+        found = Evaluation.from_json(self._exchanged(message, question.task, on_gate, timeout)["evaluation"])
+        check_answer(question, found)
+        return found
+
+    def record(self, request: RecordRequest, timeout: float = ANSWER_SECONDS) -> Recording:
+        """What torch.compile generates for a task on this device."""
+        message = {"record": to_json(request)}
+        answer = self._exchanged(message, request.task, lambda _: None, timeout)
+        found = from_json(Recording, answer["recording"])
+        check_recording(found)
+        return found
+
+    def _exchanged(
+        self, message: dict[str, Any], task: Task, on_gate: Callable[[Gate], None], timeout: float
+    ) -> dict[str, Any]:
+        """Send one message and wait for the answer to it."""
         self.start()
         self._phase = ""
         try:
-            self._channel.send({"question": to_json(question)})
-            evaluation = self._answer(on_gate, time.monotonic() + timeout, question.task.name)
-            check_answer(question, evaluation)
-            return evaluation
+            self._channel.send(message)
+            return self._answer(on_gate, time.monotonic() + timeout, task.name)
         except EggError:
             raise
         except WireClosed as error:
-            raise self._death(question, error) from error
+            raise self._death(task, error) from error
         except BaseException:
             self.close()  # or the answer to this question would be read as the answer to the next
             raise
 
-    def _answer(self, on_gate: Callable[[Gate], None], deadline: float, task: str = "") -> Evaluation:
+    def _answer(self, on_gate: Callable[[Gate], None], deadline: float, task: str = "") -> dict[str, Any]:
         """The deadline moves while the oracle says that it waits for others who use the same GPU."""
         limit = deadline
         while True:
@@ -140,7 +160,7 @@ class Oracle:
                     self._end_at_once()
                 raise error_from(message["error"])
             else:
-                return Evaluation.from_json(message["evaluation"])
+                return message
 
     def _endless(self, task: str) -> TaskError:
         return TaskError(
@@ -149,18 +169,18 @@ class Oracle:
             f"a task must come to an end; {TASK_SECONDS_VARIABLE} allows more seconds",
         )
 
-    def _death(self, question: Question, error: WireClosed) -> EggError:
+    def _death(self, task: Task, error: WireClosed) -> EggError:
         """A process that ended while the task's code ran was ended by it, unless the system killed it."""
         code = self._reap()
         words = self._printed.last_words()
         if self._phase and code != KILLED:
             return TaskError(
-                f"task {question.task.name!r}: {self._phase} ended its process (exit code {code}){words}",
+                f"task {task.name!r}: {self._phase} ended its process (exit code {code}){words}",
                 "a task file defines things; it must not exit, nor crash",
             )
         if self._phase:
             return MachineError(
-                f"the process of task {question.task.name!r} was killed in {self._phase}{words}",
+                f"the process of task {task.name!r} was killed in {self._phase}{words}",
                 "the task needs more memory than there is, or it killed its own process; run `egg doctor`",
             )
         return MachineError(
@@ -352,8 +372,7 @@ def serve(channel: Channel, device_name: str, folder: str, uid: int | None) -> N
                         lambda seconds: channel.send({"waited": seconds}),
                         forkservers,
                     )
-                evaluation = judge.judge(from_json(Question, message["question"]))
-                channel.send({"evaluation": evaluation.to_json()})
+                channel.send(_answered(judge, message))
             except Tampered as error:
                 channel.send({"error": error_to(error), "last": True})
                 return
@@ -376,6 +395,12 @@ def serve(channel: Channel, device_name: str, folder: str, uid: int | None) -> N
             judge.close()
         for forkserver in forkservers.values():
             forkserver.close()
+
+
+def _answered(judge: Judge, message: dict[str, Any]) -> dict[str, Any]:
+    if "record" in message:
+        return {"recording": to_json(judge.record(from_json(RecordRequest, message["record"])))}
+    return {"evaluation": judge.judge(from_json(Question, message["question"])).to_json()}
 
 
 def _exit(*_: object) -> None:

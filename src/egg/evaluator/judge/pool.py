@@ -19,9 +19,10 @@ from egg.core.errors import EggError, MachineError, UsageError
 from egg.core.evaluation import Evaluation
 from egg.core.lines import text_lines
 from egg.core.policy import Policy
+from egg.core.recording import Recording
 from egg.core.source import Candidate, Task
 from egg.evaluator.judge.oracle import Oracle, error_to
-from egg.evaluator.judge.question import Question, read_question
+from egg.evaluator.judge.question import Question, RecordRequest, read_question
 from egg.evaluator.judge.signing import signed
 
 RETRIES = 1
@@ -144,6 +145,18 @@ class Pool:
                     oracle.interrupt()
             for thread in threads:
                 thread.join()
+
+    def record(self, request: RecordRequest) -> Recording:
+        """What torch.compile generates for a task, by the first oracle, which judged the last one kernel.
+
+        A dead oracle is replaced and asked once more.
+        """
+        oracle = self._oracles[0]
+        try:
+            return oracle.record(request)
+        except MachineError:
+            oracle.close()
+            return oracle.record(request)
 
     def close(self) -> None:
         for oracle in self._oracles:

@@ -8,7 +8,7 @@ from typing import Any
 
 from egg.core.codec import from_json
 from egg.core.evaluation import Gate
-from egg.core.policy import Policy
+from egg.core.policy import Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.trial.levels import LEVELS, LevelSettings
 
@@ -36,6 +36,14 @@ class Question:
     @property
     def level_settings(self) -> LevelSettings:
         return self.settings or LEVELS[self.policy.level]
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """Asks for what torch.compile generates for a task under a precision; no candidate is part of it."""
+
+    task: Task
+    precision: Precision = Precision.MATCH
 
 
 def read_question(data: Mapping[str, Any]) -> Question:

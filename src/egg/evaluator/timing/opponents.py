@@ -100,14 +100,15 @@ class Opponents:
         memory.collect(self.device)  # a compiler that fails leaves cycles behind, and the inputs in them
 
     def _build(self, name: str, precision: Precision) -> Call:
-        kind, module = name.split(" ")[0], self._module(precision)
+        kind, module = name.split(" ")[0], self.module(precision)
         if kind == "eager":
             return module
         mode = "default" if kind == "compile" else "reduce-overhead"
         compiled = torch.compile(module, mode=mode, dynamic=False)
         return compiled if kind == "compile" else _stepping(compiled)
 
-    def _module(self, precision: Precision) -> nn.Module:
+    def module(self, precision: Precision) -> nn.Module:
+        """The reference that the baselines under ``precision`` call."""
         if precision not in self._modules:
             module = self.program.build(BUILD_SEED, self.device, precision)
             if self._state:

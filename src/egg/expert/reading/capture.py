@@ -1,11 +1,13 @@
 """A task as a graph: traced without data, brought into normal form, its sizes named.
 
-``capture`` is the whole way; ``capture_once`` is one size only, with plain numbers for sizes.
+``capture`` is the whole way; ``capture_once`` is one size only, with plain numbers for sizes;
+``capture_fixed`` adds how the program may be built and called at that size.
 """
 
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,9 +17,11 @@ from egg.core.errors import TaskError
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.dataless import Uncaptured
+from egg.evaluator.task.dimensions import Rehearsal
 from egg.evaluator.task.program import Program
-from egg.expert.graph import Graph, Node, Origin, Value
+from egg.expert.graph import Graph, Node, Origin, Usage, Value
 from egg.expert.nesting import form_of
+from egg.expert.reading.formats import formats
 from egg.expert.reading.generalise import generalised
 from egg.expert.reading.memory import Tensor, chain_between
 from egg.expert.reading.normal import RULES, Builder, Call, lower
@@ -25,6 +29,8 @@ from egg.expert.reading.normal.builder import dtype_name, extents, plain
 from egg.expert.reading.points import Capture, Changes
 from egg.expert.reading.rounds import without_rounds
 from egg.expert.reading.trace import Trace, trace
+from egg.expert.reading.usage import arguments_of, values_of, with_modes
+from egg.expert.reading.variants import Variants
 
 _RESHAPING = frozenset(["unsqueeze_", "squeeze_", "t_", "transpose_", "detach_", "swapdims_", "swapaxes_"])
 """In place, and yet of the shape alone."""
@@ -41,6 +47,18 @@ def capture(task: Task, precision: Precision = Precision.MATCH) -> Graph:
 def capture_once(task: Task, precision: Precision = Precision.MATCH) -> Graph:
     """``task`` at its own size, every size a plain number."""
     return _captured(task, precision, Changes()).graph
+
+
+def capture_fixed(task: Task, precision: Precision = Precision.MATCH) -> Graph:
+    """``task`` at its own size, with its usage: every size, argument and value is the one of the task."""
+    variants = Variants(task, lambda variant, changes: _captured(variant, precision, changes))
+    base = variants.base()
+    usage = Usage(tuple(values_of(base, ())), tuple(arguments_of([base], (), ())))
+    with Program.load(task) as program:
+        rehearsal = Rehearsal(program)
+        usage = with_modes(usage, variants, base, rehearsal.module)
+        usage = replace(usage, outputs=formats(base.graph, rehearsal))
+    return replace(base.graph, usage=usage)
 
 
 def _captured(task: Task, precision: Precision, changes: Changes) -> Capture:

@@ -26,18 +26,19 @@ from egg.expert.parts import spelled
 from egg.expert.reading.held import input_values
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
+from egg.expert.writing.domain import follows_inputs
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.replay import Elsewhere, constants_of
 from egg.expert.writing.replay_results import Placed, with_argument
 
-OWN_NAMES = ("launches", "recording", "addresses", "recorded_for", "recorded", "forms", "met", "missed",
+OWN_NAMES = ("launches", "recording", "addresses", "recorded_for", "recorded", "missed",
              "copying", "copied", "filled", "layers_with")  # fmt: skip
 """Attributes of the class; a task that has one of them itself is not replayed."""
 MANY = 48
 """Tensors at ``self`` beyond which they are found layer by layer: an attribute of a module takes a third of a
 microsecond, and a path has several."""
-GRAPHS, PLACES, MISSES = 32, 64, 256
-"""Graphs that are kept, places that are remembered, and calls without a graph until all graphs are dropped:
+SIGNATURES, GRAPHS, MISSES = 16, 32, 256
+"""Signatures of calls that are kept, graphs of each, and calls without a graph until its graphs are dropped:
 a caller who has moved on."""
 FEW_MISSES = 8
 """Calls without a graph from which on copies are thought to pay."""
@@ -87,9 +88,10 @@ def replaying(
     plain = re.sub(r"\bforward\b", "launches", with_argument(header, f"{launches.into}=None"), count=1)
     many, addresses = _addresses(graph)
     copying, mixed = elsewhere is Elsewhere.COPIED, len(launches.written) < len(graph.results)
-    kept = ["recorded_for", "recorded", "forms", "met", *["copying"] * copying, *["layers_with"] * many]
+    kept = ["recorded_for", *["copying"] * copying, *["layers_with"] * many]
     return [
         *(f"    {name} = None" for name in kept),
+        "    recorded = {}",
         "    missed = 0",
         "",
         *laid_out(header, 4),
@@ -125,29 +127,33 @@ def _forward(graph: Graph, call: _Call, launches: Placed, seen: str, copying: bo
     given, tensors = (_tuple_text(names) for names in (call.arguments, call.tensors))
     apart = given != tensors
     tensor = "tensors" if apart else "inputs"
-    known = (seen, *call.numbers, *(f"{name}.stride()" for name in call.tensors))
+    strides = () if follows_inputs(graph) else (f"{name}.stride()" for name in call.tensors)
+    signature = (seen, *call.numbers, *strides)
     whole = len(launches.written) == len(graph.results)
     stride = "t.stride()" if whole else "torch.empty_like(t).stride()"
     before = [
         f"if not {call.tensors[0]}.is_cuda or torch.cuda.is_current_stream_capturing():",
         f"    return self.launches({', '.join(call.arguments)})",
-        f"signature = ({', '.join(known)})",
+        f"signature = {signature[0] if len(signature) == 1 else _tuple_text(signature)}",
         f"inputs, tensors = {given}, {tensors}" if apart else f"inputs = {given}",
-        "if self.recorded_for != self.addresses():",
-        "    self.recorded_for, self.recorded, self.forms, self.met = None, {}, {}, set()",
+        f"if self.recorded_for != self.addresses() or len(self.recorded) > {SIGNATURES}:",
+        "    self.recorded_for, self.recorded = None, {}",
         *(["    self.copying = {}"] if copying else []),
-        "if signature not in self.forms:",
+        "known = self.recorded.get(signature)",
+        "if known is None:",
         "    results = self.launches(*inputs)  # compiles the kernels",
         "    self.recorded_for = self.addresses()",
         f"    row = {_row(graph, 'results')}",
-        f"    self.forms[signature] = [(t.shape, {stride}, t.dtype, t.device) for t in row]",
+        f"    forms = [(t.shape, {stride}, t.dtype, t.device) for t in row]",
+        "    self.recorded[signature] = forms, {}",
         "    return results",
+        "forms, graphs = known",
     ]
     behind = [
-        f"places = (signature, *[t.data_ptr() for t in (*{tensor}, *results)])",
-        "graph = self.recorded.get(places)",
+        f"places = tuple([t.data_ptr() for t in (*{tensor}, *results)])",
+        "graph = graphs.get(places)",
         "if graph is None:",
-        "    graph = self.recording(places, inputs, results)",
+        "    graph = self.recording(graphs, places, inputs, results)",
         "if graph is None:",
         f"    {'self.copied(signature, inputs, results)' if copying else _filled(graph, launches)}",
         "else:",
@@ -160,7 +166,7 @@ def _forward(graph: Graph, call: _Call, launches: Placed, seen: str, copying: bo
 _RESULTS = """\
         results = [
             torch.empty_strided(shape, stride, dtype=dtype, device=device)
-            for shape, stride, dtype, device in self.forms[signature]
+            for shape, stride, dtype, device in forms
         ]"""
 
 
@@ -205,23 +211,24 @@ _FILLING = '''\
                 result.copy_(own)
 '''
 _RECORDING = f'''\
-    def recording(self, places, inputs, results):
+    def recording(self, graphs, places, inputs, results):
         """A graph of the launches that reads and writes these places; nothing runs.
 
         ``None`` for places that are new, or more than are kept. Most callers come with the same ones again,
         and results lie where earlier ones lay that were let go.
         """
-        if places not in self.met or len(self.recorded) >= {GRAPHS}:
-            self.met = {{*self.met, places}} if len(self.met) < {PLACES} else {{places}}
+        kept = [graph for graph in graphs.values() if graph is not None]
+        if places not in graphs or len(kept) >= {GRAPHS}:
             self.missed += 1
             if self.missed > {MISSES}:  # the caller has moved on
-                self.recorded, self.missed = {{}}, 0
+                graphs.clear()
+                self.missed = 0
+            graphs[places] = None
             return None
         graph = torch.cuda.CUDAGraph()
-        pool = next((known.pool() for known in self.recorded.values()), None)
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=kept[0].pool() if kept else None):
             BODY
-        self.recorded[places], self.missed = graph, 0
+        graphs[places], self.missed = graph, 0
         return graph'''
 
 

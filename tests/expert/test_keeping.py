@@ -111,7 +111,7 @@ def test_a_recorded_graph_is_recorded_anew() -> None:
         "    def launches(self, x):", *FORWARD[1:],
     ]  # fmt: skip
     text = "\n".join(with_method(HEAD, replayed))
-    assert "wanted += (self.packed_versions(),)" in text
+    assert "wanted = 1, (self.addresses(), self.packed_versions())" in text
     assert "def packed_versions" in text
     assert with_method(HEAD, replayed[:3]) == replayed[:3]
 

@@ -21,7 +21,7 @@ from egg.expert.moves import Recipe
 from egg.expert.parts import Constant, Part, Target, Unfit
 from egg.expert.patterns import PATTERNS
 from egg.expert.reading.capture import capture
-from egg.expert.writing.replay import REPLAY, SETTINGS, reason
+from egg.expert.writing.replay import REPLAY, SETTINGS, decided
 from egg.expert.writing.write import write_file
 from egg.hardware.gpus import Gpu
 
@@ -73,12 +73,12 @@ def kernel_file(task: Task, graph: Graph, recipe: Recipe, gpu: Gpu) -> Written:
     written = zip(structure.groups, structure.parts, strict=True)
     parts = [(group, _swept(group.name, part, recipe.open.get(group.name, {}))) for group, part in written]
     title = (f"{task.name}, rewritten as Triton kernels.",)
-    replay = reason(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
+    replay = decided(structure.graph, parts, gpu, recipe.settings.get(SETTINGS, {}).get("replay"))
     planned = structure.graph
     values, symbols = {**graph.values, **planned.values}, {**graph.symbols, **planned.symbols}
     known = replace(graph, values=values, symbols=symbols)
     source = write_file(task, known, parts, title, replay)
-    return Written(source, structure, replays=replay is not None and REPLAY in source)
+    return Written(source, structure, replays=replay.replays and REPLAY in source)
 
 
 def in_library_layouts(graph: Graph, recipe: Recipe) -> Graph:

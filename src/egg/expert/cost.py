@@ -19,6 +19,8 @@ HOST_LAUNCH = 30e-6
 """What Python takes to launch a Triton kernel."""
 HOST_CALL = 10e-6
 """What PyTorch takes for an operator."""
+HOST_REPLAY, HOST_ALLOCATION = 12e-6, 2e-6
+"""What a recorded graph takes, and a new tensor."""
 STREAMED = 0.88
 """Of the data sheet's bandwidth, as a pass over large tensors gets it."""
 LIBRARY_LEAST = 8e-6

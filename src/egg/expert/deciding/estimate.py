@@ -19,8 +19,10 @@ from collections.abc import Iterable
 from egg.analysis.predict import predict
 from egg.core.resources import KernelResources
 from egg.expert.cost import (
+    HOST_ALLOCATION,
     HOST_CALL,
     HOST_LAUNCH,
+    HOST_REPLAY,
     LAUNCH,
     Cost,
     Grades,
@@ -33,6 +35,7 @@ from egg.expert.graph import Graph
 from egg.expert.parts import Group, Part
 from egg.expert.pattern import FREE
 from egg.expert.patterns import PATTERNS
+from egg.expert.writing.replay_results import copied_results
 from egg.hardware.gpus import Gpu
 
 
@@ -46,11 +49,13 @@ def total(costs: Iterable[Cost], replay: Cost | None = None) -> float:
     return max(device, host) if replay is None else max(device + replay.device, replay.host)
 
 
-def replaying(graph: Graph, gpu: Gpu) -> Cost:
-    """A recorded graph: its launch, and copies of all results; arguments are read where they lie."""
-    values = [graph.value(name) for name in graph.results if isinstance(name, str)]
-    device = 2 * bytes_of(values) / Machine.of(gpu).memory + len(values) * LAUNCH
-    return Cost(device, (1 + len(values)) * HOST_CALL)
+def replaying(structure: Structure, gpu: Gpu) -> Cost:
+    """A recorded graph: its launch, new results, and copies of those that it does not write in place."""
+    graph = structure.graph
+    pairs = list(zip(structure.groups, structure.parts, strict=True))
+    copied = [graph.value(name) for name in copied_results(graph, pairs)]
+    device = 2 * bytes_of(copied) / Machine.of(gpu).memory + len(copied) * LAUNCH
+    return Cost(device, HOST_REPLAY + len(graph.results) * HOST_ALLOCATION)
 
 
 def costs(structure: Structure, gpu: Gpu, grades: Grades) -> tuple[Cost, ...]:

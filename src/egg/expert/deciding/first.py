@@ -81,5 +81,4 @@ def left_to_the_library(structure: Structure, gpu: Gpu, joined: bool = False) ->
 
 def seconds(file: Written, gpu: Gpu) -> float:
     """Of a whole forward, by the estimate."""
-    graph = file.structure.graph
-    return total(costs(file.structure, gpu, {}), replaying(graph, gpu) if file.replays else None)
+    return total(costs(file.structure, gpu, {}), replaying(file.structure, gpu) if file.replays else None)

@@ -24,7 +24,7 @@ from egg.expert.moves import Alone, Set, Without
 from egg.expert.parts import Group, Part, Setting, Target
 from egg.expert.pattern import BELIEVED, CROWDED, FREE, Alternative
 from egg.expert.patterns import PATTERNS
-from egg.expert.writing.replay import FEWEST, SETTINGS, reason
+from egg.expert.writing.replay import FEWEST, SETTINGS, decided
 from egg.hardware.gpus import Gpu
 
 LEAST_GAIN = 1.03
@@ -108,7 +108,7 @@ def sketched(
     structure = base.structure
     if all(move.group == SETTINGS for move in sets):
         pairs = list(zip(structure.groups, structure.parts, strict=True))
-        replays = reason(structure.graph, pairs, base.gpu, True) is not None
+        replays = decided(structure.graph, pairs, base.gpu, True).replays
         return replace(base.file, replays=replays)
     parts = list(structure.parts)
     for at, group in enumerate(structure.groups):
@@ -126,7 +126,7 @@ def forward_seconds(base: Base) -> float:
 
 
 def _total(each: Iterable[Cost], file: Written, gpu: Gpu) -> float:
-    return total(each, replaying(file.structure.graph, gpu) if file.replays else None)
+    return total(each, replaying(file.structure, gpu) if file.replays else None)
 
 
 # -- what could be otherwise --------------------------------------------------------------------------

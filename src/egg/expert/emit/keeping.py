@@ -35,7 +35,7 @@ _VERSIONS = '''    def {name}_versions(self):
         """Of the weights whose packed form the graph reads: it is recorded anew when one has changed."""
         return [weight._version for _, weight, *_ in self.{name}_weights or ()]'''
 WANTED = "self.addresses()"
-"""What a recorded graph is good for, at the end of a line of ``forward``."""
+"""What recorded graphs are good for, as ``forward`` asks for it."""
 
 
 def with_method(model: str, forward: list[str]) -> list[str]:
@@ -51,10 +51,8 @@ def with_method(model: str, forward: list[str]) -> list[str]:
     while re.search(rf"\b{name}(_weights|_versions)?\b", model):
         name += "_"
     methods = [f"    {name}_weights = None", "", *_METHOD.format(name=name).split("\n"), ""]
-    if f"{WANTED}\n" in text:
-        text = text.replace(f"{WANTED}\n", f"{WANTED}\n        wanted += (self.{name}_versions(),)\n", 1)
-        known = f"self.recorded_for = *wanted[:2], self.{name}_versions()  # the first call packed them"
-        text = text.replace("self.recorded_for = wanted\n", f"{known}\n", 1)
+    if WANTED in text:
+        text = text.replace(WANTED, f"({WANTED}, self.{name}_versions())")
         methods += [*_VERSIONS.format(name=name).split("\n"), ""]
     elif "torch.cuda.graph(" in text:
         raise ValueError("launches are recorded, but not for weights as they are")

@@ -1,29 +1,34 @@
-"""Whether a file replays its launches as a CUDA graph: where making them takes longer than running them.
+"""Whether a file replays its launches as a CUDA graph: where making them takes a good part of running them.
 
-A launch costs the host some 25 microseconds, and the host runs ahead of the GPU: launches cost nothing as
-long as the kernels take longer. A network of many small kernels is the other case. Recorded once as a CUDA
-graph, its launches cost about a microsecond each; the price is a copy of every result out of the place that
-the graph writes (inputs are read where they lie, :mod:`egg.expert.writing.replay_text`).
+A launch costs the host some 15 to 30 microseconds, and the host runs ahead of the GPU: launches cost nothing
+as long as the kernels take longer. A program of small kernels is the other case. Recorded once as a CUDA
+graph, its launches cost the host some ten microseconds in all and the GPU about a microsecond each; results
+that the program allocates itself are written where the caller keeps them, others are copied at the end
+(:mod:`egg.expert.writing.replay_results`).
 
 A host that others use as well takes twice as long, and one that is only just ahead hides nothing at a
 program's beginning; so launches are replayed where making them takes a good part of running them, as long as
 the copies are a small thing. Short programs are replayed also where copies take a noticeable part: the gaps
 between kernels are shorter in a graph, and what a busy host adds to a short call has no bound. Calls of
 libraries are recorded like kernels (:mod:`egg.expert.writing.replay_calls` names those that are not). A move
-decides otherwise (``set file replay False``).
+decides otherwise (``set file replay False``). Either way the file states the reason.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from egg.expert.cost import Machine
-from egg.expert.graph import Graph, Origin
+from egg.expert.graph import Graph, Origin, Value
 from egg.expert.parts import Group, Part, Setting, spelled
 from egg.expert.patterns import PATTERNS
+from egg.expert.reading.held import input_values
+from egg.expert.writing.domain import written_inputs
 from egg.expert.writing.heading import Parts
 from egg.expert.writing.replay_calls import recordable
+from egg.expert.writing.replay_results import copied_results
 from egg.hardware.gpus import Gpu
 
 SETTINGS = "file"
@@ -40,8 +45,8 @@ NEAR = 0.4
 """Of the GPU's time, from which on the host's is no longer hidden for certain."""
 DEAR = 0.1
 """Of the host's time, what copies may take where the host is not the slower side."""
-FEWEST = 4
-"""Launches that are worth a graph."""
+FEWEST = 2
+"""Launches that are worth a graph: one launch costs no more than the replay of one."""
 SHORT = 1e-3
 """Seconds on the GPU up to which a call is short."""
 SHORT_NEAR = 0.2
@@ -60,6 +65,15 @@ ONCE = "@functools.cache"
 """How functions of the host begin whose result is kept: the plain call before a recording has made it."""
 
 
+class Elsewhere(StrEnum):
+    """How a call is served whose inputs and results lie where no graph has been recorded for."""
+
+    LAUNCHED = "launched"
+    """The launches are made one by one."""
+    COPIED = "copied"
+    """One graph reads copies of the inputs, and its results are copied: many launches, little memory."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Seconds of one call."""
@@ -70,13 +84,15 @@ class Estimate:
     device: float
     """To run them."""
     copies: float
-    """Of results, out of what the graph writes."""
+    """Of results that the graph does not write in place."""
+    moved: float = 0.0
+    """To copy every input and every result, on the host or on the GPU."""
 
     @property
     def worth_it(self) -> bool:
         if self.launches < FEWEST or self.host < SHORT_NEAR * self.device:
             return False
-        if self.device < SHORT and self.copies < SLIGHT * self.device:
+        if self.device < SHORT and self.copies <= SLIGHT * self.device:
             return True
         if self.host < NEAR * self.device:
             return False
@@ -84,8 +100,23 @@ class Estimate:
             return True
         return self.device < SHORT and self.device + self.copies < BUSY * self.host
 
+    @property
+    def copying_pays(self) -> bool:
+        """Whether places without a graph are served sooner by copies than by launches."""
+        return self.device + self.moved < self.host
+
+    @property
+    def why_not(self) -> str:
+        """Why it is not worth it."""
+        if self.launches < FEWEST:
+            return "there is one launch"
+        near = NEAR if self.device >= SHORT else SHORT_NEAR
+        if self.host < near * self.device:
+            return f"the launches are hidden behind the kernels: {self}"
+        return f"copies of results would take {_shown(self.copies)}: {self}"
+
     def __str__(self) -> str:
-        host, device = _shown(self.host), _shown(self.device + self.copies)
+        host, device = _shown(self.host), _shown(self.device)
         return f"some {self.launches} launches take the host about {host} to make, and the GPU about {device}"
 
 
@@ -93,12 +124,36 @@ def _shown(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds >= 0.95e-4 else f"{seconds * 1e6:.0f} us"
 
 
-def reason(graph: Graph, parts: Parts, gpu: Gpu, wanted: Setting | None = None) -> str | None:
-    """Why launches are replayed, as half a sentence; ``None`` where they are not, or cannot be."""
-    if wanted is False or obstacle(graph, parts) is not None:
-        return None
+@dataclass(frozen=True)
+class Decision:
+    """Whether a file replays its launches."""
+
+    replays: bool
+    why: str
+    """As half a sentence, either way; empty where there is nothing to replay."""
+    elsewhere: Elsewhere = Elsewhere.LAUNCHED
+
+    def without(self, why: str) -> Decision:
+        return Decision(False, why)
+
+    @property
+    def sentence(self) -> str:
+        if not self.why:
+            return ""
+        return f"The launches are {'' if self.replays else 'not '}replayed as one CUDA graph: {self.why}."
+
+
+def decided(graph: Graph, parts: Parts, gpu: Gpu, wanted: Setting | None = None) -> Decision:
+    """Whether launches are replayed, and why; ``wanted``: what a move decides."""
     estimate = estimated(graph, parts, gpu)
-    return str(estimate) if wanted or estimate.worth_it else None
+    if wanted is False:
+        return Decision(False, "a move decides so")
+    if (found := obstacle(graph, parts)) is not None:
+        return Decision(False, found if estimate.launches >= FEWEST else "")
+    if not (wanted or estimate.worth_it):
+        return Decision(False, estimate.why_not if estimate.launches >= FEWEST else "")
+    copied = estimate.copying_pays and _copyable(graph)
+    return Decision(True, str(estimate), Elsewhere.COPIED if copied else Elsewhere.LAUNCHED)
 
 
 # -- whether it can be ---------------------------------------------------------------------------------
@@ -106,31 +161,35 @@ def reason(graph: Graph, parts: Parts, gpu: Gpu, wanted: Setting | None = None) 
 
 def obstacle(graph: Graph, parts: Parts) -> str | None:
     """What keeps a program from being recorded, as half a sentence."""
-    if not graph.arguments or None in graph.arguments:
-        return "not every argument is a tensor"
-    arguments = [graph.value(str(name)) for name in graph.arguments]
-    for value in arguments:
-        if value.path != value.name or not value.name.isidentifier():
-            return "an argument is a structure of tensors"
-        if any(
-            step.value == 0 and size.value > 1 for step, size in zip(value.stride, value.shape, strict=True)
-        ):
-            return "an argument repeats its elements in memory"
-    if any(graph.value(str(result)).origin is not Origin.NODE for result in graph.results):
-        return "a result is no tensor that the program computes"
-    read = {value.name for value in arguments}
+    if not input_values(graph):
+        return "no argument is a tensor"
+    for result in map(str, graph.results):
+        if graph.value(result).origin is not Origin.NODE:
+            return "a result is no tensor that the program computes"
     for group, part in parts:
         for node in group.nodes:
             if node.op == "random" or (not part.kernels and node.op == "recurrent"):
                 return f"{node.op} operators cannot be recorded"
             if node.op == "library" and not recordable(graph, node):
                 return f"{node.label or node['target']} cannot be recorded"
-            if node.op == "update" and node.inputs[0] in read:
-                return "an argument is written"
         repeated = (text for text in part.helpers.values() if not text.startswith(ONCE))
         if found := UNCAPTURABLE.search("\n".join((*part.call, *repeated))):
             return f"{found[0].strip('.(')} cannot be recorded"
     return None
+
+
+def _copyable(graph: Graph) -> bool:
+    """Whether a graph may read copies of the arguments: each is a tensor, which the program only reads and
+    which has its elements once."""
+    if None in graph.arguments or written_inputs(graph):
+        return False
+    arguments = input_values(graph)
+    return all(value.path == value.name and not _repeats(value) for value in arguments)
+
+
+def _repeats(value: Value) -> bool:
+    pairs = zip(value.stride, value.shape, strict=True)
+    return any(step.value == 0 and size.value > 1 for step, size in pairs)
 
 
 # -- what it costs -------------------------------------------------------------------------------------
@@ -146,9 +205,21 @@ def estimated(graph: Graph, parts: Parts, gpu: Gpu) -> Estimate:
         else:
             launches += own
         device += max(own * SHORTEST, _seconds(graph, group, part, machine))
-    handed = [graph.value(str(name)).bytes for name in graph.results]
-    copies = sum(2 * size / (REACHED * gpu.bandwidth) + SHORTEST for size in handed)
-    return Estimate(launches + calls, launches * LAUNCH + calls * LIBRARY, device, copies)
+    results, copied = [str(name) for name in graph.results], copied_results(graph, parts)
+    taken = [graph.value(name) for name in results]
+    device_copies = sum(_copy_seconds(value, gpu) for value in (*input_values(graph), *taken))
+    host_copies = LIBRARY * (len(taken) + len(graph.arguments))
+    return Estimate(
+        launches + calls,
+        launches * LAUNCH + calls * LIBRARY,
+        device,
+        sum(_copy_seconds(graph.value(name), gpu) for name in copied),
+        max(device_copies, host_copies),
+    )
+
+
+def _copy_seconds(value: Value, gpu: Gpu) -> float:
+    return 2 * value.bytes / (REACHED * gpu.bandwidth) + SHORTEST
 
 
 def _seconds(graph: Graph, group: Group, part: Part, machine: Machine) -> float:

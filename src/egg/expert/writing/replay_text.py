@@ -1,11 +1,16 @@
 """The methods of a ``ModelNew`` that replays its launches as a CUDA graph.
 
-A graph holds addresses, not values. Weights are read in place, and graphs are made anew when one of them lies
-elsewhere or a shape is another. Callers hand over inputs in the same few places again and again, so a graph
-is recorded for places that come a second time, and reads them there; inputs in other places are copied to
-where one graph for all of them reads. Results are copied out at every call. The first call with given shapes
-makes the launches one by one, which compiles every kernel; a recording runs nothing. So every call runs every
-kernel once: statistics and counters move as they would without a graph.
+A graph holds addresses, not values. Callers hand over inputs in the same few places again and again, and
+PyTorch's allocator gives results the same few places (:mod:`egg.expert.writing.replay_results`). So a graph
+is recorded for places of inputs and results that come a second time. Weights are read in place, and all
+graphs are made anew when one of them lies elsewhere. What a graph has no address for is part of what it is
+found by: shapes and strides, numbers among the arguments, numbers at ``self``.
+
+Places that are new, or more than are kept, are served in one of two ways (:class:`Elsewhere`): the launches
+are made one by one, or, where that takes longer than copies, inputs are copied to where one graph reads them
+and its results are copied out. The first call with given shapes makes the launches one by one, which compiles
+every kernel; a recording runs nothing. So every call runs every kernel once: statistics and counters move as
+they would without a graph.
 """
 
 from __future__ import annotations
@@ -13,118 +18,244 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from egg.expert.graph import Graph, Origin
 from egg.expert.nesting import PLAIN, places, whole_text
+from egg.expert.parts import spelled
+from egg.expert.reading.held import input_values
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.constructor import Constructor
+from egg.expert.writing.domain import follows_inputs
 from egg.expert.writing.layout import laid_out
-from egg.expert.writing.replay import constants_of
+from egg.expert.writing.replay import Elsewhere, constants_of
+from egg.expert.writing.replay_results import Placed, with_argument
 
-OWN_NAMES = ("launches", "recording", "addresses", "recorded_for", "recorded", "fixed_inputs", "met",
-             "layers_with")  # fmt: skip
+OWN_NAMES = ("launches", "recording", "addresses", "recorded_for", "recorded", "missed",
+             "copying", "copied", "filled", "layers_with")  # fmt: skip
 """Attributes of the class; a task that has one of them itself is not replayed."""
 MANY = 48
-"""Tensors at ``self`` beyond which they are found layer by layer: ``parameters()`` walks a tree of
-generators, a few microseconds for each."""
+"""Tensors at ``self`` beyond which they are found layer by layer: an attribute of a module takes a third of a
+microsecond, and a path has several."""
+SIGNATURES, GRAPHS, MISSES = 16, 32, 256
+"""Signatures of calls that are kept, graphs of each, and calls without a graph until its graphs are dropped:
+a caller who has moved on."""
+FEW_MISSES = 8
+"""Calls without a graph from which on copies are thought to pay."""
 
 
-def fits(graph: Graph, built: Constructor) -> bool:
-    """Whether ``forward`` takes the tensors of the graph, beside them only defaults (which the guard holds it
-    to), and the names of the methods are free."""
+def unfit(built: Constructor) -> str | None:
+    """What keeps the methods out of the task's class."""
     (forward,) = ast.parse(f"{built.forward} ...").body
     assert isinstance(forward, ast.FunctionDef)
     arguments = forward.args
-    special = arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs
-    taken = re.search(rf"\b({'|'.join(OWN_NAMES)})\w*\b", built.model)
-    names = [argument.arg for argument in arguments.args[1:]]
-    others = len(names) - len(graph.arguments)
-    tensors = names[: len(graph.arguments)] == list(graph.arguments)
-    return not special and taken is None and tensors and others <= len(arguments.defaults)
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
+        return "forward takes arguments by keyword alone, or any number of them"
+    if taken := re.search(rf"\b({'|'.join(OWN_NAMES)})\b", built.model):
+        return f"the task has a name {taken[0]} of its own"
+    return None
 
 
-def replaying(graph: Graph, guard: Sequence[str], launches: Sequence[str], header: str) -> list[str]:
-    """The class's attributes and methods: ``launches`` is the body of the plain ``forward``."""
-    names = [str(name) for name in graph.arguments]
-    given = ", ".join(names)
-    inputs = f"({given},)" if len(names) == 1 else f"({given})"
-    plain = laid_out(re.sub(r"\bforward\b", "launches", header, count=1), 4)
+@dataclass(frozen=True)
+class _Call:
+    """How ``forward`` hands its arguments on."""
+
+    arguments: tuple[str, ...]
+    """All of them, in order."""
+    tensors: tuple[str, ...]
+    """Every tensor among them, or in them."""
+    numbers: tuple[str, ...]
+    """What decides about the launches beside tensors."""
+
+    @classmethod
+    def of(cls, graph: Graph, header: str) -> _Call:
+        (forward,) = ast.parse(f"{header} ...").body
+        assert isinstance(forward, ast.FunctionDef)
+        names = [argument.arg for argument in forward.args.args[1:]]
+        free = [value.name for value in graph.usage.values if value.free]
+        attributes = [text for text in graph.symbols.values() if re.fullmatch(r"self(\.[A-Za-z_]\w*)+", text)]
+        tensors = tuple(value.path for value in input_values(graph))
+        return cls(tuple(names), tensors, tuple(dict.fromkeys((*free, *attributes))))
+
+
+def replaying(
+    graph: Graph, guard: Sequence[str], launches: Placed, header: str, seen: str, elsewhere: Elsewhere
+) -> list[str]:
+    """The class's attributes and methods; ``seen``: what the guard calls the signature of a call."""
+    call = _Call.of(graph, header)
+    if call.arguments[: len(call.tensors)] != call.tensors:
+        elsewhere = Elsewhere.LAUNCHED
+    plain = re.sub(r"\bforward\b", "launches", with_argument(header, f"{launches.into}=None"), count=1)
     many, addresses = _addresses(graph)
-    kept = ["recorded_for", "recorded", *(["layers_with"] if many else []), "fixed_inputs", "met"]
+    copying, mixed = elsewhere is Elsewhere.COPIED, len(launches.written) < len(graph.results)
+    kept = ["recorded_for", *["copying"] * copying, *["layers_with"] * many]
     return [
         *(f"    {name} = None" for name in kept),
+        "    recorded = {}",
+        "    missed = 0",
         "",
         *laid_out(header, 4),
         *_DOCSTRING.split("\n"),
         *guard,
-        *_FORWARD.format(given=given, first=names[0], inputs=inputs).split("\n"),
-        *laid_out(f"return {_clones(graph)}", 8),
+        *_forward(graph, call, launches, seen, copying),
         "",
-        *_RECORDING.split("\n"),
+        *_RECORDING.replace("BODY", _filled(graph, launches)).split("\n"),
         "",
+        *(_FILLING.format(into=launches.into, row=_row(graph, "made")).split("\n") if mixed else []),
+        *(_copying(graph, launches).split("\n") if copying else []),
         *addresses,
         "",
-        *plain,
-        *launches,
+        *laid_out(plain, 4),
+        *launches.lines,
     ]
 
 
 _DOCSTRING = '''\
         """The launches: one by one at first, then recorded as a CUDA graph and replayed.
 
-        The graph is for these shapes, and for weights that stay where they are (new values count).
-        It cannot be copied: to copy the module, load its state_dict into a new one.
+        A graph is for these shapes, for inputs and results in these places, and for weights that stay
+        where they are (new values count). Results are new tensors in every call.
+        Graphs cannot be copied: to copy the module, load its state_dict into a new one.
         """'''
-_FORWARD = """\
-        if {first}.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
-            return self.launches({given})
-        inputs = [t if t.data_ptr() % 16 == 0 else t.clone() for t in {inputs}]
-        wanted = [(t.shape, t.stride(), t.dtype, t.device) for t in inputs], self.addresses()
-        if self.recorded_for != wanted:
-            self.recorded_for, self.recorded, self.fixed_inputs = None, {{}}, None
-            self.met = {{tuple(t.data_ptr() for t in inputs)}}
-            results = self.launches(*inputs)  # compiles the kernels
-            self.recorded_for = wanted
-        else:
-            graph, results = self.recording(inputs)
-            graph.replay()"""
-
-_RECORDING = '''\
-    def recording(self, inputs):
-        """A graph of the launches, and the results that it writes; nothing runs.
-
-        It reads inputs where they lie once the same places come again, as with most callers they do.
-        Others are copied to where one graph reads them.
-        """
-        places = tuple(t.data_ptr() for t in inputs)
-        if places not in self.recorded and (places not in self.met or len(self.recorded) > 8):
-            self.met = {*self.met, places} if len(self.met) < 64 else {places}
-            places = None
-            if self.fixed_inputs is None:
-                self.fixed_inputs = [torch.empty_like(t) for t in inputs]
-            for fixed, given in zip(self.fixed_inputs, inputs):
-                fixed.copy_(given)
-            inputs = self.fixed_inputs
-        if places not in self.recorded:
-            graph = torch.cuda.CUDAGraph()
-            pool = next((known.pool() for known, _ in self.recorded.values()), None)
-            with torch.cuda.graph(graph, pool=pool):
-                self.recorded[places] = graph, self.launches(*inputs)
-        return self.recorded[places]'''
 
 
-# -- results -------------------------------------------------------------------------------------------
+# -- forward -------------------------------------------------------------------------------------------
 
 
-def _clones(graph: Graph) -> str:
-    """New tensors in the form of the results: what the graph writes is overwritten by the next call."""
+def _forward(graph: Graph, call: _Call, launches: Placed, seen: str, copying: bool) -> list[str]:
+    """Behind the guard. The arguments' own names come first and once: they may be any of those used here."""
+    given, tensors = (_tuple_text(names) for names in (call.arguments, call.tensors))
+    apart = given != tensors
+    tensor = "tensors" if apart else "inputs"
+    strides = () if follows_inputs(graph) else (f"{name}.stride()" for name in call.tensors)
+    signature = (seen, *call.numbers, *strides)
+    whole = len(launches.written) == len(graph.results)
+    stride = "t.stride()" if whole else "torch.empty_like(t).stride()"
+    before = [
+        f"if not {call.tensors[0]}.is_cuda or torch.cuda.is_current_stream_capturing():",
+        f"    return self.launches({', '.join(call.arguments)})",
+        f"signature = {signature[0] if len(signature) == 1 else _tuple_text(signature)}",
+        f"inputs, tensors = {given}, {tensors}" if apart else f"inputs = {given}",
+        f"if self.recorded_for != self.addresses() or len(self.recorded) > {SIGNATURES}:",
+        "    self.recorded_for, self.recorded = None, {}",
+        *(["    self.copying = {}"] if copying else []),
+        "known = self.recorded.get(signature)",
+        "if known is None:",
+        "    results = self.launches(*inputs)  # compiles the kernels",
+        "    self.recorded_for = self.addresses()",
+        f"    row = {_row(graph, 'results')}",
+        f"    forms = [(t.shape, {stride}, t.dtype, t.device) for t in row]",
+        "    self.recorded[signature] = forms, {}",
+        "    return results",
+        "forms, graphs = known",
+    ]
+    behind = [
+        f"places = tuple([t.data_ptr() for t in (*{tensor}, *results)])",
+        "graph = graphs.get(places)",
+        "if graph is None:",
+        "    graph = self.recording(graphs, places, inputs, results)",
+        "if graph is None:",
+        f"    {'self.copied(signature, inputs, results)' if copying else _filled(graph, launches)}",
+        "else:",
+        "    graph.replay()",
+        f"return {_whole(graph, 'results')}",
+    ]
+    return [*laid_out("\n".join(before), 8), *_RESULTS.split("\n"), *laid_out("\n".join(behind), 8)]
+
+
+_RESULTS = """\
+        results = [
+            torch.empty_strided(shape, stride, dtype=dtype, device=device)
+            for shape, stride, dtype, device in forms
+        ]"""
+
+
+def _tuple_text(names: Sequence[str]) -> str:
+    return f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"
+
+
+def _row(graph: Graph, results: str) -> str:
+    """The results in a row, of what ``launches`` returned."""
     if graph.form == "tensor":
-        return "results.clone()"
-    if graph.form not in PLAIN:
-        at = places(graph.form, len(graph.results))
-        return whole_text(graph.form, [f"results{place}.clone()" for place in at])
-    each = "result.clone() for result in results"
-    return f"[{each}]" if graph.form == "list" else f"tuple({each})"
+        return f"[{results}]"
+    if graph.form in PLAIN:
+        return results
+    return _tuple_text([f"{results}{place}" for place in places(graph.form, len(graph.results))])
+
+
+def _whole(graph: Graph, results: str) -> str:
+    """The results in their form, of a list of them."""
+    if graph.form == "list":
+        return results
+    if graph.form == "tuple":
+        return f"tuple({results})"
+    return whole_text(graph.form, [f"{results}[{at}]" for at in range(len(graph.results))])
+
+
+# -- recording -----------------------------------------------------------------------------------------
+
+
+def _filled(graph: Graph, launches: Placed) -> str:
+    """The launches, with results in memory that is there."""
+    if len(launches.written) < len(graph.results):
+        return "self.filled(inputs, results)"
+    return f"self.launches(*inputs, {launches.into}=results)"
+
+
+_FILLING = '''\
+    def filled(self, inputs, results):
+        """The launches, with their results in these tensors."""
+        made = self.launches(*inputs, {into}=results)
+        for result, own in zip(results, {row}):
+            if own is not result:
+                result.copy_(own)
+'''
+_RECORDING = f'''\
+    def recording(self, graphs, places, inputs, results):
+        """A graph of the launches that reads and writes these places; nothing runs.
+
+        ``None`` for places that are new, or more than are kept. Most callers come with the same ones again,
+        and results lie where earlier ones lay that were let go.
+        """
+        kept = [graph for graph in graphs.values() if graph is not None]
+        if places not in graphs or len(kept) >= {GRAPHS}:
+            self.missed += 1
+            if self.missed > {MISSES}:  # the caller has moved on
+                graphs.clear()
+                self.missed = 0
+            graphs[places] = None
+            return None
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=kept[0].pool() if kept else None):
+            BODY
+        graphs[places], self.missed = graph, 0
+        return graph'''
+
+
+def _copying(graph: Graph, launches: Placed) -> str:
+    return _COPYING.format(
+        count=len(graph.arguments), few=FEW_MISSES, filled=_filled(graph, launches), row=_row(graph, "made")
+    )
+
+
+_COPYING = '''\
+    def copied(self, signature, inputs, results):
+        """The launches, for places that have no graph: one graph reads copies, and its results are copied."""
+        if self.missed < {few} or any(t.data_ptr() % 16 for t in inputs[:{count}]):
+            {filled}  # the graph's own memory is aligned: other kernels
+            return
+        if signature not in self.copying:
+            graph, fixed = torch.cuda.CUDAGraph(), [torch.empty_like(t) for t in inputs[:{count}]]
+            with torch.cuda.graph(graph):
+                made = self.launches(*fixed)
+            self.copying[signature] = graph, fixed, {row}
+        graph, fixed, made = self.copying[signature]
+        for own, given in zip(fixed, inputs):
+            own.copy_(given)
+        graph.replay()
+        for result, own in zip(results, made):
+            result.copy_(own)
+'''
 
 
 # -- addresses -----------------------------------------------------------------------------------------
@@ -136,9 +267,10 @@ def _addresses(graph: Graph) -> tuple[bool, list[str]]:
     names = list(dict.fromkeys(path.rsplit(".", 1)[-1] for path in held))
     others = constants_of(graph)
     if len(held) <= MANY or not all(name.isidentifier() for name in names):
-        tensors = ", ".join(("*self.parameters()", "*self.buffers()", *others))
+        own = (spelled(graph, name) for name, v in graph.values.items() if v.origin is Origin.PARAMETER)
+        tensors = list(dict.fromkeys((*own, *others)))
         doc = "Where the weights lie: a graph is good for these places only."
-        body = laid_out(f"return [tensor.data_ptr() for tensor in ({tensors})]", 8)
+        body = laid_out(f"return [{', '.join(f'{tensor}.data_ptr()' for tensor in tensors)}]", 8)
         return False, ["    def addresses(self):", f'        """{doc}"""', *body]
     kept = [
         line

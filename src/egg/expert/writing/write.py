@@ -35,7 +35,9 @@ from egg.expert.writing.heading import Parts, module_docstring, wrapped
 from egg.expert.writing.imports import sorted_imports
 from egg.expert.writing.layout import laid_out
 from egg.expert.writing.literals import domain_lines
-from egg.expert.writing.replay_text import fits, replaying
+from egg.expert.writing.replay import Decision
+from egg.expert.writing.replay_results import placed
+from egg.expert.writing.replay_text import replaying, unfit
 from egg.expert.writing.tidy import double_quoted
 
 FLOPS_PER_BYTE = 100
@@ -51,11 +53,11 @@ OWN = (
 
 
 def write_file(
-    task: Task, graph: Graph, parts: Parts, title: Sequence[str], replay: str | None = None
+    task: Task, graph: Graph, parts: Parts, title: Sequence[str], replay: Decision | None = None
 ) -> str:
     """A standalone kernel file for ``task``; ``title`` are the first lines of its docstring.
 
-    With ``replay``, which says why, its launches are replayed as a CUDA graph.
+    ``replay``: whether its launches are replayed as a CUDA graph, and why.
     """
     built = constructor(task)
     parts = _with_own_names(graph, parts, built)
@@ -64,9 +66,15 @@ def write_file(
     counts = largest_counts((part for _, part in parts), graph)
     guard, domain = Guard(graph, built.forward, names, counts), domain_of(graph, counts)
     body = forward_lines(graph, parts)
-    if replay is not None and fits(graph, built):
-        title = [*title, f"The launches are replayed as one CUDA graph: {replay}."]
-        forward = replaying(graph, guard.lines(), body, built.forward)
+    if replay is not None and replay.replays and (found := unfit(built)) is not None:
+        replay = replay.without(found)
+    if replay is not None and replay.sentence:
+        title = [*title, replay.sentence]
+    helpers: Mapping[str, str] = _agreed((part.helpers for _, part in parts), "helper")
+    if replay is not None and replay.replays:
+        launches = placed(body, helpers)
+        helpers = launches.helpers
+        forward = replaying(graph, guard.lines(), launches, built.forward, names.seen, replay.elsewhere)
     else:
         forward = ["", *laid_out(built.forward, 4), *guard.lines(), "", *body]
     forward = with_method(built.model, forward)
@@ -75,8 +83,8 @@ def write_file(
     constants = _constants(parts, built)
     sections = [
         [*_constant_lines(constants, _tunables(graph, parts)), "", *domain_lines(domain)],
-        *_definitions((part.kernels for _, part in parts), "kernel"),
-        *_definitions((part.helpers for _, part in parts), "helper"),
+        *_definitions(_agreed((part.kernels for _, part in parts), "kernel")),
+        *_definitions(helpers),
         *(laid_out(text, only_long=True) for text in built.definitions),
         *guard.definitions(),
         [*laid_out(built.model, only_long=True), "", *methods],
@@ -200,11 +208,16 @@ def _weight(graph: Graph, group: Group) -> float:
 # -- definitions and forward --------------------------------------------------------------------------
 
 
-def _definitions(texts: Iterable[Mapping[str, str]], what: str) -> list[list[str]]:
+def _agreed(texts: Iterable[Mapping[str, str]], what: str) -> dict[str, str]:
+    """The functions of all parts by name; parts that share one have the same text of it."""
     found: dict[str, str] = {}
     for named in texts:
         for name, text in named.items():
             text = text.strip("\n").rstrip()
             if found.setdefault(name, text) != text:
                 raise ValueError(f"two parts mean different things by the {what} {name}")
+    return found
+
+
+def _definitions(found: Mapping[str, str]) -> list[list[str]]:
     return [laid_out(double_quoted(without_dead(text))) for text in found.values()]

@@ -1,0 +1,190 @@
+"""Results that a recorded graph writes where the caller keeps them, so that nothing is copied out.
+
+A graph holds addresses, its results' among them, and what a call has handed out must keep its values. To
+count references to a result is not sound (a view, another library or a stream may hold the memory and not the
+tensor), and a ring of results only puts the overwriting off. So results of a call that replays are ordinary
+new tensors of PyTorch's allocator, and the graph is one for their addresses: the allocator gives a caller who
+lets go of results the same few places again and again, just as inputs lie in the same few places. Places that
+come a second time get a graph of their own; memory that is still held is by construction not among them.
+
+``launches`` therefore takes the results to write as an argument ``into``. Where a result is memory that the
+method, or a function that it calls, allocates itself, that memory is the caller's; so is the result of a
+matrix product of the library. Other results (views, other calls) are copied, as the last nodes of the graph.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from egg.expert.emit.names import words
+from egg.expert.graph import Graph
+from egg.expert.parts import Part
+from egg.expert.writing.heading import Parts
+from egg.expert.writing.layout import laid_out
+
+ALLOCATED = frozenset({"torch.empty", "torch.empty_strided", "torch.zeros"})
+"""Calls that make memory which the launches behind them fill."""
+WITH_OUT = frozenset({"nn.functional.linear", "torch.matmul", "torch.mm", "torch.bmm"})
+"""Calls of the library that write into memory they are given. With a third operand, ``linear`` adds the bias
+in a pass of its own where it is given memory."""
+INDENT, INTO = 8, "into"
+"""How far the lines of a method are indented; how ``launches`` calls the results it is given."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """``launches`` with memory for its results as an argument."""
+
+    lines: tuple[str, ...]
+    """Its body."""
+    helpers: Mapping[str, str]
+    """Functions of the host that were changed with it."""
+    into: str
+    """The argument's name: ``None`` where the method makes its results itself."""
+    written: frozenset[int]
+    """The results that are written in place, by their order."""
+
+
+def placed(lines: Sequence[str], helpers: Mapping[str, str]) -> Placed:
+    """The body of ``launches`` with every allocation of a result replaced by memory it is given."""
+    text = textwrap.dedent("\n".join(lines))
+    into = _free(INTO, words(text))
+    body = ast.parse(text).body
+    rows, changed = list(lines), dict(helpers)
+    found: dict[int, tuple[ast.Assign, str]] = {}
+    for order, name in enumerate(_returned(body)):
+        statement = _only_assignment(body, name)
+        if statement is None or any(statement is known for known, _ in found.values()):
+            continue
+        value = _in_place(statement.value, text, changed, into, f"{into}[{order}]")
+        if value is not None:
+            found[order] = statement, f"{name} = {value}"
+    for statement, new in sorted(found.values(), key=lambda item: -item[0].lineno):
+        rows[statement.lineno - 1 : statement.end_lineno] = laid_out(new, INDENT)
+    return Placed(tuple(rows), changed, into, frozenset(found))
+
+
+def copied_results(graph: Graph, parts: Parts) -> list[str]:
+    """The results that a graph has to copy, as far as the groups that make them show."""
+    helpers = {name: text for _, part in parts for name, text in part.helpers.items()}
+    return [name for name in map(str, graph.results) if not any(_makes(p, name, helpers) for _, p in parts)]
+
+
+def _makes(part: Part, name: str, helpers: Mapping[str, str]) -> bool:
+    """Whether a group makes a result in memory that it could be given."""
+    if not any(line.startswith(f"{name} = ") for line in part.call):
+        return False
+    text = "\n".join(part.call)
+    statement = _only_assignment(ast.parse(text).body, name)
+    changed = dict(helpers)
+    return statement is not None and _in_place(statement.value, text, changed, INTO, INTO) is not None
+
+
+# -- one result ----------------------------------------------------------------------------------------
+
+
+def _returned(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """The names that the method returns, in the order of the results; ``""`` for anything else."""
+    last = body[-1]
+    assert isinstance(last, ast.Return)
+    yield from _leaves(last.value)
+
+
+def _leaves(value: ast.expr | None) -> Iterator[str]:
+    match value:
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Dict(values=items):
+            for item in items:
+                yield from _leaves(item)
+        case ast.Name(id=name):
+            yield name
+        case _:
+            yield ""
+
+
+def _only_assignment(body: Sequence[ast.stmt], name: str) -> ast.Assign | None:
+    """The statement that binds a name, where there is one alone and it is not part of a loop."""
+    stores = [
+        node
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+    ]
+    if len(stores) != 1:
+        return None
+    for statement in body:
+        if isinstance(statement, ast.Assign) and statement.targets == stores:
+            return statement
+    return None
+
+
+def _in_place(value: ast.expr, text: str, helpers: dict[str, str], into: str, given: str) -> str | None:
+    """The expression of a result that lies in ``given`` where ``into`` is; a function it calls is changed."""
+    if not isinstance(value, ast.Call) or any(word.arg == "out" for word in value.keywords):
+        return None
+    source = " ".join((ast.get_source_segment(text, value) or "").split())
+    called = ast.unparse(value.func)
+    if called in ALLOCATED:
+        cleared = f"{given}.zero_()" if called == "torch.zeros" else given
+        return f"{cleared} if {into} else {_joined(source)}"
+    if called in WITH_OUT and len(value.args) == 2 and not value.keywords:
+        return f"{_joined(source)[:-1]}, out={into} and {given})"
+    if called in helpers:
+        helper = _taking(helpers[called])
+        if helper is not None:
+            helpers[called], argument = helper
+            return f"{_joined(source)[:-1]}, {argument}={into} and {given})"
+    return None
+
+
+def _joined(source: str) -> str:
+    """A call on one line, without the spaces and the comma that line breaks left."""
+    return re.sub(r",? ?\)$", ")", re.sub(r"\( ", "(", source))
+
+
+def _taking(helper: str) -> tuple[str, str] | None:
+    """A function of the host that takes memory for its result, and what it calls that argument."""
+    (function,) = ast.parse(helper).body
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return None
+    arguments = [argument.arg for argument in function.args.args]
+    if arguments and arguments[-1].startswith("out") and function.args.defaults:
+        return helper, arguments[-1]
+    last, returns = function.body[-1], [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    if len(returns) != 1 or last is not returns[0] or not isinstance(returns[0].value, ast.Name):
+        return None
+    statement = _only_assignment(function.body, returns[0].value.id)
+    if statement is None or not isinstance(statement.value, ast.Call):
+        return None
+    called, name = ast.unparse(statement.value.func), _free("out", words(helper))
+    if called not in ALLOCATED or not arguments:
+        return None
+    source = " ".join((ast.get_source_segment(helper, statement.value) or "").split())
+    made = f"{name}.zero_()" if called == "torch.zeros" else name
+    rows = helper.split("\n")
+    indent = " " * statement.col_offset
+    new = f"{returns[0].value.id} = {_joined(source)} if {name} is None else {made}"
+    rows[statement.lineno - 1 : statement.end_lineno] = [indent + new]
+    return with_argument("\n".join(rows), f"{name}=None"), name
+
+
+def with_argument(text: str, argument: str) -> str:
+    """A function's text, or its first line, with one more argument behind its positional ones."""
+    (function,) = ast.parse(f"{text} ..." if text.rstrip().endswith(":") else text).body
+    assert isinstance(function, ast.FunctionDef)
+    nodes = [*function.args.args, *function.args.defaults]
+    last = max(nodes, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))
+    rows = text.split("\n")
+    row = rows[(last.end_lineno or 1) - 1].encode()
+    cut = last.end_col_offset or 0
+    rows[(last.end_lineno or 1) - 1] = f"{row[:cut].decode()}, {argument}{row[cut:].decode()}"
+    return "\n".join(rows)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

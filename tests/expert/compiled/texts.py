@@ -96,7 +96,7 @@ def compiled(
     returns: Any = None,
     partitions: str = "",
 ) -> CompiledGraph:
-    """``arguments``: Dynamo's sources, with shape, strides and dtype; ``body``: the statements of ``call``."""
+    """``arguments``: by Dynamo's source, shape, strides and dtype; ``body``: the statements of ``call``."""
     names = [f"arg{place}_1" for place in range(len(arguments))]
     forms = list(arguments.values())
     checks = [f"assert_size_stride({n}, {f[0]}, {f[1]})" for n, f in zip(names, forms, strict=True)]

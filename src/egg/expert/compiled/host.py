@@ -129,12 +129,8 @@ class HostReader:
             case ast.Attribute(value=ast.Name(id=name), attr=method) if (
                 method in IN_PLACE and name in self.held
             ):
-                texts = ", ".join(self._text(arg) for arg in call.args)
-                self._step(
-                    [f"{self._tensor(name).text}.{method}({texts})"],
-                    call=method,
-                    writes=[self._tensor(name).text],
-                )
+                given, tensor = ", ".join(self._text(arg) for arg in call.args), self._tensor(name).text
+                self._step([f"{tensor}.{method}({given})"], call=method, writes=[tensor])
             case _:
                 self._library(None, call)
 

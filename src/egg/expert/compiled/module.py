@@ -17,7 +17,6 @@ from egg.core.compiled import CompiledGraph
 from egg.expert.compiled.kernels import Kernel, kernel_of
 from egg.expert.parts import Unfit
 
-
 CONSTANT = re.compile(r"_tensor_constant\d+$|constant\d+$|_frozen_param\d+$")
 """Names of tensors that were folded into a graph."""
 

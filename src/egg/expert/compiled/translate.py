@@ -174,7 +174,7 @@ def _graph(
 
 
 def _updated(known: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[str]:
-    """Arguments and tensors at ``self`` that the program changes, which the compiled graph must change too."""
+    """Arguments and tensors at ``self`` that the program changes; the compiled graph must change them too."""
     roots = (_root(text, leaves) for step in host.steps for text in step.writes)
     changed = {leaves[root] for root in roots if root}
     wanted = [known.value(str(node.inputs[0])) for node in known if node.op == "update"]

@@ -67,6 +67,8 @@ class Kernel:
     grid: str
     loops: bool
     """Whether it goes through a loop, which may be pipelined."""
+    written: frozenset[str]
+    """Parameters whose tensors hold something before the launch, and something else after it."""
 
 
 def kernel_of(source: str, choice: LaunchChoice | None, operators: tuple[str, ...], number: int) -> Kernel:
@@ -114,6 +116,7 @@ def kernel_of(source: str, choice: LaunchChoice | None, operators: tuple[str, ..
         choice.num_stages,
         str(meta.get("grid_type", "")),
         loops,
+        frozenset(map(str, meta.get("mutated_arg_names", ()))),
     )
 
 
@@ -214,6 +217,8 @@ class _Rewriting(ast.NodeTransformer):
                     raise Unfit(f"a kernel calls Inductor's {helper}, which has no counterpart here")
                 self.called[helper] = None
                 return ast.copy_location(ast.Name(helpers.file_name(helper), ast.Load()), node)
+            case ast.Attribute(value=ast.Name(id="tl"), attr=function) if function.startswith("rand"):
+                raise Unfit("a kernel draws random numbers")
             case ast.Attribute(value=ast.Name(id="tl_math"), attr=function):
                 path = f"tl.{function}" if hasattr(tl, function) else f"tl.math.{function}"
                 return ast.copy_location(ast.parse(path, mode="eval").body, node)

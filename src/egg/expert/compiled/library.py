@@ -15,6 +15,7 @@ import torch
 from egg.evaluator.static.namespaces import judge
 from egg.expert.parts import Unfit
 from egg.expert.patterns.library.names import public_call
+from egg.expert.writing.replay_calls import DRAWING
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def operator_text(target: str, given: Given, results: int) -> str:
     path = target.split(".")
     if path[:3] != ["torch", "ops", "aten"]:
         raise Unfit(f"the graph calls {target}, which is no operator of ATen")
+    if path[3].startswith(DRAWING):
+        raise Unfit(f"the graph draws random numbers: {path[3]}")
     rule = OPERATORS.get(path[3])
     if rule is not None:
         return rule(given)

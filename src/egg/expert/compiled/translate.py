@@ -94,8 +94,11 @@ def _written(
         for name, form in module.arguments
     }
 
-    def launched(name: str, given: Given) -> list[str]:
-        return launch_lines(module.kernels[name], given)
+    def launched(name: str, given: Given) -> tuple[list[str], list[str]]:
+        kernel = module.kernels[name]
+        lines = launch_lines(kernel, given)
+        pairs = zip(kernel.parameters, given.texts, strict=True)
+        return lines, [text for parameter, text in pairs if parameter in kernel.written]
 
     reader = HostReader(held, _device(frame), launched, frozenset(module.kernels))
     host = reader.read(module.call)
@@ -155,8 +158,7 @@ def _graph(
         nodes.append(node)
         groups.append(Group(step.kernel or step.call or f"views_{number}", (node,), PATTERN))
     form, results = form_of(_returned(returns, host, leaves, frame), lambda item: isinstance(item, _Leaf))
-    written = [node.inputs[0] for node in known if node.op == "update" and node.inputs[0] in values]
-    updates = tuple(Node("update", (name, name), ()) for name in written)
+    updates = tuple(Node("update", (name, name), ()) for name in _updated(known, host, leaves))
     graph = replace(
         known,
         values=values,
@@ -169,6 +171,22 @@ def _graph(
         fixed={},
     )
     return graph, groups
+
+
+def _updated(known: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[str]:
+    """Arguments and tensors at ``self`` that the program changes; the compiled graph must change them too."""
+    roots = (_root(text, leaves) for step in host.steps for text in step.writes)
+    changed = {leaves[root] for root in roots if root}
+    wanted = [known.value(str(node.inputs[0])) for node in known if node.op == "update"]
+    for value in wanted:
+        if value.name not in changed:
+            raise Unfit(f"forward changes {value.path}, and the compiled graph leaves that to Python")
+    return sorted(changed)
+
+
+def _root(text: str, leaves: Mapping[str, str]) -> str:
+    """The argument that an operand is, or is a view of: a view is spelled with it in front."""
+    return next((leaf for leaf in leaves if text == leaf or text.startswith(f"{leaf}.")), "")
 
 
 @dataclass(frozen=True)

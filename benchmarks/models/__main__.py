@@ -12,10 +12,11 @@ import argparse
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from math import exp, log
 from pathlib import Path
 from statistics import median
+from time import monotonic
 from typing import Any
 
 from benchmarks.models.zoo import MODELS
@@ -38,8 +39,10 @@ def main() -> None:
     done = {row["model"] for row in read(rows)}
     names = [name for name in given.models.split(",") if name not in done]
     with ThreadPoolExecutor(given.workers) as pool:
-        for name, row in zip(names, pool.map(lambda name: measured(name, given), names), strict=True):
-            print(f"{name}: {row.get('error_text', 'measured')}", flush=True)
+        asked = {pool.submit(measured, name, given): name for name in names}
+        for answer in as_completed(asked):
+            name, row = asked[answer], answer.result()
+            print(f"{name}: {row.get('error_text', 'measured')} {row['seconds']}", flush=True)
             if "error_text" not in row:
                 with rows.open("a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -58,17 +61,21 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
     """The row of one model, or what stopped it."""
     place, one = store(given, name), "benchmarks.models.one"
     lock = ("--lock", str(given.out / "lock"))
-    tune = ("tune", "--store", place, "--budget", given.budget, "--limit", str(given.limit))
-    text = ""
+    tune = ("tune", name, place, "--budget", given.budget, "--limit", str(given.limit))
+    text, seconds = "", {}
     for module, arguments in (
         (one, ("record", name, place, *sized(given))),
-        ("egg.cli", tune),
+        (one, tune),
         (one, ("measure", name, place, *sized(given), "--forms", given.forms, *lock)),
     ):
+        began = monotonic()
         code, text = run(module, *arguments)
+        seconds[arguments[0]] = round(monotonic() - began, 1)
+        if arguments[0] == "tune":
+            print(f"{name}: {text.strip()[-400:]}", flush=True)
         if code:
-            return {"error_text": f"{arguments[0]} failed: {text[-500:]}"}
-    return json.loads(text.splitlines()[-1])
+            return {"error_text": f"{arguments[0]} failed: {text[-500:]}", "seconds": seconds}
+    return json.loads(text.splitlines()[-1]) | {"seconds": seconds}
 
 
 def run(module: str, *arguments: str) -> tuple[int, str]:

@@ -1,8 +1,9 @@
-"""One model in a process of its own: recorded for tuning, or measured in every form side by side.
+"""One model in a process of its own: recorded for tuning, tuned, or measured in every form side by side.
 
 ``python -m benchmarks.models.one record MODEL STORE`` runs one call, so that the store has the model's
-graphs. ``... measure MODEL STORE`` compiles all forms, lets them take turns on the same call, and prints a
-row as JSON: the time of a call in each form, and how far its outputs are from those of a wider type.
+graphs. ``... tune MODEL STORE`` optimizes the heaviest of them. ``... measure MODEL STORE`` compiles all
+forms, lets them take turns on the same call, and prints a row as JSON: the time of a call in each form, and
+how far its outputs are from those of a wider type.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import argparse
 import copy
 import fcntl
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -23,7 +25,12 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 import egg
 from benchmarks.models.zoo import MODELS, Example
+from egg.api.tuning import Here, tune, waiting
+from egg.api.watching import Watcher
+from egg.core.settings import Settings
+from egg.engine.budgets import find_budget
 from egg.modules import trial
+from egg.store import Store
 
 FORMS = ("eager", "compile", "reduce-overhead", "max-autotune", "egg")
 ROUNDS, ROUND_SECONDS = 15, 0.05
@@ -114,6 +121,15 @@ def record(example: Example, store: str) -> dict[str, Any]:
     return {"graphs": egg.backend.stats()}
 
 
+def tune_heaviest(folder: Path, budget: str, limit: int) -> None:
+    """What ``egg tune`` does, for machines without the packages of the command line."""
+    store, here = Store(folder, print), Here.now()
+    settings = Settings(team="expert", budget=find_budget(budget), skills=())
+    chosen = waiting(store, here).entries[:limit]
+    for entry in tune(store, chosen, settings, here, os.environ, lambda _: nullcontext(Watcher())):
+        print(entry.name, entry.state, flush=True)
+
+
 @contextmanager
 def alone(lock: Path | None) -> Iterator[None]:
     """Meanwhile no other process that holds to ``lock`` measures."""
@@ -154,13 +170,18 @@ def measure(example: Example, store: str, forms: tuple[str, ...], lock: Path | N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("record", "measure"))
+    parser.add_argument("step", choices=("record", "tune", "measure"))
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("store")
     parser.add_argument("--scale", type=int, default=1)
+    parser.add_argument("--budget", default="quick")
+    parser.add_argument("--limit", type=int, default=4, help="graphs that are tuned")
     parser.add_argument("--forms", default=",".join(FORMS))
     parser.add_argument("--lock", type=Path, help="a file that processes measuring at the same time share")
     given = parser.parse_args()
+    if given.step == "tune":
+        tune_heaviest(Path(given.store), given.budget, given.limit)
+        return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     example = on_device(given.model, given.scale, device)
     if given.step == "record":

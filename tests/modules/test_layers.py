@@ -281,8 +281,13 @@ def test_a_layer_that_replays_itself_is_launched_within_a_whole_that_is_replayed
 
     def forward(self, {arguments}):
         self.calls.append(1)
-        if x0.dtype != torch.float32:
+        seen = (x0.shape, x0.dtype)
+        if seen[1] != torch.float32:
             raise ValueError("x0 is not float32")
+        if torch.is_grad_enabled():
+            return x0 * 0
+        if not x0.is_contiguous():
+            return self.forward(x0.contiguous(), x1)
         if x0.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return self.launches({arguments})
         return self.launches({arguments})

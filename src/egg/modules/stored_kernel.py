@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -33,6 +34,12 @@ from egg.modules.held import runs_on
 Call = Callable[..., Any]
 MOST_BOUND = 256
 """Modules that one graph keeps: more sets of tensors than a model has layers."""
+
+
+OTHER_WAYS = re.compile(
+    r"torch\.is_grad_enabled\(\)|not \w+\.is_contiguous\(\)( or not \w+\.is_contiguous\(\))*"
+)
+"""Of which calls a kernel's ``forward`` may return something else before it launches."""
 
 
 class Unbindable(UsageError):
@@ -106,8 +113,9 @@ class StoredKernel:
         if self._launches is None:
             return module(*inputs)
         met = (id(module), *_signature(inputs))
-        if met in self._inside:
-            return getattr(module, self._launches)(*inputs)
+        name, contiguous = self._launches
+        if met in self._inside and not (contiguous and _gapped(inputs)):
+            return getattr(module, name)(*inputs)
         made = module(*inputs)
         self._inside.add(met)
         return made
@@ -173,38 +181,53 @@ def load_kernel(path: Path, device: str) -> ModuleType:
     return module
 
 
-def launching_method(kernel: type[nn.Module]) -> str | None:
+def launching_method(kernel: type[nn.Module]) -> tuple[str, bool] | None:
     """The method that ``forward`` calls in the place of replaying, as its text has it; ``None`` without one.
 
     A file that replays its launches cannot do so while the caller records them, and has a line for that:
-    where the stream is being recorded it returns a method's answer to the arguments as they are.
+    where the stream is being recorded it returns a method's answer to the arguments as they are. Before that
+    line stands the guard of the file, which returns nothing and leaves the arguments as they are, other than
+    for calls that are never made directly: with gradients, or, where it has a line for that (second), with
+    inputs that are not contiguous.
     """
     try:
-        text = textwrap.dedent(inspect.getsource(kernel.forward))
-    except (OSError, TypeError):
+        (forward,) = ast.parse(textwrap.dedent(inspect.getsource(kernel.forward))).body
+    except (OSError, TypeError, SyntaxError):
         return None
-    (forward,) = ast.parse(text).body
     if not isinstance(forward, ast.FunctionDef):
         return None
     arguments = [argument.arg for argument in forward.args.args[1:]]
+    contiguous = False
     for statement in forward.body:
         match statement:
-            case ast.If(
-                test=test,
-                body=[
-                    ast.Return(
-                        value=ast.Call(
-                            func=ast.Attribute(value=ast.Name(id="self"), attr=name), args=given, keywords=[]
-                        )
-                    )
-                ],
-            ) if "is_current_stream_capturing()" in ast.unparse(test):
-                return name if [ast.unparse(value) for value in given] == arguments else None
-            case ast.If(orelse=[], body=[ast.Raise()]) | ast.Expr() | ast.Assert():
-                continue
-            case _:
+            case ast.If(test=test, body=[ast.Return(value=ast.Call() as call)]) if (
+                "is_current_stream_capturing()" in ast.unparse(test)
+            ):
+                found = re.fullmatch(r"self\.(\w+)\((.*)\)", ast.unparse(call))
+                if found is None or found[2] != ", ".join(arguments):
+                    return None
+                return found[1], contiguous
+            case ast.If(test=test, orelse=[]) if OTHER_WAYS.fullmatch(ast.unparse(test)):
+                contiguous |= "is_contiguous" in ast.unparse(test)
+            case _ if not _guards(statement, arguments):
                 return None
     return None
+
+
+def _guards(statement: ast.stmt, arguments: Sequence[str]) -> bool:
+    """Whether a statement returns nothing and leaves the arguments bound to what they were."""
+    if isinstance(statement, ast.For | ast.While | ast.With | ast.Try):
+        return False
+    return not any(
+        isinstance(node, ast.Return | ast.Yield)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in arguments)
+        or (isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store))
+        for node in ast.walk(statement)
+    )
+
+
+def _gapped(inputs: Sequence[Any]) -> bool:
+    return not all(x.is_contiguous() for x in inputs if isinstance(x, torch.Tensor))
 
 
 def _signature(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.models.one record MODEL STORE`` runs one call, so that the store has the model's
 graphs. ``... tune MODEL STORE`` optimizes the heaviest of them. ``... measure MODEL STORE`` compiles all
-forms, lets them take turns on the same call, and prints a row as JSON: the time of a call in each form, and
-how far its outputs are from those of a wider type.
+forms, lets them take turns on the same call, and prints a row as JSON: the time of a call in each form, how
+far its outputs are from those of a wider type, and what tuning made of its graphs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -24,44 +24,16 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import egg
-from benchmarks.models.zoo import MODELS, Example
+from benchmarks.models.zoo import MODELS, Call, Example, call_of, on_device, synchronize
 from egg.api.tuning import Here, tune, waiting
 from egg.api.watching import Watcher
 from egg.core.settings import Settings
 from egg.engine.budgets import find_budget
-from egg.modules import trial
-from egg.store import Store
+from egg.modules.trial import MOST_CALLS
+from egg.store import Rejected, Store, Tuned
 
 FORMS = ("eager", "compile", "reduce-overhead", "max-autotune", "egg")
 ROUNDS, ROUND_SECONDS = 15, 0.05
-DECIDED = len(trial.FORMS) * (trial.WARM + trial.ROUNDS) + 1
-"""Calls after which the backend has chosen between the forms of a graph."""
-
-Call = Callable[[], Any]
-
-
-def on_device(name: str, scale: int, device: str) -> Example:
-    torch.manual_seed(0)
-    made = MODELS[name](scale)
-    args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to(device), (made.args, made.kwargs))
-    return Example(made.module.to(device), args, kwargs, made.trains)
-
-
-def call_of(example: Example, called: Callable[..., Any]) -> Call:
-    """One call of the model, or one step up to the gradients."""
-
-    def infer() -> Any:
-        with torch.no_grad():
-            return example.outputs(called)
-
-    def train() -> Any:
-        torch.compiler.cudagraph_mark_step_begin()
-        example.module.zero_grad(set_to_none=True)
-        loss = example.outputs(called).loss
-        loss.backward()
-        return loss
-
-    return train if example.trains else infer
 
 
 def compiled(example: Example, form: str, store: str) -> Callable[..., Any]:
@@ -109,11 +81,6 @@ def seconds(call: Call, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def record(example: Example, store: str) -> dict[str, Any]:
     """Graphs are the same whatever answers them, and nothing is compiled for those that run eagerly."""
     options = {"store": store, "fallback": "eager"}
@@ -121,51 +88,79 @@ def record(example: Example, store: str) -> dict[str, Any]:
     return {"graphs": egg.backend.stats()}
 
 
-def tune_heaviest(folder: Path, budget: str, limit: int) -> None:
+def tune_heaviest(folder: Path, budget: str, limit: int) -> dict[str, Any]:
     """What ``egg tune`` does, for machines without the packages of the command line."""
     store, here = Store(folder, print), Here.now()
     settings = Settings(team="expert", budget=find_budget(budget), skills=())
     chosen = waiting(store, here).entries[:limit]
-    for entry in tune(store, chosen, settings, here, os.environ, lambda _: nullcontext(Watcher())):
-        print(entry.name, entry.state, flush=True)
+    for _ in tune(store, chosen, settings, here, os.environ, lambda _: nullcontext(Watcher())):
+        pass
+    return {"entries": verdicts(str(folder))}
 
 
-@contextmanager
-def alone(lock: Path | None) -> Iterator[None]:
-    """Meanwhile no other process that holds to ``lock`` measures."""
-    if lock is None:
-        yield
-        return
-    with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def verdicts(store: str) -> list[dict[str, Any]]:
+    """What tuning made of each graph that was recorded."""
+    found = []
+    for entry in Store(Path(store), print).entries():
+        row: dict[str, Any] = {"key": entry.key, "name": entry.name, "state": entry.state.kind}
+        if isinstance(entry.state, Tuned):
+            row["speedups"] = {name: gain.median for name, gain in entry.state.speedups.items()}
+        elif isinstance(entry.state, Rejected):
+            row["reason"] = entry.state.reason
+        found.append(row)
+    return found
 
 
-def measure(example: Example, store: str, forms: tuple[str, ...], lock: Path | None) -> dict[str, Any]:
+def measure(example: Example, store: str, forms: tuple[str, ...], lock: int | None) -> dict[str, Any]:
+    """Compile all forms; then, with nothing else running, let the backend decide and time forms in turns."""
     torch._dynamo.config.recompile_limit = 64
+    phases, began = {}, time.monotonic()
     exact = exact_results(example)
     calls: dict[str, Call] = {}
-    first: dict[str, float] = {}
     far: dict[str, float] = {}
     for form in forms:
         calls[form] = call_of(example, compiled(example, form, store))
-        first[form] = seconds(calls[form], 1)
+        seconds(calls[form], 1)
         far[form] = distance(results(example, calls[form]), exact)
-        with alone(lock if form == "egg" else None):
-            seconds(calls[form], DECIDED if form == "egg" else 3)
-    times: dict[str, list[float]] = {form: [] for form in forms}
-    with alone(lock):
-        counts = {form: max(1, int(ROUND_SECONDS / seconds(call, 3))) for form, call in calls.items()}
-        for _ in range(ROUNDS):
-            for form, call in calls.items():
-                times[form].append(1e3 * seconds(call, counts[form]))
+    phases["compile"] = time.monotonic() - began
+    if lock is not None:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the process ends
+    phases["wait"] = time.monotonic() - began - phases["compile"]
+    if "egg" in forms:
+        decide(calls["egg"])
+        far["egg"] = distance(results(example, calls["egg"]), exact)
+    times = timed(calls)
+    phases["time"] = time.monotonic() - began - phases["compile"] - phases["wait"]
     return {
         "milliseconds": {form: median(found) for form, found in times.items()},
         "quartiles": {form: quantiles(found, n=4) for form, found in times.items()},
-        "first_answer_seconds": first,
         "error": far,
         "graphs": egg.backend.stats(),
+        "entries": verdicts(store),
+        "seconds": {phase: round(taken, 1) for phase, taken in phases.items()},
     }
+
+
+def decide(call: Call) -> None:
+    """Call until the backend has chosen between the forms of every graph."""
+    for _ in range(MOST_CALLS):
+        call()
+        if not any(graph["pending"] for graph in egg.backend.stats()):
+            break
+    seconds(call, 3)
+
+
+def timed(calls: dict[str, Call]) -> dict[str, list[float]]:
+    """Milliseconds of a call in each form, in rounds."""
+    counts = {
+        form: max(1, int(ROUND_SECONDS / min(seconds(call, 1) for _ in range(3))))
+        for form, call in calls.items()
+    }
+    times: dict[str, list[float]] = {form: [] for form in calls}
+    for _ in range(ROUNDS):
+        for form, call in calls.items():
+            times[form].append(1e3 * seconds(call, counts[form]))
+    return times
 
 
 def main() -> None:
@@ -177,23 +172,18 @@ def main() -> None:
     parser.add_argument("--budget", default="quick")
     parser.add_argument("--limit", type=int, default=4, help="graphs that are tuned")
     parser.add_argument("--forms", default=",".join(FORMS))
-    parser.add_argument("--lock", type=Path, help="a file that processes measuring at the same time share")
+    parser.add_argument("--lock", type=int, help="the descriptor of a file that is locked while it is timed")
     given = parser.parse_args()
     if given.step == "tune":
-        tune_heaviest(Path(given.store), given.budget, given.limit)
+        print(json.dumps(tune_heaviest(Path(given.store), given.budget, given.limit)))
         return
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    example = on_device(given.model, given.scale, device)
+    example = on_device(given.model, given.scale)
     if given.step == "record":
         row = record(example, given.store)
     else:
         row = measure(example, given.store, tuple(given.forms.split(",")), given.lock)
-    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
-    print(
-        json.dumps(
-            {"model": given.model, "scale": given.scale, "gpu": gpu, "torch": torch.__version__, **row}
-        )
-    )
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    print(json.dumps({"scale": given.scale, "gpu": gpu, "torch": torch.__version__, **row}))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 MANY = 8
 """Layers of a dry run's model at least: fewer would not repeat."""
@@ -30,6 +31,40 @@ class Example:
 
     def outputs(self, called: Callable[..., Any]) -> Any:
         return called(*self.args, **self.kwargs)
+
+
+Call = Callable[[], Any]
+
+
+def on_device(name: str, scale: int) -> Example:
+    """A model and its arguments, on the GPU where there is one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    made = MODELS[name](scale)
+    args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to(device), (made.args, made.kwargs))
+    return Example(made.module.to(device), args, kwargs, made.trains)
+
+
+def call_of(example: Example, called: Callable[..., Any]) -> Call:
+    """One call of the model, or one step up to the gradients."""
+
+    def infer() -> Any:
+        with torch.no_grad():
+            return example.outputs(called)
+
+    def train() -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        example.module.zero_grad(set_to_none=True)
+        loss = example.outputs(called).loss
+        loss.backward()
+        return loss
+
+    return train if example.trains else infer
+
+
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 Make = Callable[[int], Example]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 
 from egg.cli.app import app
 from egg.modules.backend import Backend
-from egg.modules.trial import FORMS, ROUNDS, WARM
+from egg.modules.replay import Replayed
+from egg.modules.replayable import Inputs
+from egg.modules.trial import MOST_CALLS, WARM
 from egg.store import Rejected, Store, Tuned
 from tests.modules.test_backend import Scale
 from tests.modules.test_layers import COUNT, Net, tuned_by_the_task_itself
@@ -62,13 +65,15 @@ def test_a_model_is_tried_with_its_kernels_and_without_and_the_verdict_is_kept(t
         torch._dynamo.reset()
         backend = Backend()
         run = torch.compile(net, backend=backend, options=options)
-        answers = [run(*given) for _ in range(len(FORMS) * (WARM + ROUNDS) + 2)]
+        answers = [run(*given) for _ in range(MOST_CALLS + 2)]
         for answer in answers:  # a replay overwrites none that were given before
             torch.testing.assert_close(answer, net(*given))
         whole, layer = backend.stats()
         assert "kernels" in whole["reason"]
+        assert (whole["pending"], whole["given_up"]) == (False, {})
+        assert {"without kernels, eager", "with kernels, replayed"} <= set(whole["milliseconds"])
         if turn == 0:
-            assert layer["counts"]["kernel"] >= COUNT * (WARM + ROUNDS)
+            assert layer["counts"]["kernel"] >= 4 * COUNT * WARM
     assert len(list((tmp_path / "assemblies").iterdir())) == 1
 
 
@@ -84,11 +89,77 @@ def test_a_short_model_without_faster_kernels_is_replayed(tmp_path: Path):
         torch._dynamo.reset()
         backend = Backend()
         run = torch.compile(net, backend=backend, options=options)
-        for _ in range(2 * (WARM + ROUNDS) + 2):
+        for _ in range(MOST_CALLS + 2):
             torch.testing.assert_close(run(*given), net(*given))
         net.layers[2].gate.weight.mul_(3)
         torch.testing.assert_close(run(*given), net(*given))
-        assert "without kernels, replayed" in backend.stats()[0]["reason"]
+        assert ", replayed" in backend.stats()[0]["reason"]
+
+
+class Cached(Net):
+    """Changes a buffer in place at every call, as a decoder with a static cache does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(5, 8))
+
+    def forward(self, ids: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        self.seen.add_(self.embed(ids))
+        return super().forward(ids, scale) + self.seen.sum()
+
+
+@torch.no_grad()
+def test_every_form_changes_a_buffer_once_at_every_call(tmp_path: Path):
+    store = Store(tmp_path, lambda text: pytest.fail(text))
+    net, given = Cached().cuda(), (torch.arange(5, device="cuda"), torch.rand(8, device="cuda"))
+    other = copy.deepcopy(net)
+    options = {"store": str(tmp_path), "unmeasured": True}
+    run = torch.compile(net, backend=Backend(), options=options)
+    torch.testing.assert_close(run(*given), other(*given))
+    tuned_by_the_task_itself(store)
+    torch._dynamo.reset()
+    backend = Backend()
+    run = torch.compile(net, backend=backend, options=options)
+    for _ in range(MOST_CALLS + 2):
+        torch.testing.assert_close(run(*given), other(*given))
+    torch.testing.assert_close(net.seen, other.seen)
+    assert backend.stats()[0]["given_up"] == {}
+
+
+@torch.no_grad()
+def test_a_graph_that_cannot_be_recorded_runs_as_it_is():
+    """The host waits for a number in the middle: recording fails, and the stream is as it was."""
+
+    def waits(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x * float(x.sum()),)
+
+    run, x = Replayed(waits, Inputs()), torch.ones(4, device="cuda")
+    stream = torch.cuda.current_stream()
+    for _ in range(4):
+        torch.testing.assert_close(run(x), waits(x))
+    assert "cannot be recorded" in run.obstacle
+    assert torch.cuda.current_stream() == stream
+    fine = Replayed(lambda x: (x + 1,), Inputs())
+    for value in range(4):
+        torch.testing.assert_close(fine(x + value), (x + value + 1,))
+    assert fine.obstacle == ""
+
+
+@torch.no_grad()
+def test_replays_of_two_streams_follow_each_other():
+    run = Replayed(lambda x: ((x @ x).sum(dim=1),), Inputs())
+    inputs = [torch.full((512, 512), float(value), device="cuda") for value in range(4)]
+    for x in inputs[:2]:
+        run(x)
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    made = []
+    for turn in range(20):
+        with torch.cuda.stream(side if turn % 2 else torch.cuda.current_stream()):
+            made.append(run(inputs[turn % 4])[0])
+    torch.cuda.synchronize()
+    for turn, found in enumerate(made):
+        torch.testing.assert_close(found, (inputs[turn % 4] @ inputs[turn % 4]).sum(dim=1))
 
 
 @pytest.mark.parametrize("part", ["forward", "backward"])

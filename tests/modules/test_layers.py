@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,19 @@ from torch.nn import functional as F
 from egg.core.source import content_hash
 from egg.modules import regions
 from egg.modules.backend import Backend
-from egg.modules.trial import KERNELS, PLAIN, REPLAYED, ROUNDS, WARM, Form, Trial, faster, owned
+from egg.modules.fallback import Fallback
+from egg.modules.trial import (
+    EAGER,
+    EAGER_REPLAYED,
+    KERNELS,
+    KERNELS_EAGER_REPLAYED,
+    PLAIN,
+    REPLAYED,
+    Form,
+    Verdict,
+)
 from egg.store import Store, Tuned
+from tests.modules.fake_gpu import fake_gpu
 
 COUNT = 6
 
@@ -143,7 +155,7 @@ def test_a_layer_outside_the_domain_runs_as_it_was_written(store: Store, inputs)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("ratio", "keep"), [(0.9, False), (1.3, True)])
+@pytest.mark.parametrize(("ratio", "keep"), [(1.0, False), (1.3, True)])
 def test_a_whole_that_did_not_gain_is_rolled_back(store: Store, inputs, monkeypatch, ratio, keep):
     net, verdicts = Net(), []
     compiled(Backend(), store, net)(*inputs)
@@ -154,15 +166,16 @@ def test_a_whole_that_did_not_gain_is_rolled_back(store: Store, inputs, monkeypa
 
         def __init__(self, forms: Any, decided: Any) -> None:
             form = Form(kernels=keep)
-            decided(form, ratio)
+            decided(Verdict(form, {PLAIN: [ratio], KERNELS: [1.0]} if keep else {PLAIN: [1.0]}, {}))
             verdicts.append(1)
             self._chosen = forms[form]
 
         def __call__(self, *args: Any) -> Any:
             return self._chosen(*args)
 
-    monkeypatch.setattr("egg.modules.backend.Trial", Decided)
-    monkeypatch.setattr("egg.modules.backend._on_gpu", lambda value: True)
+    monkeypatch.setattr("egg.modules.whole.Trial", Decided)
+    monkeypatch.setattr("egg.modules.whole.on_gpu", lambda value: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     for _ in range(2):
         torch._dynamo.reset()
         backend = Backend()
@@ -189,124 +202,113 @@ def test_a_small_graph_is_one_task(inputs):
     assert found == [()]
 
 
-class Clock:
-    """Events of a GPU that took as long as a form is said to take."""
-
-    now = 0.0
-
-    def __init__(self, enable_timing: bool) -> None:
-        self.at = 0.0
-
-    def record(self) -> None:
-        self.at = Clock.now
-
-    def elapsed_time(self, other: Clock) -> float:
-        return other.at - self.at
-
-
-def tried(seconds: dict[Form, float], monkeypatch: pytest.MonkeyPatch, extra: int = 5) -> tuple[Any, ...]:
-    """The calls by form after the verdict, and the verdict, of forms that take so long."""
-    monkeypatch.setattr(torch.cuda, "Event", Clock)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    calls: list[Form] = []
-
-    def form(which: Form) -> Any:
-        def call(x: int) -> int:
-            if seconds[which] < 0:
-                raise torch.OutOfMemoryError
-            calls.append(which)
-            Clock.now += seconds[which]
-            return x
-
-        return call
-
-    verdicts: list[Any] = []
-    trial = Trial({which: form(which) for which in seconds}, lambda *found: verdicts.append(found))
-    rounds = sum(WARM + ROUNDS if taken > 0 else 1 for taken in seconds.values())
-    assert [trial(x) for x in range(rounds + extra)] == list(range(rounds + extra))
-    assert len(calls) == rounds + extra
-    return set(calls[rounds:]), verdicts
-
-
-@pytest.mark.parametrize(
-    ("seconds", "kept", "ratio"),
-    [
-        ({PLAIN: 1.0, KERNELS: 0.5}, KERNELS, 2.0),
-        ({PLAIN: 1.0, KERNELS: 1.0}, PLAIN, 1.0),
-        ({PLAIN: 1.0, KERNELS: 2.0}, PLAIN, 1.0),
-        ({PLAIN: 1.0, REPLAYED: 0.5}, REPLAYED, 2.0),
-        ({PLAIN: 1.0, KERNELS: 0.8, REPLAYED: 0.9}, KERNELS, 1.25),
-        ({PLAIN: 1.0, KERNELS: 0.8, REPLAYED: 0.5}, REPLAYED, 2.0),
-        ({PLAIN: 1.0, KERNELS: 1.2, REPLAYED: 0.5}, REPLAYED, 2.0),
-        ({PLAIN: 1.0, KERNELS: 0.8, REPLAYED: -1.0}, KERNELS, 1.25),
-    ],
-)
-def test_a_trial_computes_every_call_once_and_keeps_the_fastest_form(monkeypatch, seconds, kept, ratio):
-    assert tried(seconds, monkeypatch) == ({kept}, [(kept, pytest.approx(ratio))])
-
-
-@pytest.mark.parametrize(
-    ("results", "replayed"),
-    [
-        (lambda x: (x + 1, x.sum()), True),
-        (lambda x: (x + 1, x), False),
-        (lambda x: x.view(-1), False),
-        (lambda x: (lambda y: (y, y.T))(x + 1), False),
-    ],
-)
-def test_a_graph_whose_results_share_memory_is_not_replayed(monkeypatch, results, replayed):
-    """Copies of such results would no longer follow what is written to the other."""
-    monkeypatch.setattr(torch.cuda, "Event", Clock)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    called: list[Form] = []
-
-    def form(which: Form) -> Any:
-        return lambda x: (called.append(which), results(x))[1]
-
-    trial = Trial({PLAIN: form(PLAIN), REPLAYED: form(REPLAYED)}, lambda *_: None)
-    for _ in range(4):
-        trial(torch.ones(2, 3))
-    assert (REPLAYED in called) == replayed
-
-
-def test_a_gain_within_the_noise_is_none():
-    steady = [1.0] * 10
-    assert faster([0.5] * 10, steady)
-    assert not faster([0.995] * 10, steady)
-    assert not faster([0.9] * 5 + [1.5] * 5, steady)
-
-
-def test_results_of_a_replayed_graph_are_the_callers():
-    place = torch.zeros(2)
-    run = owned(lambda x: (place.copy_(x), 3))
-    first, _ = run(torch.ones(2))
-    second, number = run(torch.full((2,), 2.0))
-    assert (first.tolist(), second.tolist(), number) == ([1.0, 1.0], [2.0, 2.0], 3)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("replay", [True, False])
-def test_a_graph_without_a_faster_kernel_is_tried_as_a_cuda_graph(store: Store, inputs, monkeypatch, replay):
-    """Of the modes of Inductor the one is kept, too, that is fastest; the option turns it off."""
-    net, offered = Net(), []
+def test_a_graph_without_a_faster_kernel_is_tried_in_other_forms(store: Store, inputs, monkeypatch, replay):
+    """Of what PyTorch itself can do the fastest is kept, too; the option turns replay off."""
+    net, offered, kept = Net(), [], REPLAYED if replay else EAGER
+    monkeypatch.setattr(Fallback, "now", lambda self, graph, _: graph.forward)
+    gpu = fake_gpu(monkeypatch)
     compiled(Backend(), store, net)(*inputs)
     (entry,) = store.entries()
     store.rejected(entry.key, "no kernel is faster")
 
     def trial(forms: Any, decided: Any) -> Any:
         offered.append(list(forms))
-        decided(REPLAYED, 1.5)
-        return forms[REPLAYED]
+        decided(Verdict(kept, {PLAIN: [1.5], kept: [1.0]}, {}))
+        return forms[kept]
 
-    monkeypatch.setattr("egg.modules.backend.Trial", trial)
-    monkeypatch.setattr("egg.modules.backend._on_gpu", lambda value: True)
+    monkeypatch.setattr("egg.modules.whole.Trial", trial)
+    monkeypatch.setattr("egg.modules.whole.on_gpu", lambda value: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr("egg.modules.replayable._elsewhere", lambda inputs: "")
+    monkeypatch.setattr("egg.modules.replayable._foreign", lambda graph: iter(()))
     for _ in range(2):
         torch._dynamo.reset()
         backend = Backend()
         run = compiled(backend, store, net, "inductor", replay=replay)
-        torch.testing.assert_close(run(*inputs), net(*inputs))
-        assert ("without kernels, replayed: 1.50x" in backend.stats()[0]["reason"]) == replay
-    assert offered == ([[PLAIN, REPLAYED]] if replay else [])
+        for _ in range(3):
+            torch.testing.assert_close(run(*inputs), net(*inputs))
+        assert f"; {kept}: 1.50x" in backend.stats()[0]["reason"]
+        assert backend.stats()[0]["milliseconds"] == {"without kernels": 1.5, str(kept): 1.0}
+    assert offered == [[PLAIN, REPLAYED, EAGER, EAGER_REPLAYED] if replay else [PLAIN, EAGER]]
+    assert gpu.recordings == (2 if replay else 0)
+
+
+@torch.no_grad()
+def test_a_verdict_that_needs_no_inductor_starts_without_it(store: Store, inputs, monkeypatch):
+    """Kernels replayed, with operators one by one around them: a later process compiles nothing."""
+    net, kept = Net(), KERNELS_EAGER_REPLAYED
+    gpu = fake_gpu(monkeypatch)
+    compiled(Backend(), store, net)(*inputs)
+    tuned_by_the_task_itself(store)
+    asked: list[Any] = []
+    monkeypatch.setattr(Fallback, "now", lambda self, graph, _: asked.append(graph) or graph.forward)
+    monkeypatch.setattr("egg.modules.whole.on_gpu", lambda value: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr("egg.modules.replayable._elsewhere", lambda inputs: "")
+    monkeypatch.setattr("egg.modules.replayable._foreign", lambda graph: iter(()))
+
+    def trial(forms: Any, decided: Any) -> Any:
+        decided(Verdict(kept, {PLAIN: [3.0], kept: [1.0]}, {}))
+        return forms[kept]
+
+    monkeypatch.setattr("egg.modules.whole.Trial", trial)
+    for turn in range(2):
+        torch._dynamo.reset()
+        backend = Backend()
+        run = compiled(backend, store, net, "inductor")
+        for _ in range(4):
+            torch.testing.assert_close(run(*inputs), net(*inputs))
+        assert backend.stats()[1]["counts"]["kernel"] == 4 * COUNT
+        assert (asked == []) == (turn == 1)
+        asked.clear()
+    assert gpu.recordings == 2
+
+
+@torch.no_grad()
+def test_a_layer_that_replays_itself_is_launched_within_a_whole_that_is_replayed(
+    store: Store, inputs, monkeypatch
+):
+    """Its own replays would copy every layer's results, and record graphs while forms are timed."""
+    net = Net()
+    gpu = fake_gpu(monkeypatch)
+    compiled(Backend(), store, net)(*inputs)
+    (entry,) = store.entries()
+    head, _, body = entry.task.replace("class Model(", "class ModelNew(").partition("    def forward(self, ")
+    arguments, _, rest = body.partition("):")
+    replaying = f"""    calls = []
+
+    def forward(self, {arguments}):
+        self.calls.append(1)
+        seen = (x0.shape, x0.dtype)
+        if seen[1] != torch.float32:
+            raise ValueError("x0 is not float32")
+        if torch.is_grad_enabled():
+            return x0 * 0
+        if not x0.is_contiguous():
+            return self.forward(x0.contiguous(), x1)
+        if x0.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+            return self.launches({arguments})
+        return self.launches({arguments})
+
+    def launches(self, {arguments}):{rest}"""
+    kernel = f"{head}{replaying}"
+    store.tuned(entry.key, kernel, Tuned(content_hash(kernel), {}))
+    monkeypatch.setattr("egg.modules.replayable._elsewhere", lambda inputs: "")
+    monkeypatch.setattr("egg.modules.replayable._foreign", lambda graph: iter(()))
+    monkeypatch.setattr(Fallback, "now", lambda self, graph, _: graph.forward)
+    torch._dynamo.reset()
+    backend = Backend()
+    run = compiled(backend, store, net, "inductor")
+    answers = [run(*inputs) for _ in range(3)]
+    monkeypatch.undo()
+    for answer in answers:
+        torch.testing.assert_close(answer, net(*inputs))
+    assert backend.stats()[1]["counts"] == {"kernel": 3 * COUNT, "fallback": 0, "outside": {}, "failure": ""}
+    kernel_file: Any = sys.modules[f"egg_kernel_{content_hash(kernel)}"]
+    assert len(kernel_file.ModelNew.calls) == COUNT  # forward once for each layer, with its guard
+    assert gpu.recordings == 0  # without a GPU there is no trial
 
 
 @torch.no_grad()

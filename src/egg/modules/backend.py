@@ -7,14 +7,14 @@ Every graph that Dynamo captures takes one of these routes, and is counted under
 - ``recorded``: the store had no kernel for it. It goes to the fallback unchanged, and the store has it for
   ``egg tune``.
 - ``rejected``: tuning found no kernel for it that is faster. On a GPU its first calls decide whether it is
-  faster as a CUDA graph.
+  faster operator by operator, or as a CUDA graph.
 - ``training``: something in it requires a gradient, and the fallback is one that derives the backward by
   itself. Otherwise the forward and the backward graph of AOTAutograd each take one of these routes
   (:mod:`egg.modules.training`).
 - ``layers``: a large graph in which layers repeat. Each kind of layer is recorded, or answered by its kernel,
   under a row of its own; the rest of the graph goes to the fallback. On a GPU the first calls of the whole
-  graph decide whether it is faster with the kernels than without, and as a CUDA graph
-  (:mod:`egg.modules.trial`).
+  graph decide in which form it is fastest: with the kernels or without, compiled by Inductor or operator by
+  operator, as a CUDA graph or not (:mod:`egg.modules.trial`).
 - ``left``: no kernel could stand for it (:class:`egg.modules.fake_run.Unsuitable`), or the store cannot be
   used.
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -35,13 +35,12 @@ from torch import fx
 
 from egg.modules.dynamo import read
 from egg.modules.fallback import Fallback
-from egg.modules.graph_text import graph_text
-from egg.modules.lookup import Graph, Lookup, Options, counting, store_errors
-from egg.modules.regions import Layer, Region, layers, replaced
+from egg.modules.lookup import Graph, Lookup, Options, counting
+from egg.modules.regions import Layer, Region, layers
 from egg.modules.stored_kernel import Call
 from egg.modules.training import Training
-from egg.modules.trial import FORMS, Form, Trial, owned
-from egg.store import Assembly, Store, assembly_name, store_folder
+from egg.modules.whole import Whole, replay_inputs
+from egg.store import Store, store_folder
 
 log = logging.getLogger("egg")
 
@@ -73,8 +72,8 @@ class Backend:
         found, program = lookup.look_up(lambda: read(graph, inputs))
         call = lookup.kernel(found, program, fallback.later(graph)) if program is not None else None
         if call is None and found.route == "rejected":
-            whole = Whole(graph, inputs, {}, {}, [found.key], [found])
-            return self._assembled(whole, lookup, fallback)
+            replay = replay_inputs(graph, inputs, lookup, fallback)
+            return Whole(graph, inputs, {}, {}, [found.key], [found], [], replay, lookup, fallback).call
         return call or counting(fallback.now(graph, inputs), [found])
 
     def stats(self) -> list[dict[str, Any]]:
@@ -121,87 +120,30 @@ class Backend:
         self.graphs.append(whole)
         table: dict[str, Layer] = {}
         placed: dict[Region, str] = {}
-        plain, keys = [whole], []
+        plain, kernels, keys = [whole], [], []
+        replay = replay_inputs(graph, inputs, lookup, fallback)
         for kind in kinds.values():
             first = kind[0]
             found, program = lookup.look_up(partial(read, first.module, first.examples(given)), len(kind))
             keys += [found.key] if found.route in ("kernel", "rejected") else []
-            call = lookup.kernel(found, program, program.plain) if program is not None else None
+            call = None
+            if program is not None:
+                call = lookup.kernel(found, program, program.plain, direct=not replay.obstacle)
             if call is None or program is None:
                 plain.append(found)
                 continue
+            kernels.append(found)
             table[found.key] = Layer(call, program)
             placed |= dict.fromkeys(kind, found.key)
-        if not keys:
+        if not keys and any(row.route == "recorded" for row in plain):
             return counting(fallback.now(graph, inputs), plain)
-        return self._assembled(Whole(graph, inputs, placed, table, keys, plain), lookup, fallback)
-
-    def _assembled(self, whole: Whole, lookup: Lookup, fallback: Fallback) -> Call:
-        """A graph that was tuned, in the form that was found fastest; the first calls find that out."""
-        store, row = lookup.store, whole.rows[0]
-        replays = lookup.chosen.replay and fallback.replays and whole.fixed
-        forms = [form for form in whole.forms if replays or not form.replayed]
-        name = assembly_name(graph_text(whole.graph), sorted(whole.keys))
-        known = store.assembly(name)
-        if known is not None and (known.replayed is not None or not replays):
-            form = Form(known.faster and bool(whole.table), bool(known.replayed) and replays)
-            row.reason += _verdict(form, known.ratio)
-            return counting(whole.compiled(form, fallback), whole.rows)
-        if len(forms) == 1 or not any(_on_gpu(value) for value in whole.inputs):
-            return counting(whole.compiled(Form(kernels=bool(whole.table)), fallback), whole.rows)
-
-        def decided(form: Form, ratio: float) -> None:
-            row.reason += _verdict(form, ratio)
-            tried = form.replayed if replays else None
-            with store_errors(self._notice):
-                store.assembled(name, Assembly(form.kernels, ratio, tuple(sorted(whole.table)), tried))
-
-        trial = Trial({form: whole.compiled(form, fallback) for form in forms}, decided)
-        return counting(trial, whole.rows)
+        return Whole(graph, inputs, placed, table, keys, plain, kernels, replay, lookup, fallback).call
 
     def _notice(self, text: str) -> None:
         """Say a thing once."""
         if text not in self._noticed:
             self._noticed.add(text)
             log.warning("%s", text)
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A graph of Dynamo, and the kernels of the store for layers of it."""
-
-    graph: fx.GraphModule
-    inputs: Sequence[Any]
-    placed: Mapping[Region, str]
-    """The key of the kernel for every layer that has one."""
-    table: Mapping[str, Layer]
-    keys: Sequence[str]
-    """Of all entries that were tuned."""
-    rows: Sequence[Graph]
-    """Of what the fallback answers."""
-
-    @property
-    def fixed(self) -> bool:
-        """Whether all its sizes are known."""
-        return not any(isinstance(value, torch.SymInt) for value in self.inputs)
-
-    @property
-    def forms(self) -> list[Form]:
-        return [form for form in FORMS if self.table or not form.kernels]
-
-    def compiled(self, form: Form, fallback: Fallback) -> Call:
-        if form.replayed:
-            return owned(fallback.replayed(self.graph, self.inputs))
-        graph = replaced(self.graph, list(self.placed.items()), self.table) if form.kernels else self.graph
-        return fallback.now(graph, self.inputs)
-
-
-def _verdict(form: Form, ratio: float) -> str:
-    return f"; {form}: {ratio:.2f}x of Inductor's"
-
-
-def _on_gpu(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_cuda
 
 
 def _needs_gradient(value: Any) -> bool:

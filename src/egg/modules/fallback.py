@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -71,12 +71,8 @@ class Fallback:
 
     @property
     def replays(self) -> bool:
-        """Whether Inductor may be asked for a CUDA graph too: the caller left the mode to it."""
+        """Whether what Inductor compiles may be replayed as a CUDA graph: the caller left the mode to it."""
         return self.name == INDUCTOR and self.mode is None and not self.options
-
-    def replayed(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The graph compiled as one that is replayed as a CUDA graph, where Inductor finds that it can be."""
-        return replace(self, mode="reduce-overhead").now(graph, inputs)
 
     def later(self, graph: fx.GraphModule) -> Callable[..., Any]:
         """The graph, compiled when it is first called."""

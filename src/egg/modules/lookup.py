@@ -70,6 +70,12 @@ class Graph:
     places: int = 1
     """How often it occurs in the graph around it."""
     counts: Counts = field(default_factory=Counts)
+    pending: bool = False
+    """Its calls are still being timed in several forms."""
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    """Of a call in each form that was timed."""
+    given_up: dict[str, str] = field(default_factory=dict)
+    """Forms that could not be timed, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +141,14 @@ class Lookup:
         self.rows.extend(found)
         return found
 
-    def kernel(self, found: Graph, program: Program, fallback: Call) -> Call | None:
-        """What answers a graph that has a kernel; ``None`` where the kernel cannot be used after all."""
+    def kernel(
+        self, found: Graph, program: Program, fallback: Call, *, direct: bool = False
+    ) -> StoredKernel | None:
+        """What answers a graph that has a kernel; ``None`` where the kernel cannot be used after all.
+
+        ``direct``: a kernel file that replays its launches makes them one by one, for the graph around it
+        is replayed as a whole.
+        """
 
         def failed(error: BaseException) -> None:
             self.notice(f"kernel {found.key} failed and is out of use in this process: {error}")
@@ -149,7 +161,7 @@ class Lookup:
             found.route, found.reason = "left", "its kernel is damaged or was removed"
             return None
         try:
-            return StoredKernel(path, program, fallback, found.counts, failed)
+            return StoredKernel(path, program, fallback, found.counts, failed, direct=direct)
         except Exception as error:  # a kernel file that does not load is out of use, as one that fails
             found.route, found.reason = "left", f"its kernel does not load: {error}".splitlines()[0]
             failed(error)

@@ -6,12 +6,17 @@ set of tensors, found by their identity and where their data are.
 
 A call outside the kernel's domain raises before anything is computed; the fallback answers it, and all later
 calls of that signature without asking again. Any other exception puts the kernel out of use for this process.
+While the caller records a CUDA graph an exception is its own: what cannot be recorded may still be used.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +34,12 @@ from egg.modules.held import runs_on
 Call = Callable[..., Any]
 MOST_BOUND = 256
 """Modules that one graph keeps: more sets of tensors than a model has layers."""
+
+
+OTHER_WAYS = re.compile(
+    r"torch\.is_grad_enabled\(\)|not \w+\.is_contiguous\(\)( or not \w+\.is_contiguous\(\))*"
+)
+"""Of which calls a kernel's ``forward`` may return something else before it launches."""
 
 
 class Unbindable(UsageError):
@@ -57,8 +68,13 @@ class StoredKernel:
         fallback: Call,
         counts: Counts,
         failed: Callable[[BaseException], None],
+        *,
+        direct: bool = False,
     ) -> None:
         self._class = load_kernel(path, program.device.type).ModelNew
+        self._launches = launching_method(self._class) if direct else None
+        self._inside: set[tuple[Any, ...]] = set()
+        """Modules with signatures that the guard of the kernel let in."""
         self._inputs, self._held, self._results = program.inputs, program.held, program.results
         self._finish = program.finish
         self._fallback, self._counts, self._failed = fallback, counts, failed
@@ -75,12 +91,14 @@ class StoredKernel:
             return self._fallback(*args)
         try:
             with torch.no_grad():
-                made = self._module(args)(*inputs)
+                made = self._made(self._module(args), inputs)
         except (ValueError, TypeError) as outside:
             reason = str(outside).splitlines()[0] if str(outside) else type(outside).__name__
             counts.outside[reason] = counts.outside.get(reason, 0) + 1
             self._refused.add(_signature(inputs))
         except Exception as error:  # whatever a kernel raises, the caller gets the answer of the fallback
+            if args[0].is_cuda and torch.cuda.is_current_stream_capturing():
+                raise
             self._in_use = False
             counts.failure = f"{type(error).__name__}: {error}"
             self._failed(error)
@@ -89,6 +107,18 @@ class StoredKernel:
             return self._arranged(made, args)
         counts.fallback += 1
         return self._fallback(*args)
+
+    def _made(self, module: nn.Module, inputs: Sequence[Any]) -> Any:
+        """What the kernel makes: by its ``forward``, or, behind the guard in there, by its launches alone."""
+        if self._launches is None:
+            return module(*inputs)
+        met = (id(module), *_signature(inputs))
+        name, contiguous = self._launches
+        if met in self._inside and not (contiguous and _gapped(inputs)):
+            return getattr(module, name)(*inputs)
+        made = module(*inputs)
+        self._inside.add(met)
+        return made
 
     def _arranged(self, made: Any, args: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs as the graph returns them."""
@@ -149,6 +179,55 @@ def load_kernel(path: Path, device: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def launching_method(kernel: type[nn.Module]) -> tuple[str, bool] | None:
+    """The method that ``forward`` calls in the place of replaying, as its text has it; ``None`` without one.
+
+    A file that replays its launches cannot do so while the caller records them, and has a line for that:
+    where the stream is being recorded it returns a method's answer to the arguments as they are. Before that
+    line stands the guard of the file, which returns nothing and leaves the arguments as they are, other than
+    for calls that are never made directly: with gradients, or, where it has a line for that (second), with
+    inputs that are not contiguous.
+    """
+    try:
+        (forward,) = ast.parse(textwrap.dedent(inspect.getsource(kernel.forward))).body
+    except (OSError, TypeError, SyntaxError):
+        return None
+    if not isinstance(forward, ast.FunctionDef):
+        return None
+    arguments = [argument.arg for argument in forward.args.args[1:]]
+    contiguous = False
+    for statement in forward.body:
+        match statement:
+            case ast.If(test=test, body=[ast.Return(value=ast.Call() as call)]) if (
+                "is_current_stream_capturing()" in ast.unparse(test)
+            ):
+                found = re.fullmatch(r"self\.(\w+)\((.*)\)", ast.unparse(call))
+                if found is None or found[2] != ", ".join(arguments):
+                    return None
+                return found[1], contiguous
+            case ast.If(test=test, orelse=[]) if OTHER_WAYS.fullmatch(ast.unparse(test)):
+                contiguous |= "is_contiguous" in ast.unparse(test)
+            case _ if not _guards(statement, arguments):
+                return None
+    return None
+
+
+def _guards(statement: ast.stmt, arguments: Sequence[str]) -> bool:
+    """Whether a statement returns nothing and leaves the arguments bound to what they were."""
+    if isinstance(statement, ast.For | ast.While | ast.With | ast.Try):
+        return False
+    return not any(
+        isinstance(node, ast.Return | ast.Yield)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in arguments)
+        or (isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store))
+        for node in ast.walk(statement)
+    )
+
+
+def _gapped(inputs: Sequence[Any]) -> bool:
+    return not all(x.is_contiguous() for x in inputs if isinstance(x, torch.Tensor))
 
 
 def _signature(inputs: Sequence[Any]) -> tuple[Any, ...]:

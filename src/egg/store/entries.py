@@ -103,8 +103,12 @@ class Assembly:
     """How many times faster than Inductor's own form without kernels."""
     kernels: tuple[str, ...] = ()
     """The keys of the entries."""
-    replayed: bool | None = None
-    """As a CUDA graph; not tried where it is ``None``."""
+    replayed: bool = False
+    """As a CUDA graph."""
+    eager: bool = False
+    """What has no kernel operator by operator, and not as Inductor compiles it."""
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    """Of a call in each form that was timed, in words."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +129,9 @@ class Step:
     parts: tuple[Part, ...]
 
 
-def assembly_name(graph: str, keys: Sequence[str]) -> str:
-    """The name of the verdict on a graph with these entries in the places of its layers."""
-    return _digest([graph, *keys])[:32]
+def assembly_name(graph: str, terms: Sequence[str]) -> str:
+    """The name of what is known of a graph under these terms."""
+    return _digest([graph, *terms])[:32]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,163 @@
+"""A whole graph that was tuned, in the form that is fastest.
+
+The forms (:mod:`egg.modules.trial`) share what is compiled: Inductor's code for the graph, and for the graph
+with kernels in the places of its layers, serves with replay and without; run operator by operator there is
+nothing to compile. The verdict of a trial is kept under the graph, its inputs, the kernels, the versions and
+the GPU, so that the next process compiles the form that stays and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import torch
+from torch import fx
+
+from egg import __version__
+from egg.modules.fallback import INDUCTOR, Fallback
+from egg.modules.graph_text import graph_text
+from egg.modules.lookup import Graph, Lookup, counting, store_errors
+from egg.modules.regions import Layer, Region, replaced
+from egg.modules.replay import Replayed
+from egg.modules.replayable import Inputs, replayable
+from egg.modules.stored_kernel import Call
+from egg.modules.trial import FORMS, Form, Trial, Verdict
+from egg.store import Assembly, Store, Tuned, assembly_name, package_version
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A graph of Dynamo, and the kernels of the store for layers of it."""
+
+    graph: fx.GraphModule
+    inputs: Sequence[Any]
+    placed: Mapping[Region, str]
+    """The key of the kernel for every layer that has one."""
+    table: Mapping[str, Layer]
+    keys: Sequence[str]
+    """Of all entries that were tuned."""
+    rows: Sequence[Graph]
+    """Of what the fallback answers; the first is that of the graph."""
+    kernels: Sequence[Graph]
+    """Of what kernels answer."""
+    replay: Inputs
+    lookup: Lookup
+    fallback: Fallback
+
+    @cached_property
+    def call(self) -> Call:
+        """What answers the graph."""
+        return counting(self._known() or self._tried(), self.rows)
+
+    def _known(self) -> Call | None:
+        """In the form that an earlier trial found fastest."""
+        known = self.lookup.store.assembly(self._name)
+        if known is None:
+            return None
+        form = Form(known.faster, known.eager, known.replayed)
+        row = self.rows[0]
+        row.reason += _words(form, known.ratio)
+        row.milliseconds = dict(known.milliseconds)
+        return self._compiled([form])[form]
+
+    def _tried(self) -> Call:
+        """In the form that the first calls find fastest; without a GPU or a choice, with the kernels."""
+        if len(self._forms) == 1 or not any(on_gpu(value) for value in self.inputs):
+            form = Form(kernels=bool(self.table))
+            return self._compiled([form])[form]
+        self.rows[0].pending = True
+        return Trial(self._compiled(self._forms), self._keep)
+
+    def _keep(self, verdict: Verdict) -> None:
+        row, form = self.rows[0], verdict.form
+        times = {str(tried): median(found) for tried, found in verdict.times.items()}
+        row.reason += _words(form, verdict.ratio)
+        row.milliseconds, row.pending = times, False
+        row.given_up = {str(tried): reason for tried, reason in verdict.given_up.items()}
+        kept = Assembly(
+            form.kernels, verdict.ratio, tuple(sorted(self.table)), form.replayed, form.eager, times
+        )
+        with store_errors(self.lookup.notice):
+            self.lookup.store.assembled(self._name, kept)
+
+    # -- forms -------------------------------------------------------------------------------------
+
+    @property
+    def _forms(self) -> list[Form]:
+        """Those that are possible. Another fallback than Inductor was chosen by the caller, and stays."""
+        return [
+            form
+            for form in FORMS
+            if (self.table or not form.kernels)
+            and (self.fallback.name == INDUCTOR or not form.eager)
+            and not (form.replayed and self.replay.obstacle)
+        ]
+
+    def _compiled(self, forms: Sequence[Form]) -> dict[Form, Call]:
+        made: dict[tuple[bool, bool], Call] = {}
+        for form in forms:
+            if (form.kernels, form.eager) not in made:
+                made[form.kernels, form.eager] = self._unreplayed(form)
+        return {form: self._replayed(form, made[form.kernels, form.eager]) for form in forms}
+
+    def _unreplayed(self, form: Form) -> Call:
+        graph = self._with_kernels if form.kernels else self.graph
+        return graph.forward if form.eager else self.fallback.now(graph, self.inputs)
+
+    def _replayed(self, form: Form, call: Call) -> Call:
+        if not form.replayed:
+            return call
+        return Replayed(call, self.replay, [row.counts for row in self.kernels] if form.kernels else ())
+
+    @cached_property
+    def _with_kernels(self) -> fx.GraphModule:
+        return replaced(self.graph, list(self.placed.items()), self.table)
+
+    # -- the key of the verdict --------------------------------------------------------------------
+
+    @cached_property
+    def _name(self) -> str:
+        """Other kernels, inputs, options, versions or another GPU: another verdict."""
+        store, fallback = self.lookup.store, self.fallback
+        kernels = [_kernel(store, key) for key in sorted(self.table)]
+        options = [fallback.name, str(fallback.mode), repr(sorted(fallback.options.items()))]
+        versions = [str(torch.__version__), package_version("triton"), __version__]
+        gpus = {torch.cuda.get_device_name(value.device) for value in self.inputs if on_gpu(value)}
+        terms = [*sorted(self.keys), *kernels, *options, str(self.lookup.chosen.replay), *versions]
+        return assembly_name(graph_text(self.graph), [*terms, *sorted(gpus), *map(_form, self.inputs)])
+
+
+def replay_inputs(graph: fx.GraphModule, inputs: Sequence[Any], lookup: Lookup, fallback: Fallback) -> Inputs:
+    """How a graph is replayed; the options and the graph decide whether it may be."""
+    if not (lookup.chosen.replay and fallback.replays):
+        return Inputs(obstacle="the options exclude it")
+    if any(isinstance(value, torch.SymInt) for value in inputs):
+        return Inputs(obstacle="its sizes are free")
+    return replayable(graph, inputs)
+
+
+def _kernel(store: Store, key: str) -> str:
+    entry = store.get(key)
+    return entry.state.kernel if entry is not None and isinstance(entry.state, Tuned) else ""
+
+
+def _form(value: Any) -> str:
+    """An input: sizes that are free have other names in every process."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    sizes = (value.shape, value.stride())
+    if any(isinstance(size, torch.SymInt) for found in sizes for size in found):
+        return f"{value.dtype} of {value.dim()}"
+    return f"{value.dtype} {tuple(value.shape)} {value.stride()}"
+
+
+def _words(form: Form, ratio: float) -> str:
+    return f"; {form}: {ratio:.2f}x of Inductor's"
+
+
+def on_gpu(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_cuda

@@ -27,12 +27,14 @@ from egg.expert.compiled.steps import ITEM, LAY, LAY_TEXT, HostCode, Step
 from egg.expert.compiled.steps import Launch as Given
 from egg.expert.compiled.views import Held
 from egg.expert.cost import Machine
-from egg.expert.graph import BYTES, Graph, Node, Origin, Value
+from egg.expert.graph import BYTES, Graph, Node, Value
 from egg.expert.nesting import form_of
 from egg.expert.parts import Group, Launch, Part, Unfit, spelled
 from egg.expert.reading.capture import capture_fixed
 from egg.expert.sizes import Size
-from egg.expert.writing.replay import LAUNCH, LIBRARY, REACHED, REPLAY, SHORTEST, Estimate, obstacle
+from egg.expert.writing.heading import Parts
+from egg.expert.writing.replay import LAUNCH, LIBRARY, REACHED, REPLAY, SHORTEST, Estimate, decided_by
+from egg.expert.writing.replay_results import copied_results
 from egg.expert.writing.write import write_file
 from egg.hardware.gpus import Gpu
 
@@ -110,13 +112,12 @@ def _written(
     parts = [
         (group, _part(step, module.kernels, sweep)) for group, step in zip(groups, host.steps, strict=True)
     ]
-    estimate = _estimated(graph, host, gpu)
-    why = _replay(graph, parts, estimate, replay)
+    decision = decided_by(_estimated(graph, host, parts, gpu), graph, parts, replay)
     title = (f"{task.name}, as torch.compile generated it, with its kernels and launches written out.",)
-    source = write_file(task, graph, parts, title, why)
+    source = write_file(task, graph, parts, title, decision)
     kernels = tuple(dict.fromkeys(module.kernels[step.kernel].name for step in host.steps if step.kernel))
     calls = tuple(step.call for step in host.steps if step.call not in ("", ITEM))
-    return CompiledFile(source, kernels, calls, why is not None and REPLAY in source)
+    return CompiledFile(source, kernels, calls, decision.replays and REPLAY in source)
 
 
 # -- the graph ----------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ def _part(step: Step, kernels: Mapping[str, Kernel], sweep: bool) -> Part:
 # -- replay -------------------------------------------------------------------------------------------
 
 
-def _estimated(graph: Graph, host: HostCode, gpu: Gpu) -> Estimate:
+def _estimated(graph: Graph, host: HostCode, parts: Parts, gpu: Gpu) -> Estimate:
     """Seconds of the host and of the GPU: bytes that each step touches, operations of library calls."""
     machine, device = Machine.of(gpu), 0.0
     for step, node in zip(host.steps, graph.nodes, strict=False):
@@ -251,19 +252,10 @@ def _estimated(graph: Graph, host: HostCode, gpu: Gpu) -> Estimate:
         device += max(SHORTEST, moved / machine.memory, step.operations / rate)
     launches = sum(bool(step.kernel) for step in host.steps)
     calls = sum(node.op == "library" for node in graph.nodes)
-    handed = [_bytes(graph.value(str(name))) for name in graph.results]
+    handed = [_bytes(graph.value(name)) for name in copied_results(graph, parts)]
     copies = sum(2 * size / (REACHED * gpu.bandwidth) + SHORTEST for size in handed)
     return Estimate(launches + calls, launches * LAUNCH + calls * LIBRARY, device, copies)
 
 
 def _bytes(value: Value) -> int:
     return value.elements.value * BYTES.get(value.dtype, 4)
-
-
-def _replay(graph: Graph, parts: Any, estimate: Estimate, wanted: bool | None) -> str | None:
-    """Why launches are replayed; ``None`` where they are not, or cannot be."""
-    if wanted is False or obstacle(graph, parts) is not None:
-        return None
-    if any(graph.value(str(name)).origin is not Origin.NODE for name in graph.results):
-        return None
-    return str(estimate) if wanted or estimate.worth_it else None

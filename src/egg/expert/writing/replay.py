@@ -145,7 +145,11 @@ class Decision:
 
 def decided(graph: Graph, parts: Parts, gpu: Gpu, wanted: Setting | None = None) -> Decision:
     """Whether launches are replayed, and why; ``wanted``: what a move decides."""
-    estimate = estimated(graph, parts, gpu)
+    return decided_by(estimated(graph, parts, gpu), graph, parts, wanted)
+
+
+def decided_by(estimate: Estimate, graph: Graph, parts: Parts, wanted: Setting | None = None) -> Decision:
+    """The same by an estimate that is known."""
     if wanted is False:
         return Decision(False, "a move decides so")
     if (found := obstacle(graph, parts)) is not None:

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 
 from egg.expert.emit.names import words
 from egg.expert.graph import Graph
-from egg.expert.parts import Part
 from egg.expert.writing.heading import Parts
 from egg.expert.writing.layout import laid_out
 
 ALLOCATED = frozenset({"torch.empty", "torch.empty_strided", "torch.zeros"})
 """Calls that make memory which the launches behind them fill."""
+CONTIGUOUS = frozenset({"torch.empty", "torch.zeros"})
 WITH_OUT = frozenset({"nn.functional.linear", "torch.matmul", "torch.mm", "torch.bmm"})
 """Calls of the library that write into memory they are given. With a third operand, ``linear`` adds the bias
 in a pass of its own where it is given memory."""
@@ -57,12 +57,12 @@ def placed(lines: Sequence[str], helpers: Mapping[str, str]) -> Placed:
     rows, changed = list(lines), dict(helpers)
     found: dict[int, tuple[ast.Assign, str]] = {}
     for order, name in enumerate(_returned(body)):
-        statement = _only_assignment(body, name)
+        statement, given = _made(body, name, f"{into}[{order}]")
         if statement is None or any(statement is known for known, _ in found.values()):
             continue
-        value = _in_place(statement.value, text, changed, into, f"{into}[{order}]")
+        value = _in_place(statement.value, text, changed, into, given)
         if value is not None:
-            found[order] = statement, f"{name} = {value}"
+            found[order] = statement, f"{ast.unparse(statement.targets[0])} = {value}"
     for statement, new in sorted(found.values(), key=lambda item: -item[0].lineno):
         rows[statement.lineno - 1 : statement.end_lineno] = laid_out(new, INDENT)
     return Placed(tuple(rows), changed, into, frozenset(found))
@@ -71,17 +71,14 @@ def placed(lines: Sequence[str], helpers: Mapping[str, str]) -> Placed:
 def copied_results(graph: Graph, parts: Parts) -> list[str]:
     """The results that a graph has to copy, as far as the groups that make them show."""
     helpers = {name: text for _, part in parts for name, text in part.helpers.items()}
-    return [name for name in map(str, graph.results) if not any(_makes(p, name, helpers) for _, p in parts)]
+    text = "\n".join(line for _, part in parts for line in part.call)
+    body = ast.parse(text).body
 
+    def copied(name: str) -> bool:
+        statement, _ = _made(body, name, INTO)
+        return statement is None or _in_place(statement.value, text, dict(helpers), INTO, INTO) is None
 
-def _makes(part: Part, name: str, helpers: Mapping[str, str]) -> bool:
-    """Whether a group makes a result in memory that it could be given."""
-    if not any(line.startswith(f"{name} = ") for line in part.call):
-        return False
-    text = "\n".join(part.call)
-    statement = _only_assignment(ast.parse(text).body, name)
-    changed = dict(helpers)
-    return statement is not None and _in_place(statement.value, text, changed, INTO, INTO) is not None
+    return [name for name in map(str, graph.results) if copied(name)]
 
 
 # -- one result ----------------------------------------------------------------------------------------
@@ -118,6 +115,43 @@ def _only_assignment(body: Sequence[ast.stmt], name: str) -> ast.Assign | None:
     for statement in body:
         if isinstance(statement, ast.Assign) and statement.targets == stores:
             return statement
+    return None
+
+
+def _made(body: Sequence[ast.stmt], name: str, given: str) -> tuple[ast.Assign | None, str]:
+    """The statement that makes a result, and how ``given`` is spelled there.
+
+    A result may be a view of what was made: then all of that memory, under other sizes. What was made is
+    ``given`` under its own sizes.
+    """
+    statement = _only_assignment(body, name)
+    viewed = False
+    while statement is not None and (source := _viewed(statement.value)) is not None:
+        viewed, statement = True, _only_assignment(body, source)
+    if statement is None or not viewed:
+        return statement, given
+    shape = _shape(statement.value)
+    return (None, given) if shape is None else (statement, f"{given}.view({shape})")
+
+
+def _viewed(value: ast.expr) -> str | None:
+    """The name of the tensor that an expression only views under other sizes."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="view"), args=args, keywords=[]):
+            return name if _sizes(args) else None
+    return None
+
+
+def _sizes(args: Sequence[ast.expr]) -> bool:
+    """Whether the arguments of ``view`` are sizes, not a dtype."""
+    return not any(isinstance(arg, ast.Attribute) for arg in args)
+
+
+def _shape(value: ast.expr) -> str | None:
+    """The sizes of contiguous memory that an expression allocates."""
+    match value:
+        case ast.Call(func=func, args=[shape]) if ast.unparse(func) in CONTIGUOUS:
+            return ast.unparse(shape)
     return None
 
 

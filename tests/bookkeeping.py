@@ -20,6 +20,7 @@ from tests.costs import Clock
 from tests.sampling import Selection
 
 LEFT_OUT = pytest.StashKey[int]()
+NOT_DRAWN = pytest.StashKey[int]()
 CLOCK = pytest.StashKey[Clock]()
 SECONDS = pytest.StashKey[dict[str, float]]()
 """CPU seconds of the tests that ran, by their names."""
@@ -84,7 +85,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if SELECTION not in config.stash:
         return
     selection = config.stash[SELECTION]
-    left = selection.settled(items) | selection.not_drawn(items, costs.read(ledgers.COSTS))
+    not_drawn = selection.not_drawn(items, costs.read(ledgers.COSTS))
+    config.stash[NOT_DRAWN] = len(not_drawn)
+    left = selection.settled(items) | not_drawn
     if left:
         config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
         items[:] = [item for item in items if item not in left]
@@ -142,6 +145,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     counted = {
         "left_out": sum(checks.left_out for checks in ledgers.ALL),
         "seconds": clock.seconds if clock else {},
+        "not_drawn": config.stash.get(NOT_DRAWN, 0),
     }
     if hasattr(config, "workeroutput"):
         config.workeroutput.update(counted)  # pyright: ignore[reportAttributeAccessIssue]
@@ -157,7 +161,8 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def add(config: pytest.Config, counted: Mapping[str, Any]) -> None:
-    """What one process counted, to what the others did."""
+    """What one process counted, to what the others did; all of them draw the same tests."""
+    config.stash[NOT_DRAWN] = max(config.stash.get(NOT_DRAWN, 0), counted.get("not_drawn", 0))
     config.stash[LEFT_OUT] = config.stash.get(LEFT_OUT, 0) + counted.get("left_out", 0)
     config.stash[SECONDS] = {**config.stash.get(SECONDS, {}), **counted.get("seconds", {})}
 
@@ -173,7 +178,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         rows = ", ".join(f"{folder} {seconds:.0f}" for folder, seconds in spent.items() if seconds >= 1.0)
         terminalreporter.write_line(f"{sum(spent.values()):.0f} CPU seconds of tests: {rows}")
     if SELECTION in config.stash:
-        files = len(config.stash[SELECTION].unchanged)
+        files, tests = len(config.stash[SELECTION].unchanged), config.stash.get(NOT_DRAWN, 0)
         terminalreporter.write_line(
-            f"{files} test files that passed with the same inputs were left out; --everything runs them"
+            f"{files} test files that passed with the same inputs and {tests} tests of"
+            " dear groups that were not drawn were left out; --everything runs them"
         )

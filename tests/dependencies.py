@@ -54,7 +54,7 @@ FOLDERS = ("examples", "benchmarks", "docs", ".ci")
 def dependencies(test: str) -> frozenset[str]:
     """Every file whose content may change what ``test`` finds, itself included."""
     found = reached(test, *_conftests(test))
-    ours = [path for path in found if path.startswith(TESTS)]
+    ours = [path for path in found - BOOKKEEPING if path.startswith(TESTS)]
     elsewhere = _elsewhere() if any(ELSEWHERE.search(_text(path)) for path in ours) else frozenset()
     return (found | _helpers(ours) | elsewhere) - BOOKKEEPING
 

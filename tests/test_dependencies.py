@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.dependencies import ROOT, SOURCE, TESTS, dependencies, reached
+from tests.dependencies import ROOT, SOURCE, TESTS, dependencies, direct, reached
 
 EGG = f"{SOURCE}/egg"
 
@@ -47,6 +47,23 @@ def test_what_is_not_needed_does_not_void_a_test() -> None:
     assert f"{TESTS}/core/test_source.py" not in found
     verdicts = dependencies(f"{TESTS}/evaluator/test_judge.py")
     assert not [path for path in verdicts if path.startswith(f"{EGG}/expert")]
+
+
+def test_what_decides_which_tests_run_and_other_rooms_void_nothing() -> None:
+    verdicts = dependencies(f"{TESTS}/evaluator/test_modes.py")
+    assert f"{TESTS}/conftest.py" in verdicts
+    assert f"{TESTS}/evaluator/verdicts.py" in verdicts, "a helper of its room"
+    assert not verdicts & {f"{TESTS}/ledger.py", f"{TESTS}/sampling.py", f"{TESTS}/expert/harness.py"}
+    assert f"{ROOT}/CHANGELOG.md" not in verdicts
+
+
+def test_direct_imports_are_apart_from_what_those_import() -> None:
+    found = direct(f"{TESTS}/analysis/test_diagnose.py")
+    assert f"{EGG}/analysis/diagnose.py" in found
+    assert found < dependencies(f"{TESTS}/analysis/test_diagnose.py")
+    corpus = direct(f"{TESTS}/evaluator/test_corpus.py")
+    assert f"{TESTS}/evaluator/verdicts.py" in corpus, "a helper that it imports"
+    assert f"{EGG}/evaluator/trial/levels.py" in corpus, "what the helper imports"
 
 
 def test_no_ledger_is_among_the_inputs() -> None:

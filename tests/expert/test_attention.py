@@ -18,6 +18,7 @@ from egg.evaluator import offline
 from egg.evaluator.offline.compile import compiled_rows
 from egg.evaluator.task.precision import double_scope
 from egg.evaluator.task.program import Program, outputs_of, to_double
+from egg.expert.algebra.mask_layout import masks_by_key
 from egg.expert.algebra.simplify import simplify
 from egg.expert.fusion.choices import Structure
 from egg.expert.fusion.structure import structured
@@ -28,7 +29,7 @@ from egg.expert.patterns.attention import write as attention
 from egg.expert.patterns.attention.pattern import Attention
 from egg.expert.reading.capture import capture, capture_once
 from egg.expert.reading.least import heads_within
-from egg.expert.sizes import Size, Symbol
+from egg.expert.sizes import ONE, Size, Symbol
 from egg.hardware.gpus import resolve
 from tests.expert import elsewhere, harness
 from tests.expert.captured import CPU, check, program, resized
@@ -221,11 +222,20 @@ WINDOW = task_of(
     " return F.scaled_dot_product_attention(q, k, v, (d >= 2) & (d < 9))"
 )
 """The first two rows see nothing at all."""
+EIGHT_BITS = task_of(
+    "k, v = keys.to(q.dtype) * a, values.to(q.dtype) * (b.abs() + 0.01);"
+    "return (q @ k.transpose(-2, -1) * 0.1).softmax(-1) @ v",
+    "torch.randn(B, N, 3, D, dtype=torch.float16), "
+    + ", ".join(
+        ["torch.randint(-9, 9, (B, N, S, D), dtype=torch.int8)"] * 2 + ["torch.rand(B, N, S, 1).half()"] * 2
+    ),
+    arguments="q, keys, values, a, b",
+)
+"""A cache of 8 bits with scales."""
 FILLS = task_of(
     together(
         attended("s.masked_fill(self.seen[:, :, :L, :L] == 0, -1e9)"),
         attended("s.masked_fill(~m, -1e4)"),
-        attended("s.masked_fill(torch.tril(torch.ones(L, L)) == 0, -1e4)"),
         attended("s.masked_fill(torch.arange(L) >= n[:, None, None, None], torch.finfo(q.dtype).min)"),
         attended("torch.where(d < 9, s, -1e5)").replace("d < 9", "(d >= 2) & (d < 9)"),
     ).replace("return", "d = torch.arange(L)[:, None] - torch.arange(L)[None, :]; return", 1),
@@ -251,6 +261,7 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "up to an end, packed and split": (ENDED, {**PACKED, "SPLIT": 2}),
     "a window": (WINDOW, {"BLOCK_M": 16, "BLOCK_N": 16}),
     "a window, packed": (WINDOW, {**PACKED, "BLOCK_M": 16, "BLOCK_N": 16}),
+    "computed keys and values": (EIGHT_BITS, {**SMALL, "SPLIT": 2}),
     "finite scores": (FILLS, SMALL),
     "finite scores, packed": (FILLS, {**PACKED, "BLOCK_N": 32}),
     "finite scores, split": (FILLS, {**SMALL, "SPLIT": 2}),
@@ -315,6 +326,38 @@ def test_settings_become_constants_named_after_the_group() -> None:
     (part, _) = written(TWO, {"BLOCK_M": 64, "packing": True}).parts
     assert {c.name: c.value for c in part.constants}["ATTENTION_BLOCK_M"] == 64
     assert sum(bool(c.choices) for c in part.constants) <= 3
+
+
+def test_few_queries_compute_their_keys_and_values_on_the_way_and_many_do_not() -> None:
+    assert [group.pattern for group in written(EIGHT_BITS, {}).groups] == ["attention"]
+    many = Task("many", EIGHT_BITS.source.replace("B, N, 3, D", "B, N, 300, D"))
+    assert [group.pattern for group in written(many, {}).groups] == ["loops", "loops", "attention"]
+
+
+def test_the_bounds_of_a_stored_mask_are_kept_until_it_changes() -> None:
+    forward = attended("s.masked_fill(self.seen[:, :, :L, :L] == 0, -1e9)")
+    (part,) = written(task_of(f"return {forward}", SQUARE, BUFFER), SMALL).parts
+    assert [launch.kept for launch in part.launches] == [True, False]
+    (part,) = written(task_of(f"return {forward}", SQUARE, BUFFER), {**SMALL, "keep": False}).parts
+    assert not any(launch.kept for launch in part.launches)
+
+
+BIASED = (
+    "d = torch.arange(L)[:, None] - torch.arange(L)[None, :];"
+    "bias = self.table(d.abs().clamp(max=7)).permute(2, 0, 1)[None];"
+    "return torch.softmax(q @ k.transpose(-2, -1) + bias, -1) @ v"
+)
+
+
+def test_a_bias_that_is_looked_up_is_stored_by_key() -> None:
+    task = task_of(BIASED, SQUARE, "self.table = nn.Embedding(8, N)")
+    graph = masks_by_key(simple(task))
+    (table,) = [node for node in graph if node.op == "gather"]
+    queries, keys, _ = graph.result(table).shape
+    assert graph.result(table).stride == (keys, ONE, queries * keys)
+    structure = structured(graph, Target(H200))
+    compared(structure, task)
+    compared(structure, resized(task, KNOBS, OTHERS))
 
 
 def test_unfit_says_why() -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from egg.expert.emit.kernel import Kernel, is_large, size_names
 from egg.expert.emit.reader import Reader, address, beyond_view, pointer_stem, through_view
 from egg.expert.emit.words import ATTENTION
-from egg.expert.graph import Graph, Node, Origin, Value
+from egg.expert.graph import HALF, Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, loop_index, unflat
 from egg.expert.parts import Group, Unfit, within_reach
 from egg.expert.sizes import ONE, Size, product
@@ -16,6 +16,8 @@ from egg.expert.sizes import ONE, Size, product
 LOG2_E = 1.4426950408889634
 """Exponentials are taken to base 2, which is one instruction; the scale brings the scores there."""
 
+FEW_QUERIES = 32
+"""Up to here reading keys and values is all that takes time."""
 LOWEST_SCORE = -3e38
 """That fp32 holds, with room for a difference."""
 
@@ -84,6 +86,19 @@ class Problem:
     def lonely(self) -> bool:
         """Whether rows that see nothing are not a number, as in a softmax that is written out."""
         return self.node.get("empty") == "nan"
+
+    @property
+    def few(self) -> bool:
+        """Whether 16-bit keys and values are read by so few queries that memory decides."""
+        return self.q.dtype in HALF and self.queries.value <= FEW_QUERIES
+
+    def computed(self, value: Value) -> bool:
+        """Whether the group computes an operand by more than views."""
+        producers = {out: node for node in self.group.nodes for out in node.outputs}
+        node = producers.get(value.name)
+        while node is not None and node.op == "view":
+            node = producers.get(str(node.inputs[0]))
+        return node is not None
 
     @property
     def fill(self) -> float | None:

@@ -36,8 +36,6 @@ NARROW_HEAD = 64
 each other's waiting better: 0.38 ms against 0.45 for 32 heads of 96 with a window, on an H200."""
 MANY_QUERIES = 128
 """From here on keys and values are read often enough to be packed first."""
-FEW_QUERIES = 32
-"""Up to here reading keys and values is all that takes time."""
 PROGRAMS_EACH = 2
 """Programs of few queries that a multiprocessor should have, for enough bytes to be on their way."""
 LEAST_KEYS = 256
@@ -137,7 +135,7 @@ class _Writer:
     @property
     def _few(self) -> bool:
         """Whether there are so few queries that memory decides."""
-        return self.way.grade == "half" and self.problem.queries.value <= FEW_QUERIES
+        return self.way.grade == "half" and self.problem.few
 
     @property
     def _wide_half(self) -> bool:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.reader import Reader, address
+from egg.expert.emit.triton.types import TYPES
 from egg.expert.emit.words import ATTENTION, PRODUCT
 from egg.expert.graph import Value
-from egg.expert.index import loop_index, unflat
+from egg.expert.index import Index, loop_index, unflat
 from egg.expert.parts import spelled
 from egg.expert.patterns.attention.problem import Problem, braced
 from egg.expert.sizes import Size
@@ -66,10 +67,15 @@ def load(problem: Problem, kernel: Kernel, way: Way, tile: Tile, row: str, colum
     if not way.packed:
         names = ("query" if side == "q" else "key", "width" if side == "v" else "depth")
         rows, columns = value.shape[-2:]
-        stored, index = problem.stored(value.name, problem.index(names[0], rows, names[1], columns))
-        pointer = _pointer(kernel, stored, problem)
+        place = problem.index(names[0], rows, names[1], columns)
         whole = f"(({names[1]} < {columns}) | ({braced(columns)} % {tile.columns} == 0))"
-        mask = f"({names[0]} < {rows}) & {whole}"
+        masks = {names[0]: f"({names[0]} < {rows})", names[1]: whole}
+        mask = " & ".join(masks.values())
+        if side != "q" and problem.few and problem.computed(value):
+            _compute(problem, kernel, side, value, place, masks)
+            return
+        stored, index = problem.stored(value.name, place)
+        pointer = _pointer(kernel, stored, problem)
         body.line(f"{side} = tl.load({pointer} + {address(stored, index)}, mask={mask}, other=0.0)")
         return
     for half in way.halves:
@@ -85,6 +91,20 @@ def load(problem: Problem, kernel: Kernel, way: Way, tile: Tile, row: str, colum
             stride = f"{side}_stride"
             kernel.operands[stride] = f"{packed}.stride(0)"
             body.line(f"{side}_{half} = tl.load({side}_{half}_ptr + {rows} * {stride} + {columns})")
+
+
+def _compute(
+    problem: Problem, kernel: Kernel, side: str, value: Value, place: Index, masks: dict[str, str]
+) -> None:
+    """Keys or values that are computed from what lies in memory, a cache of 8 bits and its scales: where few
+    queries read them, that is done once, and their 16 bits never reach memory."""
+    reader = Reader(problem.graph, problem.group.nodes, kernel.body, masks)
+    known = {given: pointer for pointer, given in kernel.operands.items()}
+    reads = {name: spelled(problem.graph, name) for name in problem.group.reads(problem.graph)}
+    reader.pointers |= {name: known[text] for name, text in reads.items() if text in known}
+    text, inside = reader.read(value.name, place), " & ".join(masks.values())
+    kernel.body.line(f"{side} = tl.where({inside}, {text}, 0.0).to({TYPES[value.dtype]})")
+    kernel.add_pointers(reader.pointers)
 
 
 def _pointer(kernel: Kernel, stored: Value, problem: Problem) -> str:

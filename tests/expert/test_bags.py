@@ -48,8 +48,10 @@ def test_other_bags_are_left_to_the_library(name: str) -> None:
 
 
 def targets(count: int) -> list[Any]:
-    forward = f"listed = torch.tensor(list(range({count}))[::-1])\nreturn x[:, listed] * 2"
-    source = program(forward, "x = torch.randn(n, c)", n=32, c=64)
+    forward = f"listed = torch.tensor(list(range({count}))[::-1])\nreturn x[:, listed] * self.scale"
+    layers = "self.scale = nn.Parameter(torch.full((1,), 2.0))"
+    source = program(forward, "x = torch.randn(n, c)", layers, n=32, c=64)
+    assert "functools.cache" not in written(source), "a module keeps its tensors itself"
     made, wanted = run(source, [], [normal(5, 64)])
     torch.testing.assert_close(made[0].double(), wanted[0])
     return [node.get("target") for node in graph_of(Task("program", source)).nodes]

@@ -177,3 +177,23 @@ def test_lanes_of_a_stencil_run_along_channels_that_are_innermost(name: str) -> 
         wanted = model(x)
     (got,) = harness.execute(made.source + RUN, [x], {"arguments": [32], "state": dict(model.state_dict())})
     torch.testing.assert_close(got, wanted, atol=5e-3, rtol=5e-3)
+
+
+BRANCHES = """
+self.conv1 = nn.Conv2d(c, out, 1, bias=False)
+self.conv2 = nn.Conv2d(out, c, 3, padding=1)
+self.conv3 = nn.Conv2d(c, c, 3, padding=1, bias=False)
+self.to(torch.float16)
+"""
+BRANCHES_FORWARD = "return torch.relu(self.conv2(torch.relu(self.conv1(x))) + self.conv3(x) + x)"
+
+
+def test_a_kernel_turns_an_argument_once_for_all_convolutions():
+    given = "x = torch.randn(n, c, h, h, dtype=torch.float16)"
+    source = program(BRANCHES_FORWARD, given, BRANCHES, "c, out", n=8, c=64, out=128, h=32)
+    left = Recipe().after(Without("convolution", "conv_2"), Without("convolution", "conv_3"))
+    text = checked(source, left, (2, 4, 6, 6), [4, 6])
+    body = text[text.index("class ModelNew") :]
+    assert "contiguous(memory_format" not in body, "PyTorch copies nothing"
+    assert body.count("x_last = torch.empty_strided(") == 1
+    assert len(re.findall(r"conv2d\(", body)) == 2, "a convolution of one tap is a product of what was turned"

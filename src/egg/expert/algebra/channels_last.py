@@ -10,6 +10,9 @@ With the channels last, a convolution of one tap is a product of the positions w
 it becomes wherever its operand and result lie so: the library's products are as fast, and ours take along
 what follows. One of an image that was doubled before is computed on the image as it was
 (:mod:`egg.expert.algebra.upsampled`).
+
+An argument that lies otherwise is turned by a kernel of ours, once for all that read it: PyTorch's copy
+between the two layouts reads or writes single elements, at a fraction of the bandwidth.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from egg.expert.sizes import ONE, Size, as_size, product
 FOLLOWING = frozenset({"pointwise", "where", "norm", "pool"})
 """Their results may lie as their operands do."""
 MOST_DIMENSIONS = 5
+LEAST_COPIED = 2**18
+"""Elements of an argument from which on a kernel turns it: a smaller copy costs its launch either way."""
 
 
 def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
@@ -32,7 +37,8 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
     graph = by_phases(graph, left)
     every = {node.output for node in graph.nodes if node.op == "conv" and suits(graph, node)}
     called = {name for name in every if left(name) or PHASES in graph.producers[name].attributes}
-    graph = _laid_out(graph, called) if called else graph
+    if called:
+        graph = _laid_out(graph, called | {name for name in every if _taps_once(graph, name)})
     single = {name for name in every if _one_tap(graph, graph.producers[name])}
     graph = _without_biases(graph, called - single)
     return _as_products(graph, single) if single else graph
@@ -41,7 +47,36 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
 def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:
     turned = _turned(graph, [graph.producers[name] for name in suited])
     values = {name: _laid(value) if name in turned else value for name, value in graph.values.items()}
-    return replace(graph, values=values)
+    return _arguments_turned(replace(graph, values=values), suited, turned)
+
+
+def _arguments_turned(graph: Graph, suited: Collection[str], turned: Collection[str]) -> Graph:
+    """Copies of the arguments that convolutions read, with the channels last, for these and for what else
+    reads them to make something that lies so."""
+    read = dict.fromkeys(str(graph.producers[name].inputs[0]) for name in sorted(suited))
+    copied = [graph.value(name) for name in read if _is_to_be_copied(graph.value(name))]
+    if not copied:
+        return graph
+    values, nodes, named = dict(graph.values), list[Node](), dict[str, str]()
+    for value in copied:
+        name = _fresh(values, f"{value.name}_last")
+        values[name] = replace(_laid(value), name=name, origin=Origin.NODE, path="")
+        nodes.append(Node("pointwise", (value.name,), (name,), {"fn": "cast", "scalars": ()}, "copy"))
+        named[value.name] = name
+    for node in graph.nodes:
+        follows = node.op in FOLLOWING and node.outputs[0] in turned
+        if follows or (node.outputs and node.outputs[0] in suited):
+            rank = graph.value(node.outputs[0]).rank
+            inputs = (n if n is None or graph.value(n).rank < rank else named.get(n, n) for n in node.inputs)
+            node = node.with_inputs(*inputs)
+        nodes.append(node)
+    return graph.rebuilt(tuple(nodes), values)
+
+
+def _is_to_be_copied(value: Value) -> bool:
+    positions = product(value.shape[2:]).value
+    large = positions > 1 and value.shape[1].value > 1 and value.elements.value >= LEAST_COPIED
+    return value.origin is Origin.INPUT and value.rank >= 4 and large and not _lies_last(value)
 
 
 def suits(graph: Graph, node: Node) -> bool:
@@ -140,18 +175,22 @@ def _without_biases(graph: Graph, convolutions: Collection[str]) -> Graph:
 # -- one tap -------------------------------------------------------------------------------------------
 
 
-def _one_tap(graph: Graph, node: Node) -> bool:
-    """Whether every position of the result depends on one position of the operand, both with the channels
-    last."""
+def _taps_once(graph: Graph, name: str) -> bool:
+    """Whether every position of a convolution's result depends on one position of the operand."""
+    node = graph.producers[name]
     x, weight, made = (graph.value(str(name)) for name in (*node.inputs[:2], node.outputs[0]))
     steps = (*node["stride"], *node["dilation"], node["groups"])
     plain = not node["transposed"] and all(as_size(step) == ONE for step in steps)
-    if PHASES in node.attributes:
-        return False
     still = all(as_size(size) == as_size(0) for size in node["padding"])
-    images = _lies_last(x) and _lies_last(made) and x.shape[2:] == made.shape[2:]
+    images = PHASES not in node.attributes and x.shape[2:] == made.shape[2:]
     held = weight.origin is Origin.PARAMETER
     return plain and still and images and held and all(size == ONE for size in weight.shape[2:])
+
+
+def _one_tap(graph: Graph, node: Node) -> bool:
+    """The same, of an operand and a result with the channels last."""
+    lying = all(_lies_last(graph.value(str(name))) for name in (node.inputs[0], node.outputs[0]))
+    return lying and _taps_once(graph, node.outputs[0])
 
 
 def _lies_last(value: Value) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from textwrap import wrap
 
+from egg.expert.emit.keeping import KEEP
 from egg.expert.emit.spelling import Speller, call, number_text, per_dimension, unless
 from egg.expert.graph import LITERAL, Graph, Node
 from egg.expert.parts import Unfit, spelled
@@ -111,6 +112,8 @@ def _pool(speller: Speller, node: Node) -> str:
 
 def _library(speller: Speller, node: Node) -> str:
     """The call as it was captured, under a name that a kernel file may use."""
+    if node["target"] == LITERAL and node.inputs:
+        return f"{node.output} = {KEEP}({literal_name(node)}, {speller.operand(node)})"
     if node["target"] == LITERAL:
         return f"{node.output} = {literal_name(node)}(str({speller.device()}))"
     arguments = [speller.argument(value, node) for value in node.get("arguments", ())]
@@ -134,7 +137,7 @@ def literal_helper(graph: Graph, node: Node) -> str:
         rows = rows[0]
     numbers = wrap(" ".join(re.findall(r"[^\[\], ]+", str(text))), 96)
     dtype = graph.result(node).dtype
-    return _MADE_ONCE.format(
+    return (_KEPT if node.inputs else _MADE_ONCE).format(
         name=literal_name(node),
         numbers="\n".join(f"        {line}" for line in numbers),
         read="float" if graph.result(node).floating else "int",
@@ -151,6 +154,15 @@ def {name}(device: str):
     """
     numbers = [{read}(number) for number in text.split()]
     return torch.tensor(numbers, dtype=torch.{dtype}, device=device){shape}'''
+
+
+_KEPT = '''def {name}(weight):
+    """Numbers that the program makes in forward, on the device of a weight."""
+    text = """
+{numbers}
+    """
+    numbers = [{read}(number) for number in text.split()]
+    return weight.new_tensor(numbers, dtype=torch.{dtype}){shape}'''
 
 
 LAYERS: dict[str, Callable[[Speller, Node], str]] = {

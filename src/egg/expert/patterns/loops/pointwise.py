@@ -110,7 +110,26 @@ def _transposing(graph: Graph, group: Group, main: Value, dims: list[int]) -> Do
         if step is None or step == ONE or step.number == 0:
             continue
         for dim in dims[:-1]:
-            if at.stride_of(names[dim]) == ONE and main.shape[dim].value >= SIDE:
-                rest = tuple(d for d in dims[:-1] if d != dim)
-                return Domain(Split(main.shape, (*rest, dim), (last,)), 1, ("outer", "row", "col"))
+            if at.stride_of(names[dim]) != ONE:
+                continue
+            rows, columns = (_run(main, at, names, dims, side) for side in (dim, last))
+            together = len(rows) + len(columns)
+            if len({*rows, *columns}) < together or together == len(dims):
+                rows, columns = (dim,), (last,)  # the loop around tiles, by which they are known, has one
+            if product(main.shape[d] for d in rows).value >= SIDE:
+                rest = tuple(d for d in dims if d not in (*rows, *columns))
+                return Domain(Split(main.shape, (*rest, *rows), columns), len(rows), ("outer", "row", "col"))
     return None
+
+
+def _run(main: Value, at: Expr, names: list[str], dims: list[int], dim: int) -> tuple[int, ...]:
+    """A dimension, and those before it that go on where it ends, in the operand and in the result: rows and
+    columns of an image are one side of the tile, whatever the image's width."""
+    run = [dim]
+    for before in reversed(dims[: dims.index(dim)]):
+        size, step = main.shape[run[0]], at.stride_of(names[run[0]])
+        goes_on = step is not None and at.stride_of(names[before]) == step * size
+        if not goes_on or main.stride[before] != main.stride[run[0]] * size:
+            break
+        run.insert(0, before)
+    return tuple(run)

@@ -276,7 +276,8 @@ def _pointwise(work: Work, target: Target) -> Plan:
     elements = 4096 // max(min(width, 4), 1)
     length, kept = domain.reduced_size.value, domain.kept_size.value
     if domain.outer_size != ONE or domain.names[1] == "col":  # a transposing tile
-        return Plan("pointwise", 32, 32, 4)
+        wide = width <= 2 and min(length, kept) >= 64  # 128 bytes on either side
+        return Plan("pointwise", 64, 64, 8) if wide else Plan("pointwise", 32, 32, 4)
     block_r = min(power_of_two(length), elements)
     block_x = 1 if kept == 1 else min(power_of_two(kept), max(1, elements // block_r))
     return Plan("pointwise", block_x, block_r, min(max(_below(block_x * block_r // 256), 1), 8))

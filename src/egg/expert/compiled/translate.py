@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from egg.expert.cost import Machine
 from egg.expert.graph import BYTES, Graph, Node, Origin, Value
 from egg.expert.nesting import form_of
 from egg.expert.parts import Group, Launch, Part, Unfit, spelled
-from egg.expert.reading.capture import capture_fixed
+from egg.expert.reading.capture import capture_fixed, first_paths
 from egg.expert.sizes import Size
 from egg.expert.writing.replay import LAUNCH, LIBRARY, REACHED, REPLAY, SHORTEST, Estimate, obstacle
 from egg.expert.writing.write import write_file
@@ -84,7 +85,8 @@ def _written(
     task: Task, known: Graph, compiled: CompiledGraph, gpu: Gpu, replay: bool | None, sweep: bool
 ) -> CompiledFile:
     module = module_of(compiled)
-    values = bound(known, compiled.arguments, module.arguments)
+    paths = cache(lambda: first_paths(task))
+    values = bound(known, compiled.arguments, module.arguments, paths)
     frame = replace(known, values=_leaves(known, values), nodes=(), results=())
     texts = {name: spelled(frame, value.name) for name, value in values.items()}
     held = {

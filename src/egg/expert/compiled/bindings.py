@@ -10,8 +10,10 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
+
 from egg.expert.compiled.module import Form
-from egg.expert.graph import Graph, Origin, Value
+from egg.expert.graph import Graph, Origin, Value, contiguous_stride
 from egg.expert.parts import Unfit
 from egg.expert.sizes import Size
 
@@ -111,4 +113,6 @@ def _held(graph: Graph, source: Source, form: Form, first_paths: Callable[[], Ma
 def _formed(value: Value, form: Form) -> Value:
     """A value with the form that the graph was compiled for."""
     shape, stride = (tuple(Size(n) for n in row) for row in (form.shape, form.stride))
+    if torch.empty_strided(form.shape, form.stride, device="meta").is_contiguous():
+        stride = contiguous_stride(shape)  # whatever the stride of a dimension of one element is
     return Value(value.name, shape, value.dtype, stride, value.origin, value.path)

@@ -106,9 +106,8 @@ def _written(
     host = reader.read(module.call)
     if clash := set(host.tensors) & {*frame.values}:
         raise Unfit(f"the program has names that generated code gives too: {', '.join(sorted(clash))}")
-    graph, groups = _graph(
-        known, frame, host, compiled.returns, {text: values[n].name for n, text in texts.items()}
-    )
+    named = {text: values[name].name for name, text in texts.items()}
+    graph, groups = _graph(known, frame, host, compiled.returns, named, module.kernels)
     parts = [
         (group, _part(step, module.kernels, sweep)) for group, step in zip(groups, host.steps, strict=True)
     ]
@@ -140,7 +139,12 @@ def _device(frame: Graph) -> str:
 
 
 def _graph(
-    known: Graph, frame: Graph, host: HostCode, returns: Any, leaves: Mapping[str, str]
+    known: Graph,
+    frame: Graph,
+    host: HostCode,
+    returns: Any,
+    leaves: Mapping[str, str],
+    kernels: Mapping[str, Kernel],
 ) -> tuple[Graph, list[Group]]:
     """A graph with a node for each step, and the steps as its groups."""
     values = dict(frame.values)
@@ -158,9 +162,10 @@ def _graph(
             step.call,
         )
         nodes.append(node)
-        groups.append(Group(step.kernel or step.call or f"views_{number}", (node,), PATTERN))
+        name = kernels[step.kernel].name if step.kernel else step.call or f"views_{number}"
+        groups.append(Group(name, (node,), PATTERN))
     form, results = form_of(_returned(returns, host, leaves, frame), lambda item: isinstance(item, _Leaf))
-    updates = tuple(Node("update", (name, name), ()) for name in _updated(known, host, leaves))
+    updates = tuple(Node("update", (name, name), ()) for name in _updated(known, frame, host, leaves))
     graph = replace(
         known,
         values=values,
@@ -175,7 +180,7 @@ def _graph(
     return graph, groups
 
 
-def _updated(known: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[str]:
+def _updated(known: Graph, frame: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[str]:
     """Arguments and tensors at ``self`` that the program changes; the compiled graph must change them too."""
     roots = (_root(text, leaves) for step in host.steps for text in step.writes)
     changed = {leaves[root] for root in roots if root}
@@ -183,6 +188,9 @@ def _updated(known: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[st
     for value in wanted:
         if value.name not in changed:
             raise Unfit(f"forward changes {value.path}, and the compiled graph leaves that to Python")
+    inputs = [name for name in changed if name in known.arguments]
+    if gaps := [name for name in inputs if not frame.value(name).contiguous]:
+        raise Unfit(f"the graph writes into {gaps[0]}, which is not contiguous")
     return sorted(changed)
 
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from egg.expert.compiled import library
 from egg.expert.compiled.steps import ITEM, LAY, HostCode, Launch, Step
@@ -255,17 +254,19 @@ class HostReader:
     def _result(
         self, name: str, extern: bool, values: Sequence[Any], settings: Mapping[str, Any], wanted: bool
     ) -> tuple[Any, float]:
-        """What a call returns, without data, and its operations; only these where it writes into ``out``."""
+        """What a call returns or writes into ``out``, without data, and its operations."""
         plain = {"bias_addmm": "addmm"}.get(name, name)
-        path = f"{plain}.default" if extern and name != "convolution" else name
-        try:
-            with FlopCounterMode(display=False) as counter:
+        made = settings.get("out")
+        if made is None:
+            path = f"{plain}.default" if extern and name != "convolution" else name
+            try:
                 made = library.run_without_data(path, extern, values, settings)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
-            if wanted:
-                raise Unfit(f"{name} cannot be followed without data: {error}") from error
-            return None, 0.0
-        return made if isinstance(made, torch.Tensor) else tuple(made or ()), counter.get_total_flops()
+            except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
+                if wanted:
+                    raise Unfit(f"{name} cannot be followed without data: {error}") from error
+                return None, 0.0
+        made = made if isinstance(made, torch.Tensor) else tuple(made or ())
+        return made, library.operations(plain.split(".")[0], values, made)
 
     # -- expressions -------------------------------------------------------------------------------
 

@@ -125,13 +125,19 @@ def kernel_of(source: str, choice: LaunchChoice | None, operators: tuple[str, ..
 
 def _operators(name: str, operators: tuple[str, ...]) -> list[str]:
     """Operators without namespaces; those in a kernel's name where no others are known."""
-    plain = [operator.split(".", 1)[-1].strip("_").removeprefix("native_") for operator in operators]
+    plain = [_plain(operator) for operator in operators]
     found = [operator for operator in dict.fromkeys(plain) if operator not in PLUMBING]
     if found or operators:
         return found or plain[:1]
     match = PREFIX.match(name)
     words = match.group(2).strip("_") if match else ""
     return [words] if words else []
+
+
+def _plain(operator: str) -> str:
+    """``aten._native_batch_norm_legit_no_training`` as ``batch_norm``."""
+    name = operator.split(".", 1)[-1].strip("_").removeprefix("native_")
+    return "attention" if name.startswith("scaled_dot_product") else name.split("_legit")[0]
 
 
 def _purpose(name: str, operators: tuple[str, ...]) -> str:

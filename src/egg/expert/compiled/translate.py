@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from egg.expert.cost import Machine
 from egg.expert.graph import BYTES, Graph, Node, Value
 from egg.expert.nesting import form_of
 from egg.expert.parts import Group, Launch, Part, Unfit, spelled
-from egg.expert.reading.capture import capture_fixed
+from egg.expert.reading.capture import capture_fixed, first_paths
 from egg.expert.sizes import Size
 from egg.expert.writing.heading import Parts
 from egg.expert.writing.replay import LAUNCH, LIBRARY, REACHED, REPLAY, SHORTEST, Estimate, decided_by
@@ -86,7 +87,8 @@ def _written(
     task: Task, known: Graph, compiled: CompiledGraph, gpu: Gpu, replay: bool | None, sweep: bool
 ) -> CompiledFile:
     module = module_of(compiled)
-    values = bound(known, compiled.arguments, module.arguments)
+    paths = cache(lambda: first_paths(task))
+    values = bound(known, compiled.arguments, module.arguments, paths)
     frame = replace(known, values=_leaves(known, values), nodes=(), results=())
     texts = {name: spelled(frame, value.name) for name, value in values.items()}
     held = {
@@ -106,9 +108,8 @@ def _written(
     host = reader.read(module.call)
     if clash := set(host.tensors) & {*frame.values}:
         raise Unfit(f"the program has names that generated code gives too: {', '.join(sorted(clash))}")
-    graph, groups = _graph(
-        known, frame, host, compiled.returns, {text: values[n].name for n, text in texts.items()}
-    )
+    named = {text: values[name].name for name, text in texts.items()}
+    graph, groups = _graph(known, frame, host, compiled.returns, named, module.kernels)
     parts = [
         (group, _part(step, module.kernels, sweep)) for group, step in zip(groups, host.steps, strict=True)
     ]
@@ -139,7 +140,12 @@ def _device(frame: Graph) -> str:
 
 
 def _graph(
-    known: Graph, frame: Graph, host: HostCode, returns: Any, leaves: Mapping[str, str]
+    known: Graph,
+    frame: Graph,
+    host: HostCode,
+    returns: Any,
+    leaves: Mapping[str, str],
+    kernels: Mapping[str, Kernel],
 ) -> tuple[Graph, list[Group]]:
     """A graph with a node for each step, and the steps as its groups."""
     values = dict(frame.values)
@@ -157,9 +163,10 @@ def _graph(
             step.call,
         )
         nodes.append(node)
-        groups.append(Group(step.kernel or step.call or f"views_{number}", (node,), PATTERN))
+        name = kernels[step.kernel].name if step.kernel else step.call or f"views_{number}"
+        groups.append(Group(name, (node,), PATTERN))
     form, results = form_of(_returned(returns, host, leaves, frame), lambda item: isinstance(item, _Leaf))
-    updates = tuple(Node("update", (name, name), ()) for name in _updated(known, host, leaves))
+    updates = tuple(Node("update", (name, name), ()) for name in _updated(known, frame, host, leaves))
     graph = replace(
         known,
         values=values,
@@ -174,7 +181,7 @@ def _graph(
     return graph, groups
 
 
-def _updated(known: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[str]:
+def _updated(known: Graph, frame: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[str]:
     """Arguments and tensors at ``self`` that the program changes; the compiled graph must change them too."""
     roots = (_root(text, leaves) for step in host.steps for text in step.writes)
     changed = {leaves[root] for root in roots if root}
@@ -182,6 +189,9 @@ def _updated(known: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[st
     for value in wanted:
         if value.name not in changed:
             raise Unfit(f"forward changes {value.path}, and the compiled graph leaves that to Python")
+    inputs = [name for name in changed if name in known.arguments]
+    if gaps := [name for name in inputs if not frame.value(name).contiguous]:
+        raise Unfit(f"the graph writes into {gaps[0]}, which is not contiguous")
     return sorted(changed)
 
 

@@ -7,11 +7,13 @@ Such a source is a chain of steps, and the chain is the path under which the fil
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
+
 from egg.expert.compiled.module import Form
-from egg.expert.graph import Graph, Origin, Value
+from egg.expert.graph import Graph, Origin, Value, contiguous_stride
 from egg.expert.parts import Unfit
 from egg.expert.sizes import Size
 
@@ -57,12 +59,23 @@ def source_of(text: str) -> Source:
     return Source(root, tuple(rest), registered)
 
 
-def bound(graph: Graph, sources: tuple[str, ...], forms: tuple[tuple[str, Form], ...]) -> dict[str, Value]:
-    """By the name in ``call``: the value that it is in a graph of the program."""
+def bound(
+    graph: Graph,
+    sources: tuple[str, ...],
+    forms: tuple[tuple[str, Form], ...],
+    first_paths: Callable[[], Mapping[str, str]],
+) -> dict[str, Value]:
+    """By the name in ``call``: the value that it is in a graph of the program.
+
+    ``first_paths`` finds the path under which a module lists a tensor that it has in several places.
+    """
     found: dict[str, Value] = {}
     for text, (name, form) in zip(sources, forms, strict=True):
         source = source_of(text)
-        value = _held(graph, source, form) if source.root == "self" else _input(graph, source, text)
+        if source.root == "self":
+            value = _held(graph, source, form, first_paths)
+        else:
+            value = _input(graph, source, text)
         shape = tuple(size.value for size in value.shape)
         if shape != tuple(form.shape) or f"torch.{value.dtype}" != str(form.dtype):
             raise Unfit(
@@ -81,11 +94,13 @@ def _input(graph: Graph, source: Source, text: str) -> Value:
     raise Unfit(f"the argument {text} is no tensor that forward takes")
 
 
-def _held(graph: Graph, source: Source, form: Form) -> Value:
+def _held(graph: Graph, source: Source, form: Form, first_paths: Callable[[], Mapping[str, str]]) -> Value:
     path = ".".join(source.steps)
     known: Mapping[str, Value] = {
         v.path: v for v in graph.values.values() if v.origin in (Origin.PARAMETER, Origin.CONSTANT)
     }
+    if path not in known and source.registered:
+        path = first_paths().get(path, path)
     if path in known:
         return known[path]
     origin = Origin.PARAMETER if source.registered else Origin.CONSTANT
@@ -98,4 +113,6 @@ def _held(graph: Graph, source: Source, form: Form) -> Value:
 def _formed(value: Value, form: Form) -> Value:
     """A value with the form that the graph was compiled for."""
     shape, stride = (tuple(Size(n) for n in row) for row in (form.shape, form.stride))
+    if torch.empty_strided(form.shape, form.stride, device="meta").is_contiguous():
+        stride = contiguous_stride(shape)  # whatever the stride of a dimension of one element is
     return Value(value.name, shape, value.dtype, stride, value.origin, value.path)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from egg.expert.compiled import library
 from egg.expert.compiled.steps import ITEM, LAY, HostCode, Launch, Step
@@ -39,7 +38,7 @@ class HostReader:
     """By the name that ``call`` gives them."""
     device: str
     launch: Any
-    """Writes one launch: from the kernel's name and a :class:`Launch` to lines."""
+    """Writes one launch: from the kernel's name and a :class:`Launch` to lines, and what it changes."""
     kernels: frozenset[str]
     held: dict[str, Any] = field(default_factory=dict)
     """By Python name: a :class:`Held`, or a tuple of tensors that a call returned."""
@@ -124,13 +123,13 @@ class HostReader:
                 )
                 if any(keyword.arg != "stream" for keyword in call.keywords):
                     raise Unfit(f"the kernel {kernel} is launched with options that are not known")
-                lines = self.launch(kernel, given)
-                self._step(lines, kernel=kernel)
+                lines, changed = self.launch(kernel, given)
+                self._step(lines, kernel=kernel, writes=changed)
             case ast.Attribute(value=ast.Name(id=name), attr=method) if (
                 method in IN_PLACE and name in self.held
             ):
-                texts = ", ".join(self._text(arg) for arg in call.args)
-                self._step([f"{self._tensor(name).text}.{method}({texts})"], call=method)
+                given, tensor = ", ".join(self._text(arg) for arg in call.args), self._tensor(name).text
+                self._step([f"{tensor}.{method}({given})"], call=method, writes=[tensor])
             case _:
                 self._library(None, call)
 
@@ -239,7 +238,8 @@ class HostReader:
         else:
             text = library.operator_text(path, given, len(made) if isinstance(made, tuple) else 1)
         if name is None:
-            self._step([text], call=operator, operations=operations)
+            changed = texts[:1] if operator.endswith("_") else []
+            self._step([text], call=operator, writes=changed, operations=operations)
             return
         if operator in library.FIRST_ALONE:
             made = made[0]
@@ -254,17 +254,19 @@ class HostReader:
     def _result(
         self, name: str, extern: bool, values: Sequence[Any], settings: Mapping[str, Any], wanted: bool
     ) -> tuple[Any, float]:
-        """What a call returns, without data, and its operations; only these where it writes into ``out``."""
+        """What a call returns or writes into ``out``, without data, and its operations."""
         plain = {"bias_addmm": "addmm"}.get(name, name)
-        path = f"{plain}.default" if extern and name != "convolution" else name
-        try:
-            with FlopCounterMode(display=False) as counter:
+        made = settings.get("out")
+        if made is None:
+            path = f"{plain}.default" if extern and name != "convolution" else name
+            try:
                 made = library.run_without_data(path, extern, values, settings)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
-            if wanted:
-                raise Unfit(f"{name} cannot be followed without data: {error}") from error
-            return None, 0.0
-        return made if isinstance(made, torch.Tensor) else tuple(made or ()), counter.get_total_flops()
+            except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
+                if wanted:
+                    raise Unfit(f"{name} cannot be followed without data: {error}") from error
+                return None, 0.0
+        made = made if isinstance(made, torch.Tensor) else tuple(made or ())
+        return made, library.operations(plain.split(".")[0], values, made)
 
     # -- expressions -------------------------------------------------------------------------------
 
@@ -311,6 +313,7 @@ class HostReader:
         makes: Sequence[str] = (),
         kernel: str = "",
         call: str = "",
+        writes: Sequence[str] = (),
         operations: float = 0.0,
     ) -> None:
         every = (*self.waiting, *lines)
@@ -320,7 +323,7 @@ class HostReader:
         reads = tuple(
             n for n in known if n not in made and re.search(rf"(?<![\w.]){re.escape(n)}(?!\w)", text)
         )
-        self.steps.append(Step(every, reads, made, kernel, call, operations))
+        self.steps.append(Step(every, reads, made, kernel, call, tuple(writes), operations))
         self.waiting, self.made = [], []
 
     def _output(self, place: int, node: ast.expr) -> str | None:

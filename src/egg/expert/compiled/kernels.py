@@ -67,6 +67,8 @@ class Kernel:
     grid: str
     loops: bool
     """Whether it goes through a loop, which may be pipelined."""
+    written: frozenset[str]
+    """Parameters whose tensors hold something before the launch, and something else after it."""
 
 
 def kernel_of(source: str, choice: LaunchChoice | None, operators: tuple[str, ...], number: int) -> Kernel:
@@ -114,6 +116,7 @@ def kernel_of(source: str, choice: LaunchChoice | None, operators: tuple[str, ..
         choice.num_stages,
         str(meta.get("grid_type", "")),
         loops,
+        frozenset(map(str, meta.get("mutated_arg_names", ()))),
     )
 
 
@@ -122,13 +125,19 @@ def kernel_of(source: str, choice: LaunchChoice | None, operators: tuple[str, ..
 
 def _operators(name: str, operators: tuple[str, ...]) -> list[str]:
     """Operators without namespaces; those in a kernel's name where no others are known."""
-    plain = [operator.split(".", 1)[-1].strip("_").removeprefix("native_") for operator in operators]
+    plain = [_plain(operator) for operator in operators]
     found = [operator for operator in dict.fromkeys(plain) if operator not in PLUMBING]
     if found or operators:
         return found or plain[:1]
     match = PREFIX.match(name)
     words = match.group(2).strip("_") if match else ""
     return [words] if words else []
+
+
+def _plain(operator: str) -> str:
+    """``aten._native_batch_norm_legit_no_training`` as ``batch_norm``."""
+    name = operator.split(".", 1)[-1].strip("_").removeprefix("native_")
+    return "attention" if name.startswith("scaled_dot_product") else name.split("_legit")[0]
 
 
 def _purpose(name: str, operators: tuple[str, ...]) -> str:
@@ -214,6 +223,8 @@ class _Rewriting(ast.NodeTransformer):
                     raise Unfit(f"a kernel calls Inductor's {helper}, which has no counterpart here")
                 self.called[helper] = None
                 return ast.copy_location(ast.Name(helpers.file_name(helper), ast.Load()), node)
+            case ast.Attribute(value=ast.Name(id="tl"), attr=function) if function.startswith("rand"):
+                raise Unfit("a kernel draws random numbers")
             case ast.Attribute(value=ast.Name(id="tl_math"), attr=function):
                 path = f"tl.{function}" if hasattr(tl, function) else f"tl.math.{function}"
                 return ast.copy_location(ast.parse(path, mode="eval").body, node)

@@ -15,6 +15,7 @@ import torch
 from egg.evaluator.static.namespaces import judge
 from egg.expert.parts import Unfit
 from egg.expert.patterns.library.names import public_call
+from egg.expert.writing.replay_calls import DRAWING
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def operator_text(target: str, given: Given, results: int) -> str:
     path = target.split(".")
     if path[:3] != ["torch", "ops", "aten"]:
         raise Unfit(f"the graph calls {target}, which is no operator of ATen")
+    if path[3].startswith(DRAWING):
+        raise Unfit(f"the graph draws random numbers: {path[3]}")
     rule = OPERATORS.get(path[3])
     if rule is not None:
         return rule(given)
@@ -268,3 +271,15 @@ def run_without_data(name: str, extern: bool, values: Sequence[Any], settings: M
     if "device" in plain:
         plain["device"] = "meta"
     return packet(*values, **plain)
+
+
+def operations(name: str, values: Sequence[Any], made: Any) -> float:
+    """Floating-point operations of a product, a convolution or an attention; none of anything else."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if name in ("mm", "bmm", "addmm", "baddbmm"):
+        return 2.0 * made.numel() * tensors[-1].shape[-2]
+    if name == "convolution":
+        return 2.0 * made.numel() * tensors[1].numel() / max(1, tensors[1].shape[0])
+    if name.startswith("_scaled_dot_product"):
+        return 4.0 * tensors[0].numel() * tensors[1].shape[-2]
+    return 0.0

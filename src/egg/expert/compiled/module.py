@@ -17,6 +17,9 @@ from egg.core.compiled import CompiledGraph
 from egg.expert.compiled.kernels import Kernel, kernel_of
 from egg.expert.parts import Unfit
 
+CONSTANT = re.compile(r"_tensor_constant\d+$|constant\d+$|_frozen_param\d+$")
+"""Names of tensors that were folded into a graph."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -42,6 +45,9 @@ def module_of(compiled: CompiledGraph) -> Module:
     except SyntaxError as error:
         raise Unfit(f"the generated module does not parse: {error}") from error
     call = _call(tree)
+    for node in ast.walk(call):
+        if isinstance(node, ast.Name) and CONSTANT.match(node.id):
+            raise Unfit(f"the graph holds a tensor whose values the text does not have: {node.id}")
     names = _argument_names(call)
     if len(names) != len(compiled.arguments):
         raise Unfit(f"{len(names)} arguments are read, and {len(compiled.arguments)} are known")

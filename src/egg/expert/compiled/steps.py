@@ -33,6 +33,8 @@ class Step:
     """The kernel's name in the generated module; empty for a library call, and for views alone."""
     call: str = ""
     """What a library call is called."""
+    writes: tuple[str, ...] = ()
+    """Arguments that it changes."""
     operations: float = 0.0
     """Floating-point operations of a library call."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from egg.expert.cost import Machine
 from egg.expert.graph import BYTES, Graph, Node, Origin, Value
 from egg.expert.nesting import form_of
 from egg.expert.parts import Group, Launch, Part, Unfit, spelled
-from egg.expert.reading.capture import capture_fixed
+from egg.expert.reading.capture import capture_fixed, first_paths
 from egg.expert.sizes import Size
 from egg.expert.writing.replay import LAUNCH, LIBRARY, REACHED, REPLAY, SHORTEST, Estimate, obstacle
 from egg.expert.writing.write import write_file
@@ -84,7 +85,8 @@ def _written(
     task: Task, known: Graph, compiled: CompiledGraph, gpu: Gpu, replay: bool | None, sweep: bool
 ) -> CompiledFile:
     module = module_of(compiled)
-    values = bound(known, compiled.arguments, module.arguments)
+    paths = cache(lambda: first_paths(task))
+    values = bound(known, compiled.arguments, module.arguments, paths)
     frame = replace(known, values=_leaves(known, values), nodes=(), results=())
     texts = {name: spelled(frame, value.name) for name, value in values.items()}
     held = {
@@ -94,16 +96,18 @@ def _written(
         for name, form in module.arguments
     }
 
-    def launched(name: str, given: Given) -> list[str]:
-        return launch_lines(module.kernels[name], given)
+    def launched(name: str, given: Given) -> tuple[list[str], list[str]]:
+        kernel = module.kernels[name]
+        lines = launch_lines(kernel, given)
+        pairs = zip(kernel.parameters, given.texts, strict=True)
+        return lines, [text for parameter, text in pairs if parameter in kernel.written]
 
     reader = HostReader(held, _device(frame), launched, frozenset(module.kernels))
     host = reader.read(module.call)
     if clash := set(host.tensors) & {*frame.values}:
         raise Unfit(f"the program has names that generated code gives too: {', '.join(sorted(clash))}")
-    graph, groups = _graph(
-        known, frame, host, compiled.returns, {text: values[n].name for n, text in texts.items()}
-    )
+    named = {text: values[name].name for name, text in texts.items()}
+    graph, groups = _graph(known, frame, host, compiled.returns, named, module.kernels)
     parts = [
         (group, _part(step, module.kernels, sweep)) for group, step in zip(groups, host.steps, strict=True)
     ]
@@ -135,7 +139,12 @@ def _device(frame: Graph) -> str:
 
 
 def _graph(
-    known: Graph, frame: Graph, host: HostCode, returns: Any, leaves: Mapping[str, str]
+    known: Graph,
+    frame: Graph,
+    host: HostCode,
+    returns: Any,
+    leaves: Mapping[str, str],
+    kernels: Mapping[str, Kernel],
 ) -> tuple[Graph, list[Group]]:
     """A graph with a node for each step, and the steps as its groups."""
     values = dict(frame.values)
@@ -153,10 +162,10 @@ def _graph(
             step.call,
         )
         nodes.append(node)
-        groups.append(Group(step.kernel or step.call or f"views_{number}", (node,), PATTERN))
+        name = kernels[step.kernel].name if step.kernel else step.call or f"views_{number}"
+        groups.append(Group(name, (node,), PATTERN))
     form, results = form_of(_returned(returns, host, leaves, frame), lambda item: isinstance(item, _Leaf))
-    written = [node.inputs[0] for node in known if node.op == "update" and node.inputs[0] in values]
-    updates = tuple(Node("update", (name, name), ()) for name in written)
+    updates = tuple(Node("update", (name, name), ()) for name in _updated(known, frame, host, leaves))
     graph = replace(
         known,
         values=values,
@@ -169,6 +178,25 @@ def _graph(
         fixed={},
     )
     return graph, groups
+
+
+def _updated(known: Graph, frame: Graph, host: HostCode, leaves: Mapping[str, str]) -> list[str]:
+    """Arguments and tensors at ``self`` that the program changes; the compiled graph must change them too."""
+    roots = (_root(text, leaves) for step in host.steps for text in step.writes)
+    changed = {leaves[root] for root in roots if root}
+    wanted = [known.value(str(node.inputs[0])) for node in known if node.op == "update"]
+    for value in wanted:
+        if value.name not in changed:
+            raise Unfit(f"forward changes {value.path}, and the compiled graph leaves that to Python")
+    inputs = [name for name in changed if name in known.arguments]
+    if gaps := [name for name in inputs if not frame.value(name).contiguous]:
+        raise Unfit(f"the graph writes into {gaps[0]}, which is not contiguous")
+    return sorted(changed)
+
+
+def _root(text: str, leaves: Mapping[str, str]) -> str:
+    """The argument that an operand is, or is a view of: a view is spelled with it in front."""
+    return next((leaf for leaf in leaves if text == leaf or text.startswith(f"{leaf}.")), "")
 
 
 @dataclass(frozen=True)

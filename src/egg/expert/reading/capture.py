@@ -18,6 +18,7 @@ from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.task.dataless import Uncaptured
 from egg.evaluator.task.dimensions import Rehearsal
+from egg.evaluator.task.meta import on_meta
 from egg.evaluator.task.program import Program
 from egg.expert.graph import Graph, Node, Origin, Usage, Value
 from egg.expert.nesting import form_of
@@ -59,6 +60,20 @@ def capture_fixed(task: Task, precision: Precision = Precision.MATCH) -> Graph:
         usage = with_modes(usage, variants, base, rehearsal.module)
         usage = replace(usage, outputs=formats(base.graph, rehearsal))
     return replace(base.graph, usage=usage)
+
+
+def first_paths(task: Task) -> dict[str, str]:
+    """By every path of a parameter or buffer: the first one, under which a module lists it."""
+    with Program.load(task) as program:
+        module = on_meta(program)
+        found, first = dict[str, str](), dict[int, str]()
+        every = (
+            *module.named_parameters(remove_duplicate=False),
+            *module.named_buffers(remove_duplicate=False),
+        )
+        for path, tensor in every:
+            found[path] = first.setdefault(id(tensor), path)
+        return found
 
 
 def _captured(task: Task, precision: Precision, changes: Changes) -> Capture:

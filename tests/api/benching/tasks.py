@@ -7,6 +7,7 @@ from pathlib import Path
 from egg.api.benching.options import BenchOptions
 from egg.bench.suites import Suite
 from egg.core.policy import Level
+from egg.core.recording import use_of_recordings
 from egg.core.settings import Settings
 from egg.core.source import Task
 from egg.engine.budgets import find_budget
@@ -62,4 +63,7 @@ def suite(*tasks: Task) -> Suite:
 def options(
     level: Level = Level.FULL, *, device: str = "cpu", team: str = "expert", budget: str = "sketch"
 ) -> BenchOptions:
-    return BenchOptions(Settings(team, find_budget(budget), device=device, target="H200"), level)
+    """As they are once they are settled."""
+    use = use_of_recordings(team, device)
+    settings = Settings(team, find_budget(budget), device=device, target="H200", compiled=use)
+    return BenchOptions(settings, level)

@@ -187,6 +187,11 @@ def _argument(module: Any, x: torch.Tensor) -> torch.Tensor:
     return x * module.weight
 
 
+def _constant(module: Any, x: torch.Tensor) -> torch.Tensor:
+    module.total.add_(x * torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    return module.total * module.weight
+
+
 def _relu(module: Any, x: torch.Tensor) -> torch.Tensor:
     return F.relu(x, inplace=True) * module.weight
 
@@ -197,6 +202,7 @@ def _relu(module: Any, x: torch.Tensor) -> torch.Tensor:
         (lambda m, x: x * m.weight, 1, 0, ""),
         (_own_sum, 1, 0, ""),
         (_total, 2, 1, ""),
+        (_constant, 2, 1, ""),
         (_argument, 0, 0, "changes an input in place"),
         (_relu, 0, 0, "changes an input in place"),
         (lambda m, x: x * m.weight + torch.arange(4), 0, 0, "on the CPU"),

@@ -54,15 +54,18 @@ class Replayed:
     def _state(self, args: Sequence[Any]) -> Any:
         """Of the weights: where they lie, and for kernels that keep something of them, their versions."""
         places = [args[place].data_ptr() for place in self._inputs.fixed]
-        return places, [0 if args[p].is_inference() else args[p]._version for p in self._versioned]
+        try:
+            return places, [args[place]._version for place in self._versioned]
+        except RuntimeError:  # a tensor of the inference mode: it is like none before
+            return object()
 
     def _unrecorded(self, args: Sequence[Any], state: Any) -> Any:
         self._recording = None
         if state != self._met:
             self._met = state
             made, self.obstacle = first_call(self._call, args)
-            if not self.obstacle and any(args[place].is_inference() for place in self._versioned):
-                self.obstacle = "tensors of the inference mode do not show that they changed"
+            if any(args[place].is_inference() for place in self._versioned):
+                self.obstacle = self.obstacle or "weights of the inference mode do not show that they changed"
             return made
         try:
             self._recording = Recording(self._call, args, self._inputs, self._counts)

@@ -93,10 +93,22 @@ def _written(graph: fx.GraphModule) -> tuple[int, ...]:
         ]
         before = [tensor._version for tensor in given]
         try:
-            fx.Interpreter(graph).run(*given)
+            _OnFakes(graph, mode).run(*given)
         except Exception as error:  # of whatever operator: the graph is not replayed then
             raise Unsuitable(f"it does not run on fake tensors: {error}".splitlines()[0]) from error
     return tuple(place for place, (t, old) in enumerate(zip(given, before, strict=True)) if t._version != old)
+
+
+class _OnFakes(fx.Interpreter):
+    """Runs a graph whose own constants are real tensors."""
+
+    def __init__(self, graph: fx.GraphModule, mode: Any) -> None:
+        super().__init__(graph)
+        self._mode = mode
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        found = super().get_attr(target, args, kwargs)
+        return self._mode.from_tensor(found, static_shapes=True) if isinstance(found, torch.Tensor) else found
 
 
 def _writes(node: fx.Node) -> bool:

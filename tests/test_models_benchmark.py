@@ -1,0 +1,75 @@
+"""``benchmarks.models``: models compile together and are timed alone; failures are rows; it goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.models import __main__ as program
+from benchmarks.models.table import table
+
+MEASURE = """
+import fcntl, json, sys, time
+name, lock = sys.argv[2], int(sys.argv[sys.argv.index("--lock") + 1])
+began = time.monotonic()
+if name == "broken":
+    sys.exit("no such layer")
+time.sleep(0.2 if name == "short" else 0.8)
+compiled = time.monotonic()
+fcntl.flock(lock, fcntl.LOCK_EX)
+timed = time.monotonic()
+time.sleep(0.2)
+times = {"eager": 2.0, "compile": 1.0, "egg": 0.5 if name == "short" else 1.0}
+print("a line of the model")
+print(json.dumps({
+    "milliseconds": times, "error": dict.fromkeys(times, 1e-3), "graphs": [], "seconds": {"compile": 1.0},
+    "compiles": [began, compiled], "times": [timed, time.monotonic()],
+}))
+"""
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> program.Bench:
+    def started(arguments: Sequence[str], inherited: Sequence[int] = ()) -> Any:
+        command = [sys.executable, "-c", MEASURE, *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, pass_fds=inherited)
+
+    monkeypatch.setattr(program, "started", started)
+    return program.Bench(tmp_path, ("short", "long", "broken"), "sketch", 1, 3, 1, "eager,compile,egg")
+
+
+def test_models_compile_together_and_are_timed_alone(
+    bench: program.Bench, capsys: pytest.CaptureFixture[str]
+):
+    bench.step("measure", "models.jsonl", bench.measure)
+    rows = {row["model"]: row for row in program.read(bench.out / "models.jsonl")}
+    assert "no such layer" in rows["broken"]["error_text"]
+    short, long = rows["short"], rows["long"]
+    assert short["compiles"][0] < long["compiles"][1]
+    assert short["times"][0] >= long["compiles"][1]  # it waited for the other to be compiled
+    first, second = sorted(row["times"] for row in (short, long))
+    assert first[1] <= second[0]
+    assert set(short["seconds"]) == {"measure", "compile"}
+    assert "measure long: done" in capsys.readouterr().out
+
+
+def test_what_is_done_is_not_done_again(bench: program.Bench):
+    for _ in range(2):
+        bench.step("measure", "models.jsonl", bench.measure)
+    names = [row["model"] for row in program.read(bench.out / "models.jsonl")]
+    assert sorted(names) == ["broken", "broken", "long", "short"]
+
+
+def test_the_table_compares_with_the_best_of_torch_and_names_failures(bench: program.Bench):
+    bench.step("measure", "models.jsonl", bench.measure)
+    start = {"model": "short", **dict.fromkeys(("cold compile", "cold egg", "warm compile", "warm egg"), 1.5)}
+    text = table([], program.read(bench.out / "models.jsonl"), [start])
+    assert "geomean 1.414x, median 1.500x, worst 1.000x of 2" in text
+    assert "broken: measure failed" in text
+    assert text.count("1.50") >= 4

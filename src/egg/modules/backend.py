@@ -34,9 +34,12 @@ import torch
 from torch import fx
 
 from egg.modules.dynamo import read
+from egg.modules.fake_run import Unsuitable
 from egg.modules.fallback import Fallback
+from egg.modules.layer_calls import Layer
 from egg.modules.lookup import Graph, Lookup, Options, counting
-from egg.modules.regions import Layer, Region, layers
+from egg.modules.probing import Probe
+from egg.modules.regions import Region, layers
 from egg.modules.stored_kernel import Call
 from egg.modules.training import Training
 from egg.modules.whole import Whole, replay_inputs
@@ -124,16 +127,17 @@ class Backend:
         replay = replay_inputs(graph, inputs, lookup, fallback)
         for kind in kinds.values():
             first = kind[0]
-            found, program = lookup.look_up(partial(read, first.module, first.examples(given)), len(kind))
+            reading = partial(read, first.module, first.examples(given), later=True)
+            found, program = lookup.look_up(reading, len(kind), partial(_values, graph, first, inputs))
             keys += [found.key] if found.route in ("kernel", "rejected") else []
             call = None
             if program is not None:
-                call = lookup.kernel(found, program, program.plain, direct=not replay.obstacle)
+                call = lookup.kernel(found, program, first.module.forward, direct=not replay.obstacle)
             if call is None or program is None:
                 plain.append(found)
                 continue
             kernels.append(found)
-            table[found.key] = Layer(call, program)
+            table[found.key] = Layer.of(first, call)
             placed |= dict.fromkeys(kind, found.key)
         if not keys and any(row.route == "recorded" for row in plain):
             return counting(fallback.now(graph, inputs), plain)
@@ -144,6 +148,15 @@ class Backend:
         if text not in self._noticed:
             self._noticed.add(text)
             log.warning("%s", text)
+
+
+def _values(graph: fx.GraphModule, layer: Region, inputs: Sequence[Any]) -> list[Any]:
+    """What goes into a layer at a call of the graph."""
+    try:
+        (found,) = Probe(graph, [layer]).values(inputs)
+    except torch.OutOfMemoryError:
+        raise Unsuitable("there is no memory to compute what goes into it") from None
+    return found
 
 
 def _needs_gradient(value: Any) -> bool:

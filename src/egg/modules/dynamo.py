@@ -30,7 +30,7 @@ from egg.modules.slots import MOST_LISTED, Role, Slot
 
 _STATE = ("torch.amp.", "torch._C._functorch.", "torch._functorch.", "torch.autograd.")
 """Where the functions are that open and close autocast, ``vmap`` and the like in Dynamo's graphs."""
-_IN_PLACE = {
+IN_PLACE: Mapping[Any, str] = {
     operator.iadd: "add_", operator.isub: "sub_", operator.imul: "mul_", operator.itruediv: "div_",
     operator.ifloordiv: "floor_divide_", operator.imod: "remainder_", operator.ipow: "pow_",
     operator.iand: "__iand__", operator.ior: "__ior__", operator.ixor: "__ixor__",
@@ -117,16 +117,19 @@ class Program:
         return task_source(self.graph, [Slot.of(name, role, example) for name, role, example in rows])
 
 
-def read(graph: fx.GraphModule, inputs: Sequence[Any], *, functional: bool = False) -> Program:
+def read(
+    graph: fx.GraphModule, inputs: Sequence[Any], *, functional: bool = False, later: bool = False
+) -> Program:
     """Dynamo's graph and its example inputs as a program; raises :class:`Unsuitable`.
 
-    A ``functional`` graph has the casts of autocast in it, and its task is written from the values of a call.
+    A ``functional`` graph has the casts of autocast in it, and its task is written from the values of a call;
+    that of one whose values come ``later``, too.
     """
     calls = sum(node.op in ("call_function", "call_method") for node in graph.graph.nodes)
     if calls > MOST_CALLS:
         raise Unsuitable(f"it has {calls} calls, more than one task holds, and no layers that repeat")
     found = list(_placeholders(graph, inputs))
-    if not functional:
+    if not functional and not later:
         _check_unseen(found)
     tensors = [place for place in found if place.role is not None]
     devices = {place.example.device for place in tensors}
@@ -270,7 +273,7 @@ class _Rebuilt:
         value = node.meta.get("example_value")
         copied.meta = {k: v for k, v in node.meta.items() if k in ("example_value", "stack_trace")}
         copied.meta["val"] = value
-        method = _IN_PLACE.get(node.target) if node.op == "call_function" else None  # type: ignore[arg-type]
+        method = IN_PLACE.get(node.target) if node.op == "call_function" else None
         if method is not None and isinstance(value, torch.Tensor):
             copied.op, copied.target = "call_method", method
         self._made[node] = copied

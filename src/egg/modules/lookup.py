@@ -88,26 +88,34 @@ class Lookup:
     """Of the process: every graph that is looked up gets one."""
     notice: Notice
 
-    def look_up(self, reading: Callable[[], Program], places: int = 1) -> tuple[Graph, Program | None]:
-        """The row of a graph, which is counted, and its program where the store has a kernel to use."""
+    def look_up(
+        self,
+        reading: Callable[[], Program],
+        places: int = 1,
+        values: Callable[[], Sequence[Any]] | None = None,
+    ) -> tuple[Graph, Program | None]:
+        """The row of a graph, which is counted, and its program where the store has a kernel to use.
+
+        ``values`` computes the arguments of a call for a graph that is not known, whose examples have none.
+        """
         found = Graph("left", places=places)
         self.rows.append(found)
         with self.named(found):
             program = reading()
-            self._routed(self._entry(program, places), found)
+            self._routed(self._entry(program, places, values), found)
             _count_at_exit(self.store, found)
             return found, program if found.route == "kernel" else None
         return found, None
 
     def look_up_functional(
-        self, reading: Callable[[], Program], part: str
+        self, reading: Callable[[], Program], part: str, places: int = 1
     ) -> tuple[Graph, Program | None, Callable[[Sequence[Any]], bool] | None]:
         """As :meth:`look_up`, for a graph whose examples have no values.
 
         Third, for a graph that the store does not have: what records it, given the arguments of a call, and
         says whether there is a kernel to use now.
         """
-        found = Graph("left", part=part)
+        found = Graph("left", part=part, places=places)
         self.rows.append(found)
         with self.named(found):
             program = reading()
@@ -116,7 +124,7 @@ class Lookup:
             if known is None:
                 found.route, found.key = "recorded", claim.key
                 return found, program, lambda args: self._record(found, program, args)
-            self._routed(self.store.record(claim, known.task, Seen(1, 0, program.traffic)), found)
+            self._routed(self.store.record(claim, known.task, Seen(places, 0, program.traffic)), found)
             _count_at_exit(self.store, found)
             return found, program if found.route == "kernel" else None, None
         return found, None, None
@@ -183,17 +191,17 @@ class Lookup:
             self.notice(f"{found.reason}; please report it")
         found.route = "left"
 
-    def _entry(self, program: Program, places: int) -> Entry:
+    def _entry(self, program: Program, places: int, values: Callable[[], Sequence[Any]] | None) -> Entry:
         """The entry of a graph, counted once more; one that is new is recorded, and tuned where asked."""
         claim = self._claim(program)
         known = self.store.find(claim)
-        task = known.task if known else program.task()
+        task = known.task if known else program.task(values() if values is not None else None)
         return self._tuned(self.store.record(claim, task, Seen(places, 0, program.traffic)))
 
     def _record(self, found: Graph, program: Program, args: Sequence[Any]) -> bool:
         """Write the task of a functional graph from the arguments of a call."""
         with self.named(found):
-            seen = Seen(1, 0, program.traffic)
+            seen = Seen(found.places, 0, program.traffic)
             entry = self.store.record(self._claim(program), program.task(args), seen)
             self._routed(self._tuned(entry), found)
             _count_at_exit(self.store, found)

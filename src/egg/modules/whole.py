@@ -20,8 +20,9 @@ from torch import fx
 from egg import __version__
 from egg.modules.fallback import INDUCTOR, Fallback
 from egg.modules.graph_text import graph_text
+from egg.modules.layer_calls import Layer, replaced
 from egg.modules.lookup import Graph, Lookup, counting, store_errors
-from egg.modules.regions import Layer, Region, replaced
+from egg.modules.regions import Region
 from egg.modules.replay import Replayed
 from egg.modules.replayable import Inputs, replayable
 from egg.modules.stored_kernel import Call

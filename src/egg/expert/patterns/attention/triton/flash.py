@@ -228,13 +228,19 @@ def begin_mask(problem: Problem, kernel: Kernel, reader: Reader, column: str) ->
 
 def write_mask(problem: Problem, kernel: Kernel, mask: str, edge: bool = True) -> None:
     """What does not count becomes minus infinity, or what the program puts in its place; ``mask``: what
-    :func:`begin_mask` read; ``edge``: some columns may be none."""
+    :func:`begin_mask` read; ``edge``: some columns may be none.
+
+    PyTorch's attention adds minus infinity where a mask is false, so a NaN among hidden keys is not lost; a
+    program that fills scores in replaces it.
+    """
     line = kernel.body.line
     seen = ["(column <= query)"] if problem.causal else []
-    if problem.mask is not None and problem.mask.dtype == "bool":
+    if problem.mask is not None and problem.mask.dtype != "bool":
+        line(f"scores = scores + {mask} * {LOG2_E}")
+    elif problem.mask is not None and (problem.lonely or problem.fill is not None):
         seen.append(mask)
     elif problem.mask is not None:
-        line(f"scores = scores + {mask} * {LOG2_E}")
+        line(f'scores = scores + tl.where({mask}, 0.0, -float("inf"))')
     if seen and problem.fill is not None:
         line(f"scores = tl.where({' & '.join(seen)}, scores, {problem.fill!r})")
         seen = []

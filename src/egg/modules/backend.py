@@ -36,8 +36,9 @@ from torch import fx
 from egg.modules.dynamo import read
 from egg.modules.fallback import Fallback
 from egg.modules.graph_text import graph_text
+from egg.modules.layer_calls import Layer, replaced
 from egg.modules.lookup import Graph, Lookup, Options, counting, store_errors
-from egg.modules.regions import Layer, Region, layers, replaced
+from egg.modules.regions import Region, layers
 from egg.modules.stored_kernel import Call
 from egg.modules.training import Training
 from egg.modules.trial import FORMS, Form, Trial, owned
@@ -126,11 +127,11 @@ class Backend:
             first = kind[0]
             found, program = lookup.look_up(partial(read, first.module, first.examples(given)), len(kind))
             keys += [found.key] if found.route in ("kernel", "rejected") else []
-            call = lookup.kernel(found, program, program.plain) if program is not None else None
+            call = lookup.kernel(found, program, first.module.forward) if program is not None else None
             if call is None or program is None:
                 plain.append(found)
                 continue
-            table[found.key] = Layer(call, program)
+            table[found.key] = Layer.of(first, call)
             placed |= dict.fromkeys(kind, found.key)
         if not keys:
             return counting(fallback.now(graph, inputs), plain)

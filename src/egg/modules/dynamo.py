@@ -30,7 +30,7 @@ from egg.modules.slots import MOST_LISTED, Role, Slot
 
 _STATE = ("torch.amp.", "torch._C._functorch.", "torch._functorch.", "torch.autograd.")
 """Where the functions are that open and close autocast, ``vmap`` and the like in Dynamo's graphs."""
-_IN_PLACE = {
+IN_PLACE: Mapping[Any, str] = {
     operator.iadd: "add_", operator.isub: "sub_", operator.imul: "mul_", operator.itruediv: "div_",
     operator.ifloordiv: "floor_divide_", operator.imod: "remainder_", operator.ipow: "pow_",
     operator.iand: "__iand__", operator.ior: "__ior__", operator.ixor: "__ixor__",
@@ -270,7 +270,7 @@ class _Rebuilt:
         value = node.meta.get("example_value")
         copied.meta = {k: v for k, v in node.meta.items() if k in ("example_value", "stack_trace")}
         copied.meta["val"] = value
-        method = _IN_PLACE.get(node.target) if node.op == "call_function" else None  # type: ignore[arg-type]
+        method = IN_PLACE.get(node.target) if node.op == "call_function" else None
         if method is not None and isinstance(value, torch.Tensor):
             copied.op, copied.target = "call_method", method
         self._made[node] = copied

@@ -6,6 +6,7 @@ Inputs that are changed in place, outputs that share memory, random numbers, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -43,6 +44,78 @@ class _Random(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class _Drawing(TorchDispatchMode):
+    """Notices operators that draw random numbers."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags and _dropout(func, args, kwargs or {}) != 0.0:
+            self.seen = True
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A call that does more than return new tensors."""
+
+    place: int
+    """Among the calls of the graph."""
+    oldest: int
+    """The call that made the oldest tensor that it writes into; -1 for an argument of the graph."""
+    random: bool
+
+
+class _Effects(fx.Interpreter):
+    """Runs the graph and notes the calls that write into tensors or draw random numbers."""
+
+    def __init__(self, module: fx.GraphModule, given: Sequence[torch.Tensor], drawing: _Drawing) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.extra_traceback = False
+        self.found: list[Effect] = []
+        self._made = {_storage(tensor): -1 for tensor in given}
+        self._drawing = drawing
+        self._place = -1
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op not in ("call_function", "call_method"):
+            return super().run_node(n)
+        self._place += 1
+        self._drawing.seen = False
+        operands = list(_tensors(self.fetch_args_kwargs_from_env(n)))
+        before = [tensor._version for tensor in operands]
+        result = super().run_node(n)
+        written = [t for t, version in zip(operands, before, strict=True) if t._version != version]
+        if written or self._drawing.seen:
+            oldest = min((self._made[_storage(t)] for t in written), default=self._place)
+            self.found.append(Effect(self._place, oldest, self._drawing.seen))
+        for tensor in _tensors(result):
+            self._made.setdefault(_storage(tensor), self._place)
+        return result
+
+
+def effects_of(module: fx.GraphModule) -> tuple[Effect, ...]:
+    """The calls of a graph that write into tensors or draw random numbers, in order."""
+    device = next((value.device for value in example_values(module)), torch.device("cpu"))
+    drawing = _Drawing()
+    with torch.inference_mode(False), torch.no_grad(), fake_mode(module):
+        given = _fresh(module, device)
+        running = _Effects(module, given, drawing)
+        try:
+            with drawing:
+                running.run(*given)
+        except (RuntimeError, NotImplementedError) as error:
+            raise Unsuitable(f"it does not run on fake tensors: {str(error).splitlines()[0]}") from error
+    return tuple(running.found)
+
+
+def _fresh(module: fx.GraphModule, device: torch.device) -> list[torch.Tensor]:
+    return [
+        torch.empty_strided(v.size(), v.stride(), dtype=v.dtype, device=device)
+        for v in example_values(module)
+    ]
+
+
 def _dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
     """The probability that an operator drops an element; ``None`` for one that has no such argument."""
     for place, argument in enumerate(func._schema.arguments):
@@ -56,10 +129,7 @@ def run_fake(module: fx.GraphModule, device: torch.device) -> int:
     """Run on fresh fake tensors and look at what became of inputs and outputs; the traffic of a call."""
     mode = fake_mode(module)
     with torch.inference_mode(False), torch.no_grad(), mode:
-        given = [
-            torch.empty_strided(v.size(), v.stride(), dtype=v.dtype, device=device)
-            for v in example_values(module)
-        ]
+        given = _fresh(module, device)
         before = [tensor._version for tensor in given]
         running = _Traffic(module)
         running.extra_traceback = False

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from egg.core.errors import UsageError
-from egg.modules.regions import as_dynamos
+from egg.modules.layer_calls import as_dynamos
 
 INDUCTOR, EAGER, AOT_EAGER = "inductor", "eager", "aot_eager"
 Inner = Callable[..., Any]

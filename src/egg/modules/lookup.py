@@ -94,14 +94,14 @@ class Lookup:
         return found, None
 
     def look_up_functional(
-        self, reading: Callable[[], Program], part: str
+        self, reading: Callable[[], Program], part: str, places: int = 1
     ) -> tuple[Graph, Program | None, Callable[[Sequence[Any]], bool] | None]:
         """As :meth:`look_up`, for a graph whose examples have no values.
 
         Third, for a graph that the store does not have: what records it, given the arguments of a call, and
         says whether there is a kernel to use now.
         """
-        found = Graph("left", part=part)
+        found = Graph("left", part=part, places=places)
         self.rows.append(found)
         with self.named(found):
             program = reading()
@@ -110,7 +110,7 @@ class Lookup:
             if known is None:
                 found.route, found.key = "recorded", claim.key
                 return found, program, lambda args: self._record(found, program, args)
-            self._routed(self.store.record(claim, known.task, Seen(1, 0, program.traffic)), found)
+            self._routed(self.store.record(claim, known.task, Seen(places, 0, program.traffic)), found)
             _count_at_exit(self.store, found)
             return found, program if found.route == "kernel" else None, None
         return found, None, None
@@ -181,7 +181,7 @@ class Lookup:
     def _record(self, found: Graph, program: Program, args: Sequence[Any]) -> bool:
         """Write the task of a functional graph from the arguments of a call."""
         with self.named(found):
-            seen = Seen(1, 0, program.traffic)
+            seen = Seen(found.places, 0, program.traffic)
             entry = self.store.record(self._claim(program), program.task(args), seen)
             self._routed(self._tuned(entry), found)
             _count_at_exit(self.store, found)

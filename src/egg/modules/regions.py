@@ -1,31 +1,38 @@
 """Layers that repeat in a graph: each is a task of its own, and one kernel answers for all of them.
 
-A whole model is too large for one task, and most of it is the same layer many times over. Dynamo marks every
-node with the modules whose calls it belongs to. :func:`layers` takes the outermost calls whose nodes lie next
-to each other and whose graph occurs at least twice, with the same text and the same forms of inputs; the
-embedding, the head and whatever occurs once are left to the fallback.
+A whole model is too large for one task, and most of it is the same layer many times over.
 
-A layer that has a kernel becomes one call of the operator ``egg::stored_kernel`` (:func:`replaced`), which
-Inductor compiles around. Its fake implementation is the layer's own graph.
+- :func:`layers`: Dynamo marks every node with the modules whose calls it belongs to. The outermost calls
+  whose nodes lie next to each other and whose graph occurs at least twice, with the same text and the same
+  forms of inputs, are layers; the embedding, the head and whatever occurs once are left to the fallback.
+- :func:`functional_layers`: graphs of AOTAutograd do not keep modules together, so their layers are blocks of
+  equal operators (:mod:`egg.modules.repeats`). A block begins where the fewest values are handed on.
+
+A layer that writes into a tensor that it is given (a decoder's cache) is cut at the writes
+(:mod:`egg.modules.cuts`): what stands before and behind them are regions without side effects, each a task,
+and the writes stay in the graph around them, done by the fallback at their place. So a kernel that fails
+leaves no tensor half written.
 """
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import fx
 
-from egg.modules.dynamo import Program, role_of
-from egg.modules.graph_text import graph_text
+from egg.modules.cuts import left_out, pieces, value_of, written_arguments
+from egg.modules.dynamo import role_of
+from egg.modules.graph_text import graph_text, target_name
+from egg.modules.repeats import Run, runs
 
 LEAST_NODES = 4
 """A layer of fewer calls is left to the fallback, which fuses it with its neighbours."""
+LEAST_BLOCK = 10
+"""Calls of a layer that is found by its operators: fewer may be alike by chance."""
 MOST_WHOLE = 40
 """A graph of at most so many calls is one task."""
 
@@ -41,110 +48,101 @@ class Region:
     outputs: tuple[fx.Node, ...]
     text: str
     """Equal for regions that one kernel answers."""
+    left_out: frozenset[fx.Node] = frozenset()
+    """Nodes that the graph around it computes, from arguments and outputs."""
 
     def examples(self, given: Mapping[fx.Node, Any]) -> list[Any]:
         """Of its placeholders: what the program passed, and fake tensors for what the graph computes."""
-        return [given.get(node, node.meta.get("example_value")) for node in self.arguments]
+        return [given.get(node, value_of(node)) for node in self.arguments]
 
 
 def layers(graph: fx.GraphModule) -> tuple[Region, ...]:
     """The layers that repeat, in the order of the graph; none in a small graph, or one with free sizes."""
-    calls = [node for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
-    if len(calls) <= MOST_WHOLE or any(
-        isinstance(node.meta.get("example_value"), torch.SymInt) for node in graph.graph.nodes
-    ):
+    calls = _calls(graph)
+    if not _layered(graph, calls):
         return ()
-    found = [region for span in _spans(calls) if (region := _cut(graph, span)) is not None]
-    times = Counter(region.text for region in found)
-    chosen: list[Region] = []
-    taken: set[fx.Node] = set()
-    for region in found:
-        if times[region.text] > 1 and taken.isdisjoint(region.nodes):
-            chosen.append(region)
-            taken.update(region.nodes)
-    order = {node: place for place, node in enumerate(calls)}
-    return tuple(sorted(chosen, key=lambda region: order[region.nodes[0]]))
+    return _Cutting(graph, calls).repeated(_spans(calls))
 
 
-def replaced(
-    graph: fx.GraphModule, kernels: Sequence[tuple[Region, str]], table: Mapping[str, Layer]
-) -> fx.GraphModule:
-    """The graph with regions as calls of ``egg::stored_kernel``, each under the key of its kernel."""
-    new, made = fx.Graph(), {}
-    starts = {region.nodes[0]: (region, key) for region, key in kernels}
-    inside = {node for region, _ in kernels for node in region.nodes}
-    _TABLE.update(table)
-    for node in graph.graph.nodes:
-        if node in starts:
-            region, key = starts[node]
-            tensors = [made[argument] for argument in region.arguments]
-            call = new.call_function(torch.ops.egg.stored_kernel.default, (tensors, key))
-            for place, output in enumerate(region.outputs):
-                made[output] = new.call_function(operator.getitem, (call, place))
-                made[output].meta = dict(output.meta)
-        if node not in inside:
+def functional_layers(graph: fx.GraphModule) -> tuple[Region, ...]:
+    """As :func:`layers`, of a forward or backward graph of AOTAutograd."""
+    calls = _calls(graph)
+    if not _layered(graph, calls):
+        return ()
+    found = runs([_symbol(node) for node in calls], LEAST_BLOCK)
+    return _Cutting(graph, calls).repeated(span for run in found for span in _blocks(calls, run))
+
+
+def _calls(graph: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
+
+
+def _layered(graph: fx.GraphModule, calls: Sequence[fx.Node]) -> bool:
+    return len(calls) > MOST_WHOLE and not any(
+        isinstance(value_of(node), torch.SymInt) for node in graph.graph.nodes
+    )
+
+
+class _Cutting:
+    """Cuts regions out of one graph."""
+
+    def __init__(self, graph: fx.GraphModule, calls: Sequence[fx.Node]) -> None:
+        self._graph = graph
+        self._order = {node: place for place, node in enumerate(calls)}
+        self._written = written_arguments(graph)
+
+    def repeated(self, spans: Iterable[tuple[fx.Node, ...]]) -> tuple[Region, ...]:
+        """Disjoint regions that occur at least twice, of spans in the order of preference."""
+        found = [region for span in spans if (region := self._cut(span)) is not None]
+        times = Counter(region.text for region in found)
+        kinds: dict[str, list[Region]] = {}
+        taken: set[fx.Node] = set()
+        for region in found:
+            if times[region.text] > 1 and taken.isdisjoint(region.nodes):
+                kinds.setdefault(region.text, []).append(region)
+                taken.update(region.nodes)
+        refined = (region for kind in kinds.values() for region in self._refined(kind))
+        return tuple(sorted(refined, key=lambda region: self._order[region.nodes[0]]))
+
+    def _refined(self, kind: Sequence[Region]) -> Iterator[Region]:
+        """What kernels may answer of regions of one kind, cut the same way in each."""
+        for piece in pieces(kind[0].module):
+            if len(piece) < LEAST_NODES:
+                continue
+            for region in kind:
+                cut = self._cut(region.nodes[piece.start : piece.stop], apart=True)
+                if cut is not None:
+                    yield cut
+
+    def _cut(self, nodes: tuple[fx.Node, ...], *, apart: bool = False) -> Region | None:
+        """A region; ``None`` where something else than tensors leaves it or enters it.
+
+        ``apart``: nodes that hand on a view or a count are left out of it.
+        """
+        beside, inner, outputs = left_out(nodes) if apart else (frozenset(), nodes, _leaving(nodes))
+        inside = set(inner)
+        arguments = list(dict.fromkeys(a for node in inner for a in node.all_input_nodes if a not in inside))
+        values: list[Any] = [value_of(node) for node in (*arguments, *outputs)]
+        if not outputs or not all(isinstance(value, torch.Tensor) for value in values):
+            return None
+        new = fx.Graph()
+        made: dict[fx.Node, fx.Node] = {}
+        for place, node in enumerate(arguments):
+            made[node] = new.placeholder(f"given{place}")
+            known = node.op == "placeholder" and node not in self._written
+            made[node].meta = dict(node.meta) if known else {}
+            made[node].meta["example_value"] = made[node].meta["val"] = values[place]
+        for node in inner:
             made[node] = new.node_copy(node, made.__getitem__)
-    return as_dynamos(graph, new)
-
-
-def as_dynamos(graph: fx.GraphModule, nodes: fx.Graph) -> fx.GraphModule:
-    """A module of other nodes with the same placeholders, known as Dynamo's as ``graph`` is.
-
-    AOTAutograd asks the module where its inputs come from: which are the same tensor, and which are
-    parameters that stay where they are, so that a CUDA graph reads them in place.
-    """
-    made = fx.GraphModule(graph, nodes)
-    made.meta = dict(graph.meta)
-    if hasattr(graph, "_param_name_to_source"):
-        made._param_name_to_source = graph._param_name_to_source
-    inputs = (module.graph.find_nodes(op="placeholder") for module in (graph, made))
-    for known, same in zip(*inputs, strict=True):
-        if hasattr(known, "_dynamo_source"):
-            same._dynamo_source = known._dynamo_source
-    return made
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What answers the calls of one kind of layer."""
-
-    call: Callable[..., Any]
-    program: Program
-
-    @cached_property
-    def strides(self) -> list[tuple[int, ...]]:
-        """Of the outputs, as the program wrote the layer."""
-        output: Any = next(node for node in self.program.graph.graph.nodes if node.op == "output").args[0]
-        return [output[result.place].meta["example_value"].stride() for result in self.program.results]
-
-
-_TABLE: dict[str, Layer] = {}
-"""By key, for the operator below: an operator of PyTorch takes tensors, numbers and strings alone."""
-
-
-def _stored_kernel(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
-    """One layer. Its outputs have the strides of the original's, which compiled code around it relies on."""
-    layer = _TABLE[key]
-    made = layer.call(*tensors)
-    return [
-        tensor if tensor.stride() == stride else _like(tensor, stride).copy_(tensor)
-        for tensor, stride in zip(made, layer.strides, strict=True)
-    ]
-
-
-def _fake_kernel(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
-    layer = _TABLE[key]
-    return [_like(t, stride) for t, stride in zip(layer.program.plain(*tensors), layer.strides, strict=True)]
-
-
-_LIBRARY = torch.library.Library("egg", "FRAGMENT")
-_LIBRARY.define("stored_kernel(Tensor[] tensors, str key) -> Tensor[]")
-_LIBRARY.impl("stored_kernel", _stored_kernel, "CompositeExplicitAutograd")
-torch.library.register_fake("egg::stored_kernel", _fake_kernel, lib=_LIBRARY)
-
-
-def _like(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+            made[node].meta["example_value"] = value_of(node)
+        new.output(tuple(made[node] for node in outputs))
+        module = fx.GraphModule(self._graph, new)
+        forms = [
+            f"{role_of(made[node], value)} {value.dtype} {tuple(value.shape)} {value.stride()}"
+            for node, value in zip(arguments, values, strict=False)
+        ]
+        text = "\n".join([graph_text(module), *forms])
+        return Region(nodes, module, tuple(arguments), outputs, text, beside)
 
 
 def _spans(calls: Sequence[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
@@ -160,25 +158,35 @@ def _spans(calls: Sequence[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:
             yield tuple(calls[places[0] : places[-1] + 1])
 
 
-def _cut(graph: fx.GraphModule, nodes: tuple[fx.Node, ...]) -> Region | None:
-    """A region; ``None`` where something else than tensors leaves it or enters it."""
+def _blocks(calls: Sequence[fx.Node], run: Run) -> Iterator[tuple[fx.Node, ...]]:
+    """The blocks of a run, begun where the fewest values are handed on from one to the next."""
+    place = {node: index for index, node in enumerate(calls)}
+
+    def handed_on(offset: int) -> tuple[int, int]:
+        border = run.start + offset + run.period
+        before = [n for n in calls[run.start : border] if any(place.get(u, 0) >= border for u in n.users)]
+        split = sum(not isinstance(value_of(node), torch.Tensor) for node in before)
+        return len(before) + len(calls) * split, -len(run.blocks(offset))
+
+    offset = min(range(run.period), key=handed_on)
+    for begin, end in run.blocks(offset):
+        yield tuple(calls[begin:end])
+
+
+def _symbol(node: fx.Node) -> str:
+    """An operator with its constants and the form of its result."""
+    value = value_of(node)
+    form = f"{value.dtype} {tuple(value.shape)} {value.stride()}" if isinstance(value, torch.Tensor) else ""
+    constants = [str(item) for item in (*node.args, *node.kwargs.items()) if not _holds_nodes(item)]
+    return f"{target_name(node.target)} {constants} {form}"
+
+
+def _holds_nodes(item: Any) -> bool:
+    if isinstance(item, list | tuple):
+        return any(map(_holds_nodes, item))
+    return isinstance(item, fx.Node)
+
+
+def _leaving(nodes: Sequence[fx.Node]) -> tuple[fx.Node, ...]:
     inside = set(nodes)
-    arguments = list(dict.fromkeys(a for node in nodes for a in node.all_input_nodes if a not in inside))
-    outputs = tuple(node for node in nodes if any(user not in inside for user in node.users))
-    values: list[Any] = [node.meta.get("example_value") for node in (*arguments, *outputs)]
-    if not outputs or not all(isinstance(value, torch.Tensor) for value in values):
-        return None
-    new = fx.Graph()
-    made: dict[fx.Node, fx.Node] = {}
-    for place, node in enumerate(arguments):
-        made[node] = new.placeholder(f"given{place}")
-        made[node].meta = dict(node.meta) if node.op == "placeholder" else {"example_value": values[place]}
-    for node in nodes:
-        made[node] = new.node_copy(node, made.__getitem__)
-    new.output(tuple(made[node] for node in outputs))
-    module = fx.GraphModule(graph, new)
-    forms = [
-        f"{role_of(made[node], value)} {value.dtype} {tuple(value.shape)} {value.stride()}"
-        for node, value in zip(arguments, values, strict=False)
-    ]
-    return Region(nodes, module, tuple(arguments), outputs, "\n".join([graph_text(module), *forms]))
+    return tuple(node for node in nodes if any(user not in inside for user in node.users))

@@ -29,7 +29,9 @@ from egg.modules.arithmetic import precision_here
 from egg.modules.fallback import Fallback, boxed, unboxed
 from egg.modules.graph_text import graph_text
 from egg.modules.lookup import Graph, Lookup, counting, store_errors
+from egg.modules.regions import Region, functional_layers
 from egg.modules.stored_kernel import Call
+from egg.modules.training_layers import LayeredPart, look_up
 from egg.store import Part, Step, assembly_name, package_version
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -86,6 +88,12 @@ class Training:
             self._lookup.rows.append(found)
             self._remember(found)
             return Answer(self._fallback.part(graph, inputs, **how), found)
+        regions = self._regions(graph)
+        if regions:
+            layers = look_up(regions, part, self._lookup)
+            for row in layers.rows:
+                self._remember(row)
+            return LayeredPart(graph, inputs, layers, self._lookup, self._fallback, how)
         found, program, record = self._lookup.look_up_functional(lambda: read_functional(graph), part)
         self._remember(found)
         if program is not None and record is None:
@@ -101,6 +109,12 @@ class Training:
             return boxed(call) if call is not None else None
 
         return Answer(compiled, found, first)
+
+    def _regions(self, graph: fx.GraphModule) -> tuple[Region, ...]:
+        """The layers that repeat; a graph that cannot be searched is one task."""
+        with self._lookup.named(Graph("left")):
+            return functional_layers(graph)
+        return ()
 
     def _later(self, graph: fx.GraphModule) -> Call:
         """The graph for calls that its kernel refuses."""

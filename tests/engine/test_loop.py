@@ -174,18 +174,55 @@ def test_nothing_beats_the_reference(tmp_path: Path) -> None:
     assert "nothing beats the reference beyond the noise" in state.closed.reason
 
 
+class Strict(ScriptedJudge):
+    """With full care it refuses every kernel of half a millisecond."""
+
+    def _evaluation(self, job):
+        if job.id.endswith(".full") and "0.5 ms" in job.question.candidate.source:
+            source = job.question.candidate.source.replace("0.5 ms", "refuse regrade")
+            strict = replace(job.question.candidate, source=source)
+            found = super()._evaluation(replace(job, question=replace(job.question, candidate=strict)))
+            return replace(found, candidate_hash=job.question.candidate.hash)
+        return super()._evaluation(job)
+
+
+def test_a_seed_that_full_care_refuses_is_repaired(tmp_path: Path) -> None:
+    """The first repair passes the quick look alone, the second one full care."""
+    begin(tmp_path)
+    script = {
+        **PASSING,
+        "coder.seed seed 1": draft("0.5 ms"),
+        "debugger seed 2.1": DIAGNOSIS,
+        "coder.repair seed 2.1": draft("0.5 ms", body="x * 3"),
+        "debugger seed 2.2": DIAGNOSIS,
+        "coder.repair seed 2.2": draft("0.6 ms"),
+    }
+    state = go_on(tmp_path, script, Strict(act)).state
+    assert state.closed is not None
+    assert state.closed.verdict == "faster"
+    repairs = state.steps[-1]
+    assert (repairs.stage, repairs.decision) == (Stage.SEED, Decision.PROMOTED)
+    assert state.closed.candidate == repairs.candidate
+    assert [attempt.failed for attempt in repairs.attempts] == [True, True, False]
+    assert replay(tmp_path).state.closed == state.closed
+
+
+def test_a_seed_that_full_care_refuses_is_given_up_without_repairs_left(tmp_path: Path) -> None:
+    begin(tmp_path)
+    script = {
+        **PASSING,
+        "coder.seed seed 1": draft("0.5 ms"),
+        "debugger seed 2.1": DIAGNOSIS,
+        "coder.repair seed 2.1": Unusable("no more careful way"),
+    }
+    state = go_on(tmp_path, script, Strict(act)).state
+    assert state.closed is not None
+    assert (state.closed.verdict, state.closed.candidate) == ("reference", None)
+    assert "full care refused it at regrade" in state.closed.reason
+
+
 def test_a_kernel_that_full_care_refuses_is_not_returned(tmp_path: Path) -> None:
     begin(tmp_path)
-
-    class Strict(ScriptedJudge):
-        def _evaluation(self, job):
-            if job.id.endswith(".full") and "0.5 ms" in job.question.candidate.source:
-                source = job.question.candidate.source.replace("0.5 ms", "refuse regrade")
-                strict = replace(job.question.candidate, source=source)
-                found = super()._evaluation(replace(job, question=replace(job.question, candidate=strict)))
-                return replace(found, candidate_hash=job.question.candidate.hash)
-            return super()._evaluation(job)
-
     script = {
         **PASSING,
         "coder.seed seed 1": draft("0.7 ms"),

@@ -7,12 +7,14 @@ resuming, replaying and waiting are the journal's.
 
 from __future__ import annotations
 
-from egg.core.evaluation import Rejected
+from egg.core.evaluation import Refusal, Rejected
 from egg.core.events import RunClosed
 from egg.core.policy import Level
+from egg.core.source import Candidate
+from egg.core.stage import Stage
 from egg.core.step import Kernel, Score
 from egg.engine.effects import BudgetEnded, Effects
-from egg.engine.stages import REGRADE, StageRow, refused_start, search
+from egg.engine.stages import REGRADE, SEARCH, StageRow, refused_start, search
 from egg.engine.state import RunState
 from egg.engine.work import StepInProgress
 
@@ -61,15 +63,56 @@ def regrade(effects: Effects, stopped: str) -> None:
     finalists = _finalists(effects.state)
     if finalists:
         effects.open(REGRADE)
+    accepted, refusal = None, None
     for kernel in finalists:
-        (evaluation,) = effects.evaluate([kernel.candidate], Level.FULL)
-        if isinstance(evaluation.verdict, Rejected):
-            reason = f"no accepted kernel: full care refused it at {evaluation.verdict.refusal.gate.value}"
-            continue
-        verdict, reason = _standing(effects.state.kernels[kernel.candidate.hash].score)
-        winner = None if verdict == "reference" else kernel.candidate.hash
-        break
+        refusal = _full_care(effects, kernel.candidate)
+        if refusal is None:
+            accepted = kernel.candidate
+            break
+    if accepted is None and refusal is not None:
+        accepted = _repaired(effects)
+        reason = f"no accepted kernel: full care refused it at {refusal.gate.value}"
+    if accepted is not None:
+        verdict, reason = _standing(effects.state.kernels[accepted.hash].score)
+        winner = None if verdict == "reference" else accepted.hash
     effects.journal.decide(RunClosed(winner, verdict, reason, stopped))
+
+
+def _full_care(effects: Effects, candidate: Candidate) -> Refusal | None:
+    (evaluation,) = effects.evaluate([candidate], Level.FULL)
+    return evaluation.verdict.refusal if isinstance(evaluation.verdict, Rejected) else None
+
+
+def _repaired(effects: Effects) -> Candidate | None:
+    """What the team writes instead of a seed that full care refuses, once full care accepts it.
+
+    The budget's repairs are made one after another, each judged quickly and then with full care. A file that
+    the user gave is not repaired.
+    """
+    seeds = [step.candidate for step in effects.state.steps_in(Stage.SEED) if step.candidate is not None]
+    if not seeds or effects.state.started.start is not None:
+        return None
+    candidate = Candidate(effects.state.sources[seeds[-1]], seeds[-1])
+    refusal = _full_care(effects, candidate)
+    try:
+        step = StepInProgress(effects, SEARCH[0]) if refusal is not None else None
+    except BudgetEnded:
+        return None
+    if step is None:
+        return candidate
+    try:
+        while refusal is not None:
+            step.refuse(candidate, refusal)
+            while step.failed and step.may_repair:
+                step.repair()
+            if not step.accepted or step.file is None:
+                break
+            candidate = step.file
+            refusal = _full_care(effects, candidate)
+    except BudgetEnded:
+        pass
+    step.close()
+    return candidate if refusal is None else None
 
 
 def _finalists(state: RunState) -> list[Kernel]:

@@ -138,6 +138,19 @@ class StepInProgress:
         assert isinstance(answer, Draft | Unusable)
         return answer
 
+    @property
+    def file(self) -> Candidate | None:
+        """The latest one written."""
+        return self._file
+
+    def refuse(self, candidate: Candidate, refusal: Refusal) -> None:
+        """Take up a file that was accepted at first and refused later: it is the one to repair."""
+        if self._attempts and self._attempts[-1].candidate == candidate.hash:
+            self._attempts[-1] = replace(self._attempts[-1], refusal=refusal)
+            return
+        self._file = candidate
+        self._attempts.append(Attempt(candidate.hash, Origin.SEED, refusal=refusal))
+
     def repair(self) -> None:
         """Find the cause of the last failure and have the file repaired."""
         assert self._file is not None

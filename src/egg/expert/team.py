@@ -221,8 +221,9 @@ def _tried(brief: Brief) -> set[str]:
 
 
 def _steps(brief: Brief) -> list[Step]:
-    """All steps of the run so far, the stages that ended first."""
-    return [*(step for handoff in brief.handoffs for step in handoff.tried), *brief.trajectory.steps]
+    """All steps of the run so far, the stages that ended first; a stage may have been opened again."""
+    found = [*(step for handoff in brief.handoffs for step in handoff.tried), *brief.trajectory.steps]
+    return list({step.number: step for step in found}.values())
 
 
 def _seeded(brief: Brief, chain: Sequence[Attempt]) -> Recipe | None:

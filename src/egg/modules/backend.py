@@ -34,10 +34,12 @@ import torch
 from torch import fx
 
 from egg.modules.dynamo import read
+from egg.modules.fake_run import Unsuitable
 from egg.modules.fallback import Fallback
 from egg.modules.graph_text import graph_text
 from egg.modules.layer_calls import Layer, replaced
 from egg.modules.lookup import Graph, Lookup, Options, counting, store_errors
+from egg.modules.probing import Probe
 from egg.modules.regions import Region, layers
 from egg.modules.stored_kernel import Call
 from egg.modules.training import Training
@@ -125,7 +127,8 @@ class Backend:
         plain, keys = [whole], []
         for kind in kinds.values():
             first = kind[0]
-            found, program = lookup.look_up(partial(read, first.module, first.examples(given)), len(kind))
+            reading = partial(read, first.module, first.examples(given), later=True)
+            found, program = lookup.look_up(reading, len(kind), partial(_values, graph, first, inputs))
             keys += [found.key] if found.route in ("kernel", "rejected") else []
             call = lookup.kernel(found, program, first.module.forward) if program is not None else None
             if call is None or program is None:
@@ -195,6 +198,15 @@ class Whole:
             return owned(fallback.replayed(self.graph, self.inputs))
         graph = replaced(self.graph, list(self.placed.items()), self.table) if form.kernels else self.graph
         return fallback.now(graph, self.inputs)
+
+
+def _values(graph: fx.GraphModule, layer: Region, inputs: Sequence[Any]) -> list[Any]:
+    """What goes into a layer at a call of the graph."""
+    try:
+        (found,) = Probe(graph, [layer]).values(inputs)
+    except torch.OutOfMemoryError:
+        raise Unsuitable("there is no memory to compute what goes into it") from None
+    return found
 
 
 def _verdict(form: Form, ratio: float) -> str:

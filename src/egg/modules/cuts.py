@@ -56,7 +56,7 @@ def written_arguments(graph: fx.GraphModule) -> frozenset[fx.Node]:
     storages = {
         tensor.untyped_storage()._cdata
         for node in graph.graph.nodes
-        if node.op in ("call_function", "call_method") and _writes(node)
+        if node.op in ("call_function", "call_method") and writes(node)
         for operand in node.all_input_nodes
         for tensor in _tensors(value_of(operand))
     }
@@ -67,7 +67,7 @@ def written_arguments(graph: fx.GraphModule) -> frozenset[fx.Node]:
     )
 
 
-def _writes(node: fx.Node) -> bool:
+def writes(node: fx.Node) -> bool:
     """Whether the name or an option of a call says that it may write into an operand."""
     schema = getattr(node.target, "_schema", None)
     if schema is not None:

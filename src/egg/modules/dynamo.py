@@ -117,16 +117,19 @@ class Program:
         return task_source(self.graph, [Slot.of(name, role, example) for name, role, example in rows])
 
 
-def read(graph: fx.GraphModule, inputs: Sequence[Any], *, functional: bool = False) -> Program:
+def read(
+    graph: fx.GraphModule, inputs: Sequence[Any], *, functional: bool = False, later: bool = False
+) -> Program:
     """Dynamo's graph and its example inputs as a program; raises :class:`Unsuitable`.
 
-    A ``functional`` graph has the casts of autocast in it, and its task is written from the values of a call.
+    A ``functional`` graph has the casts of autocast in it, and its task is written from the values of a call;
+    that of one whose values come ``later``, too.
     """
     calls = sum(node.op in ("call_function", "call_method") for node in graph.graph.nodes)
     if calls > MOST_CALLS:
         raise Unsuitable(f"it has {calls} calls, more than one task holds, and no layers that repeat")
     found = list(_placeholders(graph, inputs))
-    if not functional:
+    if not functional and not later:
         _check_unseen(found)
     tensors = [place for place in found if place.role is not None]
     devices = {place.example.device for place in tensors}

@@ -82,13 +82,21 @@ class Lookup:
     """Of the process: every graph that is looked up gets one."""
     notice: Notice
 
-    def look_up(self, reading: Callable[[], Program], places: int = 1) -> tuple[Graph, Program | None]:
-        """The row of a graph, which is counted, and its program where the store has a kernel to use."""
+    def look_up(
+        self,
+        reading: Callable[[], Program],
+        places: int = 1,
+        values: Callable[[], Sequence[Any]] | None = None,
+    ) -> tuple[Graph, Program | None]:
+        """The row of a graph, which is counted, and its program where the store has a kernel to use.
+
+        ``values`` computes the arguments of a call for a graph that is not known, whose examples have none.
+        """
         found = Graph("left", places=places)
         self.rows.append(found)
         with self.named(found):
             program = reading()
-            self._routed(self._entry(program, places), found)
+            self._routed(self._entry(program, places, values), found)
             _count_at_exit(self.store, found)
             return found, program if found.route == "kernel" else None
         return found, None
@@ -171,11 +179,11 @@ class Lookup:
             self.notice(f"{found.reason}; please report it")
         found.route = "left"
 
-    def _entry(self, program: Program, places: int) -> Entry:
+    def _entry(self, program: Program, places: int, values: Callable[[], Sequence[Any]] | None) -> Entry:
         """The entry of a graph, counted once more; one that is new is recorded, and tuned where asked."""
         claim = self._claim(program)
         known = self.store.find(claim)
-        task = known.task if known else program.task()
+        task = known.task if known else program.task(values() if values is not None else None)
         return self._tuned(self.store.record(claim, task, Seen(places, 0, program.traffic)))
 
     def _record(self, found: Graph, program: Program, args: Sequence[Any]) -> bool:

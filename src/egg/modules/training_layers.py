@@ -2,7 +2,7 @@
 
 What goes into a layer is computed by the graph around it, so its values do not follow from a call's
 arguments alone. The first call of a graph with layers that the store does not have computes them once more,
-eagerly, up to the first layer of each kind (:func:`probe`), and the tasks are written from what is found.
+eagerly, up to the first layer of each kind (:mod:`egg.modules.probing`); tasks are written from them.
 
 On a GPU the first calls decide whether the graph is faster with the kernels than without
 (:mod:`egg.modules.trial`). The other graph of the step relies on the strides of what is kept between them, so
@@ -24,6 +24,7 @@ from egg.modules.fallback import Fallback, unboxed
 from egg.modules.graph_text import graph_text
 from egg.modules.layer_calls import Layer, replaced
 from egg.modules.lookup import Graph, Lookup, store_errors
+from egg.modules.probing import Probe
 from egg.modules.regions import Region
 from egg.modules.stored_kernel import Call
 from egg.modules.trial import KERNELS, PLAIN, Form, Trial
@@ -87,7 +88,7 @@ class LayeredPart:
         how: dict[str, Any],
     ) -> None:
         self._found, self._lookup = found, lookup
-        self._probe = probe(graph, [region for region, _ in found.waiting]) if found.waiting else None
+        self._probe = Probe(graph, [region for region, _ in found.waiting]) if found.waiting else None
         self._chosen: Call | None = None
         self._trial: Trial | None = None
         self._boxed_call = True  # of the object itself: PyTorch's wrappers copy its attributes
@@ -140,17 +141,13 @@ class LayeredPart:
         """Write the tasks of the layers that the store does not have, from the values of this call."""
         assert self._probe is not None
         taken, self._probe = self._probe, None
-        devices = {value.device for value in args if isinstance(value, torch.Tensor) and value.is_cuda}
         try:
-            with torch.no_grad(), torch.random.fork_rng([device.index for device in devices]):
-                values = list(taken(*args))
+            values = taken.values(args)
         except torch.OutOfMemoryError:
             self._lookup.notice("there was no memory to look at the values inside a graph that trains")
             return
-        for region, record in self._found.waiting:
-            count = len(region.arguments)
-            record(values[:count])
-            values = values[count:]
+        for (_, record), found in zip(self._found.waiting, values, strict=True):
+            record(found)
 
 
 def _compiled(
@@ -162,21 +159,3 @@ def _compiled(
     if reported is not None:
         reported.clear()
     return fallback.part(graph, inputs, **how), list(reported or ())
-
-
-def probe(graph: fx.GraphModule, regions: Sequence[Region]) -> fx.GraphModule:
-    """The part of a graph that computes the arguments of regions; it returns them one after another."""
-    wanted = [argument for region in regions for argument in region.arguments]
-    needed: set[fx.Node] = set()
-    waiting = list(wanted)
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting += node.all_input_nodes
-    new, made = fx.Graph(), {}
-    for node in graph.graph.nodes:
-        if node in needed or node.op == "placeholder":
-            made[node] = new.node_copy(node, made.__getitem__)
-    new.output(tuple(made[node] for node in wanted))
-    return fx.GraphModule(graph, new)

@@ -74,5 +74,5 @@ def write_quotient(problem: Problem, kernel: Kernel, norm: str) -> None:
     if problem.mask is None or problem.lonely:
         kernel.body.line(f"result = total / {norm}")
     else:
-        kernel.body.line(f"result = tl.where({norm} > 0, total / {norm}, 0.0)")
+        kernel.body.line(f"result = tl.where({norm} == 0, 0.0, total / {norm})")  # a NaN stays
     store_result(problem, kernel, "result")

@@ -143,7 +143,7 @@ def write_sums(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> Non
     body.indent -= 1
     line("result = total / norm[:, None]")
     if problem.mask is not None and not problem.lonely:
-        line("result = tl.where(norm[:, None] > 0, result, 0.0)")
+        line("result = tl.where(norm[:, None] == 0, 0.0, result)")  # a NaN stays
     store_result(problem, kernel, "result")
 
 

@@ -78,23 +78,47 @@ def llama_1b_prefill(scale: int) -> Example:
 
 
 class Decoding(nn.Module):
-    """One token for each sequence, with a cache of fixed size that the module holds."""
+    """One token for each sequence, with a cache of fixed size that is half full and stays so."""
 
-    def __init__(self, language: nn.Module, length: int) -> None:
+    def __init__(self, language: nn.Module, batch: int, length: int) -> None:
         super().__init__()
-        self.language = language
-        self.cache = transformers().StaticCache(config=language.config, max_cache_len=length)
+        self.language, self.batch, self.length = language, batch, length
+        self.cache = self._filled()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Decoding:
+        """Tensors of a cache are no buffers: another one is made where the weights are."""
+        super()._apply(fn, recurse)
+        self.cache = self._filled()
+        return self
+
+    def _filled(self) -> Any:
+        config, weight = self.language.config, next(self.language.parameters())
+        cache = transformers().StaticCache(config=config, max_cache_len=self.length)
+        sizes = (self.batch, config.num_key_value_heads, config.head_dim)
+        cache.early_initialization(*sizes, weight.dtype, weight.device)
+        generator = torch.Generator().manual_seed(0)
+        for layer in cache.layers:
+            if hasattr(layer, "cumulative_length"):  # earlier versions go by ``cache_position`` alone
+                layer.cumulative_length.fill_(self.length // 2)
+            for kept in (layer.keys, layer.values):
+                drawn = torch.randn(kept.shape[1:], generator=generator).to(torch.bfloat16)
+                kept.copy_(drawn.expand_as(kept))
+        return cache
 
     def forward(self, ids: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-        return self.language(
+        logits = self.language(
             ids, past_key_values=self.cache, position_ids=position[None], cache_position=position
         ).logits
+        for layer in self.cache.layers:
+            if hasattr(layer, "cumulative_length"):
+                layer.cumulative_length.sub_(1)
+        return logits
 
 
 @model
 def llama_1b_decode(scale: int) -> Example:
     batch, length = 8, 2048 // scale
-    module = Decoding(_llama(scale), length)
+    module = Decoding(_llama(scale), batch, length)
     ids = torch.randint(0, 128256 // scale, (batch, 1))
     return Example(module, (ids, torch.tensor([length // 2])), {})
 

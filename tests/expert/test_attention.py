@@ -277,6 +277,22 @@ def test_packed_operands_keep_their_digits_in_any_range(settings: dict[str, Any]
     compared(written(TWO, settings), TWO, (1e-7, 1e7, 1e20))
 
 
+@pytest.mark.parametrize("settings", [SMALL, {**WIDE, "descriptors": False}], ids=["flash", "wide"])
+def test_a_nan_beside_a_mask_is_not_lost(settings: dict[str, Any]) -> None:
+    """A row whose weights add up to NaN is not one that sees nothing."""
+    forward, mask = (
+        "return F.scaled_dot_product_attention(q, k, v, m)",
+        "torch.arange(L * L).view(L, L) % 3 > 0",
+    )
+    task = task_of(forward, f"{SQUARE}, {mask}", arguments="q, k, v, m")
+    structure, loaded = written(task, settings), Program.load(task)
+    inputs = loaded.inputs(0, CPU, Precision.MATCH)
+    inputs[0][0, 1, 3, 2] = float("nan")
+    (found,) = harness.run(structure.graph, structure.parts, inputs)
+    assert found[0, 1, 3].isnan().all()
+    assert found.isnan().sum() == found.shape[-1]
+
+
 def test_views_are_read_and_stored_where_they_belong() -> None:
     structure = written(AROUND, {})
     assert [group.pattern for group in structure.groups] == ["product", "attention"]

@@ -22,6 +22,8 @@ Kind = Literal[
 
 MOST_LISTED = 256
 """Elements of a constant that are written down one by one."""
+LEAST_SEEN = 16
+"""Elements of a row of a mask that are true on average, where every row has some."""
 MOST_LOOKED_AT = 1 << 22
 """Elements of a tensor that its values are judged by."""
 
@@ -113,12 +115,14 @@ def _booleans(plain: torch.Tensor, fixed: bool) -> Values:
     share = plain.float().mean().item()
     if share in (0.0, 1.0):
         return Values("filled", share)
-    if plain.dim() >= 2:
+    if plain.dim() >= 2 and plain.shape[-2] > 1:
         for upper, form in enumerate((torch.tril, torch.triu)):
             if torch.equal(plain, form(torch.ones(plain.shape[-2:], dtype=torch.bool)).expand_as(plain)):
                 return Values("triangle", float(upper))
     if fixed and plain.numel() <= MOST_LISTED:
         return Values("listed", numbers=tuple(plain.flatten().tolist()))
+    if plain.dim() and bool(plain.any(-1).all()):  # no row is hidden whole, and none is to be drawn so
+        share = max(share, min(0.99, LEAST_SEEN / plain.shape[-1]))
     return Values("share", high=share)
 
 
@@ -169,7 +173,7 @@ def _around(value: float) -> Values:
 
 def _masking(plain: torch.Tensor, lowest: float) -> Values:
     hidden = plain == lowest
-    if plain.dim() >= 2:
+    if plain.dim() >= 2 and plain.shape[-2] > 1:
         causal = torch.triu(torch.ones(plain.shape[-2:], dtype=torch.bool), 1).expand_as(plain)
         if torch.equal(hidden, causal):
             return Values("additive", lowest, 0.0)

@@ -291,6 +291,9 @@ def test_a_nan_beside_a_mask_is_not_lost(settings: dict[str, Any]) -> None:
     (found,) = harness.run(structure.graph, structure.parts, inputs)
     assert found[0, 1, 3].isnan().all()
     assert found.isnan().sum() == found.shape[-1]
+    inputs[1][1, 0, 5, 2] = float("nan")  # of a key that a third of the queries do not see
+    (found,) = harness.run(structure.graph, structure.parts, inputs)
+    assert found[1, 0].isnan().all()
 
 
 def test_views_are_read_and_stored_where_they_belong() -> None:

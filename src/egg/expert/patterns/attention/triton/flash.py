@@ -164,7 +164,11 @@ def split_weights(kernel: Kernel, way: Way) -> None:
 
 
 def write_mask(problem: Problem, kernel: Kernel, reader: Reader, column: str) -> None:
-    """What does not count becomes minus infinity."""
+    """What does not count becomes minus infinity.
+
+    PyTorch's attention adds minus infinity where a mask is false, so a NaN among hidden keys is not lost; a
+    program that fills scores in replaces it.
+    """
     line, inside = kernel.body.line, f"(column < {problem.keys})"
     line(f"column = {column}")
     reader.forget()
@@ -173,10 +177,12 @@ def write_mask(problem: Problem, kernel: Kernel, reader: Reader, column: str) ->
         seen = f"(column <= query) & {inside}"
     if problem.mask is not None:
         text = read_mask(problem, reader)
-        if problem.mask.dtype == "bool":
+        if problem.mask.dtype != "bool":
+            line(f"scores = scores + {text} * {LOG2_E}")
+        elif problem.lonely:
             seen = f"{text} & {seen}"
         else:
-            line(f"scores = scores + {text} * {LOG2_E}")
+            line(f'scores = scores + tl.where({text}, 0.0, -float("inf"))')
     line(f'scores = tl.where({seen}, scores, -float("inf"))')
 
 

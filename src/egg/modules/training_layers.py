@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import TracingContext
 
 from egg.modules.aot import read_functional
 from egg.modules.fallback import Fallback, unboxed
@@ -154,7 +155,7 @@ def _compiled(
     fallback: Fallback, graph: fx.GraphModule, inputs: Sequence[Any], how: dict[str, Any]
 ) -> tuple[Call, Any]:
     """The graph compiled, and the strides of its results as Inductor reports them to AOTAutograd."""
-    context = torch._guards.TracingContext.try_get()
+    context = TracingContext.try_get()
     reported = context.output_strides if context is not None else None
     if reported is not None:
         reported.clear()

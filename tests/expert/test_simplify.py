@@ -97,6 +97,7 @@ def test_every_rule_has_a_case() -> None:
         "attention",
         "doubled_recurrence",
         "grouped",
+        "listed",
     }
 
 

@@ -19,7 +19,11 @@ EVIDENCE = ROOT / "docs" / "evidence"
 PICTURE = ROOT / "docs" / "figures" / "speedups.svg"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
-SUITES = (("KernelBench", "expert_kernelbench.jsonl"), ("llm-ops", "llm_ops.jsonl"))
+SUITES = (
+    ("KernelBench", "expert_kernelbench.jsonl"),
+    ("llm-ops", "llm_ops.jsonl"),
+    ("real", "real_h200.jsonl"),
+)
 AGAINST = ("eager", "compile", BEST)
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 760, 300, 46, 34, 40, 34
 LOW, HIGH = 0.25, 32.0

@@ -136,6 +136,12 @@ def test_an_expanded_mask_stays_expanded() -> None:
     assert made.stride() == (0, 1)
 
 
+@pytest.mark.gpu
+def test_an_expanded_mask_stays_expanded_on_a_gpu() -> None:
+    made = other_values(torch.ones(1, 8, dtype=torch.bool, device="cuda").expand(4, 8), generator())
+    assert (made.stride(), made.device.type) == ((0, 1), "cuda")
+
+
 def test_spikes_stand_in_floats_alone_and_spare_the_originals() -> None:
     given = [torch.zeros(64, 64), torch.arange(8)]
     made = spiked(given, (float("nan"), float("inf")), 5)

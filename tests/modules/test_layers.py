@@ -100,6 +100,28 @@ def test_layers_are_recorded_once_and_the_graph_goes_to_the_fallback(store: Stor
     assert (layer["route"], layer["places"], layer["counts"]["fallback"]) == ("recorded", COUNT, COUNT)
 
 
+class Residual(nn.Module):
+    """Writes into tensors that it made itself, as networks of images do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.second(F.relu(self.norm(self.first(x)), inplace=True))
+        y += x
+        return F.relu(y, inplace=True)
+
+
+@torch.no_grad()
+def test_layers_that_write_into_their_own_tensors_are_recorded(store: Store):
+    net, x = nn.Sequential(*(Residual() for _ in range(2 * COUNT))).eval(), torch.randn(2, 4, 6, 6)
+    torch.testing.assert_close(compiled(Backend(), store, net)(x.clone()), net(x.clone()))
+    (entry,) = store.entries()
+    assert entry.seen.compiled >= 2 * COUNT - 1
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("fallback", ["eager", "aot_eager"])
 def test_one_kernel_answers_every_layer_with_its_own_weights(store: Store, inputs, fallback):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from egg.modules.cuts import writes
+from egg.modules.cuts import written_arguments
 from egg.modules.fake_run import Unsuitable
 from egg.modules.regions import Region
 
@@ -36,8 +36,8 @@ class Probe:
 
         Nothing of the program changes by it: not a tensor, nor the state of a random generator.
         """
-        if any(writes(node) for node in self._module.graph.nodes if node.op.startswith("call_")):
-            raise Unsuitable("what goes into it is computed behind writes in place")
+        if written_arguments(self._module):
+            raise Unsuitable("what goes into it is computed behind writes into arguments")
         devices = {value.device.index for value in args if isinstance(value, torch.Tensor) and value.is_cuda}
         with torch.no_grad(), torch.random.fork_rng(sorted(devices)):
             found = list(self._module(*args))

@@ -41,18 +41,19 @@ def varied(inputs: list[Any], position: int, seed: int) -> list[Any]:
 
 
 def other_values(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Of the same kind, in the same layout."""
-    given = tensor.detach().cpu()
+    """Of the same kind, in the same layout: that of the tensor itself, since a copy of an expanded one on
+    another device is not expanded."""
+    given, strides = tensor.detach().cpu(), tensor.stride()
     made = _mask(given, generator) if given.dtype is torch.bool else _integers(given, generator)
-    result = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype)
-    if any(stride == 0 and size > 1 for size, stride in zip(given.shape, given.stride(), strict=True)):
+    result = torch.empty_strided(given.shape, strides, dtype=given.dtype, device=tensor.device)
+    if any(stride == 0 and size > 1 for size, stride in zip(given.shape, strides, strict=True)):
         first = tuple(
-            slice(0, 1) if stride == 0 else slice(None) for stride in given.stride()
+            slice(0, 1) if stride == 0 else slice(None) for stride in strides
         )  # an expanded tensor repeats what lies there once
         result[first].copy_(made[first])
     else:
         result.copy_(made)
-    return result.to(tensor.device)
+    return result
 
 
 def _mask(given: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from egg.core.errors import EggError, MachineError
-from egg.core.evaluation import Compiled, Gate, Rejected
+from egg.core.evaluation import Compiled, Evaluation, Gate, Rejected
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.compare.compare import Worst
@@ -278,5 +278,6 @@ def test_waiting_for_others_is_not_taken_for_an_oracle_that_hangs() -> None:
 
     speaker = threading.Thread(target=answer)
     speaker.start()
-    assert oracle._answer(lambda _: None, time.monotonic() + 0.4) == samples.rejected()
+    answered = oracle._answer(lambda _: None, time.monotonic() + 0.4)
+    assert Evaluation.from_json(answered["evaluation"]) == samples.rejected()
     speaker.join()

@@ -79,13 +79,13 @@ class _Split:
 
     def _core(self) -> fx.GraphModule:
         new, made = fx.Graph(), {}
-        needed = _needed(self._roots)
+        within = needed(self._roots)
         for place, node in enumerate(self._placeholders):
-            if node in needed:
+            if node in within:
                 made[node] = new.placeholder(node.name)
                 self.kept.append(place)
         for node in self._source.graph.nodes:
-            if node in needed and node.op not in ("placeholder", "output"):
+            if node in within and node.op not in ("placeholder", "output"):
                 made[node] = new.node_copy(node, made.__getitem__)
         for node, copied in made.items():
             copied.meta = {"example_value": node.meta.get("val")}
@@ -188,7 +188,8 @@ def _is_integer(node: fx.Node) -> bool:
     return isinstance(value, torch.SymInt)
 
 
-def _needed(roots: Sequence[fx.Node] | dict[fx.Node, None]) -> set[fx.Node]:
+def needed(roots: Sequence[fx.Node] | dict[fx.Node, None]) -> set[fx.Node]:
+    """The nodes that others are computed from, and those others."""
     found: set[fx.Node] = set()
     waiting = list(roots)
     while waiting:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from egg.modules.aot import needed
 from egg.modules.cuts import written_arguments
 from egg.modules.fake_run import Unsuitable
 from egg.modules.regions import Region
@@ -23,10 +24,10 @@ class Probe:
     def __init__(self, graph: fx.GraphModule, regions: Sequence[Region]) -> None:
         self._counts = [len(region.arguments) for region in regions]
         wanted = [argument for region in regions for argument in region.arguments]
-        needed = _needed(wanted)
+        within = needed(wanted)
         new, made = fx.Graph(), {}
         for node in graph.graph.nodes:
-            if node in needed or node.op == "placeholder":
+            if node in within or node.op == "placeholder":
                 made[node] = new.node_copy(node, made.__getitem__)
         new.output(tuple(made[node] for node in wanted))
         self._module = fx.GraphModule(graph, new)
@@ -43,14 +44,3 @@ class Probe:
             found = list(self._module(*args))
         ends = [sum(self._counts[: at + 1]) for at in range(len(self._counts))]
         return [found[end - count : end] for end, count in zip(ends, self._counts, strict=True)]
-
-
-def _needed(wanted: Sequence[fx.Node]) -> set[fx.Node]:
-    found: set[fx.Node] = set()
-    waiting = list(wanted)
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.all_input_nodes
-    return found

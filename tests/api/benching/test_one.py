@@ -87,7 +87,8 @@ def test_at_quick_a_winner_that_was_chosen_is_judged_once_more_and_a_higher_leve
     quick = replace(GPU, settings=options(device="cuda:0", budget="quick").settings, level=Level.QUICK)
     row = run(SEVERAL, judge, tmp_path, quick)
     assert set(judge.levels) == {Level.QUICK}
-    assert row.spent.evaluations == len(judge.levels) > 2
+    assert [(step.stage, step.decision) for step in row.steps] == [("structure", "promoted")]
+    assert row.spent.evaluations == len(judge.levels) == 3, "the seed, another structure, the last look"
     assert row.policy.level is Level.QUICK
     asked = len(judge.levels)
     assert without_times(run(SEVERAL, judge, tmp_path, quick)) == without_times(row)

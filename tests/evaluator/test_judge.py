@@ -379,11 +379,10 @@ def test_half_precision_is_accepted_where_it_is_declared(judged: JudgeFunction, 
 # modules with a mind of their own
 
 
-def test_batch_norm_runs_in_training_mode(judged: JudgeFunction):
-    norm = task("return self.norm(x)", "torch.randn(16, 8) * 3 + 1", "self.norm = nn.BatchNorm1d(8)")
-    head = (
-        HEAD
-        + """
+NORM = "self.norm = nn.BatchNorm1d(8)"
+NORMALISE = (
+    HEAD
+    + """
 @triton.jit
 def normalise(x, w, b, means, variances, out, ROWS: tl.constexpr, C: tl.constexpr):
     column = tl.program_id(0)
@@ -396,15 +395,30 @@ def normalise(x, w, b, means, variances, out, ROWS: tl.constexpr, C: tl.constexp
     tl.store(means + column, 0.9 * tl.load(means + column) + 0.1 * mean)
     tl.store(variances + column, 0.9 * tl.load(variances + column) + 0.1 * variance * ROWS / (ROWS - 1))
 """
-    )
-    init = "self.norm = nn.BatchNorm1d(8)"
-    trained = """assert self.training and x.shape == (16, 8)
+)
+TRAINED = kernel(
+    """assert self.training and x.shape == (16, 8)
 x = x.contiguous()
 out = torch.empty_like(x)
 norm = self.norm
 normalise[(8,)](x, norm.weight, norm.bias, norm.running_mean, norm.running_var, out, ROWS=16, C=8)
-return out"""
-    accepted(judged(norm, kernel(trained, "x", init, head)))
+return out""",
+    "x",
+    NORM,
+    NORMALISE,
+)
+
+
+def test_batch_norm_runs_in_training_mode(judged: JudgeFunction):
+    accepted(judged(task("return self.norm(x)", "torch.randn(16, 8) * 3 + 1", NORM), TRAINED))
+
+
+def test_statistics_may_be_off_by_as_much_as_those_of_the_reference(judged: JudgeFunction):
+    """The reference rounds to an eighth before it norms; the kernel does not: it is nearer to an fp64 run."""
+    rounding = task("return self.norm((x + 1048576.0) - 1048576.0)", "torch.randn(16, 8) * 3 + 1", NORM)
+    accepted(judged(rounding, TRAINED))
+    other = TRAINED.replace("0.1 * mean", "0.3 * mean")
+    assert refusal(judged(rounding, other)).reason == "state.buffers"
 
 
 def test_a_task_that_draws_random_numbers_is_judged_after_the_same_seed(judged: JudgeFunction):

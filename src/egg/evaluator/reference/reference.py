@@ -212,6 +212,27 @@ class Reference:
 
         return outputs_of(self._with_room(forward))
 
+    def left_errors(self, calls: int) -> dict[str, float]:
+        """How far from exact the buffers are that so many calls leave, from the state that the module has.
+
+        The largest distance of each one from what the yardstick's run leaves there. Nothing where forward
+        draws random numbers or there is no such run. The module keeps what these calls leave.
+        """
+        if self.stochastic or self.yardstick is Yardstick.ITSELF:
+            return {}
+        exact, _ = converted(self.module, [], self.yardstick)
+        for seed in range(calls):
+            inputs = self.draw()
+            _, wide = converted(nn.Module(), inputs, self.yardstick)
+            self._measured(exact, wide, self.yardstick, None, seed)
+            self.run(inputs, seed)
+        left = exact.state_dict()
+        return {
+            name: float((left[name].double() - self.module.state_dict()[name].double()).abs().max())
+            for name in self.moving
+            if left[name].numel()
+        }
+
     def beside(self) -> Reference:
         """The same module for questions of another form: what they lack is lacking there only."""
         twin = copy.copy(self)

@@ -89,7 +89,7 @@ class Stub:
     def again(self, question: Question, trial: Any, reason: str) -> None:
         """There is no other size to be judged at."""
 
-    def need(self, question: Question) -> int:
+    def need(self, task: Task, sets: int) -> int:
         return 7
 
     def trial(self, question: Question) -> Any:
@@ -253,7 +253,7 @@ def test_the_need_of_a_task_is_told_once(monkeypatch: pytest.MonkeyPatch) -> Non
     backend.device, backend._need = torch.device("cpu"), None
     for name in ("a", "a", "b"):
         task = Task(name, f"{samples.WIDE.format(width=8, forward='x')}# {name}")
-        assert backend.need(Question(task, Candidate(""))) is None
+        assert backend.need(task, 1) is None
     assert asked == ["a", "b"]
 
 

@@ -328,10 +328,11 @@ def test_no_more_memory_is_given_than_there_is_and_all_of_it_to_whoever_needs_al
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "slots"), [(0, 1), (1, 1), (100, 1), (101, 2), (1600, 16), (1 << 60, 16), (None, 8)]
+    ("nbytes", "slots"),
+    [(0, 1), (1, 1), (100, 1), (101, 2), (SLOTS * 100, SLOTS), (1 << 60, SLOTS), (None, SLOTS // 2)],
 )
 def test_slots_for_a_need(nbytes: int | None, slots: int) -> None:
-    assert slots_for(nbytes, 1600) == slots
+    assert slots_for(nbytes, SLOTS * 100) == slots
 
 
 def test_the_need_of_a_task_is_told_from_its_shapes() -> None:

@@ -100,8 +100,8 @@ class Backend(Protocol):
     @property
     def gpu_name(self) -> str: ...
     def pipeline(self, question: Question) -> Pipeline: ...
-    def need(self, question: Question) -> int | None:
-        """Bytes of the device's memory that judging will take; ``None`` where it is unknown."""
+    def need(self, task: Task, sets: int) -> int | None:
+        """Bytes of the device's memory that so many sets of inputs will take; ``None`` where unknown."""
         ...
 
     def trial(self, question: Question) -> Trial: ...
@@ -169,11 +169,11 @@ class GpuBackend:
             *([GateStep(Gate.REGRADE, regrade.run)] if settings.regrades else []),
         ]
 
-    def need(self, question: Question) -> int | None:
-        key = (question.task.hash, question.level_settings.input_sets)
+    def need(self, task: Task, sets: int) -> int | None:
+        key = (task.hash, sets)
         if self._need is None or self._need[0] != key:
             total = torch.cuda.get_device_properties(self.device).total_memory
-            self._need = (key, bytes_needed(question.task, key[1], total))
+            self._need = (key, bytes_needed(task, sets, total))
         return self._need[1]
 
     def trial(self, question: Question) -> Trial:
@@ -317,7 +317,7 @@ class CpuBackend:
         offline.worker = None  # it lives on in the other
         return self._trial_at(question, size, moved)
 
-    def need(self, question: Question) -> int | None:
+    def need(self, task: Task, sets: int) -> int | None:
         return None
 
     def record(self, request: RecordRequest) -> Recording:

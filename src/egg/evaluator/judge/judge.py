@@ -87,7 +87,7 @@ class Judge:
         refusal = self._static(question, records)
         if refusal is not None:
             return self._evaluation(question, None, Rejected(refusal), records, started)
-        need = self._backend.need(question)
+        need = self._backend.need(question.task, question.level_settings.input_sets)
         shared = self._sharing.crowded()  # a judge that is here now may have ended by then
         try:
             evaluation = self._admitted(question, need, records, started)
@@ -104,7 +104,7 @@ class Judge:
     def record(self, request: RecordRequest) -> Recording:
         """What torch.compile generates for a task. Nothing is judged, and no candidate is there."""
         started = self._now()
-        with self._sharing.admitted(None):
+        with self._sharing.admitted(self._backend.need(request.task, 1)):
             self._sharing.together()
             try:
                 found = self._backend.record(request)

@@ -43,7 +43,8 @@ import torch
 
 from egg.core.errors import MachineError
 
-SLOTS = 16
+SLOTS = 64
+"""Few enough to look at twenty times a second, so many that a small question wastes little of one."""
 POLL_SECONDS = 0.005
 ADMISSION_SECONDS = 0.05
 """Between two looks at the slots."""

@@ -72,17 +72,22 @@ def written_arguments(graph: fx.GraphModule) -> frozenset[fx.Node]:
     Compiled code writes without a trace, so no kernel may keep anything made of such a tensor: it is an input
     of a task, not a buffer.
     """
-    storages = {
+    storages = written_storages(graph)
+    return frozenset(
+        node
+        for node in graph.graph.find_nodes(op="placeholder")
+        if any(tensor.untyped_storage()._cdata in storages for tensor in _tensors(value_of(node)))
+    )
+
+
+def written_storages(graph: fx.GraphModule) -> frozenset[int]:
+    """The memory that the graph may write into, as the storages of fake tensors name it."""
+    return frozenset(
         tensor.untyped_storage()._cdata
         for node in graph.graph.nodes
         if node.op in ("call_function", "call_method") and writes(node)
         for operand in node.all_input_nodes
         for tensor in _tensors(value_of(operand))
-    }
-    return frozenset(
-        node
-        for node in graph.graph.find_nodes(op="placeholder")
-        if any(tensor.untyped_storage()._cdata in storages for tensor in _tensors(value_of(node)))
     )
 
 

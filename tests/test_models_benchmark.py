@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks.models import __main__ as program
-from benchmarks.models.table import table
+from benchmarks.models.one import gains
+from benchmarks.models.table import table, verdict
 
 MEASURE = """
 import fcntl, json, sys, time
@@ -73,3 +74,33 @@ def test_the_table_compares_with_the_best_of_torch_and_names_failures(bench: pro
     assert "geomean 1.414x, median 1.500x, worst 1.000x of 2" in text
     assert "broken: measure failed" in text
     assert text.count("1.50") >= 4
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [
+        ([1.0] * 15, "slower"),
+        ([0.8] * 15, "faster"),
+        ([0.9] * 15, "even"),
+        ([1.0, 0.8, 0.9] * 5, "even"),
+        ([0.905, 0.906, 0.907] * 5, "slower"),
+    ],
+)
+def test_a_verdict_names_what_three_of_four_rounds_show(own: list[float], seen: str):
+    """Rounds are compared one by one, with the fastest of PyTorch."""
+    times = {"eager": [2.0] * 15, "compile": [0.9] * 15, "egg": own}
+    row: dict[str, Any] = {"milliseconds": {form: sorted(found)[7] for form, found in times.items()}}
+    row["quartiles"] = {form: [sorted(found)[i] for i in (3, 7, 11)] for form, found in times.items()}
+    assert verdict(row) == seen
+    assert verdict({**row, "gains": gains(times)}) == seen
+
+
+def test_rounds_that_drift_together_are_compared_one_by_one():
+    slow = [1.0 + 0.1 * step for step in range(15)]
+    times = {"compile": slow, "egg": [1.02 * taken for taken in slow]}
+    row: dict[str, Any] = {"milliseconds": {form: found[7] for form, found in times.items()}}
+    row["quartiles"] = {form: [found[i] for i in (3, 7, 11)] for form, found in times.items()}
+    assert verdict(row) == "even"
+    assert verdict({**row, "gains": gains(times)}) == "slower"
+    row |= {"model": "drifting", "error": dict.fromkeys(times, 1e-3), "gains": gains(times)}
+    assert table([], [row], []).endswith("1 slower")

@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.models.one record MODEL STORE`` runs one call, so that the store has the model's
 graphs. ``... tune MODEL STORE`` optimizes the heaviest of them. ``... measure MODEL STORE`` compiles all
-forms, lets them take turns on the same call, and prints a row as JSON: the time of a call in each form, how
-far its outputs are from those of a wider type, and what tuning made of its graphs.
+forms, lets them take turns on the same call, and prints a row as JSON: the time of a call in each form and
+its share on the host, how often the backend was faster than each other form, how far outputs are from those
+of a wider type, and what tuning made of the graphs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import copy
 import fcntl
 import json
 import os
+import random
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -33,7 +35,7 @@ from egg.modules.trial import MOST_CALLS
 from egg.store import Rejected, Store, Tuned
 
 FORMS = ("eager", "compile", "reduce-overhead", "max-autotune", "egg")
-ROUNDS, ROUND_SECONDS = 15, 0.05
+ROUNDS, ROUND_SECONDS = 15, 0.1
 
 
 def compiled(example: Example, form: str, store: str) -> Callable[..., Any]:
@@ -79,6 +81,18 @@ def seconds(call: Call, count: int) -> float:
         call()
     synchronize()
     return (time.perf_counter() - start) / count
+
+
+def host_milliseconds(call: Call) -> float:
+    """How long the host is busy with a call that finds the GPU idle: what goes before its first launch keeps
+    the GPU waiting, and all of it bounds the calls that a program can make in a row."""
+    taken = []
+    for _ in range(5):
+        synchronize()
+        start = time.perf_counter()
+        call()
+        taken.append(1e3 * (time.perf_counter() - start))
+    return min(taken)
 
 
 def record(example: Example, store: str) -> dict[str, Any]:
@@ -134,6 +148,8 @@ def measure(example: Example, store: str, forms: tuple[str, ...], lock: int | No
     return {
         "milliseconds": {form: median(found) for form, found in times.items()},
         "quartiles": {form: quantiles(found, n=4) for form, found in times.items()},
+        "gains": gains(times),
+        "host": {form: host_milliseconds(call) for form, call in calls.items()},
         "error": far,
         "graphs": egg.backend.stats(),
         "entries": verdicts(store),
@@ -150,16 +166,30 @@ def decide(call: Call) -> None:
     seconds(call, 3)
 
 
+def gains(times: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Quartiles of how many times faster than each other form the backend was in the same round."""
+    return {
+        form: quantiles([other / own for own, other in zip(times["egg"], found, strict=True)], n=4)
+        for form, found in times.items()
+        if "egg" in times and form != "egg"
+    }
+
+
 def timed(calls: dict[str, Call]) -> dict[str, list[float]]:
-    """Milliseconds of a call in each form, in rounds."""
+    """Milliseconds of a call in each form, in rounds.
+
+    Forms come in another order in each: a GPU at its limit of power runs slower behind a form that kept it
+    busy than behind one that did not.
+    """
     counts = {
         form: max(1, int(ROUND_SECONDS / min(seconds(call, 1) for _ in range(3))))
         for form, call in calls.items()
     }
     times: dict[str, list[float]] = {form: [] for form in calls}
+    draw = random.Random(0)
     for _ in range(ROUNDS):
-        for form, call in calls.items():
-            times[form].append(1e3 * seconds(call, counts[form]))
+        for form in draw.sample(list(calls), len(calls)):
+            times[form].append(1e3 * seconds(calls[form], counts[form]))
     return times
 
 

@@ -404,7 +404,9 @@ def _library(run: _Run, node: Node) -> Any:
         return run.number(value)
 
     target = eval(node["target"], {"torch": torch})
-    return target(*map(filled, node["arguments"]), **{k: filled(v) for k, v in node["keywords"].items()})
+    made = target(*map(filled, node["arguments"]), **{k: filled(v) for k, v in node["keywords"].items()})
+    tensors = [item for item in made if item is not None] if isinstance(made, tuple) else made
+    return tensors[0] if isinstance(made, tuple) and len(tensors) == 1 else tensors
 
 
 RULES: dict[str, Callable[[_Run, Node], Any]] = {

@@ -183,6 +183,26 @@ def test_an_argument_that_is_written_is_a_write() -> None:
     assert [node.op for node in graph if node.op == "update"] == ["update"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "returned", "results"),
+    [
+        ("[True, True, False]", "g[0], g[1]", 2),
+        ("[False, True, False]", "g[1]", 1),
+        ("[True, False, True]", "g[2]", 2),
+    ],
+)
+def test_a_call_that_returns_none_between_tensors_is_captured(
+    asked: str, returned: str, results: int
+) -> None:
+    """As the backward of a convolution does for a gradient that is not asked for."""
+    call = f"torch.ops.aten.convolution_backward(x, x, self.w, [C], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, {asked})"
+    task = program(f"g = {call}; return {returned}", IMAGE, "self.w = nn.Parameter(torch.randn(C, C, 3, 3))")
+    graph = capture_once(task)
+    (node,) = [node for node in graph if node.op == "library"]
+    assert len(node.outputs) == results
+    check(graph, task)
+
+
 def test_half_precision_is_captured_as_such() -> None:
     task = program("self.a(x).relu()", ROWS, "self.a = nn.Linear(C, C)")
     graph = capture_once(task, Precision.BF16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from egg.core.source import content_hash
 from egg.modules.backend import Backend
+from egg.modules.strides import with_strides
 from egg.store import Store, Tuned
 
 COUNT, WIDTH, LENGTH = 5, 8, 6
@@ -67,11 +69,39 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store", lambda text: pytest.fail(text))
 
 
-def compared(store: Store, fallback: str = "eager", steps: int = 4) -> list[dict[str, Any]]:
+class Halving(nn.Module):
+    """Writes into memory that it is also given as an expanded tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor, share: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
+        share.mul_(0.5)
+        return x + F.silu(self.down(F.silu(self.up(self.norm(x)) * wide) * wide)).tanh()
+
+
+class Halved(Decoder):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Halving() for _ in range(2 * COUNT))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        share = torch.ones(1, 1, WIDTH)
+        wide = share.expand(2, 1, WIDTH)
+        for layer in self.layers:
+            x = layer(x, share, wide)
+        return x
+
+
+def compared(
+    store: Store, fallback: str = "eager", steps: int = 4, kind: type[nn.Module] = Decoder
+) -> list[dict[str, Any]]:
     """Some steps of a decoder beside its original; outputs, caches and counters are the same after each."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    backend, net = Backend(), Decoder().eval()
+    backend, net = Backend(), kind().eval()
     original = copy.deepcopy(net)
     options = {"store": str(store.folder), "fallback": fallback, "unmeasured": True}
     run = torch.compile(net, backend=backend, options=options)
@@ -137,3 +167,45 @@ def test_a_kernel_that_fails_leaves_the_cache_as_the_fallback_does(store: Store)
     rows = compared(patient)[1:]
     assert all("late" in row["counts"]["failure"] for row in rows)
     assert [row["counts"]["fallback"] for row in rows] == [4 * COUNT] * 2
+
+
+def making_contiguous(text: str, before: str = "pass") -> str:
+    """A kernel file whose ``forward`` begins by making its arguments contiguous, as generated files do."""
+    (line,) = re.findall(r"    def forward\(self, .*\):\n", text)
+    names = re.findall(r"x\d+", line)
+    lines = [f"        {before.format(name=name)}\n        {name} = {name}.contiguous()\n" for name in names]
+    return text.replace(line, line + "".join(lines))
+
+
+@pytest.mark.parametrize("fallback", ["eager", "aot_eager", "inductor"])
+def test_a_mask_that_every_layer_would_copy_is_copied_once(store: Store, fallback: str) -> None:
+    compared(store)
+    refuse = "assert {name}.is_contiguous(), 'this layer copies'"
+    tune_by_the_tasks_themselves(store, lambda text: making_contiguous(text, refuse))
+    rows = compared(store, fallback)[1:]
+    assert [(row["counts"]["kernel"], row["counts"]["failure"]) for row in rows] == [(4 * COUNT, "")] * 2
+
+
+def test_what_the_graph_writes_into_between_layers_is_not_copied_once(store: Store) -> None:
+    compared(store, kind=Halved)
+    tune_by_the_tasks_themselves(store, making_contiguous)
+    _, row = compared(store, kind=Halved)
+    assert (row["route"], row["counts"]["kernel"]) == ("kernel", 8 * COUNT)
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride", "wanted", "shared"),
+    [
+        ((2, 3, 1, 4), (12, 4, 4, 1), (12, 4, 12, 1), True),
+        ((2, 3, 1, 4), (12, 4, 4, 1), (12, 4, 4, 1), True),
+        ((2, 3, 1, 4), (12, 4, 4, 1), (12, 1, 3, 3), False),
+        ((1, 3), (7, 1), (3, 1), True),
+    ],
+)
+def test_strides_of_one_element_are_set_without_a_copy(shape: Any, stride: Any, wanted: Any, shared: bool):
+    """As of a sequence of one token, which the kernels for a decoder return."""
+    made = torch.randn(64).as_strided(shape, stride)
+    found = with_strides(made, wanted)
+    torch.testing.assert_close(found, made)
+    assert found.stride() == wanted
+    assert (found.data_ptr() == made.data_ptr()) is shared

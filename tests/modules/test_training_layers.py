@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from egg.core.source import content_hash
+from egg.core.source import Task, content_hash
+from egg.expert.reading.capture import capture_once
 from egg.modules.backend import Backend
 from egg.modules.repeats import Run, runs
 from egg.store import Store, Tuned
@@ -112,6 +113,18 @@ def test_layers_of_forward_and_backward_graphs_are_recorded_and_answered(store: 
     assert len(answered) == len(recorded)
     assert all(row["counts"]["kernel"] == 2 * row["places"] for row in answered)
     assert not any(row["counts"]["fallback"] for row in answered)
+
+
+def test_layers_are_cut_at_calls_that_no_kernel_file_may_make(store: Store) -> None:
+    """The backward of a convolution has no public function: Inductor computes it, and kernels the rest."""
+    trained(store, Convolving)
+    tasks = [entry.task for entry in store.entries()]
+    assert not any("_backward" in task for task in tasks)
+    backward = [task for task in tasks if "torch.le(" in task]
+    assert backward, "what lies between the convolutions is recorded"
+    for task in backward:
+        captured = capture_once(Task("layer", task))
+        assert not any(node.op == "library" for node in captured)
 
 
 def test_a_step_without_kernels_is_known_to_the_next_process(store: Store) -> None:

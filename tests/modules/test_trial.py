@@ -83,11 +83,29 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         ({PLAIN: 1.0, KERNELS: 0.8, REPLAYED: 0.5}, REPLAYED, 2.0),
         ({PLAIN: 1.0, KERNELS: 1.2, REPLAYED: 0.5, KERNELS_REPLAYED: 0.4}, KERNELS_REPLAYED, 2.5),
         ({PLAIN: 1.0, KERNELS_EAGER_REPLAYED: 0.5, KERNELS_REPLAYED: 0.5}, KERNELS_EAGER_REPLAYED, 2.0),
+        ({PLAIN: 1.0, REPLAYED: 0.995, KERNELS: 0.987}, PLAIN, 1.0),
+        ({PLAIN: 1.0, REPLAYED: 0.995, KERNELS: 0.98}, KERNELS, 1 / 0.98),
     ],
 )
 def test_every_call_is_computed_once_and_the_fastest_form_stays(gpu: FakeGpu, seconds, kept, ratio):
     verdict = Tried(gpu, steady(seconds)).run()
     assert (verdict.form, verdict.ratio) == (kept, pytest.approx(ratio))
+
+
+def test_no_form_runs_behind_the_same_one_in_every_round(gpu: FakeGpu):
+    """What ran before may leave the GPU slower, or faster: here a form is faster behind EAGER."""
+    taken = {PLAIN: 1.0, REPLAYED: 1.0, EAGER: 1.0, KERNELS: 1.0}
+    before: list[Form] = [PLAIN]
+
+    def call(form: Form) -> Callable[[], float]:
+        def run() -> float:
+            (last,), before[:] = before, [form]
+            return taken[form] * (0.9 if last == EAGER and form != EAGER else 1.0)
+
+        return run
+
+    verdict = Tried(gpu, {form: call(form) for form in taken}).run()
+    assert verdict.form == PLAIN
 
 
 def test_forms_that_are_far_behind_get_few_calls(gpu: FakeGpu):

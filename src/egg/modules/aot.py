@@ -27,6 +27,7 @@ from torch import fx, nn
 from egg.modules.dynamo import Program, read
 from egg.modules.fake_run import Unsuitable
 from egg.modules.graph_text import target_name
+from egg.modules.strides import fresh, with_strides
 
 _INDUCTORS = "prims.inductor_"
 """Operators that exist where Inductor is loaded: random numbers, for the most part."""
@@ -117,12 +118,9 @@ def laid_out(tensor: torch.Tensor, stride: tuple[int, ...] | None) -> torch.Tens
     Compiled code behind the kernel relies on it, and so does ``as_strided`` among the views.
     """
     steps = tensor.stride() if stride is None and tensor.is_contiguous() else stride
-    if tensor.stride() == steps and not tensor.storage_offset():
-        return tensor
     if steps is None:
         return tensor.contiguous()
-    fresh = torch.empty_strided(tensor.shape, steps, dtype=tensor.dtype, device=tensor.device)
-    return fresh.copy_(tensor)
+    return fresh(tensor, steps).copy_(tensor) if tensor.storage_offset() else with_strides(tensor, steps)
 
 
 def _strides(node: fx.Node) -> tuple[int, ...] | None:

@@ -1,7 +1,8 @@
 """What of a layer no kernel holds: writes into its arguments, and views and counts that it hands on.
 
 A kernel takes tensors and returns new ones. :func:`pieces` finds, by a run on fake tensors, the calls that
-write into an argument or draw random numbers; what lies between them are pieces. :func:`left_out` finds the
+write into an argument or draw random numbers, and by their names those of a library that a kernel file has no
+function for; what lies between them are pieces. :func:`left_out` finds the
 values of a piece that the graph around it computes as well from its arguments and outputs: views, which share
 memory and cost nothing, and arithmetic on integers, such as the places of a cache that are written next.
 """
@@ -27,6 +28,8 @@ _VIEWS = frozenset({
 })  # fmt: skip
 _COUNTS = frozenset({"add", "sub", "mul", "floordiv", "floor_divide", "remainder", "mod", "neg", "cumsum"})
 _MADE = frozenset({"zeros", "ones", "full", "empty", "arange", "iota", "scalar_tensor"})
+_FUSED_ATTENTION = ("_scaled_dot_product_", "_flash_attention", "_efficient_attention", "_cudnn_attention")
+"""How operators begin that return what the backward of attention needs beside its result."""
 
 
 def value_of(node: fx.Node) -> Any:
@@ -43,8 +46,24 @@ def pieces(module: fx.GraphModule) -> Iterator[range]:
         effects = effects_of(module)
     except Unsuitable:  # the reason is found once more, and named, when the region is read
         effects = ()
-    count = sum(node.op in ("call_function", "call_method") for node in module.graph.nodes)
-    yield from _pieces(effects, range(count))
+    calls = [node for node in module.graph.nodes if node.op in ("call_function", "call_method")]
+    for span in _between(range(len(calls)), [place for place, node in enumerate(calls) if uncallable(node)]):
+        yield from _pieces(effects, span)
+
+
+def uncallable(node: fx.Node) -> bool:
+    """Whether a call, or what a result of it is taken from, has no function that a kernel file may call.
+
+    PyTorch has such operators for gradients alone: the backward of a convolution, of a pool and of attention,
+    and the attention that goes before it. A layer that holds one would have no kernel at all.
+    """
+    source = node.args[0] if node.args else None
+    if target_name(node.target) == "_operator.getitem" and isinstance(source, fx.Node):
+        return uncallable(source)
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    name = _name(node)
+    return name.endswith("_backward") or name.startswith(_FUSED_ATTENTION)
 
 
 def written_arguments(graph: fx.GraphModule) -> frozenset[fx.Node]:
@@ -53,17 +72,22 @@ def written_arguments(graph: fx.GraphModule) -> frozenset[fx.Node]:
     Compiled code writes without a trace, so no kernel may keep anything made of such a tensor: it is an input
     of a task, not a buffer.
     """
-    storages = {
+    storages = written_storages(graph)
+    return frozenset(
+        node
+        for node in graph.graph.find_nodes(op="placeholder")
+        if any(tensor.untyped_storage()._cdata in storages for tensor in _tensors(value_of(node)))
+    )
+
+
+def written_storages(graph: fx.GraphModule) -> frozenset[int]:
+    """The memory that the graph may write into, as the storages of fake tensors name it."""
+    return frozenset(
         tensor.untyped_storage()._cdata
         for node in graph.graph.nodes
         if node.op in ("call_function", "call_method") and writes(node)
         for operand in node.all_input_nodes
         for tensor in _tensors(value_of(operand))
-    }
-    return frozenset(
-        node
-        for node in graph.graph.find_nodes(op="placeholder")
-        if any(tensor.untyped_storage()._cdata in storages for tensor in _tensors(value_of(node)))
     )
 
 
@@ -84,10 +108,16 @@ def _pieces(effects: Sequence[Effect], places: range) -> Iterator[range]:
     if not borders:
         yield places
         return
+    for span in _between(places, borders):
+        yield from _pieces(effects, span)
+
+
+def _between(places: range, borders: Sequence[int]) -> Iterator[range]:
+    """What is left of adjacent places without some of them."""
     begins = [places.start, *(at + 1 for at in borders)]
     for begin, end in zip(begins, [*borders, places.stop], strict=True):
         if begin < end:
-            yield from _pieces(effects, range(begin, end))
+            yield range(begin, end)
 
 
 Parted = tuple[frozenset[fx.Node], tuple[fx.Node, ...], tuple[fx.Node, ...]]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from egg.modules.replayable import Inputs
 from egg.modules.stored_kernel import Counts
 
 Call = Callable[..., Any]
+_address = torch.Tensor.data_ptr
+"""Of the class, for ``map``: a model has hundreds of weights, and each is looked at before every replay."""
 
 
 class Replayed:
@@ -34,7 +37,8 @@ class Replayed:
         self.obstacle = inputs.obstacle
         """Why it runs as it is at every call; empty where it is replayed."""
         self._call, self._inputs, self._counts = call, inputs, counts
-        self._versioned = tuple(p for p in inputs.fixed if p not in inputs.written) if counts else ()
+        versioned = tuple(p for p in inputs.fixed if p not in inputs.written) if counts else ()
+        self._weights, self._versioned = _taking(inputs.fixed), _taking(versioned)
         self._met: Any = None
         self._recording: Recording | None = None
         self._lock = threading.Lock()
@@ -53,9 +57,9 @@ class Replayed:
 
     def _state(self, args: Sequence[Any]) -> Any:
         """Of the weights: where they lie, and for kernels that keep something of them, their versions."""
-        places = [args[place].data_ptr() for place in self._inputs.fixed]
+        places = list(map(_address, self._weights(args)))
         try:
-            return places, [args[place]._version for place in self._versioned]
+            return places, [weight._version for weight in self._versioned(args)]
         except RuntimeError:  # a tensor of the inference mode: it is like none before
             return object()
 
@@ -64,7 +68,7 @@ class Replayed:
         if state != self._met:
             self._met = state
             made, self.obstacle = first_call(self._call, args)
-            if any(args[place].is_inference() for place in self._versioned):
+            if any(weight.is_inference() for weight in self._versioned(args)):
                 self.obstacle = self.obstacle or "weights of the inference mode do not show that they changed"
             return made
         try:
@@ -90,6 +94,7 @@ class Recording:
         with torch.inference_mode(False):  # so that calls of either mode may copy into them
             given = [arg if place in fixed else _like(arg) for place, arg in enumerate(args)]
         self._places = [_distinct(given[place]) for place in self._copied]
+        self._expanded = [0 in given[place].stride() for place in self._copied]
         self._copy_in(args)
         before = [(found.kernel, found.fallback) for found in counts]
         torch.cuda.synchronize(self._device)
@@ -105,7 +110,7 @@ class Recording:
             finally:
                 self._graph.capture_end()
         self._kind = type(made)
-        self._results = list(made)
+        self._results = [(result, _copier(result)) for result in made]
         self.counted = [
             (found, found.kernel - old[0], found.fallback - old[1])
             for found, old in zip(counts, before, strict=True)
@@ -122,11 +127,11 @@ class Recording:
         for place in self._written:
             if not args[place].is_inference():
                 torch.autograd.graph.increment_version(args[place])
-        return self._kind(_own(result) for result in self._results)
+        return self._kind([own(result) for result, own in self._results])
 
     def _copy_in(self, args: Sequence[Any]) -> None:
-        for place, argument in zip(self._places, self._copied, strict=True):
-            place.copy_(_distinct(args[argument]))
+        for place, argument, expanded in zip(self._places, self._copied, self._expanded, strict=True):
+            place.copy_(_distinct(args[argument]) if expanded else args[argument])
 
 
 def first_call(call: Call, args: Sequence[Any]) -> tuple[Any, str]:
@@ -165,11 +170,20 @@ def shares_memory(args: Any, made: Any) -> bool:
     return len(set(held)) < len(held) or not set(held).isdisjoint(given)
 
 
-def _own(result: Any) -> Any:
-    """A copy with the same strides; what is no tensor is a number of the graph."""
+def _taking(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes the arguments at these places out of all, without a loop of Python's."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda args: tuple(args[place] for place in places)
+
+
+def _copier(result: Any) -> Callable[[Any], Any]:
+    """What copies a result at every replay, strides included; what is no tensor is a number of the graph."""
     if not isinstance(result, torch.Tensor):
-        return result
-    return _like(result).copy_(result)
+        return lambda number: number
+    if torch.empty_like(result, device="meta").stride() == result.stride():
+        return torch.Tensor.clone
+    return lambda tensor: _like(tensor).copy_(tensor)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

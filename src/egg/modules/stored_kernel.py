@@ -73,6 +73,9 @@ class StoredKernel:
     ) -> None:
         self._class = load_kernel(path, program.device.type).ModelNew
         self._launches = launching_method(self._class) if direct else None
+        names = zip(program.inputs, copied_arguments(self._class), strict=False)
+        self.copied = frozenset(place for place, copied in names if copied)
+        """The arguments of the graph that the kernel file copies where they are not contiguous."""
         self._inside: set[tuple[Any, ...]] = set()
         """Modules with signatures that the guard of the kernel let in."""
         self._inputs, self._held, self._results = program.inputs, program.held, program.results
@@ -212,6 +215,17 @@ def launching_method(kernel: type[nn.Module]) -> tuple[str, bool] | None:
             case _ if not _guards(statement, arguments):
                 return None
     return None
+
+
+def copied_arguments(kernel: type[nn.Module]) -> tuple[bool, ...]:
+    """For each argument of ``forward`` whether the file makes it contiguous: ``x = x.contiguous()``."""
+    try:
+        text = textwrap.dedent(inspect.getsource(kernel))
+    except (OSError, TypeError):
+        return ()
+    lines = {line.strip() for line in text.splitlines()}
+    names = list(inspect.signature(kernel.forward).parameters)[1:]
+    return tuple(f"{name} = {name}.contiguous()" in lines for name in names)
 
 
 def _guards(statement: ast.stmt, arguments: Sequence[str]) -> bool:

@@ -8,9 +8,12 @@ own clock, from an idle GPU to the last result: launches that keep the GPU waiti
 
 All forms warm up first. Then they are timed in rounds, one call of each form in a round; what is far behind
 is dropped after a few rounds, and its memory is released, so that the close ones get most of the calls.
-Rounds make the comparison robust: what else happens on the machine meanwhile delays all forms alike. A form
-stays in the place of one that does less where it is faster in three of four rounds. The verdict is kept in
-the store, so that a later process compiles one form alone.
+Rounds make the comparison robust: what else happens on the machine meanwhile delays all forms alike. Every
+second round goes backwards: a GPU at its limit of power runs slower behind a form that kept it busy, and
+would do so behind the same one in every round. A form stays in the place of one that does less where it is
+faster in three of four rounds; one with kernels must be so against every form without, so that within the
+noise it is Inductor's code that stays. The verdict is kept in the store, so that a later process compiles one
+form alone.
 """
 
 from __future__ import annotations
@@ -96,6 +99,7 @@ class Trial:
         """The calls to come that are not timed."""
         self._round: list[Form] = []
         """The calls to come of this round."""
+        self._backwards = False
         self._events: dict[Form, list[Any]] = {form: [] for form in self._forms}
         self._given_up: dict[Form, str] = {}
         self._chosen: Call | None = None
@@ -108,7 +112,8 @@ class Trial:
         if self._warm:
             return self._answered(self._warm.pop(0), args)
         if not self._round:
-            self._round = list(self._forms)
+            self._round = list(self._forms)[:: -1 if self._backwards else 1]
+            self._backwards = not self._backwards
         made = self._timed(self._round.pop(0), args)
         if not self._round:
             self._end_round()
@@ -178,14 +183,16 @@ class Trial:
 
 
 def fastest(times: Times, left: Sequence[Form]) -> Form:
-    """The last form that is faster than the one kept before it, beyond the noise.
+    """The last form that is faster than the one kept before it, beyond the noise; with kernels, faster than
+    all forms without.
 
     ``left`` are those that were not dropped. The plain form is dropped where its fastest round is far behind
     the others, which is beyond the noise.
     """
     kept = PLAIN
-    for form in FORMS[1:]:
-        if form in left and faster(times[form], times[kept]):
+    for form in (form for form in FORMS[1:] if form in left):
+        others = [other for other in left if form.kernels and not other.kernels]
+        if all(faster(times[form], times[other]) for other in (kept, *others)):
             kept = form
     return kept if kept in left else min(left, key=lambda form: median(times[form]))
 
@@ -194,11 +201,6 @@ def faster(form: list[float], other: list[float]) -> bool:
     """Whether it is faster, beyond the noise, in three of four of the rounds that both took part in."""
     gains = [theirs / own for own, theirs in zip(form, other, strict=False)]
     return quantiles(gains, n=4, method="inclusive")[0] > 1 + LEAST_GAIN
-
-
-def _elapsed(events: tuple[Any, Any]) -> float:
-    start, end = events
-    return max(start.elapsed_time(end), RESOLUTION)
 
 
 def _versions(args: tuple[Any, ...]) -> list[int]:

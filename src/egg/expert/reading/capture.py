@@ -171,7 +171,8 @@ class _Translation:
         held = {name: self._resolved(value) for name, value in given.items()}
         name, in_place = _base_name(schema)
         values = {key: self._read(value) for key, value in held.items()}
-        call = Call(name, values, _forms(node.meta.get("val")), target, self._label(values))
+        made = node.meta.get("val")
+        call = Call(name, values, _forms(made), target, self._label(values), _without_tensor(made))
         self._builder.label = ""
         start = len(self._builder.nodes)
         try:
@@ -188,9 +189,12 @@ class _Translation:
             for key, new in zip(("running_mean", "running_var"), running, strict=True):
                 held[key].write(self._builder, new)
         checked = self._checked(lowered, call, node)
-        if isinstance(checked, list):
-            return [self._tensor(held, schema, value) for value in checked]
-        return self._tensor(held, schema, checked)
+        if not isinstance(checked, list):
+            return self._tensor(held, schema, checked)
+        tensors: list[Any] = [self._tensor(held, schema, value) for value in checked]
+        for place in call.empty:
+            tensors.insert(place, None)
+        return tensors
 
     def _tensor(self, held: dict[str, Any], schema: Any, value: Value) -> Tensor:
         """A view shares its operand's memory; everything else has its own."""
@@ -354,6 +358,12 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         if isinstance(value, list | tuple)
         else []
     )
+
+
+def _without_tensor(value: Any) -> tuple[int, ...]:
+    """The places of what a call returns that hold none: a gradient that is not asked for."""
+    items = value if isinstance(value, list | tuple) else ()
+    return tuple(place for place, item in enumerate(items) if item is None)
 
 
 def _forms(value: Any) -> tuple[tuple[tuple[int, ...], str], ...]:

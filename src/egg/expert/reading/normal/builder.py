@@ -46,6 +46,8 @@ class Call:
     target: Any = None
     """The operator itself, for calls that stay calls."""
     label: str = ""
+    empty: tuple[int, ...] = ()
+    """Places among what it returns that hold no tensor."""
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]

@@ -38,7 +38,7 @@ def library(builder: Builder, call: Call) -> Lowered:
         arguments=arguments,
         keywords=keywords,
     )
-    several = len(made) > 1 or _makes_list(target)
+    several = len(made) + len(call.empty) > 1 or _makes_list(target)
     return made if several else made[0]
 
 

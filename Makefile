@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PIP_ARGS ?=
 STAMP := $(VENV)/.installed
 TEST_JOBS ?= 3
+# Tests of a file share fixtures, some of which take a minute; tests/bookkeeping.py sorts the files.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 export OMP_NUM_THREADS ?= 1
 # Each test process and each judge imports a thousand files: they are compiled once, not in every process.
@@ -42,19 +44,19 @@ format: $(STAMP)  ## mend what ruff can mend
 	$(BIN)/ruff format .
 
 test: check compiled  ## check, then the tests that need no GPU: what changed, and of dear families a sample
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --cached
+	$(BIN)/python -m pytest -n $(TEST_JOBS) $(BY_FILE) -m 'not gpu' --cached
 
 compiled: $(STAMP)
 	@$(BIN)/python -m compileall -q -j 2 src/egg
 
 quick: compiled  ## lint, then the tests that take little: for the inner loop
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --quick
+	$(BIN)/python -m pytest -n $(TEST_JOBS) $(BY_FILE) -m 'not gpu' --quick
 
 nightly: check compiled  ## everything, also what passed before and has not changed since; renews the ledgers
 	rm -f tests/*/data/interpreted.txt tests/*/data/compiled.txt tests/*/data/judged.txt
 	rm -f tests/data/costs.json tests/data/inputs.json $(foreach name,files texts,tests/data/$(name).json tests/*/data/$(name).json)
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not gpu' --everything
+	$(BIN)/python -m pytest -n $(TEST_JOBS) $(BY_FILE) -m 'not gpu' --everything
 
 test-gpu: $(STAMP)  ## the tests that need a CUDA GPU, one at a time
 	$(BIN)/python -m pytest -m gpu

@@ -3,6 +3,7 @@
 With ``--cached`` (`make test`) a :class:`~tests.sampling.Selection` says which files and which members of
 families run. With ``--everything`` (`make nightly`) all tests run, and the ledgers and costs are written. A
 worker of pytest-xdist takes the selection over from the process that started it, and hands its counts back.
+Files that take longest come first, so that workers which get whole files end at about the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from tests import costs, ledgers
-from tests.costs import Clock
+from tests.costs import Clock, Costs
 from tests.sampling import Selection
 
 LEFT_OUT = pytest.StashKey[int]()
@@ -24,6 +25,8 @@ NOT_DRAWN = pytest.StashKey[int]()
 CLOCK = pytest.StashKey[Clock]()
 SECONDS = pytest.StashKey[dict[str, float]]()
 """CPU seconds of the tests that ran, by their names."""
+SHARED = pytest.StashKey[dict[str, Any]]()
+"""The fixtures that were set up for several tests of a file, with what they took."""
 SELECTION = pytest.StashKey[Selection]()
 """With ``--cached``: what is left out."""
 OUTCOMES: dict[str, set[str]] = {}
@@ -31,7 +34,7 @@ OUTCOMES: dict[str, set[str]] = {}
 
 EXAMPLES = 20
 """That a test with hypothesis looks at in `make test`; elsewhere as many as it asks for."""
-settings.register_profile("suite", max_examples=25)
+settings.register_profile("suite", max_examples=25, deadline=None)  # a busy machine is no fault
 settings.load_profile("suite")
 
 
@@ -80,12 +83,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The tests that run, in the order of what their files cost."""
+    known = costs.read(ledgers.COSTS)
+    leave_out(config, items, known)
+    expected = known.expected(item.nodeid for item in items)
+    items.sort(key=lambda item: -expected[item.nodeid.partition("::")[0]])
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], known: Costs) -> None:
     """Of an unchanged file, all but what depends on the system; of a sampled family, what is not drawn."""
     if SELECTION not in config.stash:
         return
     selection = config.stash[SELECTION]
-    not_drawn = selection.not_drawn(items, costs.read(ledgers.COSTS))
+    not_drawn = selection.not_drawn(items, known)
     config.stash[NOT_DRAWN] = len(not_drawn)
     left = selection.settled(items) | not_drawn
     if left:
@@ -120,6 +132,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     return outcome
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, object, object]:
+    """What a fixture of a module takes is no cost of the test that comes first."""
+    if fixturedef.scope != "module":
+        return (yield)
+    file, name = request.node.nodeid, fixturedef.argname
+    users = [
+        item.nodeid
+        for item in request.session.items
+        if item.nodeid.startswith(f"{file}::") and name in item.fixturenames
+    ]
+    with request.config.stash[CLOCK].apart(f"{file}::{name}", users):
+        return (yield)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     OUTCOMES.setdefault(report.nodeid.partition("::")[0], set()).add(report.outcome)
 
@@ -133,7 +160,7 @@ def record_files(config: pytest.Config) -> None:
                 ledgers.UNCHANGED.record(config.rootpath / name)
             elif "failed" not in outcomes:
                 ledgers.UNCHANGED.record_text(config.rootpath / name)
-        costs.write(ledgers.COSTS, config.stash[SECONDS])
+        costs.write(ledgers.COSTS, config.stash[SECONDS], config.stash[SHARED])
         if config.args == config.getini("testpaths"):
             ledgers.UNCHANGED.record_inputs(map(str, ledgers.UNCHANGED.all()))
 
@@ -145,6 +172,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     counted = {
         "left_out": sum(checks.left_out for checks in ledgers.ALL),
         "seconds": clock.seconds if clock else {},
+        "shared": clock.shared if clock else {},
         "not_drawn": config.stash.get(NOT_DRAWN, 0),
     }
     if hasattr(config, "workeroutput"):
@@ -165,6 +193,7 @@ def add(config: pytest.Config, counted: Mapping[str, Any]) -> None:
     config.stash[NOT_DRAWN] = max(config.stash.get(NOT_DRAWN, 0), counted.get("not_drawn", 0))
     config.stash[LEFT_OUT] = config.stash.get(LEFT_OUT, 0) + counted.get("left_out", 0)
     config.stash[SECONDS] = {**config.stash.get(SECONDS, {}), **counted.get("seconds", {})}
+    config.stash[SHARED] = {**config.stash.get(SHARED, {}), **counted.get("shared", {})}
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -173,7 +202,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(
             f"{left_out} checks of unchanged files that passed before were left out; --everything makes them"
         )
-    spent = costs.by_folder(config.stash.get(SECONDS, {}))
+    shared = {name: spent for name, (spent, _) in config.stash.get(SHARED, {}).items()}
+    spent = costs.by_folder({**config.stash.get(SECONDS, {}), **shared})
     if sum(spent.values()) > 60.0:
         rows = ", ".join(f"{folder} {seconds:.0f}" for folder, seconds in spent.items() if seconds >= 1.0)
         terminalreporter.write_line(f"{sum(spent.values()):.0f} CPU seconds of tests: {rows}")

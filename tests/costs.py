@@ -3,8 +3,9 @@
 CPU time is the same on a busy machine as on an idle one, unlike the duration that pytest prints.
 `make nightly` measures all tests and writes ``tests/data/costs.json``. A parametrized test is a group there,
 and so are the other tests of a file that take long: each member, as a short hash of its name, with what it
-takes. What the remaining tests of a file take is one number. `make test` finds there which members of a group
-it can afford (:mod:`tests.sampling`).
+takes. A fixture that several tests of a file share is counted apart from them (:class:`Shared`): one test is
+enough to pay for it. What the remaining tests of a file take is one number. `make test` finds there which
+members of a group, and which shared fixtures, it can afford (:mod:`tests.sampling`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 FAMILY = 4.0
 """CPU seconds that the members of one parametrized test may take together, before the budget is looked at."""
@@ -30,6 +33,8 @@ SHORT = 0.1
 SAMPLES_ITSELF = {"tests/evaluator/test_corpus.py::test_the_judge_gets_it_right": 8}
 """Families whose ledger draws one member in so many by content (``tests.ledgers.SHARE``)."""
 TICK = os.sysconf("SC_CLK_TCK")
+Apart = Mapping[str, tuple[float, Sequence[str]]]
+"""Fixtures by ``file::name``: what they took, and the tests that ask for them."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +75,48 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """A fixture that is set up once for several tests of a file. It runs for all of them, or for none."""
+
+    seconds: float
+    users: frozenset[str]
+    """The hashes of the tests that ask for it, themselves or by another fixture."""
+
+    def spends(self, scale: float, least: int) -> float:
+        """What it takes on average."""
+        return self.seconds if least else min(self.seconds, SINGLES * scale)
+
+    def is_affordable(self, scale: float, least: int, lot: float) -> bool:
+        """With the probability that lets it cost its limit on average; ``lot`` between 0 and 1 decides."""
+        return self.spends(scale, least) > lot * self.seconds
+
+
+@dataclass(frozen=True)
 class Costs:
     groups: Mapping[str, Group]
     rest: Mapping[str, float]
     """CPU seconds of the tests in no group, by file."""
+    shared: Mapping[str, Shared] = field(default_factory=dict)
+    """Fixtures, by ``file::name``."""
 
-    def of_file(self, file: str) -> Iterator[Group]:
-        return (group for name, group in self.groups.items() if name.partition("::")[0] == file)
+    def of_file(self, file: str) -> Iterator[Group | Shared]:
+        """All that can be left out of one file."""
+        known = (*self.groups.items(), *self.shared.items())
+        return (cost for name, cost in known if name.partition("::")[0] == file)
+
+    def expected(self, tests: Iterable[str]) -> dict[str, float]:
+        """About what these tests take, by file."""
+        names: dict[str, set[str]] = {}
+        for test in tests:
+            names.setdefault(test.partition("::")[0], set()).add(short(test))
+        found = Counter({file: self.rest.get(file, 0.0) for file in names})
+        for name, group in self.groups.items():
+            file = name.partition("::")[0]
+            found[file] += sum(group.members[test] for test in names.get(file, set()) & group.members.keys())
+        for name, shared in self.shared.items():
+            file = name.partition("::")[0]
+            found[file] += 0.0 if shared.users.isdisjoint(names.get(file, ())) else shared.seconds
+        return {file: found[file] for file in names}
 
 
 @dataclass
@@ -84,7 +124,9 @@ class Clock:
     """Measures one test after another in this process."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    """By the names of tests."""
+    """By the names of tests, without the fixtures that are counted apart."""
+    shared: dict[str, tuple[float, list[str]]] = field(default_factory=dict)
+    """Those fixtures."""
     _used: float = field(default_factory=lambda: cpu_seconds())
     _now: float = field(default_factory=time.monotonic)
 
@@ -96,6 +138,16 @@ class Clock:
         else:
             before, self._used = self._used, cpu_seconds()
             self.seconds[test] = round(max(self._used - before, 0.0), 2)
+
+    @contextmanager
+    def apart(self, fixture: str, users: list[str]) -> Iterator[None]:
+        """What happens inside is set up for all of ``users``, and is no cost of the running test."""
+        before = cpu_seconds()
+        yield
+        spent = max(cpu_seconds() - before, 0.0)
+        self._used += spent
+        earlier, _ = self.shared.get(fixture, (0.0, users))
+        self.shared[fixture] = round(earlier + spent, 2), users
 
 
 def cpu_seconds() -> float:
@@ -136,8 +188,8 @@ def limit_of(group: str) -> float:
     return SINGLES if group.endswith("::") else FAMILY
 
 
-def measured(seconds: Mapping[str, float]) -> Costs:
-    """The costs of tests that ran."""
+def measured(seconds: Mapping[str, float], apart: Apart | None = None) -> Costs:
+    """The costs of tests that ran, and of the fixtures that were counted apart."""
     found: dict[str, dict[str, float]] = {}
     rest: Counter[str] = Counter()
     for test, spent in seconds.items():
@@ -149,7 +201,13 @@ def measured(seconds: Mapping[str, float]) -> Costs:
     dear = {name: group for name, group in groups.items() if group.seconds > GROUP}
     for name in found.keys() - dear.keys():
         rest[name.partition("::")[0]] += sum(found[name].values())
-    return Costs(dear, {file: round(spent, 1) for file, spent in rest.items()})
+    shared = {}
+    for name, (spent, users) in (apart or {}).items():
+        if spent > GROUP:
+            shared[name] = Shared(spent, frozenset(map(short, users)))
+        else:
+            rest[name.partition("::")[0]] += spent
+    return Costs(dear, {file: round(spent, 1) for file, spent in rest.items()}, shared)
 
 
 def by_folder(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -163,18 +221,28 @@ def by_folder(seconds: Mapping[str, float]) -> dict[str, float]:
 def read(path: Path) -> Costs:
     found = json.loads(path.read_text()) if path.exists() else {"groups": {}, "rest": {}}
     groups = {name: Group(limit_of(name), members) for name, members in found["groups"].items()}
-    return Costs(groups, found["rest"])
+    shared = {
+        name: Shared(row["seconds"], frozenset(row["users"])) for name, row in found.get("shared", {}).items()
+    }
+    return Costs(groups, found["rest"], shared)
 
 
-def write(path: Path, seconds: Mapping[str, float]) -> None:
+def write(path: Path, seconds: Mapping[str, float], apart: Apart | None = None) -> None:
     """What was measured now; of files that did not run, what is known already."""
-    before, now = read(path), measured(seconds)
+    before, now = read(path), measured(seconds, apart)
     ran = {test.partition("::")[0] for test in seconds}
-    groups = {name: group for name, group in before.groups.items() if name.partition("::")[0] not in ran}
-    rest = {file: spent for file, spent in before.rest.items() if file not in ran}
     merged = {
-        "groups": {name: group.members for name, group in sorted({**groups, **now.groups}.items())},
-        "rest": {**rest, **now.rest},
+        "groups": {name: group.members for name, group in _joined(before.groups, now.groups, ran).items()},
+        "rest": _joined(before.rest, now.rest, ran),
+        "shared": {
+            name: {"seconds": shared.seconds, "users": sorted(shared.users)}
+            for name, shared in _joined(before.shared, now.shared, ran).items()
+        },
     }
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(merged, sort_keys=True, indent=0) + "\n")
+
+
+def _joined(before: Mapping[str, Any], now: Mapping[str, Any], ran: set[str]) -> dict[str, Any]:
+    """By names that begin with a file: of the files that ran what is known now, of others what was known."""
+    return {**{name: cost for name, cost in before.items() if name.partition("::")[0] not in ran}, **now}

@@ -5,7 +5,8 @@ tests of a file that itself changed or has never passed, and every test that is 
 (:mod:`tests.costs`) run in part, so that the whole run stays within :data:`BUDGET`. Where a helper changed
 that a test file imports, or a module that the file or its helpers import, the file is *near* the change: its
 groups may cost more, and a member of each runs. Elsewhere a test may have to wait for its turn; so it is
-everywhere where a change is near to more files than the budget has room for.
+everywhere where a change is near to more files than the budget has room for. Tests that share a dear fixture
+run together or not at all: leaving out some of them saves nothing.
 
 A hash of a member's name and of all inputs of the file ranks the members: another change of the code draws
 others, and the same tree always the same. `make nightly` runs all members.
@@ -21,11 +22,11 @@ from typing import Any
 
 import pytest
 
-from tests.costs import Costs, Group, family_of, short
+from tests.costs import Costs, Group, Shared, family_of, short
 from tests.ledger import SYSTEM, Files, is_sorted
 
-BUDGET = 780.0
-"""CPU seconds of tests: two cores have 960 in eight minutes, and each process starts and collects."""
+BUDGET = 720.0
+"""CPU seconds of tests. Two cores have 960 in eight minutes; each process starts, collects and waits."""
 NEAR, FAR = 4.0, 1.0
 LEAST = {NEAR: 1, FAR: 0}
 SMALLER = 0.8
@@ -53,6 +54,9 @@ class Drawing:
         names = [short(item.nodeid) for item in ranked]
         lot = self._lot(family_of(members[0].nodeid))
         return ranked[group.affordable(names, self.scale * self.weight, self.least, lot) :]
+
+    def affords(self, name: str, shared: Shared) -> bool:
+        return shared.is_affordable(self.scale * self.weight, self.least, self._lot(name))
 
     def _rank(self, item: pytest.Item) -> float:
         return self._lot(item.nodeid)
@@ -107,18 +111,31 @@ class Selection:
         }
 
     def not_drawn(self, items: Iterable[pytest.Item], costs: Costs) -> set[pytest.Item]:
-        """Members of dear groups for which there is no time."""
+        """Tests with a dear fixture, and members of dear groups, for which there is no time."""
         found: dict[str, list[pytest.Item]] = {}
+        items = list(items)
+        left = self._without_fixtures(items, costs)
         for item in items:
+            if item in left:
+                continue
             name = family_of(item.nodeid)
             known = costs.groups[name].members if name in costs.groups else {}
             if short(item.nodeid) in known and _file(item) in self.drawings:
                 found.setdefault(name, []).append(item)
-        return {
+        return left | {
             item
             for name, members in found.items()
             for item in self.drawings[_file(members[0])].rest(members, costs.groups[name])
         }
+
+    def _without_fixtures(self, items: Iterable[pytest.Item], costs: Costs) -> set[pytest.Item]:
+        """Tests that ask for a fixture for which there is no time."""
+        users: dict[str, set[str]] = {}
+        for name, shared in costs.shared.items():
+            drawing = self.drawings.get(file := name.partition("::")[0])
+            if drawing is not None and not drawing.affords(name, shared):
+                users.setdefault(file, set()).update(shared.users)
+        return {item for item in items if short(item.nodeid) in users.get(_file(item), ())}
 
 
 def _scale(running: Iterable[str], drawings: Mapping[str, Drawing], costs: Costs, budget: float) -> float:

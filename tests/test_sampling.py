@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests import costs, ledger
 from tests.bookkeeping import look_at_few
-from tests.costs import FAMILY, SINGLE, SINGLES, Clock, Costs, Group, measured, short
+from tests.costs import FAMILY, SINGLE, SINGLES, Clock, Costs, Group, Shared, measured, short
 from tests.ledger import Files
 from tests.ledgers import SHARE
 from tests.sampling import FAR, LEAST, NEAR, Drawing, Selection
@@ -157,13 +157,38 @@ def test_single_tests_that_take_long_are_a_group_of_their_file() -> None:
     assert len(names) == 3
 
 
+def test_tests_that_share_a_dear_fixture_run_together_or_not_at_all() -> None:
+    items = [Item(f"test_{n}") for n in range(4)]
+    users = [item.nodeid for item in items[:3]]
+    known = measured(
+        {item.nodeid: 0.1 for item in items},
+        {f"{FILE}::started": (4 * SINGLES, users), f"{FILE}::f": (0.5, users)},
+    )
+    assert known.shared.keys() == {f"{FILE}::started"}
+    assert known.rest == {FILE: 0.9}, "what takes little is no reason to leave tests out"
+    runs = [frozenset(drawn(items, known, str(change))) for change in range(400)]
+    assert set(runs) == {frozenset({"test_3"}), frozenset({"test_0", "test_1", "test_2", "test_3"})}
+    assert 60 < sum(len(names) == 4 for names in runs) < 140, "one in four"
+    assert len(drawn(items, known, weight=NEAR)) == 4
+
+
+def test_a_shared_fixture_counts_once_and_only_where_a_test_asks_for_it() -> None:
+    seconds = {f"{FILE}::test_{n}": 2.0 for n in range(3)}
+    known = measured(seconds, {f"{FILE}::started": (30.0, [f"{FILE}::test_0", f"{FILE}::test_1"])})
+    assert known.expected([f"{FILE}::test_0", f"{FILE}::test_1"]) == {FILE: 34.0}
+    assert known.expected([f"{FILE}::test_2"]) == {FILE: 2.0}
+    assert known.expected(["tests/other.py::test"]) == {"tests/other.py": 0.0}
+
+
 def test_costs_are_kept_of_files_that_did_not_run(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     costs.write(path, {f"tests/a.py::test[{n}]": 3.0 for n in range(4)})
-    costs.write(path, {f"tests/b.py::test[{n}]": 5.0 for n in range(4)})
-    assert costs.read(path).groups.keys() == {"tests/a.py::test", "tests/b.py::test"}
+    costs.write(path, {f"tests/b.py::test[{n}]": 5.0 for n in range(4)}, {"tests/b.py::f": (9.0, ["t"])})
+    costs.write(path, {"tests/c.py::test": 5.0})
+    assert costs.read(path).shared == {"tests/b.py::f": Shared(9.0, frozenset({short("t")}))}
+    assert costs.read(path).groups.keys() == {"tests/a.py::test", "tests/b.py::test", "tests/c.py::"}
     costs.write(path, {f"tests/a.py::test[{n}]": 0.0 for n in range(4)})
-    assert costs.read(path).groups.keys() == {"tests/b.py::test"}
+    assert costs.read(path).groups.keys() == {"tests/b.py::test", "tests/c.py::"}
 
 
 def test_a_clock_sees_work_of_this_process_and_not_its_sleep() -> None:
@@ -177,6 +202,19 @@ def test_a_clock_sees_work_of_this_process_and_not_its_sleep() -> None:
     clock.stop("nothing")
     assert clock.seconds["sleeps"] < 0.2 < 0.3 < clock.seconds["works"]
     assert clock.seconds["nothing"] < 0.1
+
+
+def test_what_a_shared_fixture_takes_is_no_cost_of_the_first_test() -> None:
+    clock = Clock()
+    with clock.apart("file::fixture", ["file::first", "file::second"]):
+        end = time.process_time() + 0.4
+        while time.process_time() < end:
+            pass
+    clock.stop("file::first")
+    assert clock.seconds["file::first"] < 0.2
+    spent, users = clock.shared["file::fixture"]
+    assert spent > 0.3
+    assert users == ["file::first", "file::second"]
 
 
 def test_the_costs_that_are_kept_are_of_tests_that_are_there() -> None:

@@ -7,6 +7,8 @@ one that answered its last question is kept, and only where its environment is t
 
 :func:`brief_full` makes level full as wide as ever and shorter: 160 calls in a row of an interpreted kernel
 take six seconds. What those calls find is asserted by the tests of the gate, which give their own settings.
+With :data:`NARROW` it asks little more than level quick does: for tests of what leads to a verdict, and of
+what follows from one.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from egg.core.policy import Level
 from egg.evaluator.judge import oracle as product
 from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question
-from egg.evaluator.trial.levels import LEVELS
+from egg.evaluator.trial.levels import LEVELS, LevelSettings
 
 IDLE = 1
 """Oracles that wait at most; each takes half a gigabyte."""
-CALLS = 12
+BRIEF = replace(LEVELS[Level.FULL], calls=12)
+NARROW = replace(LEVELS[Level.QUICK], regrades=1)
 
 _START, _CLOSE, _ASKED, _INTERRUPT = Oracle.start, Oracle.close, Oracle._asked, Oracle.interrupt
 
@@ -108,9 +111,8 @@ def warm_oracles() -> Iterator[Kept]:
 
 
 @contextlib.contextmanager
-def brief_full() -> Iterator[None]:
-    """Fewer calls in a row at level full, where a question leaves its settings to the level."""
-    full = replace(LEVELS[Level.FULL], calls=CALLS)
+def brief_full(full: LevelSettings = BRIEF) -> Iterator[None]:
+    """Level full asks less, where a question leaves its settings to the level."""
     ask = Oracle._asked
 
     def asked(oracle: Oracle, question: Question, *more: Any) -> Any:

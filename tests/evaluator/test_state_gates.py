@@ -11,7 +11,7 @@ import torch
 from egg.core.evaluation import Gate, Rejected
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.gates import many
+from egg.evaluator.gates import beyond, many
 from egg.evaluator.reference import reserve
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.distributions import spiked
@@ -149,6 +149,15 @@ def test_spikes_stand_in_floats_alone_and_spare_the_originals() -> None:
     assert made[0].isinf().any()
     assert torch.equal(made[1], given[1])
     assert not given[0].isnan().any()
+
+
+def test_a_candidate_that_raises_at_values_that_are_no_numbers_is_believed_and_asked_on(trial_for) -> None:
+    picky = """        if not x.isfinite().all():
+            raise ValueError("finite numbers only")
+        return x * self.weight"""
+    trial = trial_for(HONEST.replace("        return x * self.weight", picky))
+    assert set(beyond.not_numbers(trial).values()) == {"raises"}
+    assert called(trial, 8)["calls"] >= 8
 
 
 def test_draws_that_share_memory_are_taken_apart() -> None:

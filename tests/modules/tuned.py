@@ -1,7 +1,8 @@
 """Two stores that programs recorded into, tuned, and what further programs found there.
 
-A program that infers and one that trains record their graphs in one process; ``egg tune`` finds kernels for
-them; both go on in another process, on the kernels. The tests look at different sides of this.
+A program that infers and one that trains record their graphs in the process of the tests; ``egg tune`` finds
+kernels for them, judged at a narrow level full; both go on in another process, on the kernels. The tests look
+at different sides of this.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from egg.cli.app import app
 from tests.modules.programs import Ended, Program, run_here, run_programs
+from tests.warm import NARROW, brief_full
 
 INFERRING = """
 import json, sys
@@ -120,12 +122,13 @@ def tuned_stores(folder: Path) -> Stores:
         environ = {"EGG_STORE": str(training)}
         return Program(str(folder / "trains.py"), tuple(map(str, numbers)), str(folder), environ)
 
-    recorded = run_programs((infers(1), trains(1, 6, 6)), interpret=False)
+    recorded = [run_here(program) for program in (infers(1), trains(1, 6, 6))]
     listed = len(egg("kernels", "list", "--store", inferring)["entries"])
-    tuned = (
-        egg("tune", "--store", inferring, "--limit", 1, "--budget", "sketch"),
-        egg("tune", "--store", training, "--budget", "sketch"),
-    )
+    with brief_full(NARROW):
+        tuned = (
+            egg("tune", "--store", inferring, "--limit", 1, "--budget", "sketch"),
+            egg("tune", "--store", training, "--budget", "sketch"),
+        )
     again = run_programs((infers(2), trains(2, 6, 6, 6), trains(3, 6, 9, 6)), interpret=True)
     return Stores(
         inferring,

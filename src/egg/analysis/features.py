@@ -37,6 +37,20 @@ class Feature:
     meaning: str
     neutral: Value
 
+    def typed(self, value: Value | None) -> Value:
+        """The value as its kind; the neutral one where it is missing or no number."""
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            return self.neutral
+        match self.kind:
+            case "number":
+                return float(value)
+            case "integer":
+                return int(value)
+            case "truth":
+                return bool(value)
+            case "word":
+                return str(value)
+
 
 def number(unit: str, meaning: str, neutral: float = 0.0) -> Feature:
     return Feature("number", unit, meaning, float(neutral))
@@ -153,22 +167,7 @@ def features(
     }
     if leading is not None:
         known |= _of_units(leading) | _of_the_grid(leading) | _of_resources(leading) | _of_work(leading)
-    return {name: _typed(feature, known.get(name)) for name, feature in FEATURES.items()}
-
-
-def _typed(feature: Feature, value: Value | None) -> Value:
-    """The value as its kind; the neutral one where it is missing or no number."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return feature.neutral
-    match feature.kind:
-        case "number":
-            return float(value)
-        case "integer":
-            return int(value)
-        case "truth":
-            return bool(value)
-        case "word":
-            return str(value)
+    return {name: feature.typed(known.get(name)) for name, feature in FEATURES.items()}
 
 
 def _of_the_whole(profile: Profile, whole: Bottleneck, floor: float | None) -> dict[str, Value | None]:

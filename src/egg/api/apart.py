@@ -23,13 +23,14 @@ from functools import cache
 from typing import Any
 
 from egg.core.codec import from_json
+from egg.core.error_json import error_from
 from egg.core.errors import EggError, MachineError, TaskError
 from egg.core.facts import Facts, ProgramFacts, Workload
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable, Weighed
 from egg.core.policy import Precision
 from egg.core.roles import Brief, Failure
 from egg.core.source import Task
-from egg.evaluator.judge.oracle import TASK_SECONDS_VARIABLE, error_from, task_limit
+from egg.evaluator.judge.oracle import TASK_SECONDS_VARIABLE, task_limit
 from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sandbox import Limits
 from egg.hardware.gpus import Gpu

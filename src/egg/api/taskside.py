@@ -18,12 +18,12 @@ import torch._dynamo
 from torch.overrides import TorchFunctionMode
 
 from egg.core.codec import to_json
+from egg.core.error_json import error_to
 from egg.core.errors import EggError, MachineError, TaskError
 from egg.core.plan import Answer
 from egg.core.policy import Precision
 from egg.core.roles import Brief
 from egg.core.source import Task
-from egg.evaluator.judge.oracle import error_to
 from egg.evaluator.task.audit import audit
 from egg.evaluator.task.facts import facts_from, task_facts
 from egg.evaluator.task.interface import Interface, interface_of

@@ -28,6 +28,7 @@ from egg.cli.options import (
     JsonOption,
     RunLibraryCallsOption,
     RunPrecisionOption,
+    SeatsOption,
 )
 from egg.cli.render import clean, console
 from egg.cli.words import plural
@@ -73,9 +74,7 @@ def judge(
         ),
     ] = None,
     device: DeviceOption = "auto",
-    seats: Annotated[
-        int, typer.Option(min=1, help="Kernels judged at a time on each device; only timing takes turns.")
-    ] = 1,
+    seats: SeatsOption = 1,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:

@@ -19,6 +19,7 @@ from egg.cli.options import (
     JsonOption,
     LibraryCallsOption,
     PrecisionOption,
+    SeatsOption,
     TaskArgument,
 )
 from egg.cli.progress import busy, gate_shown, tell
@@ -68,9 +69,7 @@ def eval_batch(
     jobs: Annotated[Path, typer.Argument(metavar="JOBS.jsonl", help="One job a line.")],
     out: Annotated[Path, typer.Option("--out", help="Results, one a line; continued where it exists.")],
     device: DeviceOption = "auto",
-    seats: Annotated[
-        int, typer.Option(min=1, help="Kernels judged at a time on each device; only timing takes turns.")
-    ] = 1,
+    seats: SeatsOption = 1,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:

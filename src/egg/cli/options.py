@@ -23,6 +23,9 @@ PrecisionOption = Annotated[Precision, typer.Option(help="The arithmetic both si
 LibraryCallsOption = Annotated[
     LibraryCalls, typer.Option(help="May the kernel call cuBLAS, cuDNN and the like?")
 ]
+SeatsOption = Annotated[
+    int, typer.Option(min=1, help="Kernels judged at a time on each device; only timing takes turns.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")]
 

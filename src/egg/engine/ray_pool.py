@@ -26,10 +26,10 @@ from types import TracebackType
 from typing import Any
 
 from egg.core.codec import from_json, to_json
+from egg.core.error_json import error_from
 from egg.core.errors import EggError, MachineError, UsageError
 from egg.core.evaluation import Evaluation
 from egg.engine.cluster.actor import Kind
-from egg.evaluator.judge.oracle import error_from
 from egg.evaluator.judge.pool import Answer, Job
 from egg.evaluator.transport.wire import Channel, WireClosed
 

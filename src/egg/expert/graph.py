@@ -272,6 +272,11 @@ class Graph:
     def operands(self, node: Node) -> tuple[Value | None, ...]:
         return tuple(None if name is None else self.values[name] for name in node.inputs)
 
+    def operand(self, node: Node, at: int) -> Value | None:
+        """``None`` where the node leaves it out."""
+        name = node.inputs[at] if at < len(node.inputs) else None
+        return None if name is None else self.values[name]
+
     def result(self, node: Node) -> Value:
         return self.values[node.output]
 

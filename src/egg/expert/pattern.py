@@ -181,6 +181,10 @@ class Pattern(ABC):
     """How leaving it to the library is put; ``None`` where that is no alternative."""
     switches: tuple[Switch, ...] = ()
 
+    def anchor(self, group: Group) -> Node:
+        """The node that one of its groups grew around."""
+        return next(node for node in group.nodes if any(node.op == anchor.op for anchor in self.anchors))
+
     @abstractmethod
     def write(self, graph: Graph, group: Group, target: Target) -> Part:
         """The group as kernels and the lines that call them; :class:`~egg.expert.parts.Unfit` where it

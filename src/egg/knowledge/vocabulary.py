@@ -10,7 +10,6 @@ reason does not find one in ignorance; one that looks for *absence* asks ``progr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -200,18 +199,4 @@ def complete(known: Mapping[str, Value | None]) -> Mapping[str, Value]:
     unknown = known.keys() - VOCABULARY.keys()
     if unknown:
         raise ValueError(f"not in the vocabulary: {', '.join(sorted(unknown))}")
-    return MappingProxyType({name: _typed(feature, known.get(name)) for name, feature in VOCABULARY.items()})
-
-
-def _typed(feature: Feature, value: Value | None) -> Value:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return feature.neutral
-    match feature.kind:
-        case "number":
-            return float(value)
-        case "integer":
-            return int(value)
-        case "truth":
-            return bool(value)
-        case "word":
-            return str(value)
+    return MappingProxyType({name: feature.typed(known.get(name)) for name, feature in VOCABULARY.items()})

@@ -28,10 +28,10 @@ from typing import Any
 
 import egg
 from egg.core.codec import from_json
+from egg.core.error_json import error_to
 from egg.core.errors import EggError, UsageError
 from egg.engine.cluster.actor import Kind
 from egg.engine.cluster.slots import Cluster, Work
-from egg.evaluator.judge.oracle import error_to
 from egg.evaluator.transport.wire import Channel, WireClosed
 
 LOOK_SECONDS = 2.0

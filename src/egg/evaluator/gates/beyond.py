@@ -42,8 +42,6 @@ from egg.evaluator.trial.trial import Trial
 
 Examine = Callable[[Trial, Case], None]
 
-RAISED = "candidate.error"
-"""A candidate that says that it does not take such inputs is believed."""
 PROBES = (("NaN", (math.nan,)), ("infinity", (math.inf, -math.inf)))
 AT_ONCE = (("NaN and infinity", (math.nan, math.inf, -math.inf)),)
 EXTREMES = ("max", "min", "relu", "clamp", "hardtanh", "hardswish", "hardsigmoid", "threshold", "shrink")
@@ -101,9 +99,7 @@ def _redrawn(trial: Trial, examine: Examine, name: str, position: int, inputs: l
             facts=wrong.facts,
         ) from None  # fmt: skip
     except Fault as fault:
-        if fault.reason != RAISED or not trial.connection.process.alive:
-            raise
-        trial.connection.fresh()
+        trial.connection.survive(fault)
         return "raises"
     return "right"
 
@@ -142,9 +138,7 @@ def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool) -> str
     try:
         reply = trial.ask(case, options=Options(propagate=True, native=True))
     except Fault as fault:
-        if fault.reason != RAISED or not trial.connection.process.alive:
-            raise
-        trial.connection.fresh()
+        trial.connection.survive(fault)
         return "raises"
     trial.checks.check_form(case, reply.outputs)
     for (path, expected), (_, golden), got in zip(

@@ -43,7 +43,6 @@ from egg.evaluator.trial.checks import tensor_of
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
-RAISED = "candidate.error"
 NEGATIVE = (-1, -100)
 BEYOND = {-1: "rows beyond the constants of the file", 0: "columns beyond the constants of the file"}
 UNANSWERED = "no answer"
@@ -138,9 +137,7 @@ def _put(trial: Trial, case: Case, *, integers: bool) -> str:
     try:
         reply = trial.ask(case, options=Options(traced=True, native=True))
     except Fault as fault:
-        if fault.reason != RAISED or not trial.connection.process.alive:
-            raise
-        trial.connection.fresh()
+        trial.connection.survive(fault)
         return "raises"
     if not integers:
         for (_, expected), got in zip(case.outputs, trial.buffers.outputs(), strict=True):

@@ -58,6 +58,10 @@ class Region:
         """Subtracted (modulo 2**64) from a virtual address it gives the real one."""
         return np.uint64((self.start - self.real) % (1 << 64))
 
+    def offset(self, address: int) -> int:
+        """In elements, from the argument that brought the storage first."""
+        return (address - next(iter(self.arguments.values()))) // self.itemsize
+
     @property
     def name(self) -> str:
         return "/".join(self.arguments)

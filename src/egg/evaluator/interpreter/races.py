@@ -28,7 +28,7 @@ import numpy as np
 
 from egg.evaluator.interpreter import lanes
 from egg.evaluator.interpreter.fault import KernelFault
-from egg.evaluator.interpreter.lanes import Selection, lane_codes
+from egg.evaluator.interpreter.lanes import Selection
 from egg.evaluator.interpreter.memory import Region, Touched
 from egg.evaluator.interpreter.ordering import EPOCH_SHIFT, PROGRAM, SEVERAL, Order
 from egg.evaluator.interpreter.pipelines import Pipelines
@@ -110,13 +110,11 @@ class RaceDetector:
             return
         shadow = self._shadow(region)
         where = shadow.select(part, itemsize)
-        if shadow.stored is not None:
-            self._check(shadow, where, shadow.stored, "loads what {other} stores")
-        if shadow.accumulated is not None:
-            self._check(shadow, where, shadow.accumulated, "loads what {other} changes atomically")
+        self._check(shadow, where, shadow.stored, "loads what {other} stores")
+        self._check(shadow, where, shadow.accumulated, "loads what {other} changes atomically")
         if copied:
             self._check_copied(shadow, where)
-        codes = self._codes(shadow, part, itemsize)
+        codes = shadow.codes(part, itemsize)
         self._check_lanes(shadow, where, shadow.storing, codes, "loads what {other} stores", part)
         self._check_lanes(shadow, where, shadow.adding, codes, "loads what {other} changes atomically", part)
         self._check_loop(shadow, where, part)
@@ -146,12 +144,9 @@ class RaceDetector:
             return
         shadow = self._shadow(region)
         where = shadow.select(part, itemsize)
-        if shadow.loaded is not None:
-            self._check(shadow, where, shadow.loaded, "stores what {other} loads")
-        if shadow.accumulated is not None:
-            self._check(shadow, where, shadow.accumulated, "stores what {other} changes atomically")
-        if shadow.looked is not None:
-            self._check(shadow, where, shadow.looked, "stores what {other} loads atomically")
+        self._check(shadow, where, shadow.loaded, "stores what {other} loads")
+        self._check(shadow, where, shadow.accumulated, "stores what {other} changes atomically")
+        self._check(shadow, where, shadow.looked, "stores what {other} loads atomically")
         writers = shadow.track("stored")
         before = writers[where]
         if before.any() and (overlap := self.order.unordered(self.program, before)).any():
@@ -194,7 +189,7 @@ class RaceDetector:
         shadow = self._shadow(region)
         where = shadow.select(part, itemsize)
         changes = accumulates is not Accumulates.READS
-        self._atomic_lanes(shadow, where, self._codes(shadow, part, itemsize), changes)
+        self._atomic_lanes(shadow, where, shadow.codes(part, itemsize), changes)
         if scalar and acquires:
             self._meet()
         elif not scalar and self._last_stored.get(self.program) == self._barriers:
@@ -208,9 +203,8 @@ class RaceDetector:
             for address in elements:
                 self.order.synchronise(self.program, address, acquires, False)
         verb = "changes atomically" if changes else "loads atomically"
-        if shadow.stored is not None:
-            self._check(shadow, where, shadow.stored, verb + " what {other} stores")
-        if changes and shadow.loaded is not None:
+        self._check(shadow, where, shadow.stored, verb + " what {other} stores")
+        if changes:
             self._check(shadow, where, shadow.loaded, verb + " what {other} loads")
         met = shadow.track("accumulated" if changes else "looked")
         met[where] = self.order.reading(self.program, met[where])
@@ -255,16 +249,12 @@ class RaceDetector:
             shadow = self._shadows[region] = Shadow(region)
         return shadow
 
-    def _check(self, shadow: Shadow, where: Selection, programs: np.ndarray, verb: str) -> None:
-        found = programs[where]
-        if found.any():
+    def _check(self, shadow: Shadow, where: Selection, programs: np.ndarray | None, verb: str) -> None:
+        """What ``programs`` did to these elements, ``None`` where none did, must be ordered before this."""
+        if programs is not None and (found := programs[where]).any():
             self._report(shadow, where, found, self.order.unordered(self.program, found), verb)
 
     # lanes of one program
-
-    def _codes(self, shadow: Shadow, part: Touched, itemsize: int) -> np.ndarray:
-        codes = lane_codes(part)
-        return np.repeat(codes, itemsize // shadow.granule) if itemsize > shadow.granule else codes
 
     def _own_lanes(
         self,
@@ -276,7 +266,7 @@ class RaceDetector:
         values: np.ndarray,
     ) -> None:
         """Remember which lane stored; no two of this store may leave different values in one element."""
-        codes = self._codes(shadow, part, itemsize)
+        codes = shadow.codes(part, itemsize)
         self._check_lanes(shadow, where, shadow.loading, codes, "stores what {other} loads")
         self._check_lanes(shadow, where, shadow.adding, codes, "stores what {other} changes atomically")
         marks = shadow.track("storing")
@@ -297,7 +287,7 @@ class RaceDetector:
                 "race",
                 f"kernel {self.kernel}, program {self._coordinates(self.program)}: lanes of one store write "
                 f"different values to argument {shadow.region.name!r}, element offset "
-                f"{self._offset(shadow.region, at)}",
+                f"{shadow.region.offset(at)}",
             )
 
     def _check_lanes(
@@ -329,7 +319,7 @@ class RaceDetector:
             "race",
             f"kernel {self.kernel}, program {self._coordinates(self.program)} "
             f"{verb.format(other='another of its lanes')}, with {barrier}: argument "
-            f"{shadow.region.name!r}, element offset {self._first(shadow, where, guilty)}",
+            f"{shadow.region.name!r}, element offset {shadow.first(where, guilty)}",
         )
 
     # iterations of one loop, and the copy engine
@@ -354,7 +344,7 @@ class RaceDetector:
             "race",
             f"kernel {self.kernel}, program {self._coordinates(self.program)} loads what an earlier "
             f"iteration of the same loop changes; with num_stages={loop.stages}{whose} loads run ahead of "
-            f"them: argument {shadow.region.name!r}, element offset {self._first(shadow, where, guilty)}; "
+            f"them: argument {shadow.region.name!r}, element offset {shadow.first(where, guilty)}; "
             "give the loop num_stages=1 by tl.range, or carry the value in a variable",
         )
 
@@ -369,16 +359,10 @@ class RaceDetector:
                 f"kernel {self.kernel}, program {self._coordinates(self.program)} loads through a descriptor "
                 "what a plain store of the same launch wrote: the copy engine does not see it, whatever "
                 f"barrier lies between: argument {shadow.region.name!r}, element offset "
-                f"{self._first(shadow, where, guilty)}; load it by tl.load, or store it in a launch before",
+                f"{shadow.first(where, guilty)}; load it by tl.load, or store it in a launch before",
             )
 
     # words
-
-    def _first(self, shadow: Shadow, where: Selection, guilty: np.ndarray) -> int:
-        """The element offset of the first guilty element."""
-        position = int(np.argmax(guilty))
-        element = int(where.start + position if isinstance(where, slice) else where[position])
-        return self._offset(shadow.region, shadow.region.start + element * shadow.granule)
 
     def _report(
         self, shadow: Shadow, where: Selection, found: np.ndarray, guilty: np.ndarray, verb: str
@@ -393,12 +377,8 @@ class RaceDetector:
         self._conflicts[region] = (
             f"kernel {self.kernel}: program {self._coordinates(self.program)} "
             f"{verb.format(other=name)}: argument {region.name!r}, element offset "
-            f"{self._first(shadow, where, guilty)}"
+            f"{shadow.first(where, guilty)}"
         )
-
-    @staticmethod
-    def _offset(region: Region, address: int) -> int:
-        return (address - next(iter(region.arguments.values()))) // region.itemsize
 
     def _coordinates(self, program: int) -> tuple[int, ...]:
         return place_of(program, self.grid)
@@ -408,6 +388,3 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Unequal as memory: NaN equals itself, and 0.0 is not -0.0."""
     bits = np.dtype(f"u{a.itemsize}")
     return np.ascontiguousarray(a).ravel().view(bits) != np.ascontiguousarray(b).ravel().view(bits)
-
-
-__all__ = ["EPOCH_SHIFT", "RaceDetector", "Shadow", "lane_codes"]

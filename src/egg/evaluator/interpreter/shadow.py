@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from egg.evaluator.interpreter.lanes import Selection
+from egg.evaluator.interpreter.lanes import Selection, lane_codes
 from egg.evaluator.interpreter.memory import Region, Touched
 
 
@@ -50,6 +50,17 @@ class Shadow:
         if itemsize == self.granule:
             return index
         return (index[:, None] + np.arange(itemsize // self.granule)).ravel()
+
+    def codes(self, part: Touched, itemsize: int) -> np.ndarray:
+        """Of each shadow element that an access covers, the lane."""
+        codes = lane_codes(part)
+        return np.repeat(codes, itemsize // self.granule) if itemsize > self.granule else codes
+
+    def first(self, where: Selection, guilty: np.ndarray) -> int:
+        """The element offset of the first guilty element."""
+        position = int(np.argmax(guilty))
+        element = int(where.start + position if isinstance(where, slice) else where[position])
+        return self.region.offset(self.region.start + element * self.granule)
 
     def _refine(self, granule: int) -> None:
         """Split every element: the storage is also accessed through a narrower type."""

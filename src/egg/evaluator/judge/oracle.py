@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import egg
-from egg.core import errors
 from egg.core.codec import from_json, to_json
+from egg.core.error_json import error_from, error_to
 from egg.core.errors import EggError, MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation, Gate
 from egg.core.recording import Recording
@@ -37,13 +37,11 @@ from egg.core.source import Task
 from egg.evaluator.judge import interpreted
 from egg.evaluator.judge.answers import check_answer, check_recording
 from egg.evaluator.judge.beside import Beside
+from egg.evaluator.judge.confinement import LOCKS_VARIABLE, confined, on_gpu
 from egg.evaluator.judge.printed import Printed
 from egg.evaluator.judge.question import Question, RecordRequest
-from egg.evaluator.process import sandbox
-from egg.evaluator.process.forkserver import KEPT_FOLDER, begin
-from egg.evaluator.process.handle import ENVIRONMENT, ForkServer, forkserver_for
+from egg.evaluator.process.handle import ENVIRONMENT
 from egg.evaluator.process.lasting import lasting
-from egg.evaluator.process.starting import as_fork
 from egg.evaluator.process.subreaper import keep
 from egg.evaluator.transport.wire import Channel, WireClosed
 from egg.hardware.detect import present_gpus
@@ -57,12 +55,7 @@ TASK_SECONDS = 45.0
 TASK_SECONDS_VARIABLE = "EGG_TASK_SECONDS"
 CLOSE_SECONDS = 8.0
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-LOCKS_VARIABLE = "EGG_GPU_LOCKS"
 KILLED = 128 + signal.SIGKILL
-LIMITS = sandbox.Limits(
-    address_space=None, resident=1 << 62, processes=4096, open_files=4096, file_size=64 << 30, output=1 << 62
-)
-"""Of the oracle itself: the reference may need all of the machine's memory."""
 
 
 class Oracle:
@@ -267,10 +260,6 @@ def _environment(device: str) -> dict[str, str]:
     return kept | own | (_caches() if on_gpu(device) else {})
 
 
-def on_gpu(device: str) -> bool:
-    return device.startswith("cuda")
-
-
 def gpu_name(device: str) -> str | None:
     """The name of the GPU that is ``device``, as the driver has it; ``None`` where it does not answer."""
     index = int(device.partition(":")[2] or 0)
@@ -282,69 +271,6 @@ def _caches() -> dict[str, str]:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "egg"
     ours = {"TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"), "TRITON_CACHE_DIR": str(home / "triton")}
     return {name: os.environ.get(name, folder) for name, folder in ours.items()}
-
-
-def error_to(error: EggError) -> dict[str, Any]:
-    """As data; a kind that only its own module knows travels as the nearest one that everybody knows."""
-    kind = next(base.__name__ for base in type(error).__mro__ if hasattr(errors, base.__name__))
-    return {"kind": kind, "message": error.message, "hint": error.hint}
-
-
-def error_from(data: dict[str, Any]) -> EggError:
-    kind = getattr(errors, str(data.get("kind")), MachineError)
-    if not (isinstance(kind, type) and issubclass(kind, EggError)):
-        kind = MachineError
-    error = kind(str(data["message"]), str(data["hint"]))
-    if data.get("traceback"):
-        error.add_note(str(data["traceback"]))
-    return error
-
-
-def confined(device: str, folder: str, uid: int | None) -> dict[str, ForkServer]:
-    """Start the parents of candidates, then give up every right to do so; returns them by kind.
-
-    A confinement holds for threads that are started afterwards, so this process must have one thread.
-    """
-    os.environ["TMPDIR"] = os.environ[KEPT_FOLDER] = tempfile.tempdir = folder
-    forkservers = {"cuda": forkserver_for("cuda", device)} if on_gpu(device) else _forked_forkservers(device)
-    scratch = os.path.join(folder, "task")
-    os.mkdir(scratch, 0o700)
-    if uid is not None:
-        os.chown(scratch, uid, uid)
-    open_folders = _kept_folders() if on_gpu(device) else ()
-    os.environ.update(HOME=scratch, TMPDIR=scratch)
-    tempfile.tempdir = scratch
-    os.chdir(scratch)
-    if len(os.listdir("/proc/self/task")) > 1:
-        raise MachineError("the oracle has threads before it is confined", "please report it")
-    sandbox.confine(scratch, uid, LIMITS, watched=on_gpu(device), writable=open_folders)
-    sandbox.die_with_parent(signal.SIGKILL)  # again: the kernel forgets it when the user changes
-    sandbox.hide_memory()
-    return forkservers
-
-
-def _forked_forkservers(device: str) -> dict[str, ForkServer]:
-    """Parents of candidates that inherit PyTorch from this process, and the compiling one its compiler too.
-
-    Triton is imported by each of them: whether it interprets is decided then.
-    """
-    with lasting():
-        import torch
-
-        interpret = forkserver_for("interpret", device, as_fork(begin))
-        import torch._dynamo  # noqa: F401
-
-        compiling = forkserver_for("compile", device, as_fork(begin))
-    return {"interpret": interpret, "compile": compiling}
-
-
-def _kept_folders() -> tuple[str, ...]:
-    """Folders on a machine with a GPU that outlive an oracle: compiled baselines, and locks of judges."""
-    folders = [os.environ[name] for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")]
-    folders.append(os.environ[LOCKS_VARIABLE])
-    for folder in folders:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    return tuple(folders)
 
 
 def serve(channel: Channel, device_name: str, folder: str, uid: int | None) -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from egg.core.codec import from_json, to_json
+from egg.core.error_json import error_to
 from egg.core.errors import EggError, MachineError, UsageError
 from egg.core.evaluation import Evaluation
 from egg.core.lines import text_lines
 from egg.core.policy import Policy
 from egg.core.recording import Recording
 from egg.core.source import Candidate, Task
-from egg.evaluator.judge.oracle import Oracle, error_to
+from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question, RecordRequest, read_question
 from egg.evaluator.judge.signing import signed
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from egg.evaluator.process.handle import ForkServer, WorkerHandle
+from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.sharing import Sharing
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.reference import Reference
@@ -23,6 +23,7 @@ from egg.evaluator.trial.levels import LevelSettings
 from egg.evaluator.trial.refused import Refused
 
 COPY_SECONDS = 60.0
+RAISED = "candidate.error"
 BUILDING = (protocol.Load, protocol.Fresh)
 """Requests that build a module, with its random weights, on the CPU."""
 
@@ -96,6 +97,13 @@ class Connection:
     ) -> protocol.Built:
         """Replace the candidate's instance by a new one with the current weights, or one built otherwise."""
         return self.request(protocol.Fresh(init, precision, wide), self.settings.build_seconds)
+
+    def survive(self, fault: Fault) -> None:
+        """Go on with a new instance behind an exception of the candidate's own: one that says that it does
+        not take such inputs is believed. Any other fault is raised again."""
+        if fault.reason != RAISED or not self.process.alive:
+            raise fault
+        self.fresh()
 
     # weights
 

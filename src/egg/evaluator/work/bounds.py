@@ -13,15 +13,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 
 from egg.evaluator.work.access import BY_POINTER, MASKED
 from egg.evaluator.work.arguments import Argument, TensorArgument
-from egg.evaluator.work.count import LARGEST_TILE, NOT_FOLLOWED, bound, largest_tile
+from egg.evaluator.work.count import NOT_FOLLOWED, bound, entry_of
 from egg.evaluator.work.narrow import MOST_32, Narrow, narrow
 from egg.evaluator.work.program import Program
 from egg.evaluator.work.tally import Steps
-from egg.evaluator.work.ttir import Op, parse
+from egg.evaluator.work.ttir import Op
 from egg.evaluator.work.values import Known, Number, Pointer, at_shape
 
 BETWEEN = (0.31, 0.62)
@@ -121,14 +120,11 @@ class Reach:
 
 def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -> Reach | None:
     """How far a launch reaches; ``None`` where its IR cannot be followed."""
-    full = (*grid, 1, 1, 1)[:3]
-    if prod(full) <= 0:
-        return None
     try:
-        module = parse(ttir)
-        entry = module.entry
-        if entry is None or not entry.body.blocks or largest_tile(module) > LARGEST_TILE:
+        entered = entry_of(ttir, grid)
+        if entered is None:
             return None
+        module, entry, full = entered
         env, tensors, _ = bound(entry, arguments)
         huge = any(t.storage > MOST_32 * t.itemsize for t in tensors.values())
         stored: dict[int, tuple[int, int]] = {}

@@ -55,17 +55,23 @@ def count_work(
     ``steps`` bounds the effort (operations evaluated, about 20 microseconds each): where they
     do not suffice, fewer programs and fewer trips stand for the rest.
     """
-    full_grid = (*grid, 1, 1, 1)[:3]
-    if prod(full_grid) <= 0:
-        return None
     try:
-        module = parse(ttir)
-        entry = module.entry
-        if entry is None or not entry.body.blocks or largest_tile(module) > LARGEST_TILE:
-            return None
-        return _Launch(module, entry, arguments, full_grid, Steps(steps)).work()
+        entered = entry_of(ttir, grid)
+        return None if entered is None else _Launch(*entered, arguments, Steps(steps)).work()
     except NOT_FOLLOWED:
         return None
+
+
+def entry_of(ttir: str, grid: tuple[int, ...]) -> tuple[Module, Function, tuple[int, ...]] | None:
+    """The kernel of a launch that does something and can be followed, with its grid in three dimensions."""
+    full = (*grid, 1, 1, 1)[:3]
+    if prod(full) <= 0:
+        return None
+    module = parse(ttir)
+    entry = module.entry
+    if entry is None or not entry.body.blocks or largest_tile(module) > LARGEST_TILE:
+        return None
+    return module, entry, full
 
 
 class _Launch:
@@ -75,8 +81,8 @@ class _Launch:
         self,
         module: Module,
         entry: Function,
-        arguments: Mapping[str, Argument],
         grid: tuple[int, ...],
+        arguments: Mapping[str, Argument],
         steps: Steps,
     ) -> None:
         self._module, self._entry, self._grid, self._steps = module, entry, grid, steps

@@ -68,7 +68,7 @@ class Attention(Pattern):
         return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        anchor = next(node for node in group.nodes if node.op == "attention")
+        anchor = self.anchor(group)
         exact = grade_of(graph, anchor, grades.get(self.name, self.grade))
         count = len(part.launches)
         rate = product_rate(self.name, exact, part, machine)
@@ -79,7 +79,7 @@ class Attention(Pattern):
 
     def margin(self, graph: Graph, group: Group) -> float | None:
         """Many queries of 16 bits without a mask are the library's case."""
-        anchor = next(node for node in group.nodes if node.op == "attention")
+        anchor = self.anchor(group)
         return CALIBRATED if _by_flash(graph, anchor) else None
 
 

@@ -57,14 +57,14 @@ class Convolution(Pattern):
         count, moved = len(part.launches), bytes_moved(graph, group)
         seconds = count * LAUNCH
         if any(node.op == "norm" for node in group.nodes):  # applied when its statistics are whole
-            anchor = next(node for node in group.nodes if node.op == "conv")
+            anchor = self.anchor(group)
             seconds += 2 * graph.value(anchor.outputs[0]).bytes / machine.memory
         seconds += own_seconds(graph, group, part, grades.get(self.name), machine, moved)
         return Cost(seconds, count * HOST_LAUNCH)
 
     def margin(self, graph: Graph, group: Group) -> float | None:
         """16-bit convolutions of the library, in its own layout, are about twice as fast as packed ones."""
-        anchor = next(node for node in group.nodes if node.op == "conv")
+        anchor = self.anchor(group)
         return CALIBRATED if graph.value(str(anchor.inputs[0])).dtype in HALF else MARGIN
 
     def waits_for(self, nodes: Iterable[Node]) -> bool:

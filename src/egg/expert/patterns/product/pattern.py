@@ -93,7 +93,7 @@ class Product(Pattern):
         return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        anchor = next(node for node in group.nodes if node.op == "matmul")
+        anchor = self.anchor(group)
         exact = grade_of(graph, anchor, grades.get(self.name, self.grade))
         count = len(part.launches)
         rate = product_rate(self.name, exact, part, machine)
@@ -108,7 +108,7 @@ class Product(Pattern):
 
     def margin(self, graph: Graph, group: Group) -> float | None:
         """Of 16-bit operands the library's product is faster, unless what rides on ours saves enough."""
-        anchor = next(node for node in group.nodes if node.op == "matmul")
+        anchor = self.anchor(group)
         operands = [value for value in graph.operands(anchor)[:2] if value is not None]
         return CALIBRATED if all(value.dtype in HALF for value in operands) else None
 

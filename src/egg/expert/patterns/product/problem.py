@@ -58,8 +58,7 @@ class Problem:
 
     @cached_property
     def bias(self) -> Value | None:
-        name = self.node.inputs[2] if len(self.node.inputs) > 2 else None
-        return None if name is None else self.graph.value(name)
+        return self.graph.operand(self.node, 2)
 
     @cached_property
     def result(self) -> Value:

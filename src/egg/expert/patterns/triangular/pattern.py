@@ -54,7 +54,7 @@ class Triangular(Pattern):
         return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        node = next(node for node in group.nodes if node.op == "triangular_solve")
+        node = self.anchor(group)
         made = graph.value(node.outputs[0])
         rows, columns = made.shape[-2].value, made.shape[-1].value
         blocks, tiles = -(-rows // BLOCK), -(-columns // 64)

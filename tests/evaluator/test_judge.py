@@ -348,6 +348,39 @@ def test_weights_that_are_no_parameters_are_seen_through(judged: JudgeFunction):
     assert found.gate in (Gate.BUILD, Gate.CORRECTNESS)
 
 
+DIVIDED = (
+    HEAD
+    + """
+@triton.jit
+def double(source, result, place, n, BLOCK: tl.constexpr):
+    i = place * BLOCK + tl.arange(0, BLOCK)
+    tl.store(result + i, 2.0 * tl.load(source + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def double_both(x, y, a, b, n, m, BLOCK: tl.constexpr):
+    place, first = tl.program_id(0), tl.cdiv(n, BLOCK)
+    if place < first:
+        double(x, a, place, n, BLOCK)
+    else:
+        double(y, b, place - first, m, BLOCK)
+"""
+)
+
+
+def test_a_grid_that_is_divided_among_tensors(judged: JudgeFunction):
+    """Of the programs that are followed at the task's own size, few store to either tensor."""
+    both = task("return 2.0 * x, 2.0 * y", "torch.randn(8, 4096), torch.randn(64, 4096)")
+    body = """x, y = x.contiguous(), y.contiguous()
+a, b = torch.empty_like(x), torch.empty_like(y)
+grid = (triton.cdiv(x.numel(), 1024) + triton.cdiv(y.numel(), 1024),)
+double_both[grid](x, y, a, b, x.numel(), y.numel(), BLOCK=1024)
+return a, b"""
+    accepted(judged(both, kernel(body, head=DIVIDED)))
+    short = body.replace("cdiv(y.numel(), 1024),", "cdiv(y.numel(), 1024) // 2,")
+    assert refusal(judged(both, kernel(short, head=DIVIDED))).gate is Gate.CORRECTNESS
+
+
 # policies
 
 

@@ -63,14 +63,15 @@ def _unwritten(
     """Outputs in raw memory that no launch that is understood writes in whole.
 
     A launch that cannot be followed, or that is given the output and stores where data say, may write
-    anything: then nothing is concluded.
+    anything: then nothing is concluded. Nor is it where the grid is divided among several tensors: the few
+    programs that are followed may all belong to the others.
     """
     for output in captured.raw_outputs:
         given = [(la, re) for la, re in followed if output.address in _storages(la)]
         ranges = [re.stored[output.address] for _, re in given if re and output.address in re.stored]
         works = [count_work(ttir_of(kernels[la.key]), la.arguments, la.grid) for la, _ in given]
         amounts = [_stored(work, la, output.address) for work, (la, _) in zip(works, given, strict=True)]
-        if any(re is None for _, re in given) or None in amounts:
+        if any(re is None or re.divided for _, re in given) or None in amounts:
             continue
         stored = sum(amount for amount in amounts if amount is not None)
         lows, highs = [low for low, _ in ranges], [high for _, high in ranges]

@@ -116,6 +116,8 @@ class Reach:
     """By the address of a storage: the first and the last byte that is stored to."""
     blind: bool = False
     """Whether something is stored of which it is not known where."""
+    divided: bool = False
+    """Whether programs store to different storages: then a few of them do not show what all of them store."""
 
 
 def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -> Reach | None:
@@ -129,7 +131,7 @@ def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -
         huge = any(t.storage > MOST_32 * t.itemsize for t in tensors.values())
         stored: dict[int, tuple[int, int]] = {}
         outside: Outside | Narrow | None = narrow(entry, env, tensors)
-        blind = False
+        blind, targets = False, set[frozenset[int]]()
         for place in _places(full):
 
             def followed(wide: bool, place: tuple[int, ...] = place) -> Noted:
@@ -142,9 +144,10 @@ def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -
             blind = blind or noted.blind
             for reached in noted.seen:
                 _widen(stored, reached, tensors)
+            targets.add(frozenset(tensors[r.argument].address for r in noted.seen if r.store))
             wide = followed(True).seen if huge else noted.seen
             outside = outside or _outside(place, noted.seen, wide, tensors)
-        return Reach(outside, stored, blind)
+        return Reach(outside, stored, blind, len(targets - {frozenset()}) > 1)
     except NOT_FOLLOWED:
         return None
 

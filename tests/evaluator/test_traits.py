@@ -65,10 +65,36 @@ def test_every_trait_is_a_name_of_the_vocabulary() -> None:
         ("torch.cumsum(x, 0)", "[torch.rand(8, 64), 0]", {"middle_reduction"}),
         ("torch.softmax(x, 1)", "[torch.rand(8, 64), 0]", set()),
         ("x + y", "[torch.rand(8, 64).T, torch.rand(64, 8)]", {"transposed_inputs"}),
+        ("torch.topk(x, 2).values + y", "[torch.rand(8, 64), 0]", {"ordering"}),
+        ("x.sort(-1).values + y", "[torch.rand(8, 64), 0]", {"ordering"}),
+        ("x.index_add(0, y, x)", "[torch.rand(64, 8), torch.randint(0, 64, (64,))]", {"collecting_scatter"}),
+        (
+            "x.index_put((y,), x, accumulate=True)",
+            "[torch.rand(64, 8), torch.randint(0, 64, (64,))]",
+            {"collecting_scatter"},
+        ),
+        ("x.index_put((y,), x)", "[torch.rand(64, 8), torch.randperm(64)]", set()),
+        ("x[y]", "[torch.rand(64, 8), torch.randint(0, 64, (64,))]", set()),
     ],
 )
 def test_kinds_of_work(forward: str, inputs: str, expected: set[str]) -> None:
     assert truths(traits(forward, inputs, arguments="x, y")) - {"strided_k"} == expected
+
+
+CODES = "self.register_buffer('w', torch.randint(0, 9, (128, 128), dtype=torch.uint8))"
+
+
+@pytest.mark.parametrize(
+    ("forward", "init", "coded"),
+    [
+        ("x @ self.w.float()", CODES, True),
+        ("x + self.w.float()", CODES, False),
+        ("x @ self.w", "self.register_buffer('w', torch.rand(128, 128))", False),
+        ("(x @ x)[self.i]", "self.register_buffer('i', torch.arange(128, dtype=torch.int32))", False),
+    ],
+)
+def test_weights_that_are_codes(forward: str, init: str, coded: bool) -> None:
+    assert traits(forward, "[torch.rand(128, 128)]", init)["coded_weights"] is coded
 
 
 @pytest.mark.parametrize(

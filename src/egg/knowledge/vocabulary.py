@@ -98,6 +98,9 @@ PROGRAM: Mapping[str, Feature] = MappingProxyType(
         "fed_product": truth("an operand of a product is made by a norm, a copy or pointwise work"),
         "written_attention": truth("a softmax between two products, and only pointwise work besides"),
         "argmin_argmax": truth("the place of an extreme is asked for"),
+        "ordering": truth("values are sorted, or the largest or smallest few of them taken"),
+        "collecting_scatter": truth("elements are added up, or reduced, at places that an index names"),
+        "coded_weights": truth("weights of products are held as integers or 8-bit floats, and decoded"),
         "middle_reduction": truth("a reduction goes over a dimension that is not the last"),
     }
 )

@@ -304,6 +304,7 @@ _SETTINGS = {
     Family.SOFTMAX: ("dim",),
     Family.REDUCTION: ("dim",),
     Family.SCAN: ("dim",),
+    Family.GATHER: ("accumulate",),
 }
 
 

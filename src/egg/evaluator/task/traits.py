@@ -26,6 +26,12 @@ SMALL = 64
 DEEP = 4
 """A product is deep whose inner dimension is so many times its larger outer one."""
 FLOATING = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+ORDERING = ("sort", "topk", "kthvalue", "median", "nanmedian", "mode")
+COLLECTING = ("scatter_add", "scatter_reduce", "index_add", "index_reduce")
+"""Operations that combine all elements with one destination; of the next, those that accumulate do."""
+PUTTING = ("index_put", "_index_put_impl")
+CODES = ("uint8", "int8", "float8_e4m3fn", "float8_e5m2", "int16", "int32")
+"""Types in which the weights of a product are held as codes, several in a word or one in a byte."""
 STATISTICS = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm")
 
 
@@ -40,6 +46,9 @@ def traits_of(work: Workload) -> dict[str, Value]:
         "triangular": any(map(_cuts_much(work), work.operations)),
         "diagonal": any(name in ("diag", "diag_embed", "diagonal_copy") for name in names),
         "argmin_argmax": any(name in ("argmin", "argmax") for name in names),
+        "ordering": any(name in ORDERING for name in names),
+        "collecting_scatter": any(map(_collects, work.operations)),
+        "coded_weights": _holds_codes(work),
         "middle_reduction": any(map(_over_the_middle, work.operations)),
         "training_norm": any(map(_takes_statistics, work.operations)),
         "group_norm": any(map(_within_samples, work.operations)),
@@ -177,6 +186,21 @@ def _is_depthwise(op: Operation) -> bool:
 
 def _number(op: Operation, name: str, default: int = 0) -> int:
     return next(iter(op.settings.get(name, ())), default)
+
+
+def _collects(op: Operation) -> bool:
+    """Whether it combines elements at places that an index names."""
+    name = plain(op.name)
+    return name in COLLECTING or (name in PUTTING and bool(_number(op, "accumulate")))
+
+
+def _holds_codes(work: Workload) -> bool:
+    """Whether products have weights that are held as codes: most bytes of parameters and buffers are such.
+    Vectors of integers (positions, counters) are none."""
+    held = tuple(work.parameters.values())
+    codes = sum(form.bytes for form in held if form.dtype in CODES and len(form.shape) > 1)
+    multiplies = any(op.family is Family.PRODUCT for op in work.operations)
+    return multiplies and codes > 0 and 2 * codes >= sum(form.bytes for form in held)
 
 
 def _over_the_middle(op: Operation) -> bool:

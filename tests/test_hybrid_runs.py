@@ -1,4 +1,4 @@
-"""Runs of a strong model behind the built-in team: logs decide the same again, with the gains of the table."""
+"""Runs of a strong model behind the built-in team: logs decide the same again, with gains as in the table."""
 
 from __future__ import annotations
 

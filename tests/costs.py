@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections import Counter
@@ -105,14 +106,16 @@ class Costs:
         return (cost for name, cost in known if name.partition("::")[0] == file)
 
     def expected(self, tests: Iterable[str]) -> dict[str, float]:
-        """About what these tests take, by file."""
+        """About what these tests take, by file. The same number in every process, whatever the order of sets
+        there: workers that sort by it must agree."""
         names: dict[str, set[str]] = {}
         for test in tests:
             names.setdefault(test.partition("::")[0], set()).add(short(test))
         found = Counter({file: self.rest.get(file, 0.0) for file in names})
         for name, group in self.groups.items():
             file = name.partition("::")[0]
-            found[file] += sum(group.members[test] for test in names.get(file, set()) & group.members.keys())
+            taken = names.get(file, set()) & group.members.keys()
+            found[file] += math.fsum(group.members[test] for test in taken)
         for name, shared in self.shared.items():
             file = name.partition("::")[0]
             found[file] += 0.0 if shared.users.isdisjoint(names.get(file, ())) else shared.seconds

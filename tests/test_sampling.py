@@ -41,6 +41,12 @@ def drawn(items: list[Item], known: Costs, inputs: str = "one", weight: float = 
     return {item.name for item in items if item not in left}
 
 
+def test_the_cost_of_a_file_is_the_same_number_in_whatever_order_its_tests_are_added() -> None:
+    """Ten tenths, added one by one, are less than one: workers that sort by such sums would differ."""
+    items = members(10)
+    assert cost(0.1, items).expected(item.nodeid for item in items) == {FILE: 1.0}
+
+
 def test_a_family_gets_the_members_it_can_afford() -> None:
     items = members(100)
     found = drawn(items, cost(FAMILY / 8, items))

@@ -304,15 +304,21 @@ def dit_xl(scale: int) -> Example:
 
 
 @model
-def mamba_130m(scale: int) -> Example:
-    config = transformers().MambaConfig(
+def mamba2_130m(scale: int) -> Example:
+    """Mamba-2, whose scan is a chain of products over chunks; that of the first Mamba is a loop over tokens,
+    of which torch.compile makes a graph of a hundred thousand nodes."""
+    config = transformers().Mamba2Config(
         vocab_size=50280 // scale,
         hidden_size=768 // scale,
         num_hidden_layers=_layers(24, scale),
+        num_heads=24,
+        head_dim=64 // scale,
+        state_size=128 // scale,
+        n_groups=1,
         use_cache=False,
     )
-    module = transformers().MambaModel(config).to(torch.float16).eval()
-    return Example(module, (_tokens(50280 // scale, 4, 512, scale),), {"use_cache": False})
+    module = transformers().Mamba2Model(config).to(torch.float16).eval()
+    return Example(module, (_tokens(50280 // scale, 4, 1024, scale),), {"use_cache": False})
 
 
 @model

@@ -3,8 +3,8 @@
 Such a process imports PyTorch, its compiler and EGG, and starts a process for tasks and an oracle: fifteen
 seconds of CPU time before a program's own work. Programs that do not need a fresh process share one.
 
-Their kernels are judged at a level full that asks little (:func:`sparing`). So are those of the commands
-which a program starts: such a command runs in a process of its own, by ``python -m`` of this module.
+Their kernels are judged at a level full that is narrow (:data:`tests.warm.NARROW`). So are those of the
+commands which a program starts: such a command runs in a process of its own, by ``python -m`` of this module.
 """
 
 from __future__ import annotations
@@ -18,13 +18,10 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
-
-if TYPE_CHECKING:
-    from egg.evaluator.trial.levels import LevelSettings
 
 ROOT = Path(__file__).parents[2]
 RUN = subprocess.run
@@ -90,15 +87,8 @@ def run_here(program: Program) -> Ended:
     return Ended(printed.getvalue(), fault)
 
 
-def sparing() -> LevelSettings:
-    """The gates of level quick and a regrade, on one draw: for tests of what a verdict leads to."""
-    from tests.warm import NARROW
-
-    return replace(NARROW, seeds=1, distributions=("normal",), calls=2)
-
-
 def run_command(command: list[str], **given: Any) -> subprocess.CompletedProcess[str]:
-    """As ``subprocess.run``; a command of EGG asks little when it judges."""
+    """As ``subprocess.run``; a command of EGG judges narrowly."""
     if command[1:3] == ["-m", "egg.cli"]:
         command = [command[0], "-m", "tests.modules.programs", *command[3:]]
     return RUN(command, **given)
@@ -106,16 +96,16 @@ def run_command(command: list[str], **given: Any) -> subprocess.CompletedProcess
 
 def main() -> None:
     """The command that is given, or the programs on standard input."""
-    from tests.warm import brief_full, warm_oracles
+    from tests.warm import NARROW, brief_full, warm_oracles
 
     if sys.argv[1:]:
         from egg.cli.app import main as egg
 
-        with brief_full(sparing()):
+        with brief_full(NARROW):
             egg()
         return
     programs = [Program(**row) for row in json.load(sys.stdin)]
-    with warm_oracles(), brief_full(sparing()), patch.object(subprocess, "run", run_command):
+    with warm_oracles(), brief_full(NARROW), patch.object(subprocess, "run", run_command):
         ended = [asdict(run_here(program)) for program in programs]
     print(json.dumps(ended))
 

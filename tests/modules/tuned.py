@@ -1,8 +1,8 @@
 """Two stores that programs recorded into, tuned, and what further programs found there.
 
 A program that infers and one that trains record their graphs in the process of the tests; ``egg tune`` finds
-kernels for them, judged at a level full that asks little; both go on in another process, on the kernels. The
-tests look at different sides of this.
+kernels for them, judged at a narrow level full; both go on in another process, on the kernels. The tests look
+at different sides of this.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from egg.cli.app import app
-from tests.modules.programs import Ended, Program, run_here, run_programs, sparing
-from tests.warm import brief_full
+from tests.modules.programs import Ended, Program, run_here, run_programs
+from tests.warm import NARROW, brief_full
 
 INFERRING = """
 import json, sys
@@ -124,7 +124,7 @@ def tuned_stores(folder: Path) -> Stores:
 
     recorded = [run_here(program) for program in (infers(1), trains(1, 6, 6))]
     listed = len(egg("kernels", "list", "--store", inferring)["entries"])
-    with brief_full(sparing()):
+    with brief_full(NARROW):
         tuned = (
             egg("tune", "--store", inferring, "--limit", 1, "--budget", "sketch"),
             egg("tune", "--store", training, "--budget", "sketch"),

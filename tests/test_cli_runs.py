@@ -1,18 +1,10 @@
-"""Runs from the command line: begun, stepped by hand, judged elsewhere, interrupted, resumed, replayed."""
+"""Runs from the command line: begun, stepped by hand, refused where the order is wrong."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,18 +12,12 @@ from typer.testing import CliRunner
 
 from egg.api import offline, optimizing
 from egg.cli.app import app
-from egg.core.errors import MachineError
 from egg.core.stage import Category
-from egg.engine.budgets import BUDGETS
 from egg.engine.lock import run_lock
 from egg.engine.scripted import ScriptedJudge
 from egg.evaluator.judge.pool import Answer, Job, read_jobs
-from tests.engine import scripts
-from tests.engine.logs import sample_events, write_log
-from tests.engine.scripts import FACTS, FULL, TASK, act, go_on, kernel
-from tests.report.made import many_rows
+from tests.engine.scripts import FACTS, TASK, act, kernel
 
-ROOT = Path(__file__).parents[1]
 STEP = ("--team", "step", "--device", "offline", "--budget", "quick", "--target", "H200")
 
 
@@ -277,78 +263,6 @@ def test_a_reply_after_the_end_is_refused_and_the_reference_is_returned(ended):
     assert "ModelNew = Model" in (ended.folder / "kernel.py").read_text()
 
 
-def test_results_for_another_kernel_are_refused(begun):
-    begun.reply(fenced(kernel("2.0 ms")))
-
-    def swapped(job: Job) -> Answer:
-        evaluation = judged(job).evaluation
-        assert evaluation is not None
-        return Answer(job.id, replace(evaluation, candidate_hash="0" * 16))
-
-    before = (begun.folder / "events.jsonl").read_bytes()
-    result = begun.judge(swapped)
-    assert result.exit_code == 2
-    assert "is for another kernel" in result.stdout
-    assert (begun.folder / "events.jsonl").read_bytes() == before
-    assert begun.judge().exit_code == 0
-
-
-def test_failed_strange_and_known_results_are_told(begun):
-    begun.reply(fenced(kernel("2.0 ms")))
-    result = begun.judge(lambda job: Answer(job.id, error=MachineError("the GPU fell\x1b[31m off")))
-    assert result.exit_code == 0
-    assert "no verdict: the GPU fell" in result.stdout
-    assert "\x1b" not in result.stdout
-    assert "waits for 1 evaluation" in result.stdout
-    assert begun.judge().exit_code == 0
-    line = json.loads(begun.results.read_text())
-    begun.results.write_text("".join(f"{json.dumps(row)}\n" for row in (line, {**line, "job": "else/1"})))
-    told = json.loads(egg("results", begun.folder, begun.results, "--json").stdout)
-    assert (told["taken"], told["known"], told["strange"]) == (0, 1, 1)
-    assert "1 known already, 1 for nothing" in egg("results", begun.folder, begun.results).stdout
-    begun.results.write_text('{"job": "a", "evaluation": {}}\n')
-    assert egg("results", begun.folder, begun.results).exit_code == 2
-
-
-def test_a_last_line_is_read_without_its_newline_and_passed_over_when_torn(begun):
-    begun.reply(fenced(kernel("2.0 ms")))
-    begun.judge(lambda job: Answer(job.id, error=MachineError("the GPU fell off")))
-    failed = begun.results.read_text().rstrip("\n")
-    begun.results.write_text(failed)
-    assert "no verdict: the GPU fell off" in egg("results", begun.folder, begun.results).stdout
-    begun.results.write_text(failed[:-1])
-    torn = egg("results", begun.folder, begun.results)
-    assert (torn.exit_code, "no verdict" in torn.stdout) == (0, False)
-    begun.judge()
-    verdict = begun.results.read_text().rstrip("\n")
-    begun.results.write_text(f"{verdict}\n{failed}")
-    told = json.loads(egg("results", begun.folder, begun.results, "--json").stdout)
-    assert (told["known"], told["without_verdict"]) == (1, {}), "a job with a verdict has not failed"
-
-
-def test_many_runs_travel_together_and_one_that_cannot_go_on_stops_no_other(task, tmp_path):
-    runs = [Run(tmp_path / "many" / name) for name in "abc"]
-    for run, says in zip(runs, ("2.0 ms", "0.5 ms", None), strict=True):
-        egg("optimize", task, *STEP, "--out", run.folder)
-        if says:
-            run.reply(fenced(kernel(says)))
-    folders = [run.folder for run in runs]
-    told = json.loads(egg("pending", *folders, folders[0], "--out", runs[0].jobs, "--json").stdout)
-    assert (told["jobs"], [row["jobs"] for row in told["runs"]]) == (2, [1, 1, 0])
-    listed = json.loads(egg("runs", tmp_path / "many", "--json").stdout)["runs"]
-    assert [row["waiting"] for row in listed] == ["evaluations", "evaluations", "reply"]
-    with run_lock(folders[0]):
-        lines = [judged(job).to_line() for job in read_jobs(runs[0].jobs)]
-        runs[0].results.write_text("".join(f"{line}\n" for line in lines))
-        result = egg("results", *folders, tmp_path / "absent", runs[0].results)
-    assert result.exit_code == 2
-    assert "a: error: run a is being written by process" in result.stdout
-    assert "absent: error: no run in" in result.stdout
-    assert f"{folders[1]}: 1 result taken" in result.stdout
-    assert egg("results", *folders, runs[0].results).exit_code == 0
-    assert [run.next()["purpose"] for run in runs] == ["designer", "designer", "coder.seed"]
-
-
 @pytest.mark.system
 def test_one_writer_at_a_time_while_everybody_may_read(begun):
     with run_lock(begun.folder):
@@ -374,11 +288,6 @@ def test_a_reply_answers_the_question_it_was_written_for_and_no_other(begun, mon
     result = begun.reply(fenced(kernel("2.0 ms")))
     assert (result.exit_code, "answered by somebody else" in result.stderr) == (2, True)
     assert begun.next()["messages"][-2]["text"] == "no kernel at all"
-
-
-def test_results_need_a_run_and_a_file(begun):
-    assert "is missing" in egg("results", begun.folder).stderr
-    assert egg("results", begun.folder, begun.folder.parent / "absent.jsonl").exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -457,185 +366,3 @@ def test_replies_are_not_for_runs_that_a_model_answers(task, tmp_path, monkeypat
 
 def interrupt(*arguments: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_replay_tells_an_unfinished_log_and_a_changed_one(tmp_path):
-    folder = tmp_path / "run"
-    scripts.begin(folder, replace(scripts.settings(BUDGETS["quick"]), team="step"))
-    go_on(folder, FULL)
-    log = folder / "events.jsonl"
-    lines = log.read_text().splitlines(keepends=True)
-    assert egg("replay", folder).exit_code == 0
-
-    log.write_text("".join(lines[:-2]))
-    result = egg("replay", folder)
-    assert (result.exit_code, "unfinished" in result.stdout) == (0, True)
-
-    closed = max(n for n, line in enumerate(lines) if '"step.closed"' in line)
-    changed = json.loads(lines[closed])
-    changed["event"]["step"]["decision"] = "promoted"
-    changed["event"]["step"]["reason"] = "because\x1b[2J I say so"
-    log.write_text("".join([*lines[:closed], json.dumps(changed) + "\n", *lines[closed + 1 :]]))
-    result = egg("replay", folder)
-    assert result.exit_code == 1
-    assert "diverged after" in result.stdout
-    told = json.loads(egg("replay", folder, "--json").stdout)
-    assert (told["reproduced"], "step.closed" in told["difference"]) == (False, True)
-    log.write_text("".join(["{}\n", *lines]))
-    assert egg("replay", folder).exit_code == 2
-
-
-@pytest.mark.parametrize("verb", ["resume", "replay", "report", "next"])
-def test_a_kernel_that_was_altered_in_a_finished_log_is_noticed(verb, tmp_path):
-    log = write_log(tmp_path / "run", sample_events())
-    lines = log.read_text().splitlines(keepends=True)
-    at = max(n for n, line in enumerate(lines) if '"kernel.proposed"' in line)
-    lines[at] = lines[at].replace("tl.exp(", "tl.log(")
-    log.write_text("".join(lines))
-    result = egg(verb, tmp_path / "run")
-    assert result.exit_code == 2
-    assert f"line {at + 1} of" in result.stderr
-    assert "was altered" in result.stderr
-    assert not (tmp_path / "run" / "kernel.py").exists()
-
-
-def test_runs_are_listed_with_the_broken_ones(task, tmp_path, ended):
-    assert "no runs in egg-runs" in egg("runs").stdout
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "events.jsonl").write_text("{}\n")
-    shown = egg("runs", tmp_path).stdout
-    assert "reference" in shown
-    assert "damaged" in shown
-    rows = json.loads(egg("runs", tmp_path, "--json").stdout)["runs"]
-    assert [row["error"] is None for row in rows] == [False, True]
-    assert (rows[1]["state"], rows[1]["ended"], rows[1]["waiting"]) == ("reference", True, None)
-    assert json.loads(egg("runs", ended.folder, "--json").stdout)["runs"][0]["steps"] == rows[1]["steps"]
-    assert egg("runs", tmp_path / "absent").exit_code == 2
-
-
-def test_a_task_that_has_its_row_in_a_bench_waits_for_nothing(tmp_path):
-    """A bench at level quick ends its runs before the last evaluation: their logs stay open."""
-    bench = tmp_path / "bench"
-    for name in ("done", "open"):
-        scripts.begin(bench / "runs" / name)
-    (bench / "bench.json").write_text("{}")
-    row = replace(many_rows(1)[0], run="runs/done")
-    (bench / "rows.jsonl").write_text(row.to_line() + "\n")
-    for place in (bench, bench / "runs"):
-        rows = json.loads(egg("runs", place, "--json").stdout)["runs"]
-        states = {Path(found["folder"]).name: (found["state"], found["ended"]) for found in rows}
-        assert states == {"done": (row.verdict.kind, True), "open": ("waits for reply", False)}
-
-
-# -- real processes, and a model on loopback --------------------------------------------------------
-
-KEY = "sk-do-not-log-0123456789abcdef"
-
-EGG = """
-import sys
-from egg.api import offline, optimizing
-from tests.engine.scripts import FACTS
-optimizing.facts_of = lambda *a: FACTS
-from egg.cli.app import main
-main()
-"""
-
-
-class Endpoint(BaseHTTPRequestHandler):
-    """Streams a kernel file that repeats the key it was sent; while ``server.hangs`` it never ends."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
-        source = kernel("0.5 ms", extra=f"# {self.headers['authorization']}")
-        self._piece("```python\n")
-        self.server.asked.set()  # type: ignore[attr-defined]
-        if self.server.hangs.is_set():  # type: ignore[attr-defined]
-            self.server.released.wait(30)  # type: ignore[attr-defined]
-            return
-        self._piece(source + "\n```")
-        end = {"delta": {}, "finish_reason": "stop", "index": 0}
-        self._send({"choices": [end], "usage": {"prompt_tokens": 100, "completion_tokens": 50}})
-        self.wfile.write(b"data: [DONE]\n\n")
-
-    def _piece(self, text: str) -> None:
-        self._send({"choices": [{"delta": {"role": "assistant", "content": text}, "index": 0}]})
-
-    def _send(self, chunk: dict) -> None:
-        whole = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "tiny", **chunk}
-        self.wfile.write(f"data: {json.dumps(whole)}\n\n".encode())
-        self.wfile.flush()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def endpoint() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-    server.asked, server.hangs, server.released = (threading.Event() for _ in range(3))  # type: ignore[attr-defined]
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.released.set()  # type: ignore[attr-defined]
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def process(*arguments: object) -> subprocess.Popen[str]:
-    paths = [str(ROOT), str(ROOT / "src")]
-    environ = {**os.environ, "OPENAI_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(paths), "FORCE_COLOR": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", EGG, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environ,
-        # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_run_says_how_to_go_on_and_does(task, tmp_path, number, code):
-    folder = tmp_path / "run"
-    with endpoint() as server:
-        server.hangs.set()  # type: ignore[attr-defined]
-        address = f"http://127.0.0.1:{server.server_port}/v1"
-        stopped = process(
-            *("optimize", task, "--model", "tiny", "--base-url", address),
-            *("--device", "offline", "--out", folder),
-        )
-        assert server.asked.wait(60)  # type: ignore[attr-defined]
-        time.sleep(0.5)  # by then it waits for the reply
-        stopped.send_signal(number)
-        out, said = stopped.communicate(timeout=180)
-        assert stopped.returncode == code, said
-        assert f"go on with: egg resume {folder}" in said
-        assert "asking coder.seed" in said
-        assert "Traceback" not in said
-        assert out == ""
-        if number is signal.SIGTERM:
-            return
-
-        server.hangs.clear()  # type: ignore[attr-defined]
-        resumed = process("resume", folder, "--json")
-        out, said = resumed.communicate(timeout=60)
-    assert resumed.returncode == 0, said
-    told = json.loads(out)
-    assert (told["waiting"], told["jobs"], told["ledger"]["unpriced_calls"]) == ("evaluations", 1, 1)
-    assert "coder.seed answered: 150 tokens" in said
-    assert "read back 2 events" in said
-    assert "run double" not in said
-    assert "\x1b" not in said
-    assert "unpriced" in egg("resume", folder).stdout
-    for path in folder.rglob("*"):
-        assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
-    assert KEY not in said + out

@@ -115,6 +115,20 @@ def test_a_calibration_is_used_and_told_and_leaves_the_floor(tmp_path):
     assert report_on(TASK, None, ProfileOptions("cpu", "a100", calibrations=tmp_path)).calibrated == ""
 
 
+@pytest.fixture
+def compiled_once(monkeypatch) -> None:
+    """A process compiles the kernel for the first profile; the next one predicts from the same reply."""
+    asked, replies = ladder.Bench._ask, {}
+
+    def once(bench: ladder.Bench, mode: str, seconds: float):
+        if mode not in replies:
+            replies[mode] = asked(bench, mode, seconds)
+        return replies[mode]
+
+    monkeypatch.setattr(ladder.Bench, "_ask", once)
+
+
+@pytest.mark.usefixtures("compiled_once")
 def test_a_kernel_is_predicted_with_the_calibrated_rates(tmp_path):
     fused = Candidate.from_file(ROOT / "fused.py")
     plain = report_on(TASK, fused, ProfileOptions("cpu", "h200")).profile

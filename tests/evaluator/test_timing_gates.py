@@ -10,28 +10,23 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import random
 import time
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from egg.core.evaluation import Provenance
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
-from egg.evaluator.gates import build, clock, plausibility, side_by_side, timing
+from egg.evaluator.gates import build, clock, plausibility, timing
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.reference import Reference
-from egg.evaluator.reference.reserve import Reserve, how_many
 from egg.evaluator.task.program import Program
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
-from egg.evaluator.transport import freshen, protocol
-from egg.evaluator.transport.freshen import Kind
+from egg.evaluator.transport import protocol
 from egg.evaluator.trial import deferred
 from egg.evaluator.trial.levels import LEVELS
 from egg.evaluator.trial.refused import Refused
@@ -384,205 +379,9 @@ def test_what_the_clock_contradicts(claimed: float, wall: float, explained: floa
     assert clock.contradicts(claimed, wall, explained) is caught
 
 
-# -- whole new inputs ------------------------------------------------------------------------------------
-
-KINDS = [Kind.LOOSE, Kind.DRAWN, Kind.FIXED]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(2, 700), min_size=3, max_size=3), st.integers(0, 2**32))
-def test_both_sides_make_the_same_moves_and_the_values_stay_of_their_kind(
-    sizes: list[int], seed: int
-) -> None:
-    ours = [torch.randn(n) for n in sizes]
-    theirs, before = [t.clone() for t in ours], [t.clone() for t in ours]
-    reserve = [[torch.randn(n) for n in sizes] for _ in range(3)]
-    moves = freshen.draw(ours, KINDS, [2, 0, 1], random.Random(seed))
-    freshen.apply(ours, reserve, moves)
-    freshen.apply(theirs, reserve, json.loads(json.dumps(moves)))
-    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-    drawn = {value for one in reserve for value in one[0].tolist()}
-    assert set(ours[0].tolist()) <= drawn
-    assert not (ours[0] == before[0]).any(), "every element is another one"
-    assert torch.equal(ours[1], reserve[2][1])
-    assert torch.equal(ours[2], before[2])
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "kind"),
-    [
-        (torch.randn(64, 64), torch.randn(64, 64), Kind.LOOSE),
-        (torch.randn(32, 48).t(), torch.randn(32, 48).t(), Kind.LOOSE),
-        (torch.randint(100, (512, 256)), torch.randint(100, (512, 256)), Kind.LOOSE),
-        (torch.randn(32, 64)[:, ::2], torch.randn(32, 64)[:, ::2], Kind.DRAWN),
-        (torch.randn(1, 64).expand(8, 64), torch.randn(1, 64).expand(8, 64), Kind.DRAWN),
-        (torch.randint(100, (16, 24)), torch.randint(100, (16, 24)), Kind.DRAWN),
-        (torch.randn(512).cumsum(0).abs().sort().values, torch.rand(512).sort().values, Kind.DRAWN),
-        (torch.rand(64, 64).softmax(1), torch.rand(64, 64).softmax(1), Kind.DRAWN),
-        (torch.randperm(1 << 17), torch.randperm(1 << 17), Kind.DRAWN),
-        (torch.rand(64, 64) < 0.5, torch.rand(64, 64) < 0.5, Kind.DRAWN),
-        (torch.randn(64, 64).tril(), torch.randn(64, 64).tril(), Kind.DRAWN),
-        (torch.ones(64, 64), torch.ones(64, 64), Kind.FIXED),
-        (torch.arange(64), torch.arange(64), Kind.FIXED),
-        (torch.ones(8, 8, dtype=torch.bool), torch.ones(8, 8, dtype=torch.bool), Kind.FIXED),
-    ],
-)
-def test_what_may_be_done_to_an_input_is_told_from_two_draws(
-    one: torch.Tensor, other: torch.Tensor, kind: Kind
-) -> None:
-    assert freshen.kind_of(one, other) is kind
-
-
-def reserve_of(kinds: list[Kind], make: Any, size: int) -> Reserve:
-    return Reserve(kinds, make, lambda number, tensors: None, size)
-
-
-def test_no_two_of_many_calls_have_the_same_inputs() -> None:
-    """Integers and lengths as the generator draws them, floats rotated: a memo never hits."""
-    ids = reserve_of([Kind.DRAWN], lambda: [torch.randint(1000, (4, 6))], 64)
-    floats = reserve_of([Kind.LOOSE], lambda: [torch.randn(100)], 2)
-    for reserve in (ids, floats):
-        seen: set[tuple[float, ...]] = set()
-        tensors = [t.clone() for t in reserve.draw()]
-        for _ in range(4):
-            for moves in reserve.for_calls([tensors], 40):
-                reserve.follow(tensors, moves)
-                values = tuple(tensors[0].flatten().tolist())
-                assert values not in seen
-                seen.add(values)
-
-
-def test_hardly_a_row_comes_again() -> None:
-    """A kernel that keeps rows and their answers finds none of them at a later call."""
-    reserve = reserve_of([Kind.LOOSE], lambda: [torch.randn(64, 64)], 2)
-    tensors = [t.clone() for t in reserve.draw()]
-    rows: list[tuple[float, ...]] = []
-    for moves in reserve.for_calls([tensors], 150):
-        reserve.follow(tensors, moves)
-        rows += map(tuple, tensors[0].tolist())
-    assert len(set(rows)) > 0.99 * len(rows)
-
-
-def test_few_draws_are_kept_of_large_inputs_and_none_where_nothing_varies() -> None:
-    assert how_many([Kind.LOOSE], 1 << 10) == 2
-    assert how_many([Kind.DRAWN], 1 << 10) == 256
-    assert how_many([Kind.DRAWN], 1 << 30) == 2
-    assert how_many([Kind.LOOSE], 1 << 30) == 1
-    assert how_many([Kind.FIXED], 1 << 10) == 0
-
-
 def test_timed_weights_are_not_those_as_built(trial_for) -> None:
     trial = trial_for(HONEST)
     timing.prepare(trial)
     assert not torch.equal(trial.reference.module.weight, trial.reference.initial["weight"])
     eager = trial.opponents.ready["eager"].call
     assert torch.equal(eager.weight, trial.reference.module.weight)
-
-
-# -- side by side ------------------------------------------------------------------------------------
-
-KERNEL = """
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def kernel(x_ptr):
-    pass
-"""
-"""What every file must hold to be looked at; nothing launches it here."""
-
-
-def slower(times: int) -> str:
-    work = f"        for _ in range({50 * times}):\n            torch.sort(x)\n"
-    return KERNEL + HONEST.replace("        return x", f"{work}        return x")
-
-
-def test_files_that_run_beside_the_candidate_are_ranked_and_nothing_is_checked(trial_for) -> None:
-    fails = slower(0).replace("return x * self.weight", "raise RuntimeError('no such tile')")
-    later = slower(0).replace(
-        "        return x",
-        "        self.calls = getattr(self, 'calls', 0) + 1\n        assert self.calls < 2, 'only once'\n"
-        "        return x",
-    )
-    wrong = slower(0).replace("x * self.weight", "x + self.weight")
-    contenders = (slower(1), slower(8), fails, later, wrong, HONEST, "no Python")
-    trial = trial_for(slower(3), contenders=contenders)
-    assert side_by_side.prepare(trial) == {"contenders": 7, "unfit": 3}
-    notes = side_by_side.run(trial)
-    assert set(notes["times"]) == {"A", "A'", "0", "1", "4"}
-    ranked = trial.side_by_side.ranked
-    assert [contender.candidate_hash for contender in ranked] == [
-        Candidate(source).hash for source in contenders
-    ]
-    faster, slow, failing, once, other, unwritten, unread = ranked
-    gains = [contender.gain.median if contender.gain else 0.0 for contender in (slow, faster, other)]
-    assert 0 < gains[0] < 1 < 1.5 < gains[1] < gains[2], (
-        "nor does a side-by-side timing see that the last one is wrong"
-    )
-    assert "no such tile" in failing.reason
-    assert "only once" in once.reason
-    assert "static.no_kernel" in unwritten.reason
-    assert "static" in unread.reason
-    assert trial.checks.worst.checks == 0
-    assert trial.deferred == []
-
-
-def test_contenders_run_on_the_weights_of_the_candidate(trial_for) -> None:
-    tells = slower(0).replace(
-        "return x * self.weight", "raise RuntimeError(f'weights {float(self.weight.double().sum()):.6f}')"
-    )
-    trial = trial_for(slower(0), contenders=(tells,))
-    side_by_side.prepare(trial)
-    total = float(trial.reference.module.state_dict()["weight"].double().sum())
-    assert trial.side_by_side.unfit == [f"line 22 in forward: RuntimeError: weights {total:.6f}"]
-
-
-def test_a_contender_that_keeps_a_tensor_of_its_own_is_built_in_full(trial_for) -> None:
-    table = (
-        slower(0)
-        .replace("self.weight = nn", "self.table = [torch.arange(3.0)]\n        self.weight = nn")
-        .replace("return x *", "return (x + self.table[0].sum()) *")
-    )
-    trial = trial_for(slower(0), contenders=(table,))
-    assert side_by_side.prepare(trial) == {"contenders": 1, "unfit": 0}
-
-
-def test_a_contender_whose_constructor_looks_at_values_is_built_in_full(trial_for) -> None:
-    looks = slower(0).replace(
-        "self.weight = nn",
-        "self.steps = [s.item() for s in torch.linspace(0, 1, 3)]\n        self.weight = nn",
-    )
-    trial = trial_for(slower(0), contenders=(looks,))
-    assert side_by_side.prepare(trial) == {"contenders": 1, "unfit": 0}
-
-
-def test_a_contender_with_a_buffer_of_its_own_takes_part(trial_for) -> None:
-    own = (
-        slower(0)
-        .replace("self.weight = nn", "self.register_buffer('room', torch.ones(3))\n        self.weight = nn")
-        .replace("return x *", "return (x + self.room.sum()) *")
-    )
-    trial = trial_for(slower(0), contenders=(own,))
-    assert side_by_side.prepare(trial) == {"contenders": 1, "unfit": 0}
-
-
-def test_what_a_file_sets_for_its_thread_is_there_when_it_is_timed(trial_for) -> None:
-    sets = "import contextvars\nKEPT = contextvars.ContextVar('kept')\nKEPT.set(1)\n" + slower(0).replace(
-        "return x *", "return KEPT.get() * x *"
-    )
-    trial = trial_for(slower(0), contenders=(sets,))
-    trial.side_by_side.files = ()  # the static gate has nothing for such imports: past it
-    trial.timed = cases = timing.placed_questions(trial)
-    call = trial.buffers.call_set(cases[0], 0)
-    reply = trial.connection.request(protocol.Contenders((sets,), call.inputs, call.slots, 0, 2))
-    assert reply == protocol.Ranked(("",))
-    assert timing.turn(trial, cases, 2, 0)
-
-
-def test_a_reply_about_other_files_is_a_forgery(trial_for, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = trial_for(slower(0), contenders=(slower(1),))
-    monkeypatch.setattr(Session, "on_contenders", lambda self, asked: protocol.Ranked(()))
-    with pytest.raises(Refused) as refused:
-        side_by_side.prepare(trial)
-    assert refused.value.reason == "timing.forged"

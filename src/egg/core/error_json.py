@@ -9,12 +9,13 @@ from egg.core.errors import EggError, MachineError
 
 
 def error_to(error: EggError) -> dict[str, Any]:
-    """As data; a kind that only its own module knows travels as the nearest one that everybody knows."""
+    """As data. A kind that another module defines becomes its nearest base in :mod:`egg.core.errors`."""
     kind = next(base.__name__ for base in type(error).__mro__ if hasattr(errors, base.__name__))
     return {"kind": kind, "message": error.message, "hint": error.hint}
 
 
 def error_from(data: dict[str, Any]) -> EggError:
+    """The error again; of an unknown kind, a :class:`MachineError`. A traceback that came along is a note."""
     kind = getattr(errors, str(data.get("kind")), MachineError)
     if not (isinstance(kind, type) and issubclass(kind, EggError)):
         kind = MachineError

@@ -12,16 +12,12 @@ from typing import Any
 
 import torch
 
+from egg.evaluator.gates.moved import COUNTER, arrived
 from egg.evaluator.gates.second import Beside
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.transport import exchange, protocol
-
-COUNTER = "num_batches_tracked"
-"""Read by a norm whose momentum is ``None`` alone."""
-MOVE, SIZE = 1e-3, {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-"""What may be off: of the largest move, and of the largest element."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +44,9 @@ def left_otherwise(other: Beside, before: Before) -> str:
         if same_values(ours[name], before.ours[name]):
             if not same_values(theirs[name], before.theirs[name]):
                 return f"the call moves {name}"
-        elif not _alike(theirs[name], ours[name], before.ours[name]):
+        elif not arrived(theirs[name], ours[name], before.ours[name]):
             return f"the call does not leave in {name} what Model's leaves there"
     return ""
-
-
-def _alike(theirs: torch.Tensor, ours: torch.Tensor, before: torch.Tensor) -> bool:
-    if not ours.is_floating_point():
-        return same_values(theirs, ours)
-    wide, own = theirs.double(), ours.double()
-    move, size = (float(t.abs().max()) for t in (own - before.double(), own))
-    return bool(((wide - own).abs() <= MOVE * move + SIZE.get(ours.dtype, 1e-5) * size).all())
 
 
 def overwritten(other: Beside, case: Case, change: Change, inputs: list[Any]) -> str:

@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import torch
 
+from egg.evaluator.gates.moved import COUNTER, arrived
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
 CALLS = 2
-OWN_ERRORS = 4.0
-"""How many times the reference's own error a buffer may be off by."""
-COUNTER = "num_batches_tracked"
-"""Only read by a norm whose momentum is ``None``; then the statistics are other ones too."""
-TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 HINT = "leave in buffers what Model.forward leaves there (running statistics, counters); spare the parameters"
 
 
@@ -46,22 +42,32 @@ def run(trial: Trial) -> Notes:
         )
         trial.buffers.place(case)
         trial.ask(case)
-    theirs, ours = trial.connection.candidate_state(), _state(trial)
-    doubtful = []
-    for name in trial.connection.names.values():
-        if name.endswith(COUNTER) and not same_values(theirs[name], ours[name]):
-            trial.warnings.append(f"{name} is not counted as Model counts it")
-        elif not _alike(theirs[name], ours[name], before[name], moves=name in moving):
-            doubtful.append(name)
-    errors = _own_errors(trial, before) if moving.intersection(doubtful) else {}
-    for name in doubtful:
-        moves, error = name in moving, errors.get(name, 0.0)
-        if not moves or not _alike(theirs[name], ours[name], before[name], moves=True, own_error=error):
-            what = "is not what Model's forward leaves there" if moves else "was changed by forward"
-            raise Refused("state.buffers", f"{name} {what} ({_shown(theirs[name], ours[name])})", HINT)
+    _compare(trial, before)
     if moving:
         trial.connection.restore_weights()
     return {"buffers": sorted(moving)}
+
+
+def _compare(trial: Trial, before: dict[str, torch.Tensor]) -> None:
+    """Refuse what is not where the reference left it. Its own errors are measured where something is not."""
+    theirs, ours = trial.connection.candidate_state(), _state(trial)
+    late: list[str] = []
+    for name in trial.connection.names.values():
+        if name.endswith(COUNTER) and not same_values(theirs[name], ours[name]):
+            trial.warnings.append(f"{name} is not counted as Model counts it")
+        elif name not in trial.reference.moving:
+            if not same_values(theirs[name], ours[name]):
+                raise _refused(name, "was changed by forward", theirs, ours)
+        elif not arrived(theirs[name], ours[name], before[name]):
+            late.append(name)
+    errors = _own_errors(trial, before) if late else {}
+    for name in late:
+        if not arrived(theirs[name], ours[name], before[name], own_error=errors.get(name, 0.0)):
+            raise _refused(name, "is not what Model's forward leaves there", theirs, ours)
+
+
+def _refused(name: str, what: str, theirs: dict[str, torch.Tensor], ours: dict[str, torch.Tensor]) -> Refused:
+    return Refused("state.buffers", f"{name} {what} ({_shown(theirs[name], ours[name])})", HINT)
 
 
 def _state(trial: Trial) -> dict[str, torch.Tensor]:
@@ -72,22 +78,6 @@ def _own_errors(trial: Trial, before: dict[str, torch.Tensor]) -> dict[str, floa
     """The reference's own distances from exact statistics, after as many calls from the same state."""
     trial.reference.module.load_state_dict(before)
     return trial.reference.left_errors(CALLS)
-
-
-def _alike(
-    theirs: torch.Tensor, ours: torch.Tensor, before: torch.Tensor, *, moves: bool, own_error: float = 0.0
-) -> bool:
-    """What moves may be off by a thousandth of its largest move and by some of the reference's own errors;
-    all else is what it was."""
-    if not moves or not ours.is_floating_point():
-        return same_values(theirs, ours)
-    if not ours.numel():
-        return True
-    wide, own, old = theirs.double(), ours.double(), before.double()
-    move, size = (float(t.nan_to_num(0.0, 0.0, 0.0).abs().max()) for t in (own - old, own))
-    allowed = 1e-3 * move + TOLERANCE.get(ours.dtype, 1e-5) * size + OWN_ERRORS * own_error
-    near = own.isfinite() & ((wide - own).abs() <= allowed)
-    return bool((near | (wide == own) | (wide.isnan() & own.isnan())).all())
 
 
 def _shown(theirs: torch.Tensor, ours: torch.Tensor) -> str:

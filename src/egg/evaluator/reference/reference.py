@@ -215,8 +215,9 @@ class Reference:
     def left_errors(self, calls: int) -> dict[str, float]:
         """How far from exact the buffers are that so many calls leave, from the state that the module has.
 
-        The largest distance of each one from what the yardstick's run leaves there. Nothing where forward
-        draws random numbers or there is no such run. The module keeps what these calls leave.
+        The largest finite distance of each one from what the yardstick's run leaves there: an element that
+        overflows says nothing of the others. Nothing where forward draws random numbers or there is no such
+        run. The module keeps what these calls leave.
         """
         if self.stochastic or self.yardstick is Yardstick.ITSELF:
             return {}
@@ -226,12 +227,10 @@ class Reference:
             _, wide = converted(nn.Module(), inputs, self.yardstick)
             self._measured(exact, wide, self.yardstick, None, seed)
             self.run(inputs, seed)
-        left = exact.state_dict()
-        return {
-            name: float((left[name].double() - self.module.state_dict()[name].double()).abs().max())
-            for name in self.moving
-            if left[name].numel()
-        }
+        left, own = exact.state_dict(), self.module.state_dict()
+        moved = (name for name in self.moving if own[name].numel())
+        distances = {name: left[name].double() - own[name].double() for name in moved}
+        return {name: float(d.nan_to_num(0.0, 0.0, 0.0).abs().max()) for name, d in distances.items()}
 
     def beside(self) -> Reference:
         """The same module for questions of another form: what they lack is lacking there only."""

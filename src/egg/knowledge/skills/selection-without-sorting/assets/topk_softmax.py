@@ -1,7 +1,9 @@
 """The four largest of each row and the softmax over them, sorted and dense: one read, no sort.
 
 Four tiles of a row's columns are put in falling order against each other, elementwise, in registers; a
-reduction then merges the lists of four. Eight works the same way with 19 comparators and a merge of 12.
+reduction then merges the lists of four. Both end in the same two layers of a bitonic network. Eight works the
+same way with three layers, or with the 19 comparators of the best network for the tiles. Comparators drop NaN:
+the sum over a row brings it back, so that the whole row is NaN as in the reference.
 """
 
 import torch
@@ -19,24 +21,27 @@ def ordered(a, b):
 
 
 @triton.jit
-def sort4(a, b, c, d):
-    a, b = ordered(a, b)
-    c, d = ordered(c, d)
+def falling(a, b, c, d):
+    """A bitonic list of four (it rises and falls once, cyclically) in falling order."""
     a, c = ordered(a, c)
     b, d = ordered(b, d)
-    b, c = ordered(b, c)
+    a, b = ordered(a, b)
+    c, d = ordered(c, d)
     return a, b, c, d
 
 
 @triton.jit
-def merge4(a0, a1, a2, a3, b0, b1, b2, b3):
-    """The four largest of two falling lists of four: a bitonic list, and then its order."""
-    a, b, c, d = tl.maximum(a0, b3), tl.maximum(a1, b2), tl.maximum(a2, b1), tl.maximum(a3, b0)
-    a, c = ordered(a, c)
-    b, d = ordered(b, d)
+def sort4(a, b, c, d):
+    """Two pairs, the second one reversed, are a bitonic list."""
     a, b = ordered(a, b)
     c, d = ordered(c, d)
-    return a, b, c, d
+    return falling(a, b, d, c)
+
+
+@triton.jit
+def merge4(a0, a1, a2, a3, b0, b1, b2, b3):
+    """The four largest of two falling lists of four: those of one against the other reversed are bitonic."""
+    return falling(tl.maximum(a0, b3), tl.maximum(a1, b2), tl.maximum(a2, b1), tl.maximum(a3, b0))
 
 
 @triton.jit
@@ -47,16 +52,17 @@ def columns(x_ptr, row, col, M, N):
 
 
 @triton.jit
-def store_kept(y_ptr, x, row, col, M, N, least, largest, total):
-    """Softmax over what is not below ``least``: what ties with the last one is kept too, and so is NaN."""
-    kept = tl.where(x < least[:, None], 0.0, tl.exp(x - largest[:, None]) / total[:, None])
-    ok = (row < M)[:, None] & (col < N)[None, :]
-    tl.store(y_ptr + row.to(tl.int64)[:, None] * N + col[None, :], kept, mask=ok)
+def kept(x, least, largest):
+    """Exponentials of what is not below ``least``: what ties with the last one is kept too, and so is NaN."""
+    return tl.where(x < least[:, None], 0.0, tl.exp(x - largest[:, None]))
 
 
 @triton.jit
-def kept_sum(x, least, largest):
-    return tl.sum(tl.where(x < least[:, None], 0.0, tl.exp(x - largest[:, None])), axis=1)
+def store_kept(y_ptr, x, row, col, M, N, least, largest, total):
+    """Softmax over what is kept; all of a row is divided, so that a NaN in its sum reaches every column."""
+    ok = (row < M)[:, None] & (col < N)[None, :]
+    at = y_ptr + row.to(tl.int64)[:, None] * N + col[None, :]
+    tl.store(at, kept(x, least, largest) / total[:, None], mask=ok)
 
 
 @triton.jit
@@ -70,12 +76,12 @@ def top4(x_ptr, best_ptr, dense_ptr, M, N, ROWS: tl.constexpr, W: tl.constexpr):
     a, b, c, d = sort4(x0, x1, x2, x3)
     a, b, c, d = tl.reduce((a, b, c, d), 1, merge4)
     place = tl.arange(0, 4)[None, :]
-    best = tl.where(place < 2, tl.where(place == 0, a[:, None], b[:, None]), 0.0)
-    best = tl.where(place < 2, best, tl.where(place == 2, c[:, None], d[:, None]))
+    front = tl.where(place == 0, a[:, None], b[:, None])
+    best = tl.where(place < 2, front, tl.where(place == 2, c[:, None], d[:, None]))
+    total = tl.sum(kept(x0, d, a) + kept(x1, d, a) + kept(x2, d, a) + kept(x3, d, a), axis=1)
     weight = tl.exp(best - a[:, None])
-    weight = weight / tl.sum(weight, axis=1)[:, None]
+    weight = tl.where((total == total)[:, None], weight / tl.sum(weight, axis=1)[:, None], float("nan"))
     tl.store(best_ptr + row[:, None] * 4 + place, weight, mask=(row < M)[:, None])
-    total = kept_sum(x0, d, a) + kept_sum(x1, d, a) + kept_sum(x2, d, a) + kept_sum(x3, d, a)
     store_kept(dense_ptr, x0, row, col, M, N, d, a, total)
     store_kept(dense_ptr, x1, row, W + col, M, N, d, a, total)
     store_kept(dense_ptr, x2, row, 2 * W + col, M, N, d, a, total)

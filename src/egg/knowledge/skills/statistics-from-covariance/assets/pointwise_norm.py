@@ -6,6 +6,8 @@ near the mean; kernel 2 adds the parts; kernel 3 makes scale and shift of every 
 statistics; kernel 4 is the product with the norm in its epilogue.
 """
 
+from functools import partial
+
 import torch
 import torch.nn as nn
 import triton
@@ -82,10 +84,9 @@ def statistics(
     BC: tl.constexpr,
 ):
     """Of one output channel; the shift is that of d, so that nothing large cancels in the product."""
-    o, c, k = tl.program_id(0), tl.arange(0, BC), tl.arange(0, BC)
+    o, c = tl.program_id(0), tl.arange(0, BC)
     w = tl.load(w_ptr + o * C + c, mask=c < C, other=0.0)
-    also = tl.load(w_ptr + o * C + k, mask=k < C, other=0.0)
-    inner = tl.sum(tl.load(cov_ptr + c[:, None] * BC + k[None, :]) * also[None, :], axis=1)
+    inner = tl.sum(tl.load(cov_ptr + c[:, None] * BC + c[None, :]) * w[None, :], axis=1)
     var = tl.maximum(tl.sum(inner * w, axis=0), 0.0)
     near = tl.sum(w * tl.load(mean_ptr + c), axis=0)
     mean = near + tl.sum(w * tl.load(x_ptr + c * plane, mask=c < C, other=0.0), axis=0)
@@ -149,13 +150,9 @@ class ModelNew(Model):
         n, c, height, width = x.shape
         o, plane, block = w.shape[0], height * width, max(16, triton.next_power_of_2(c))
         count = n * plane
-        empty = lambda *shape: torch.empty(shape, device=x.device, dtype=torch.float32)  # noqa: E731
-        total, gram, mean, cov = (
-            empty(PARTS, block),
-            empty(PARTS, block, block),
-            empty(block),
-            empty(block, block),
-        )
+        empty = partial(torch.empty, device=x.device, dtype=torch.float32)
+        total, gram = empty(PARTS, block), empty(PARTS, block, block)
+        mean, cov = empty(block), empty(block, block)
         scale, shift, y = empty(o), empty(o), empty(n, o, height, width)
         steps = triton.cdiv(count, PARTS * PIXELS)
         moments[(PARTS,)](x, total, gram, plane, count, steps, c, block, PIXELS, PRECISION)

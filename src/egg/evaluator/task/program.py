@@ -35,6 +35,21 @@ OnTask = Callable[[str], None]
 on_task: ContextVar[OnTask] = ContextVar("on_task", default=lambda what: None)
 """Hears what is about to be asked of a task's code, and an empty text when it is done."""
 
+Surrounding = Callable[[], contextlib.AbstractContextManager[None]]
+_surrounding: ContextVar[Surrounding] = ContextVar("surrounding", default=contextlib.nullcontext)
+GPU = "cuda"
+"""A task without this word builds its module on the CPU."""
+
+
+@contextlib.contextmanager
+def on_cpu(surrounding: Surrounding) -> Iterator[None]:
+    """Meanwhile, enter what ``surrounding`` makes wherever a task's code computes on the CPU alone."""
+    token = _surrounding.set(surrounding)
+    try:
+        yield
+    finally:
+        _surrounding.reset(token)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -124,7 +139,7 @@ class Program:
                 "get_init_inputs() must return the constructor's arguments",
             )
         torch.manual_seed(seed)
-        with _blaming(self.task, f"Model{_call(args, kwargs)}"), torch.no_grad():
+        with self._on_cpu(), _blaming(self.task, f"Model{_call(args, kwargs)}"), torch.no_grad():
             model = self.module.__dict__["Model"](*args, **kwargs)
         if not isinstance(model, nn.Module):
             raise TaskError(f"task {self.task.name!r}: Model is not an nn.Module", "derive it from nn.Module")
@@ -147,7 +162,7 @@ class Program:
                 made = get_inputs()
         if made is None:
             torch.manual_seed(seed)
-            with _blaming(self.task, "get_inputs()"):
+            with self._on_cpu(), _blaming(self.task, "get_inputs()"):
                 made = get_inputs()
         if not isinstance(made, list | tuple):
             raise TaskError(
@@ -157,6 +172,9 @@ class Program:
         dtype = HALF_DTYPES.get(precision)
         with _blaming(self.task, f"moving the inputs to {device}"):
             return list(map_tensors(made, lambda t: _placed(t, device, dtype)))
+
+    def _on_cpu(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if GPU in self.task.source else _surrounding.get()()
 
     def blaming(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Whatever the task's own code raises inside is the task's fault, in ``what``."""

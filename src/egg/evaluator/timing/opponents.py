@@ -16,10 +16,11 @@ from torch import nn
 
 from egg.core.policy import Precision
 from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
-from egg.evaluator.task.program import Program, map_tensors
+from egg.evaluator.task.program import Program, Surrounding, map_tensors
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing import stopwatch
+from egg.evaluator.timing.compiling import compiling_within
 
 Call = Callable[..., Any]
 
@@ -63,6 +64,8 @@ class Opponents:
     device: torch.device
     ready: dict[str, Opponent] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    apart: Surrounding = contextlib.nullcontext
+    """Surrounds what is compiled."""
 
     def __post_init__(self) -> None:
         self._modules: dict[Precision, nn.Module] = {}
@@ -86,7 +89,7 @@ class Opponents:
         precision = Precision.MATCH if name.endswith(DEFAULT) else self.precision
         opponent = Opponent(name, self._build(name, precision), precision, self.precision in HALF_DTYPES)
         try:
-            with opponent.scope():
+            with opponent.scope(), compiling_within(self.apart):
                 for _ in range(3):
                     opponent.call(*opponent.adapted(sample))
                 torch.cuda.synchronize(self.device)

@@ -21,7 +21,7 @@ from egg.core.source import Task
 from egg.evaluator.process.handle import Fault, WorkerHandle
 from egg.evaluator.process.sandbox import Limits
 from egg.evaluator.process.sharing import SLOTS, SharedGpu, Use
-from egg.evaluator.task.program import Program, on_cpu
+from egg.evaluator.task.program import Program, on_task, sharing_gpu
 from egg.evaluator.timing.compiling import compiling_within
 from egg.evaluator.transport.wire import Channel, WireClosed
 from egg.evaluator.worker.device_turn import DeviceTurn, compile_without
@@ -264,6 +264,23 @@ def test_a_compiler_that_fails_is_back_on_the_gpu() -> None:
 def test_a_module_is_built_off_the_gpu_unless_its_text_names_one(word: str, events: list[str]) -> None:
     noted = Noted()
     source = samples.WIDE.format(width=8, forward="x") + word
-    with Program.load(Task("t", source)) as program, on_cpu(noted):
+    with Program.load(Task("t", source)) as program, sharing_gpu(noted, lambda: None):
         program.build(0, cpu, Precision.MATCH)
     assert noted.events == events
+
+
+def test_a_judge_gives_way_before_each_run_of_the_task_and_not_inside_one() -> None:
+    events: list[str] = []
+    source = samples.WIDE.format(width=8, forward="x")
+    token = on_task.set(lambda what: events.append(what))
+    try:
+        with Program.load(Task("t", source)) as program:
+            module, events[:] = program.build(0, cpu, Precision.MATCH), []
+            with sharing_gpu(contextlib.nullcontext, lambda: events.append("gives way")):
+                program.run(module, [torch.zeros(2, 8)])
+                with program.blaming("backward"):
+                    program.run(module, [torch.zeros(2, 8)])
+    finally:
+        on_task.reset(token)
+    once = ["gives way", "Model.forward", ""]
+    assert events == [*once, "gives way", "backward", "Model.forward", "", ""]

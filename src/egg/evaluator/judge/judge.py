@@ -8,6 +8,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
@@ -39,7 +40,7 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.process.machine import driver_version
 from egg.evaluator.process.sharing import OnWait, Wait, place_on
 from egg.evaluator.task.audit import audit
-from egg.evaluator.task.program import on_cpu
+from egg.evaluator.task.program import sharing_gpu
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport.protocol import Canary
 from egg.evaluator.trial.refused import Refused
@@ -114,7 +115,7 @@ class Judge:
         """What torch.compile generates for a task. Nothing is judged, and no candidate is there."""
         started = self._now()
         need = self._backend.need(request.task, 1)
-        with self._sharing.admitted(need), on_cpu(self._sharing.apart):
+        with self._sharing.admitted(need), self._considerate():
             self._sharing.together()
             try:
                 found = self._backend.record(request)
@@ -131,7 +132,7 @@ class Judge:
     ) -> Evaluation:
         """With so much memory set aside, to the end, and then off the device."""
         gates = list(records)
-        with self._sharing.admitted(need), on_cpu(self._sharing.apart):
+        with self._sharing.admitted(need), self._considerate():
             self._sharing.together()
             try:
                 return self._attended(question, gates, started)
@@ -143,6 +144,10 @@ class Judge:
                     self._backend.rest()
                 finally:
                     self._sharing.leave()
+
+    def _considerate(self) -> AbstractContextManager[None]:
+        """The task's code lets other judges measure before each of its runs, and while it needs no GPU."""
+        return sharing_gpu(self._sharing.apart, self._sharing.give_way)
 
     def _attended(self, question: Question, records: list[GateRecord], started: _Begun) -> Evaluation:
         trial: Trial | None = None

@@ -10,8 +10,8 @@ that comes in together with others takes the door exclusively for a moment. So n
 another waits to be alone, and all that wait for it have their turn, one after another, before the others
 come back. None starves: a judge that was alone must come in together with others before it can be alone
 again. All judges wait until the slowest of those inside has left, so none stays inside for work that does
-not use the GPU: a judge leaves at its next request (:meth:`SharedGpu.give_way`) and for as long as
-something is compiled or built on the CPU (:meth:`SharedGpu.apart`).
+not use the GPU: a judge leaves at its next request or run of the reference (:meth:`SharedGpu.give_way`), and
+for as long as something is compiled or built on the CPU (:meth:`SharedGpu.apart`).
 
 *Memory.* There are :data:`SLOTS` slots. A question takes as many as the memory it needs for
 as long as it is judged: all of them at once, or none. Smaller questions may overtake it meanwhile, for

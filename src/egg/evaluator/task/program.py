@@ -36,19 +36,25 @@ on_task: ContextVar[OnTask] = ContextVar("on_task", default=lambda what: None)
 """Hears what is about to be asked of a task's code, and an empty text when it is done."""
 
 Surrounding = Callable[[], contextlib.AbstractContextManager[None]]
+GiveWay = Callable[[], None]
 _surrounding: ContextVar[Surrounding] = ContextVar("surrounding", default=contextlib.nullcontext)
+_give_way: ContextVar[GiveWay] = ContextVar("give_way", default=lambda: None)
+_running: ContextVar[bool] = ContextVar("running", default=False)
+"""Whether code of a task runs: inside, nothing is waited for, since the task has a time limit."""
 GPU = "cuda"
 """A task without this word builds its module on the CPU."""
 
 
 @contextlib.contextmanager
-def on_cpu(surrounding: Surrounding) -> Iterator[None]:
-    """Meanwhile, enter what ``surrounding`` makes wherever a task's code computes on the CPU alone."""
-    token = _surrounding.set(surrounding)
+def sharing_gpu(apart: Surrounding, give_way: GiveWay) -> Iterator[None]:
+    """Meanwhile, enter ``apart`` wherever a task's code computes on the CPU alone, and call ``give_way``
+    whenever code of a task is about to run."""
+    before = _surrounding.set(apart), _give_way.set(give_way)
     try:
         yield
     finally:
-        _surrounding.reset(token)
+        _surrounding.reset(before[0])
+        _give_way.reset(before[1])
 
 
 @dataclass(frozen=True)
@@ -352,7 +358,10 @@ def _brief(value: Any) -> str:
 @contextlib.contextmanager
 def _blaming(task: Task, what: str) -> Iterator[None]:
     """Whatever the task's own code raises becomes a :class:`TaskError` that names ``what`` failed."""
-    tell = on_task.get()
+    tell, inner = on_task.get(), _running.get()
+    if not inner:
+        _give_way.get()()
+    running = _running.set(True)
     try:
         tell(what)
         yield
@@ -370,6 +379,7 @@ def _blaming(task: Task, what: str) -> Iterator[None]:
             "run the task file by itself: Model(*get_init_inputs())(*get_inputs()) must work",
         ) from error
     finally:
+        _running.reset(running)
         tell("")
 
 

@@ -25,8 +25,9 @@ MEASURING = ("should_pad_bench", "_should_pad_bench", "_should_pad")
 @contextmanager
 def compiling_within(surrounding: Surrounding) -> Iterator[None]:
     """Meanwhile, enter what ``surrounding`` makes wherever torch.compile works on the CPU alone."""
-    from torch._dynamo.callback import callback_handler
-    from torch._inductor.fx_passes import pad_mm
+    with surrounding():  # importing the compiler takes seconds
+        from torch._dynamo.callback import callback_handler
+        from torch._inductor.fx_passes import pad_mm
 
     phase = _Phase(surrounding)
     callback_handler.register_start_callback(phase.begins)

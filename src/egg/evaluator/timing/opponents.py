@@ -24,6 +24,7 @@ from egg.evaluator.timing.compiling import compiling_within
 
 Call = Callable[..., Any]
 
+EAGER = "eager"
 DEFAULT = "(default precision)"
 """Marks a baseline under PyTorch's own settings, for comparison with papers."""
 
@@ -89,7 +90,8 @@ class Opponents:
         precision = Precision.MATCH if name.endswith(DEFAULT) else self.precision
         opponent = Opponent(name, self._build(name, precision), precision, self.precision in HALF_DTYPES)
         try:
-            with opponent.scope(), compiling_within(self.apart):
+            compiling = contextlib.nullcontext() if name.startswith(EAGER) else compiling_within(self.apart)
+            with opponent.scope(), compiling:
                 for _ in range(3):
                     opponent.call(*opponent.adapted(sample))
                 torch.cuda.synchronize(self.device)
@@ -104,7 +106,7 @@ class Opponents:
 
     def _build(self, name: str, precision: Precision) -> Call:
         kind, module = name.split(" ")[0], self.module(precision)
-        if kind == "eager":
+        if kind == EAGER:
             return module
         mode = "default" if kind == "compile" else "reduce-overhead"
         compiled = torch.compile(module, mode=mode, dynamic=False)

@@ -15,17 +15,19 @@ import pytest
 import torch
 
 from egg.core.errors import EggError, MachineError
-from egg.core.evaluation import Compiled, Evaluation, Gate, Rejected
+from egg.core.evaluation import Compiled, Evaluation, Gate, Rejected, Waited
 from egg.core.policy import Level, Policy, Precision
 from egg.core.source import Candidate, Task
 from egg.evaluator.compare.compare import Worst
 from egg.evaluator.judge import backends, judge
 from egg.evaluator.judge.backends import GateStep, GpuBackend
+from egg.evaluator.judge.batch import described
 from egg.evaluator.judge.judge import EVERYTHING, Judge
 from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.pool import Answer
 from egg.evaluator.judge.question import Question
 from egg.evaluator.process.handle import Fault
-from egg.evaluator.process.sharing import SLOTS, SharedGpu, Unshared
+from egg.evaluator.process.sharing import SLOTS, SharedGpu, Unshared, Wait
 from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing.contenders import SideBySide
@@ -58,8 +60,8 @@ class Watched(Unshared):
     def together(self) -> None:
         self.notes.append("together")
 
-    def alone(self, *, undisturbed: bool = False) -> None:
-        self.notes.append("alone, undisturbed" if undisturbed else "alone")
+    def alone(self) -> None:
+        self.notes.append("alone")
 
     def leave(self) -> None:
         self.notes.append("leave")
@@ -176,11 +178,23 @@ def test_one_who_left_since_may_have_had_the_memory(monkeypatch: pytest.MonkeyPa
     assert judge.NOT_ALL not in evaluation.warnings
 
 
-def test_what_is_reported_is_measured_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes, _ = judged(monkeypatch, Stub(lambda _: {}), crowded=True)
+@pytest.mark.parametrize("level", Level)
+def test_times_are_measured_alone_at_every_level(monkeypatch: pytest.MonkeyPatch, level: Level) -> None:
+    notes, _ = judged(monkeypatch, Stub(lambda _: {}), crowded=True, level=level)
     assert "alone" in notes
-    notes, _ = judged(monkeypatch, Stub(lambda _: {}), crowded=True, level=Level.FULL)
-    assert "alone, undisturbed" in notes
+
+
+def test_an_evaluation_holds_what_was_waited_for_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watched, "waits", {Wait.MEMORY: 1.0, Wait.QUIET: 5.0, Wait.TURN: 0.0})
+
+    def waiting(trial: Any) -> dict[str, Any]:
+        Watched.waits[Wait.QUIET] += 2.0
+        return {}
+
+    _, evaluation = judged(monkeypatch, Stub(waiting), crowded=True)
+    assert evaluation.waited == Waited(quiet=4.0), "two gates waited, what was before does not count"
+    assert Evaluation.from_json(evaluation.to_json()) == evaluation
+    assert "4.0 s of waiting" in described(Answer("a", evaluation))
 
 
 def test_what_an_error_held_is_gone_when_others_may_have_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from egg.evaluator.process.sharing import (
     SharedGpu,
     Unshared,
     Use,
+    Wait,
     folder_for,
     place_on,
     slots_for,
@@ -173,7 +174,8 @@ def test_a_judge_inside_gives_way_at_its_next_word(judges: Judges, waits: Callab
     gpu.give_way()
     assert judges.hear() == "alone"
     assert (settled, gpu.use) == (["settled"], Use.TOGETHER)
-    assert gpu.waited > 0
+    assert gpu.waits[Wait.TURN] > 0
+    assert gpu.waits[Wait.QUIET] == 0
     gpu.alone()
     gpu.give_way()
     assert gpu.use is Use.ALONE
@@ -189,36 +191,6 @@ def test_work_apart_keeps_nobody_waiting(judges: Judges) -> None:
     with pytest.raises(SystemExit), gpu.apart():
         raise SystemExit
     assert gpu.use is Use.NOTHING, "a process that ends does not wait to be let in"
-
-
-def compiling(gpu: SharedGpu, say: Callable[[Any], None], seconds: float) -> None:
-    gpu.together()
-    with gpu.apart(noisy=True):
-        say("noise")
-        time.sleep(seconds)
-        say("silence")
-    say("back")
-    gpu.leave()
-
-
-def test_noisy_work_apart_is_over_before_anybody_is_undisturbed(judges: Judges) -> None:
-    gpu = judges.place()
-    for _ in range(2):
-        judges.start(compiling, 0.3)
-    assert [judges.hear(), judges.hear()] == ["noise", "noise"]
-    gpu.alone()
-    assert judges._said.empty(), "whoever bears it need not wait"
-    gpu.leave()
-    gpu.alone(undisturbed=True)
-    heard = []
-    while not judges._said.empty():
-        heard.append(judges.hear())
-    assert heard == ["silence", "silence"]
-    time.sleep(0.05)
-    assert judges._said.empty(), "nobody comes back meanwhile"
-    gpu.leave()
-    assert [judges.hear(), judges.hear()] == ["back", "back"]
-    assert judges.ended() == []
 
 
 def test_a_judge_that_is_looked_at_while_it_comes_is_counted_all_the_same(
@@ -292,8 +264,8 @@ def test_waiting_is_told_while_it_lasts(judges: Judges, monkeypatch: pytest.Monk
     threading.Timer(0.3, first.leave).start()
     second.together()
     assert len(told) > 2
-    assert second.waited == pytest.approx(sum(told))
-    assert 0.2 < second.waited < 5
+    assert second.waits[Wait.TURN] == pytest.approx(sum(told))
+    assert 0.2 < second.waits[Wait.TURN] < 5
 
 
 # memory
@@ -311,6 +283,7 @@ def test_no_more_memory_is_given_than_there_is_and_all_of_it_to_whoever_needs_al
     judges: Judges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sharing, "ADMISSION_SECONDS", 0.002)
+    monkeypatch.setattr(sharing, "OVERTAKEN_SECONDS", 0.02)
     generator = random.Random(7)
     for _ in range(4):
         judges.start(questions, [generator.randrange(1, 9) for _ in range(20)])
@@ -325,6 +298,29 @@ def test_no_more_memory_is_given_than_there_is_and_all_of_it_to_whoever_needs_al
     last_small = max(one[2] for one in had if one[3] < SLOTS)
     assert whole[0][1] < last_small, "small ones that keep coming do not keep a large one out"
     assert any(overlap(a, b) for i, a in enumerate(had) for b in had[i + 1 :])
+
+
+def one_question(gpu: SharedGpu, say: Callable[[Any], None], size: int) -> None:
+    with gpu.admitted(size):
+        say((size, gpu.waits[Wait.MEMORY] > 0))
+
+
+def test_small_questions_overtake_one_that_lacks_memory_but_not_for_good(
+    judges: Judges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "ADMISSION_SECONDS", 0.005)
+    monkeypatch.setattr(sharing, "OVERTAKEN_SECONDS", 1.0)
+    gpu = judges.place()
+    with gpu.admitted(1):
+        judges.start(one_question, SLOTS)
+        time.sleep(0.3)
+        judges.start(one_question, 2)
+        assert judges.hear()[0] == 2, "what is free is not kept for a question that needs more"
+        time.sleep(1.2)
+        judges.start(one_question, 3)
+        time.sleep(0.3)
+        assert judges._said.empty(), "it was overtaken long enough"
+    assert [judges.hear(), judges.hear()] == [(SLOTS, True), (3, True)]
 
 
 @pytest.mark.parametrize(

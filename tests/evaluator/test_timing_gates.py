@@ -215,13 +215,13 @@ def test_an_honest_candidate_is_timed_and_its_clock_agrees(
 
 
 @pytest.mark.parametrize(
-    ("disturbed", "yields", "held"), [(0, True, 1), (1, True, 2), (9, True, 3), (9, False, 1)]
+    ("disturbed", "retimed", "held"), [(0, True, 1), (1, True, 2), (9, True, 3), (9, False, 1)]
 )
-def test_a_session_that_others_disturbed_is_held_again_and_the_calmest_counts(
-    trial_for, monkeypatch: pytest.MonkeyPatch, disturbed: int, yields: bool, held: int
+def test_a_session_that_was_disturbed_is_held_again_and_the_calmest_counts(
+    trial_for, monkeypatch: pytest.MonkeyPatch, disturbed: int, retimed: bool, held: int
 ) -> None:
     trial = trial_for(HONEST)
-    trial.settings = dataclasses.replace(trial.settings, yields=yields)
+    trial.settings = dataclasses.replace(trial.settings, retimed=retimed)
     calm = [1.0, 1.001, 0.999, 1.0, 1.0, 1.001]
     told = []
 

@@ -19,7 +19,7 @@ from egg.bench.figures import LargestResources
 from egg.bench.listing import key_of
 from egg.bench.rows import Basis, NoKernel, Opponent, Passed, Refused, Row, Spent, Timing, row_without
 from egg.bench.structure import outcomes_of, refusals_of, structure_of
-from egg.core.evaluation import Accepted, Evaluation, Gate, Machine, Measured, Rejected
+from egg.core.evaluation import NOT_WAITED, Accepted, Evaluation, Gate, Machine, Measured, Rejected
 from egg.core.policy import Level, Policy
 from egg.core.settings import Settings
 from egg.core.source import Task
@@ -219,7 +219,12 @@ def _degenerate(evaluation: Evaluation) -> bool | None:
 def _judging(judged: list[Evaluation]) -> Spent:
     """A GPU is taken for as long as an evaluation on it lasts: no other process may use it meanwhile."""
     on_gpu = sum(e.seconds for e in judged if e.machine.device == "cuda")
-    return Spent(evaluations=len(judged), gpu_seconds=on_gpu, wall_seconds=sum(e.seconds for e in judged))
+    return Spent(
+        evaluations=len(judged),
+        gpu_seconds=on_gpu,
+        waited=sum((e.waited for e in judged), NOT_WAITED),
+        wall_seconds=sum(e.seconds for e in judged),
+    )
 
 
 def _versions(machine: Machine) -> dict[str, str]:

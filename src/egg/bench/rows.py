@@ -25,7 +25,7 @@ from egg.bench.figures import LargestResources, StepOutcome, Structure
 from egg.bench.listing import key_of
 from egg.core.codec import from_json, to_json
 from egg.core.errors import UsageError
-from egg.core.evaluation import Gate, Interval
+from egg.core.evaluation import NOT_WAITED, Gate, Interval, Waited
 from egg.core.policy import Policy, Precision
 from egg.core.source import Task
 
@@ -167,9 +167,12 @@ class Spent:
     wall_seconds: float = 0.0
     final_seconds: float = 0.0
     """Of the wall time: the last evaluation, where the row needed one of its own."""
+    waited: Waited = NOT_WAITED
+    """Seconds for other judges on the same GPU; not in ``gpu_seconds``."""
 
     def __post_init__(self) -> None:
-        if not all(value >= 0 for value in vars(self).values()):
+        spent = {**vars(self), **vars(self.waited)}
+        if not all(spent[name] >= 0 for name in spent if name != "waited"):
             raise ValueError(f"nothing can have been spent below zero: {self}")
 
     @property

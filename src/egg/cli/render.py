@@ -307,7 +307,8 @@ def _terms(evaluation: Evaluation) -> RenderableType:
             (
                 "judged at",
                 f"level {policy.level.value}, precision {policy.precision.value}, "
-                f"library calls {policy.library_calls.value}, in {evaluation.seconds:.1f} s",
+                f"library calls {policy.library_calls.value}, in {evaluation.seconds:.1f} s"
+                + (f", and {evaluation.waited}" if evaluation.waited.total else ""),
             ),
             ("machine", clean(where)),
             ("candidate confined by", clean(", ".join(machine.sandbox)) or "(it was not run)"),

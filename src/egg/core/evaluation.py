@@ -277,6 +277,32 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Waited:
+    """Seconds that an evaluation waited for other judges on its GPU, by what it waited for."""
+
+    memory: float = 0.0
+    """To be set aside for it."""
+    quiet: float = 0.0
+    """The GPU alone, to measure."""
+    turn: float = 0.0
+    """The GPU, while others measured or were about to."""
+
+    @property
+    def total(self) -> float:
+        return self.memory + self.quiet + self.turn
+
+    def __str__(self) -> str:
+        parts = f"memory {self.memory:.1f} s, quiet {self.quiet:.1f} s, turn {self.turn:.1f} s"
+        return f"{self.total:.1f} s of waiting for other judges ({parts})"
+
+    def __add__(self, other: Waited) -> Waited:
+        return Waited(self.memory + other.memory, self.quiet + other.quiet, self.turn + other.turn)
+
+
+NOT_WAITED = Waited()
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The judge's answer: everything needed to believe it, or to repeat it."""
 
@@ -291,6 +317,8 @@ class Evaluation:
     gates: tuple[GateRecord, ...]
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    """Without what it waited."""
+    waited: Waited = NOT_WAITED
     contenders: tuple[Contender, ...] = ()
     """The files that were to be timed side by side with the candidate, in their order, where any were."""
     schema: str = SCHEMA

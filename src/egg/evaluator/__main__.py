@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from egg.core.errors import EggError
-from egg.evaluator.judge.batch import described, exit_code, run_batch
+from egg.evaluator.judge.batch import Times, described, exit_code, run_batch
 from egg.evaluator.judge.pool import Answer
 
 USAGE = "usage: python -m egg.evaluator JOBS.jsonl RESULTS.jsonl [DEVICE] [--seats N]"
@@ -30,7 +30,16 @@ def main(arguments: list[str]) -> int:
     jobs, results = Path(arguments[0]), Path(arguments[1])
     try:
         device = arguments[2] if len(arguments) == 3 else "auto"
-        return exit_code(run_batch(jobs, results, device, _tell, seats))
+        times = Times()
+
+        def tell(answer: Answer, done: int, total: int) -> None:
+            if answer.evaluation is not None:
+                times.add(answer.evaluation.seconds, answer.evaluation.waited)
+            print(f"[{done}/{total}] {answer.job}: {described(answer)}", file=sys.stderr, flush=True)
+
+        code = exit_code(run_batch(jobs, results, device, tell, seats))
+        print(times, file=sys.stderr)
+        return code
     except EggError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -46,10 +55,6 @@ def _seats(arguments: list[str]) -> tuple[list[str], int | None]:
     at = arguments.index("--seats")
     rest, given = arguments[:at] + arguments[at + 2 :], arguments[at + 1 : at + 2]
     return rest, int(given[0]) if given and given[0].isdecimal() and int(given[0]) else None
-
-
-def _tell(answer: Answer, done: int, total: int) -> None:
-    print(f"[{done}/{total}] {answer.job}: {described(answer)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

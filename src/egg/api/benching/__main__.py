@@ -26,6 +26,7 @@ from egg.core.parts import parts_named
 from egg.core.policy import Level, LibraryCalls, Precision
 from egg.core.settings import Caps, Settings
 from egg.engine.budgets import BUDGETS, find_budget
+from egg.evaluator.judge.batch import Times
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +56,8 @@ def _run(options: argparse.Namespace) -> BenchResult:
         skills=() if options.skills else None,
         without=parts_named(options.without, "expert"),
     )
-    return run_bench(
+    lines = _Lines()
+    result = run_bench(
         suite,
         BenchOptions(settings, Level(options.level)),
         options.out,
@@ -64,8 +66,10 @@ def _run(options: argparse.Namespace) -> BenchResult:
         retry=options.retry,
         task_seconds=options.task_minutes and options.task_minutes * 60,
         begin_seconds=options.seconds,
-        on_news=_Lines(),
+        on_news=lines,
     )
+    print(lines.times)
+    return result
 
 
 class _Lines:
@@ -73,6 +77,8 @@ class _Lines:
 
     def __init__(self) -> None:
         self._done = self._tasks = 0
+        self.times = Times()
+        """Of the rows that were made here."""
 
     def __call__(self, news: News) -> None:
         match news:
@@ -81,6 +87,7 @@ class _Lines:
                 print(f"{self._done} of {self._tasks} tasks have a row", flush=True)
             case Ended(row=row):
                 self._done += 1
+                self.times.add(row.spent.gpu_seconds, row.spent.waited)
                 print(f"[{self._done}/{self._tasks}] {_line(row)}", flush=True)
             case _:
                 pass
@@ -97,7 +104,8 @@ def _line(row: Row) -> str:
             outcome = f"refused at {gate.value}: {reason}"
         case other:
             outcome = f"{other.kind}: {other.reason[:100]}"
-    return f"{row.key} {row.name}: {outcome}; {row.spent.wall_seconds:.1f} s"
+    waited = f", {row.spent.waited}" if row.spent.waited.total else ""
+    return f"{row.key} {row.name}: {outcome}; {row.spent.wall_seconds:.1f} s{waited}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -35,8 +35,7 @@ def run(trial: Trial) -> Notes:
     trial.connection.other_weights()  # a branch behind a gate that is zero as built is looked at too
     case = trial.reference.case("provenance", golden=False)
     trial.buffers.place(case)
-    with trial.connection.yielding():  # its kernels are compiled now
-        first = trial.ask(case, options=protocol.Options(traced=True, sketch=_sketch_terms(trial, case)))
+    first = trial.ask(case, options=protocol.Options(traced=True, sketch=_sketch_terms(trial, case)))
     trial.checks.check_form(case, first.outputs)
     normal = [answer.clone() for answer in _answers(trial, case, first)]
     second = trial.ask(case, options=protocol.Options(traced=True, poison=False))

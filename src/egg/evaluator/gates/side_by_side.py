@@ -38,13 +38,12 @@ def prepare(trial: Trial) -> Notes:
     entered = trial.side_by_side
     refused = [_refused(trial, file) for file in entered.files]
     call = trial.buffers.call_set(cases[0], 0)
-    with trial.connection.yielding():
-        files = zip(entered.files, refused, strict=True)
-        sources = tuple(None if why else file.source for file, why in files)
-        reply = trial.connection.request(
-            protocol.Contenders(sources, call.inputs, call.slots, FORWARD_SEED, _threads(trial)),
-            trial.settings.build_seconds + LOAD_SECONDS * len(refused),
-        )
+    files = zip(entered.files, refused, strict=True)
+    sources = tuple(None if why else file.source for file, why in files)
+    reply = trial.connection.request(
+        protocol.Contenders(sources, call.inputs, call.slots, FORWARD_SEED, _threads(trial)),
+        trial.settings.build_seconds + LOAD_SECONDS * len(refused),
+    )
     if len(reply.unfit) != len(refused):
         raise Refused(
             "timing.forged", "other files were reported than were asked for", "leave the judge alone"

@@ -10,8 +10,8 @@ every second turn, unknown before the turn is over, it is kept for a deferred ch
 belongs to and checked when the measuring is done (:func:`settle`). Opponents run on the oracle's
 private copies, which a candidate cannot touch.
 
-Where others compile beside this judge (:attr:`~egg.evaluator.trial.levels.LevelSettings.yields`) a session
-may be disturbed: it is then held again, and the calmest of up to three counts.
+A session is short at level quick (:attr:`~egg.evaluator.trial.levels.LevelSettings.retimed`): one in which
+times lie far apart is held again there, and the calmest of up to three counts.
 
 Only the rounds need a GPU that no other judge uses: questions are drawn, opponents compiled and
 everybody warmed up before (:func:`prepare`).
@@ -41,7 +41,7 @@ from egg.evaluator.trial.trial import Measurement, Notes, Trial
 MAX_REPEATS, MIN_REPEATS = 40, 3
 SESSIONS = 3
 UNREST = 0.15
-"""Of a session that is held again where others may have disturbed it."""
+"""Of a session that is held again."""
 
 
 def prepare(trial: Trial) -> Notes:
@@ -50,8 +50,7 @@ def prepare(trial: Trial) -> Notes:
     trial.timed = cases = placed_questions(trial)
     assert trial.opponents is not None
     trial.opponents.load(trial.reference.module.state_dict())
-    with trial.connection.yielding():
-        opponents = trial.opponents.get(_contestants(trial), cases[0].inputs)
+    opponents = trial.opponents.get(_contestants(trial), cases[0].inputs)
     if "eager" in trial.opponents.failed:
         raise MachineError(
             f"the reference cannot be timed: {trial.opponents.failed['eager']}",
@@ -79,7 +78,7 @@ def run(trial: Trial) -> Notes:
     turns = {"A": own_turn, "A'": own_turn}
     turns |= {o.name: partial(o.time, sets, repeats, trial.device) for o in opponents}
     sessions = [rounds(turns, trial.settings.rounds)]
-    while trial.settings.yields and len(sessions) < SESSIONS and unrest(sessions[-1]) > UNREST:
+    while trial.settings.retimed and len(sessions) < SESSIONS and unrest(sessions[-1]) > UNREST:
         sessions.append(rounds(turns, trial.settings.rounds))
     times = min(sessions, key=unrest)
 

@@ -204,7 +204,9 @@ class GpuBackend:
         if kept is None or (kept.program.task.hash, kept.precision) != (task.hash, precision):
             kept = None  # or they would outlive being forgotten
             self._forget_opponents()
-            self._opponents = kept = Opponents(Program.load(task), precision, self.device)
+            self._opponents = kept = Opponents(
+                Program.load(task), precision, self.device, apart=self._sharing.apart
+            )
         return kept
 
     def _forget_opponents(self) -> None:

@@ -12,15 +12,19 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from egg.core.codec import to_json
 from egg.core.errors import UsageError
-from egg.core.evaluation import Rejected
+from egg.core.evaluation import NOT_WAITED, Rejected, Waited
 from egg.core.lines import LineFile, whole_lines
 from egg.evaluator.judge.pool import Answer, Job, devices, read_jobs, run_jobs
 from egg.evaluator.judge.signing import key_from
+
+TOLD_SECONDS = 0.1
+"""Of waiting, from which on an answer is described with it."""
 
 OnAnswer = Callable[[Answer, int, int], None]
 
@@ -100,9 +104,26 @@ def described(answer: Answer) -> str:
     word = outcome(answer)
     if answer.error is not None:
         return f"{word}: {answer.error.message}"
-    if answer.evaluation is not None and isinstance(answer.evaluation.verdict, Rejected):
-        return f"{word} at {answer.evaluation.verdict.refusal.gate.value}"
-    return word
+    assert answer.evaluation is not None
+    verdict, waited = answer.evaluation.verdict, answer.evaluation.waited
+    if isinstance(verdict, Rejected):
+        word = f"{word} at {verdict.refusal.gate.value}"
+    return f"{word}; {waited}" if waited.total >= TOLD_SECONDS else word
+
+
+@dataclass
+class Times:
+    """What the evaluations of a batch took together."""
+
+    judged: float = 0.0
+    waited: Waited = NOT_WAITED
+
+    def add(self, judged: float, waited: Waited) -> None:
+        self.judged += judged
+        self.waited += waited
+
+    def __str__(self) -> str:
+        return f"{self.judged:.1f} s of judging; {self.waited}"
 
 
 def _job_identity(job: Job) -> tuple[str, ...]:

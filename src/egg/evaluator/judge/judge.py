@@ -7,9 +7,9 @@ import platform
 import re
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -27,6 +27,7 @@ from egg.core.evaluation import (
     Refusal,
     RefusalFacts,
     Rejected,
+    Waited,
 )
 from egg.core.recording import Recording
 from egg.core.source import Candidate
@@ -37,8 +38,9 @@ from egg.evaluator.judge.intact import Snapshot
 from egg.evaluator.judge.question import Question, RecordRequest
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.process.machine import driver_version
-from egg.evaluator.process.sharing import OnWait, place_on
+from egg.evaluator.process.sharing import OnWait, Wait, place_on
 from egg.evaluator.task.audit import audit
+from egg.evaluator.task.program import sharing_gpu
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport.protocol import Canary
 from egg.evaluator.trial.refused import Refused
@@ -49,6 +51,14 @@ SAYS_ITS_SIZES = (Gate.DOMAIN,)
 EVERYTHING = 1 << 62
 """Bytes: more than any GPU has."""
 NOT_ALL = "memory ran out while idle judges held some of this GPU's: judge it on one seat to be sure"
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """When an evaluation began, on the judge's clock, and what had been waited until then."""
+
+    at: float
+    waits: Mapping[Wait, float]
 
 
 class Judge:
@@ -82,7 +92,7 @@ class Judge:
         A question that lacks memory on a shared GPU is judged once more with all of it: what others hold is
         no fault of a candidate's, nor of a task's.
         """
-        started = self._now()
+        started = self._begun()
         records: list[GateRecord] = []
         refusal = self._static(question, records)
         if refusal is not None:
@@ -104,7 +114,8 @@ class Judge:
     def record(self, request: RecordRequest) -> Recording:
         """What torch.compile generates for a task. Nothing is judged, and no candidate is there."""
         started = self._now()
-        with self._sharing.admitted(self._backend.need(request.task, 1)):
+        need = self._backend.need(request.task, 1)
+        with self._sharing.admitted(need), self._considerate():
             self._sharing.together()
             try:
                 found = self._backend.record(request)
@@ -117,11 +128,11 @@ class Judge:
         return replace(found, seconds=self._now() - started)
 
     def _admitted(
-        self, question: Question, need: int | None, records: list[GateRecord], started: float
+        self, question: Question, need: int | None, records: list[GateRecord], started: _Begun
     ) -> Evaluation:
         """With so much memory set aside, to the end, and then off the device."""
         gates = list(records)
-        with self._sharing.admitted(need):
+        with self._sharing.admitted(need), self._considerate():
             self._sharing.together()
             try:
                 return self._attended(question, gates, started)
@@ -134,12 +145,15 @@ class Judge:
                 finally:
                     self._sharing.leave()
 
-    def _attended(self, question: Question, records: list[GateRecord], started: float) -> Evaluation:
+    def _considerate(self) -> AbstractContextManager[None]:
+        """The task's code lets other judges measure before each of its runs, and while it needs no GPU."""
+        return sharing_gpu(self._sharing.apart, self._sharing.give_way)
+
+    def _attended(self, question: Question, records: list[GateRecord], started: _Begun) -> Evaluation:
         trial: Trial | None = None
         try:
             self._check_health()
-            with self._sharing.apart(noisy=True) if question.level_settings.yields else nullcontext():
-                trial = self._backend.trial(question)
+            trial = self._backend.trial(question)
             self._intact.check(question.task)
             gates = list(records)
             refusal = self._through_gates(trial, question, records)
@@ -160,7 +174,7 @@ class Judge:
         trial: Trial | None,
         verdict: Accepted | Rejected,
         records: list[GateRecord],
-        started: float,
+        started: _Begun,
     ) -> Evaluation:
         return Evaluation(
             task=question.task.name,
@@ -172,7 +186,13 @@ class Judge:
             verdict=verdict,
             gates=tuple(records),
             warnings=self._warnings(trial, question),
-            seconds=self._now() - started,
+            seconds=self._now() - started.at,
+            waited=Waited(
+                **{
+                    wait.value: round(seconds - started.waits[wait], 3)
+                    for wait, seconds in self._sharing.waits.items()
+                }
+            ),
             contenders=_ranked(question, trial, verdict),
         )
 
@@ -182,7 +202,7 @@ class Judge:
             gate = step.gate
             self._on_gate(gate)
             if step.alone:
-                self._sharing.alone(undisturbed=not question.level_settings.yields)
+                self._sharing.alone()
             else:
                 self._sharing.together()
             started = self._now()
@@ -205,7 +225,10 @@ class Judge:
 
     def _now(self) -> float:
         """Seconds on a clock that stands still while others are waited for."""
-        return time.perf_counter() - self._sharing.waited
+        return time.perf_counter() - sum(self._sharing.waits.values())
+
+    def _begun(self) -> _Begun:
+        return _Begun(self._now(), dict(self._sharing.waits))
 
     def _static(self, question: Question, records: list[GateRecord]) -> Refusal | None:
         if Gate.STATIC in question.skip:

@@ -10,6 +10,7 @@ from egg.core.recording import Recording
 from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.seeds import FORWARD_SEED
 from egg.evaluator.tensors import memory
+from egg.evaluator.timing.compiling import compiling_within
 from egg.evaluator.timing.launch_times import launch_times
 from egg.evaluator.timing.opponents import Opponents
 from egg.evaluator.timing.recorded import NotRecorded, recorded
@@ -26,7 +27,9 @@ def recording_of(opponents: Opponents, gpu: str, alone: Callable[[], None]) -> R
     inputs = opponents.program.inputs(FORWARD_SEED, opponents.device, opponents.precision)
     with precision_scope(opponents.precision), torch.no_grad():
         try:
-            graph, module, call = recorded(opponents.module(opponents.precision), inputs, opponents.device)
+            compiled = opponents.module(opponents.precision)
+            with compiling_within(opponents.apart):
+                graph, module, call = recorded(compiled, inputs, opponents.device)
         except NotRecorded as reason:
             return Recording(None, str(reason), gpu=gpu)
         except Exception as error:

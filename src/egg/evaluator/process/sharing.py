@@ -9,13 +9,13 @@ A judge that wants the GPU alone holds the lock ``door`` shared and waits for th
 that comes in together with others takes the door exclusively for a moment. So no judge enters while
 another waits to be alone, and all that wait for it have their turn, one after another, before the others
 come back. None starves: a judge that was alone must come in together with others before it can be alone
-again. A judge that is inside leaves at its next request (:meth:`SharedGpu.give_way`), not only when its
-gate is over. A judge that compiles may leave the room for as long (:meth:`SharedGpu.apart`); as compiling
-touches the GPU now and then, it holds the lock ``noise`` shared, which a measurement that must not be
-disturbed takes exclusively. Noisy work begins only inside the room, and waits for nothing.
+again. All judges wait until the slowest of those inside has left, so none stays inside for work that does
+not use the GPU: a judge leaves at its next request or run of the reference (:meth:`SharedGpu.give_way`), and
+for as long as something is compiled or built on the CPU (:meth:`SharedGpu.apart`).
 
 *Memory.* There are :data:`SLOTS` slots. A question takes as many as the memory it needs for
-as long as it is judged. A judge that gathers slots holds the lock ``admission`` meanwhile, so that two
+as long as it is judged: all of them at once, or none. Smaller questions may overtake it meanwhile, for
+:data:`OVERTAKEN_SECONDS`; from then on the judge holds the lock ``admission`` and what becomes free. So two
 judges that both lack some never wait for each other, and one that needs all of them gets them.
 
 Locks are tried again and again instead of waited for: a process that waits can be ended by a
@@ -33,10 +33,11 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -48,6 +49,8 @@ SLOTS = 64
 POLL_SECONDS = 0.005
 ADMISSION_SECONDS = 0.05
 """Between two looks at the slots."""
+OVERTAKEN_SECONDS = 30.0
+"""How long smaller questions may overtake one that lacks memory: about as long as one is judged."""
 TELL_SECONDS = 1.0
 FORGOTTEN_SECONDS = 60.0
 """After which a file that marks a judge, and that no process holds, is removed."""
@@ -66,21 +69,31 @@ class Use(StrEnum):
     ALONE = "alone"
 
 
+class Wait(StrEnum):
+    """What a judge waits for."""
+
+    MEMORY = "memory"
+    """Slots."""
+    QUIET = "quiet"
+    """The GPU alone."""
+    TURN = "turn"
+    """The end of what others measure."""
+
+
 class Sharing(Protocol):
     """A place on a GPU."""
 
-    waited: float
-    """Seconds spent waiting for others, so far."""
+    @property
+    def waits(self) -> Mapping[Wait, float]:
+        """Seconds spent waiting for others, so far."""
+        ...
 
     def together(self) -> None:
         """Use the GPU beside others from now on."""
         ...
 
-    def alone(self, *, undisturbed: bool = False) -> None:
-        """Have the GPU alone from now on. A judge that was inside leaves first, or two would block.
-
-        ``undisturbed``: no noisy work beside it either, and none begins meanwhile.
-        """
+    def alone(self) -> None:
+        """Have the GPU alone from now on. A judge that was inside leaves first, or two would block."""
         ...
 
     def leave(self) -> None:
@@ -91,8 +104,8 @@ class Sharing(Protocol):
         """Let those in who wait to be alone, if this judge is not; nothing of ours runs meanwhile."""
         ...
 
-    def apart(self, *, noisy: bool = False) -> AbstractContextManager[None]:
-        """For work that leaves the GPU alone, or, ``noisy``, almost: others need not wait for its end."""
+    def apart(self) -> AbstractContextManager[None]:
+        """For work that leaves the GPU alone: others need not wait for its end."""
         ...
 
     def admitted(self, nbytes: int | None) -> AbstractContextManager[None]:
@@ -188,38 +201,34 @@ class SharedGpu:
         settle: Callable[[], None] = lambda: None,
     ) -> None:
         """``settle`` waits until the GPU has done what this process asked of it."""
-        self.waited = 0.0
+        self.waits = dict.fromkeys(Wait, 0.0)
         self.use = Use.NOTHING
         self._total, self._on_wait, self._settle = total_bytes, on_wait, settle
         self._door, self._room = Lock(folder / "door"), Lock(folder / "room")
-        self._noise, self._silence = Lock(folder / "noise"), Lock(folder / "noise")
         self._admission = Lock(folder / "admission")
         self._slots = [Lock(folder / f"slot-{index}") for index in range(SLOTS)]
         self._folder = folder
         self._present = Lock(folder / f"present-{os.getpid()}-{secrets.token_hex(4)}")
-        self._await(
-            lambda: self._present.take(exclusive=True)
-        )  # another judge may be testing whether we live
+        # another judge may be testing whether we live
+        self._await(lambda: self._present.take(exclusive=True), Wait.TURN)
 
     def together(self) -> None:
         if self.use is Use.TOGETHER:
             return
         self.leave()
         with self._undone_unless_done():
-            self._await(lambda: self._door.take(exclusive=True))
-            self._await(lambda: self._room.take(exclusive=False))
+            self._await(lambda: self._door.take(exclusive=True), Wait.TURN)
+            self._await(lambda: self._room.take(exclusive=False), Wait.TURN)
             self._door.release()
             self.use = Use.TOGETHER
 
-    def alone(self, *, undisturbed: bool = False) -> None:
+    def alone(self) -> None:
         if self.use is Use.ALONE:
             return
         self.leave()
         with self._undone_unless_done():
-            self._await(lambda: self._door.take(exclusive=False))
-            self._await(lambda: self._room.take(exclusive=True))
-            if undisturbed:
-                self._await(lambda: self._silence.take(exclusive=True))
+            self._await(lambda: self._door.take(exclusive=False), Wait.QUIET)
+            self._await(lambda: self._room.take(exclusive=True), Wait.QUIET)
             self.use = Use.ALONE
 
     def leave(self) -> None:
@@ -232,7 +241,7 @@ class SharedGpu:
             self._out()
 
     def _out(self) -> None:
-        for lock in (self._silence, self._room, self._door):
+        for lock in (self._room, self._door):
             lock.release()
 
     def give_way(self) -> None:
@@ -245,18 +254,13 @@ class SharedGpu:
             self.together()
 
     @contextlib.contextmanager
-    def apart(self, *, noisy: bool = False) -> Iterator[None]:
+    def apart(self) -> Iterator[None]:
         if self.use is not Use.TOGETHER:
             yield
             return
+        self.leave()
         try:
-            if noisy:  # at once: a judge that keeps others silent has the room, and we are in it
-                self._await(lambda: self._noise.take(exclusive=False))
-            self.leave()
-            try:
-                yield
-            finally:
-                self._noise.release()
+            yield
         except Exception:  # what ends the process does not wait to be let in
             self.together()
             raise
@@ -267,15 +271,30 @@ class SharedGpu:
         count = slots_for(nbytes, self._total)
         taken: list[Lock] = []
         try:
-            try:
-                self._await(lambda: self._admission.take(exclusive=True))
-                self._await(lambda: self._gathered(taken, count), ADMISSION_SECONDS)
-            finally:
-                self._admission.release()
+            pause, memory = ADMISSION_SECONDS, Wait.MEMORY
+            if not self._await(lambda: self._at_once(taken, count), memory, pause, OVERTAKEN_SECONDS):
+                try:
+                    self._await(lambda: self._admission.take(exclusive=True), memory)
+                    self._await(lambda: self._gathered(taken, count), memory, pause)
+                finally:
+                    self._admission.release()
             yield
         finally:
             for slot in taken:
                 slot.release()
+
+    def _at_once(self, taken: list[Lock], count: int) -> bool:
+        """All slots or none: a judge that lacks some keeps no other waiting."""
+        if not self._admission.take(exclusive=True):
+            return False
+        try:
+            if self._gathered(taken, count):
+                return True
+            while taken:
+                taken.pop().release()
+            return False
+        finally:
+            self._admission.release()
 
     def _gathered(self, taken: list[Lock], count: int) -> bool:
         for slot in self._slots:
@@ -313,31 +332,39 @@ class SharedGpu:
             if self.use is Use.NOTHING:
                 self._out()
 
-    def _await(self, attempt: Callable[[], bool], pause: float = POLL_SECONDS) -> None:
-        since = time.monotonic()
+    def _await(
+        self,
+        attempt: Callable[[], bool],
+        reason: Wait,
+        pause: float = POLL_SECONDS,
+        limit: float = math.inf,
+    ) -> bool:
+        """Try until it succeeds, or for ``limit`` seconds; whether it did."""
+        began = since = time.monotonic()
         if attempt():
-            return
+            return True
         while True:
             time.sleep(pause)
             done = attempt()
-            passed = time.monotonic() - since
-            if done or passed >= TELL_SECONDS:
-                since += passed
-                self.waited += passed
-                self._on_wait(passed)
-            if done:
-                return
+            now = time.monotonic()
+            ended = done or now - began >= limit
+            if ended or now - since >= TELL_SECONDS:
+                self.waits[reason] += now - since
+                self._on_wait(now - since)
+                since = now
+            if ended:
+                return done
 
 
 class Unshared:
     """A device that no other judge uses: every request is granted."""
 
-    waited = 0.0
+    waits: Mapping[Wait, float] = MappingProxyType(dict.fromkeys(Wait, 0.0))
 
     def together(self) -> None:
         pass
 
-    def alone(self, *, undisturbed: bool = False) -> None:
+    def alone(self) -> None:
         pass
 
     def leave(self) -> None:
@@ -346,7 +373,7 @@ class Unshared:
     def give_way(self) -> None:
         pass
 
-    def apart(self, *, noisy: bool = False) -> AbstractContextManager[None]:
+    def apart(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def admitted(self, nbytes: int | None) -> AbstractContextManager[None]:

@@ -35,6 +35,27 @@ OnTask = Callable[[str], None]
 on_task: ContextVar[OnTask] = ContextVar("on_task", default=lambda what: None)
 """Hears what is about to be asked of a task's code, and an empty text when it is done."""
 
+Surrounding = Callable[[], contextlib.AbstractContextManager[None]]
+GiveWay = Callable[[], None]
+_surrounding: ContextVar[Surrounding] = ContextVar("surrounding", default=contextlib.nullcontext)
+_give_way: ContextVar[GiveWay] = ContextVar("give_way", default=lambda: None)
+_running: ContextVar[bool] = ContextVar("running", default=False)
+"""Whether code of a task runs: inside, nothing is waited for, since the task has a time limit."""
+GPU = "cuda"
+"""A task without this word builds its module on the CPU."""
+
+
+@contextlib.contextmanager
+def sharing_gpu(apart: Surrounding, give_way: GiveWay) -> Iterator[None]:
+    """Meanwhile, enter ``apart`` wherever a task's code computes on the CPU alone, and call ``give_way``
+    whenever code of a task is about to run."""
+    before = _surrounding.set(apart), _give_way.set(give_way)
+    try:
+        yield
+    finally:
+        _surrounding.reset(before[0])
+        _give_way.reset(before[1])
+
 
 @dataclass(frozen=True)
 class Program:
@@ -124,7 +145,7 @@ class Program:
                 "get_init_inputs() must return the constructor's arguments",
             )
         torch.manual_seed(seed)
-        with _blaming(self.task, f"Model{_call(args, kwargs)}"), torch.no_grad():
+        with self._on_cpu(), _blaming(self.task, f"Model{_call(args, kwargs)}"), torch.no_grad():
             model = self.module.__dict__["Model"](*args, **kwargs)
         if not isinstance(model, nn.Module):
             raise TaskError(f"task {self.task.name!r}: Model is not an nn.Module", "derive it from nn.Module")
@@ -147,7 +168,7 @@ class Program:
                 made = get_inputs()
         if made is None:
             torch.manual_seed(seed)
-            with _blaming(self.task, "get_inputs()"):
+            with self._on_cpu(), _blaming(self.task, "get_inputs()"):
                 made = get_inputs()
         if not isinstance(made, list | tuple):
             raise TaskError(
@@ -157,6 +178,9 @@ class Program:
         dtype = HALF_DTYPES.get(precision)
         with _blaming(self.task, f"moving the inputs to {device}"):
             return list(map_tensors(made, lambda t: _placed(t, device, dtype)))
+
+    def _on_cpu(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if GPU in self.task.source else _surrounding.get()()
 
     def blaming(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Whatever the task's own code raises inside is the task's fault, in ``what``."""
@@ -334,7 +358,10 @@ def _brief(value: Any) -> str:
 @contextlib.contextmanager
 def _blaming(task: Task, what: str) -> Iterator[None]:
     """Whatever the task's own code raises becomes a :class:`TaskError` that names ``what`` failed."""
-    tell = on_task.get()
+    tell, inner = on_task.get(), _running.get()
+    if not inner:
+        _give_way.get()()
+    running = _running.set(True)
     try:
         tell(what)
         yield
@@ -352,6 +379,7 @@ def _blaming(task: Task, what: str) -> Iterator[None]:
             "run the task file by itself: Model(*get_init_inputs())(*get_inputs()) must work",
         ) from error
     finally:
+        _running.reset(running)
         tell("")
 
 

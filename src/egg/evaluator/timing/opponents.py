@@ -16,13 +16,15 @@ from torch import nn
 
 from egg.core.policy import Precision
 from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
-from egg.evaluator.task.program import Program, map_tensors
+from egg.evaluator.task.program import Program, Surrounding, map_tensors
 from egg.evaluator.task.seeds import BUILD_SEED
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing import stopwatch
+from egg.evaluator.timing.compiling import compiling_within
 
 Call = Callable[..., Any]
 
+EAGER = "eager"
 DEFAULT = "(default precision)"
 """Marks a baseline under PyTorch's own settings, for comparison with papers."""
 
@@ -63,6 +65,8 @@ class Opponents:
     device: torch.device
     ready: dict[str, Opponent] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    apart: Surrounding = contextlib.nullcontext
+    """Surrounds what is compiled."""
 
     def __post_init__(self) -> None:
         self._modules: dict[Precision, nn.Module] = {}
@@ -86,7 +90,8 @@ class Opponents:
         precision = Precision.MATCH if name.endswith(DEFAULT) else self.precision
         opponent = Opponent(name, self._build(name, precision), precision, self.precision in HALF_DTYPES)
         try:
-            with opponent.scope():
+            compiling = contextlib.nullcontext() if name.startswith(EAGER) else compiling_within(self.apart)
+            with opponent.scope(), compiling:
                 for _ in range(3):
                     opponent.call(*opponent.adapted(sample))
                 torch.cuda.synchronize(self.device)
@@ -101,7 +106,7 @@ class Opponents:
 
     def _build(self, name: str, precision: Precision) -> Call:
         kind, module = name.split(" ")[0], self.module(precision)
-        if kind == "eager":
+        if kind == EAGER:
             return module
         mode = "default" if kind == "compile" else "reduce-overhead"
         compiled = torch.compile(module, mode=mode, dynamic=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,8 +23,6 @@ from egg.evaluator.trial.refused import Refused
 
 COPY_SECONDS = 60.0
 RAISED = "candidate.error"
-BUILDING = (protocol.Load, protocol.Fresh)
-"""Requests that build a module, with its random weights, on the CPU."""
 
 Reply = TypeVar("Reply")
 
@@ -53,6 +50,7 @@ class Connection:
     def start(self, *, fence: bool = False) -> protocol.Built:
         """Fork a fresh worker, open the buffers there, import the candidate and build ``ModelNew``."""
         self.worker = self.forkserver.worker(fence=fence)
+        self.worker.apart = self.sharing.apart
         self.forkserver.prepare()
         self.attach(second=False)
         return self.request(self.load(), self.settings.build_seconds)
@@ -76,12 +74,7 @@ class Connection:
         fds: tuple[int, ...] = (),
     ) -> Reply:
         self.sharing.give_way()
-        with self.yielding() if type(request) in BUILDING else nullcontext():
-            return self.process.ask(request, timeout or self.settings.call_seconds, fds)
-
-    def yielding(self) -> AbstractContextManager[None]:
-        """For work that mostly leaves the GPU alone: a judge that measures there need not wait for it."""
-        return self.sharing.apart(noisy=True) if self.settings.yields else nullcontext()
+        return self.process.ask(request, timeout or self.settings.call_seconds, fds)
 
     def check_integrity(self) -> None:
         """Refuse a candidate that patched what the judge relies on in its process."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from egg.core.policy import Level
 from egg.evaluator.task.unusual_kinds import UNUSUAL
@@ -36,6 +38,8 @@ class Probes(StrEnum):
 class LevelSettings:
     """How many questions, how long, and which opponents."""
 
+    formerly: ClassVar[Mapping[str, str]] = {"yields": "retimed"}
+
     seeds: int
     distributions: tuple[str, ...]
     reweighed: int
@@ -57,11 +61,8 @@ class LevelSettings:
     audit_task: bool = True
     """Whether null candidates are held against the task itself."""
     profile: Profile = Profile.ALL
-    yields: bool = False
-    """Whether compiling (a candidate's first call, the opponents) leaves the GPU to a measuring judge.
-
-    A first call runs on the GPU as well, a few milliseconds in many seconds of compiling. Medians over rounds
-    bear that; a result to report is not exposed to it."""
+    retimed: bool = False
+    """Whether a timing session in which times lay far apart is held again."""
     fence: bool = True
     """Whether it runs once more with unmapped memory around every tensor, on a GPU."""
     interpreted: bool = True
@@ -90,7 +91,7 @@ LEVELS = {
         domain=Probes.FEW,
         audit_task=False,
         profile=Profile.NONE,
-        yields=True,
+        retimed=True,
         fence=False,
         interpreted=False,
         regrades=0,

@@ -16,7 +16,13 @@ from egg.evaluator.worker.session import Session
 def main(channel: Channel, means: list[str]) -> None:
     """Serve commands until the oracle hangs up."""
     channel.send({"id": 0, "pid": os.getpid(), "sandbox": means})
-    session = Session()
+
+    def announce(idle: bool) -> None:
+        channel.send({"apart": idle})
+        if not idle:
+            channel.receive()
+
+    session = Session(announce)
     while True:
         try:
             request, fds = channel.receive()

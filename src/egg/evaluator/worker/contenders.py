@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
@@ -40,13 +41,17 @@ def sharing(weights: Mapping[str, torch.Tensor], construct: Construct, settle: S
 
 
 def loaded(
-    builders: Sequence[Construct | None], call: Callable[[nn.Module], object], threads: int
+    builders: Sequence[Construct | None],
+    call: Callable[[nn.Module], object],
+    threads: int,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> tuple[list[nn.Module | None], list[str]]:
     """Build each, and have it compile its kernels, so many at a time.
 
     The modules, and for each why it does not run: empty where it does, or where there was none to build.
     They are built in this thread, which will time them: what a file sets for its thread when it is
     imported (Triton's allocator, say) is there then, and goes along to where it is first called.
+    ``waiting`` surrounds what this thread waits for the others' first calls.
     """
     modules: list[nn.Module | None] = []
     unfit: list[str] = []
@@ -65,7 +70,7 @@ def loaded(
             return _reason(error)
         return ""
 
-    with ThreadPoolExecutor(threads) as pool:
+    with waiting(), ThreadPoolExecutor(threads) as pool:
         first_calls = {
             number: pool.submit(contextvars.copy_context().run, why_not, module)
             for number, module in enumerate(modules)

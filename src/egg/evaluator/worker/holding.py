@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,6 +23,9 @@ from egg.evaluator.worker.held import parameters_of, state_of
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.instance import Instance
+
+GPU = "cuda"
+"""A file without this word builds its module on the CPU."""
 
 
 class Holding(Instance):
@@ -62,7 +66,10 @@ class Holding(Instance):
         def make() -> nn.Module:
             if not imported:
                 imported.append(import_candidate(asked.source, restricted=asked.restricted))
-            return self._settled(construct(imported[0]))
+            on_cpu = self._off_device() if GPU not in asked.source else nullcontext()
+            with on_cpu:
+                made = construct(imported[0])
+            return self._settled(made)
 
         self._make, self._construct = make, construct
         self._before_import = Snapshot()
@@ -87,7 +94,10 @@ class Holding(Instance):
             for number, source in enumerate(asked.sources)
         ]
         (_, *self._contenders), (_, *unfit) = contenders.loaded(
-            [lambda: module, *builders], partial(self._call_here, arguments), asked.threads
+            [lambda: module, *builders],
+            partial(self._call_here, arguments),
+            asked.threads,
+            self._off_device,
         )
         self._synchronize()
         self._give_back(asked.slots)

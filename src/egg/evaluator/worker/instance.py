@@ -13,6 +13,7 @@ from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.transport.arena import Arena
 from egg.evaluator.transport.slots import Slot
+from egg.evaluator.worker.device_turn import Announce, DeviceTurn
 from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.launches import Launches
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 class Instance:
     """The state of one candidate process."""
 
-    def __init__(self) -> None:
+    def __init__(self, announce: Announce = lambda idle: None) -> None:
+        self._announce = announce
+        self._turn: DeviceTurn | None = None
+        """On a GPU: when this process uses it."""
         self._device = torch.device("cpu")
         self._launches: Launches | None = None
         self._threads: ThreadWatch | None = None
@@ -67,7 +71,9 @@ class Instance:
 
     def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:
         """From any thread: each has a current device of its own."""
-        with torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext():
+        if self._turn is None:
+            return self._call(arguments, module)
+        with self._turn.had(), torch.cuda.device(self._device):
             return self._call(arguments, module)
 
     def _settled(self, module: nn.Module) -> nn.Module:
@@ -108,6 +114,10 @@ class Instance:
             destination = self._view(slot)
             if leaf.shape == destination.shape and leaf.dtype == destination.dtype and not leaf.is_sparse:
                 lay(destination, leaf)
+
+    def _off_device(self) -> contextlib.AbstractContextManager[None]:
+        """For what leaves the GPU alone."""
+        return self._turn.given_away() if self._turn is not None else contextlib.nullcontext()
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":

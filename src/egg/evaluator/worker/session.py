@@ -25,6 +25,7 @@ from egg.evaluator.transport.strict import plain
 from egg.evaluator.worker import customops, faults, pretend
 from egg.evaluator.worker import fence as fences
 from egg.evaluator.worker.calling import Calling
+from egg.evaluator.worker.device_turn import DeviceTurn, compile_without
 from egg.evaluator.worker.fence import Arrangement
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
@@ -74,6 +75,8 @@ class Session(Calling):
             if asked.memory_fraction is not None and self._fence is None:
                 torch.cuda.set_per_process_memory_fraction(asked.memory_fraction, self._device)
             torch.zeros(1, device=self._device).add_(1).item()
+            self._turn = DeviceTurn(self._announce, self._synchronize)
+            compile_without(self._turn)
 
     def on_fence(self, asked: protocol.Fence) -> protocol.FenceReport:
         """Lay everything that comes in another way; inputs are made anew, and so must the instance be."""

@@ -44,7 +44,9 @@ def compiled(example: Example, form: str, store: str) -> Callable[..., Any]:
     if form == "compile":
         return torch.compile(example.module)
     if form == "egg":
-        return torch.compile(example.module, backend=egg.backend, options={"store": store})
+        # what trains is replayed by Inductor alone, and only where the program asks for that
+        replay = {"triton.cudagraphs": True} if example.trains else {}
+        return torch.compile(example.module, backend=egg.backend, options={"store": store, **replay})
     return torch.compile(example.module, mode=form)
 
 
@@ -132,15 +134,20 @@ def measure(example: Example, store: str, forms: tuple[str, ...], lock: int | No
     exact = exact_results(example)
     calls: dict[str, Call] = {}
     far: dict[str, float] = {}
+    failed: dict[str, str] = {}
     for form in forms:
-        calls[form] = call_of(example, compiled(example, form, store))
-        seconds(calls[form], 1)
-        far[form] = distance(results(example, calls[form]), exact)
+        call = call_of(example, compiled(example, form, store))
+        try:
+            seconds(call, 1)
+        except torch._dynamo.exc.BackendCompilerFailed as error:
+            failed[form] = str(error).splitlines()[0]
+            continue
+        calls[form], far[form] = call, distance(results(example, call), exact)
     phases["compile"] = time.monotonic() - began
     if lock is not None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the process ends
     phases["wait"] = time.monotonic() - began - phases["compile"]
-    if "egg" in forms:
+    if "egg" in calls:
         decide(calls["egg"])
         far["egg"] = distance(results(example, calls["egg"]), exact)
     times = timed(calls)
@@ -151,6 +158,7 @@ def measure(example: Example, store: str, forms: tuple[str, ...], lock: int | No
         "gains": gains(times),
         "host": {form: host_milliseconds(call) for form, call in calls.items()},
         "error": far,
+        "failed": failed,
         "graphs": egg.backend.stats(),
         "entries": verdicts(store),
         "seconds": {phase: round(taken, 1) for phase, taken in phases.items()},

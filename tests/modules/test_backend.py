@@ -358,6 +358,22 @@ def test_a_fault_of_the_backend_is_said_and_breaks_no_program(
         assert "internal error" in backend.stats()[0]["reason"]
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_program_that_inductor_cannot_compile_runs_eagerly(backend, store, caplog, monkeypatch, trains):
+    def broken(*_: Any, **__: Any) -> Any:
+        raise TypeError("list indices must be integers")
+
+    monkeypatch.setattr("torch._inductor.compile_fx.fx_codegen_and_compile", broken)
+    model, x = Scale(), torch.randn(4, 8)
+    with torch.set_grad_enabled(trains):
+        made = recorded(backend, {"store": str(store.folder)}, model, x)
+        torch.testing.assert_close(made, model(x))
+    assert any("Inductor fails here (TypeError: list indices" in line for line in caplog.messages)
+    if trains:
+        made.sum().backward()
+        assert model.weight.grad is not None
+
+
 def test_a_damaged_entry_is_set_aside_and_recorded_again(backend, store, options, caplog):
     entry = with_kernel(backend, store, options)
     (store.folder / "entries" / f"{entry.key}.json").write_text("{")

@@ -54,6 +54,16 @@ def test_a_graph_of_dynamo_is_a_task() -> None:
     torch.testing.assert_close(answers(source, [x], held), block(x))
 
 
+def test_signs_and_shifts_of_python_are_a_task() -> None:
+    x = torch.arange(12).reshape(3, 4)
+
+    def bits(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(~(x > 5), -x << 2, +x >> 1)
+
+    graph, examples = recorded(bits, x)
+    torch.testing.assert_close(answers(task_source(graph, slots_for(graph, examples)), [x], []), bits(x))
+
+
 def test_sizes_and_devices_are_those_of_the_tensors() -> None:
     class Ramp(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -90,19 +90,20 @@ class Fallback:
         return torch._TorchCompileInductorWrapper(self.mode or "default", dict(self.options), None)
 
     def _able(self, compiling: Callable[[], Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-        """What Inductor makes; ``otherwise`` on a machine that has no compiler for it."""
+        """What Inductor makes; ``otherwise`` where this machine has no compiler for it, or where it fails: a
+        program that runs without ``torch.compile`` runs with this backend."""
         from torch._inductor import exc
 
-        unable = tuple(
-            found for name in ("InvalidCxxCompiler", "TritonMissing") if (found := getattr(exc, name, None))
-        )
+        names = ("InductorError", "InvalidCxxCompiler", "TritonMissing")
+        failures = tuple(found for name in names if (found := getattr(exc, name, None)))
         try:
             return compiling()
         except Exception as error:
             cause = getattr(error, "inner_exception", error)
-            if not isinstance(cause, unable):
+            if not isinstance(error, failures) and not isinstance(cause, failures):
                 raise
-            self.notice(f"Inductor cannot run here ({type(cause).__name__}): graphs run eagerly")
+            reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
+            self.notice(f"Inductor fails here ({reason}): the graph runs eagerly")
             return otherwise
 
 

@@ -22,8 +22,9 @@ _INFIX = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
     operator.mod: "%", operator.pow: "**", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
     operator.xor: "^", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
-    operator.eq: "==", operator.ne: "!=",
+    operator.eq: "==", operator.ne: "!=", operator.lshift: "<<", operator.rshift: ">>",
 }  # fmt: skip
+_SIGNS = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
 _IN_PLACE = {operator.iadd: "add_", operator.imul: "mul_", operator.isub: "sub_", operator.itruediv: "div_"}
 _BUILTINS = {getattr: "getattr", max: "max", min: "min", float: "float", int: "int", len: "len", abs: "abs"}
 _SPELLED_OUT = frozenset({"to", "einsum", "tensor_split", "size", "sym_size", "copy", "index_put", "where"})
@@ -56,8 +57,8 @@ def call_text(
         return f"{_operand(args[0])}.{target}({_arguments(args[1:], named, shown)})"
     if target is operator.getitem:
         return f"{_operand(args[0])}[{_index(args[1], shown)}]"
-    if target is operator.neg:
-        return f"-{_operand(args[0])}"
+    if target in _SIGNS:
+        return f"{_SIGNS[target]}{_operand(args[0])}"
     if target in _INFIX and len(args) == 2:
         return f"({shown(args[0])} {_INFIX[target]} {shown(args[1])})"
     if target in _IN_PLACE:

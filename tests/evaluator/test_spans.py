@@ -10,8 +10,13 @@ import pytest
 import torch
 from triton.runtime.jit import JITFunction
 
+from egg.core.evaluation import Accepted, Measured
+from egg.core.source import Candidate, Task
+from egg.evaluator.judge.oracle import Oracle
+from egg.evaluator.judge.question import Question
 from egg.evaluator.worker.launches import JitLaunches
 from egg.evaluator.worker.spans import ROUNDS, spans
+from tests.corpus.corpus import HERE, read_case
 
 
 class Clock:
@@ -84,3 +89,21 @@ def test_own_kernels_and_operators_are_timed_apart_and_nothing_in_a_capture(cloc
     assert len(occupied) == ROUNDS
     launch("scale", 1.0)
     assert clock.now == (ROUNDS + 1) * 12.0 + 1.0, "and launches are no longer marked"
+
+
+@pytest.mark.gpu
+def test_a_judged_file_has_a_time_for_its_kernel_and_for_the_library_on_a_gpu() -> None:
+    case = read_case(HERE / "honest" / "library_gemm.py")
+    oracle = Oracle("cuda:0")
+    try:
+        question = Question(Task.from_file(case.task_path), Candidate.from_file(case.path), case.policy)
+        verdict = oracle.judge(question).verdict
+    finally:
+        oracle.close()
+    assert isinstance(verdict, Accepted)
+    assert isinstance(verdict.performance, Measured)
+    times = verdict.provenance.milliseconds
+    assert times.keys() == {"aten.mm", "bias_gelu"}
+    assert all(spent > 0 for spent in times.values())
+    whole = verdict.performance.milliseconds.median
+    assert 0.2 * whole < sum(times.values()) < 5 * whole

@@ -127,7 +127,7 @@ def _totals(workload: Workload, facts: ProgramFacts) -> list[tuple[str, str]]:
         ("FLOPs", f"{quantity(total, '')}: {shown}" if total else "none"),
         (
             "least bytes",
-            f"{quantity(facts.least_bytes, 'B')} (inputs, parameters, outputs once; of indexed tables the rows)",
+            f"{quantity(facts.least_bytes, 'B')} (inputs, parameters, outputs once; of indexed tables rows)",
         ),
         ("eager moves", f"{quantity(facts.eager_bytes, 'B')}{more}"),
         (

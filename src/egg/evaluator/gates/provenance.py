@@ -307,6 +307,7 @@ def _spans(trial: Trial, case: Case) -> Mapping[str, float]:
         trial.warnings.append(f"the kernels could not be timed one by one: {fault}"[:300])
         trial.connection.restart()
         return {}
+    trial.buffers.place(case)  # a forward may write into its inputs
     longest = sorted(spent.items(), key=lambda one: -one[1])[:MOST_TIMED]
     return {name[:LONGEST_NAME]: microseconds / 1e3 for name, microseconds in longest}
 

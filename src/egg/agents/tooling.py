@@ -226,7 +226,10 @@ class Session:
                 raise BadCall(f"{call.name} takes no {name!r}; it takes {', '.join(known) or 'nothing'}")
             if not isinstance(value, _KINDS[known[name]["type"]]):
                 raise BadCall(f"{name} is to be of type {known[name]['type']}")
-        if missing := [name for name in tool.parameters["required"] if not found.get(name)]:
+        required = [*tool.parameters["required"]]
+        if self._file is None and "kernel" in known:
+            required.append("kernel")  # there is no file of the question to stand for it
+        if missing := [name for name in dict.fromkeys(required) if not found.get(name)]:
             raise BadCall(f"{call.name} needs {', '.join(missing)}")
         return found
 

@@ -75,7 +75,7 @@ class Job:
         return cls(
             Task(data["task"]["name"], data["task"]["source"]),
             data["candidate"], Precision(data["precision"]), data["device"], data["target"],
-            data["kernel"],
+            data.get("kernel", ""),
         )  # fmt: skip
 
 

@@ -91,6 +91,29 @@ def softmax(tmp_path_factory) -> tuple[dict, str]:
     return json.loads(ended.stdout), picture.read_text()
 
 
+# -- compiled code -----------------------------------------------------------------------------------
+
+
+def test_the_code_of_a_kernel_is_shown_and_a_wrong_name_lists_the_right_ones():
+    said = egg(SOFTMAX, FUSED, "--device", "cpu", "--target", "h200", "--code", "softmax_rows")
+    assert said.exit_code == 0, said.output
+    assert said.stdout.startswith("softmax_rows for H200: grid 16384 x 1 x 1")
+    assert "- special functions" in said.stdout
+    assert "SASS (line of the file | instruction):" in said.stdout
+    wrong = egg(SOFTMAX, FUSED, "--device", "cpu", "--code", "softmax:3", "--json")
+    assert wrong.exit_code == 2
+    assert "softmax_rows" in json.loads(wrong.stdout)["hint"]
+    assert egg(SOFTMAX, "--code", "softmax_rows").exit_code == 2
+
+
+def test_a_kernel_that_does_not_compile_has_no_code(tmp_path):
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN)
+    said = egg(SOFTMAX, file, "--device", "cpu", "--code", "broken")
+    assert said.exit_code == 1
+    assert "arange" in said.output
+
+
 # -- facts -------------------------------------------------------------------------------------------
 
 

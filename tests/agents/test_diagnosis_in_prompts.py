@@ -9,7 +9,7 @@ import pytest
 from egg.agents.team import LlmTeam
 from egg.analysis.diagnose import diagnose
 from egg.analysis.evaluated import profile_of
-from egg.core.evaluation import Accepted, Evaluation, Interval, Measured
+from egg.core.evaluation import Accepted, Evaluation, Interval, Measured, Provenance
 from egg.core.resources import KernelResources
 from egg.core.stage import Stage
 from egg.hardware.gpus import resolve
@@ -22,18 +22,19 @@ H200 = resolve("H200")
 STAGES = (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY)
 
 
-def judged(*kernels: KernelResources) -> Evaluation:
-    """Measured, and the compiler's resources read on the way."""
+def judged(*kernels: KernelResources, times: dict[str, float] | None = None) -> Evaluation:
+    """Measured, the compiler's resources read on the way; with ``times`` one library call is among them."""
     found = measured()
     assert isinstance(found.verdict, Accepted)
     assert isinstance(found.verdict.performance, Measured)
     performance = replace(found.verdict.performance, milliseconds=Interval(0.4, 0.39, 0.41), kernels=kernels)
-    return replace(found, verdict=replace(found.verdict, performance=performance))
+    ran = Provenance({k.name: 1 for k in kernels}, {"topk": 1} if times is not None else {}, 1.0, times or {})
+    return replace(found, verdict=replace(found.verdict, performance=performance, provenance=ran))
 
 
-def prompt(stage: Stage, *kernels: KernelResources) -> str:
+def prompt(stage: Stage, *kernels: KernelResources, times: dict[str, float] | None = None) -> str:
     """What the designer or the tuner is asked in a stage."""
-    evaluation = judged(*kernels)
+    evaluation = judged(*kernels, times=times)
     profile = profile_of(evaluation, H200)
     told = replace(
         brief(stage, base=kernel(evaluation)),
@@ -49,11 +50,32 @@ def prompt(stage: Stage, *kernels: KernelResources) -> str:
 def test_whoever_plans_reads_what_holds_the_base_back(stage):
     said = prompt(stage, replace(SOFTMAX, grid=(8, 1, 1)))
     section = said[said.index("## What holds it back") : said.index("\n# ", said.index("## What holds"))]
-    assert "**`softmax_rows`, 100% of the time: small_grid** (fewer programs than" in section
+    assert "**`softmax_rows`, 100% of the time, 0.4 ms measured: small_grid** (fewer programs than" in section
     assert "- grid 8 programs: The GPU has 132 SMs." in section
     assert "- Wrong if the work cannot be split further" in section
     assert "not recorded here" not in said
     assert "| softmax_rows | 8 x 1 x 1 |" in said
+
+
+def held_back(said: str) -> str:
+    return said[said.index("## What holds it back") : said.index("\n# ", said.index("## What holds"))]
+
+
+def test_a_library_call_is_ranked_by_its_time_beside_own_kernels():
+    small = replace(SOFTMAX, grid=(8, 1, 1))
+    section = held_back(prompt(Stage.STRUCTURE, small, times={"aten.topk": 0.3, "softmax_rows": 0.08}))
+    library = section.index("**`aten.topk` (library call), 75% of the time, 0.3 ms measured**")
+    assert library < section.index("**`softmax_rows`, 20% of the time, 0.08 ms measured: small_grid**")
+    assert section.index("**The whole program: small_grid**") < library
+    assert "- library_share 0.75: Library calls take this share of the time" in section
+    assert "modelled" not in section
+
+
+def test_what_was_not_timed_is_called_modelled_and_untimed_library_calls_are_named():
+    section = held_back(prompt(Stage.STRUCTURE, replace(SOFTMAX, grid=(8, 1, 1)), times={}))
+    assert "The library calls (topk) were not timed: they may take more" in section
+    assert "Only the whole was timed: the shares of its kernels are modelled." in section
+    assert "of the time by the model, not measured: small_grid**" in section
 
 
 @pytest.mark.parametrize("stage", STAGES)

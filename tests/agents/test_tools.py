@@ -16,7 +16,7 @@ from egg.core.stage import Stage
 from egg.llm.scripted import ScriptedClient
 from tests.agents.briefs import DIAGNOSIS, FAILURE, KERNEL, PLAN, brief, kernel
 
-EVERY = frozenset({"compile", "judge", "profile", "time", "read", "skill", "kernels"})
+EVERY = frozenset({"compile", "code", "judge", "profile", "time", "read", "skill", "kernels"})
 EDIT = "# edit: replace BLOCK\nBLOCK = {}\n"
 BASE = KERNEL.replace("\n\n\n", "\n\nBLOCK = 128\n\n\n", 1)
 
@@ -171,6 +171,16 @@ def test_a_first_file_has_no_file_to_read_and_a_debugger_looks_at_the_failed_one
 
 
 ISSUE = {"critical_issue": "wrong mask", "modification_plan": "mask the rows"}
+
+
+def test_code_is_that_of_the_file_of_the_question_where_there_is_one():
+    _, _, bench = optimized(call("code", name="norm_rows"), EDIT_REPLY)
+    assert bench.used == [("code", (BASE,), "norm_rows")]
+    client, bench = ScriptedClient((call("code", name="norm_rows"), EDIT_REPLY, EDIT_REPLY)), Bench()
+    team = LlmTeam(client, prompt_tokens=3000, reply_tokens=777, instruments=bench, tool_calls=4)
+    team.coder.seed(brief(Stage.STRUCTURE))
+    assert results(client.requests[1]) == ["Error: code needs kernel\n\nCalls left: 3."]
+    assert bench.used == []
 
 
 def test_without_instruments_or_calls_there_are_no_tools():

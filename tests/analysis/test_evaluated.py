@@ -67,6 +67,25 @@ def test_where_others_share_the_time_each_is_predicted_and_the_whole_measured(ev
     assert all(k.predicted_milliseconds for k in profile.kernels)
 
 
+def test_times_of_own_kernels_and_of_library_calls_are_taken_as_measured():
+    evaluation = judged(replace(SOFTMAX, launches=2), SOFTMAX, library={"topk": 3})
+    verdict = evaluation.verdict
+    assert isinstance(verdict, Accepted)
+    ran = replace(
+        verdict.provenance, milliseconds={"aten.topk": 0.35, "softmax_rows": 0.1, "aten.empty": 0.0}
+    )
+    profile = seen(replace(evaluation, verdict=replace(verdict, provenance=ran)))
+    assert [(k.name, k.own, k.launches, k.milliseconds) for k in profile.kernels] == [
+        ("aten.topk", False, 3, 0.35),
+        ("softmax_rows", True, 3, 0.1),
+    ]
+    found = diagnose(profile, H200)
+    assert [(k.own, k.share) for k in found.kernels] == [(False, 0.7), (True, 0.2)]
+    assert found.whole.limiter is found.kernels[1].limiter, "nothing is known of the library's but its time"
+    assert found.whole.evidence[-1].name == "library_share"
+    assert found.features["library_share"] == pytest.approx(0.35 / 0.45)
+
+
 def test_longest_first():
     assert [k.name for k in seen(judged(SOFTMAX, GEMM)).kernels] == ["gemm", "softmax_rows"]
 

@@ -70,9 +70,11 @@ class Counting(ScriptedJudge):
         return super().judge(jobs)
 
 
-def went_on(folder: Path, judge: ScriptedJudge, client: ScriptedClient | None = None) -> Progress:
+def went_on(
+    folder: Path, judge: ScriptedJudge, client: ScriptedClient | None = None, device: str = "cuda:0"
+) -> Progress:
     if not (folder / LOG).exists():
-        start(folder, scripts.TASK, settings(), scripts.FACTS, name="tools")
+        start(folder, scripts.TASK, replace(settings(), device=device), scripts.FACTS, name="tools")
     bench = Workbench(replace(settings(), device="cpu"), folder, judge, {})
 
     def team(started, journal):
@@ -139,6 +141,32 @@ def test_a_question_that_a_model_was_at_with_tools_is_answered_from_outside(tmp_
     assert "0.7 ms" in state.sources[state.best or ""]
     assert outside.unused == []
     assert replay(place).state == state_of(place)
+
+
+def test_a_model_reads_the_compiled_code_of_a_kernel(tmp_path: Path) -> None:
+    """A name that is not in the file is answered with those that are; the log replays without a compiler."""
+    file = scripts.kernel("0.5 ms")
+    moves = [
+        called("code", kernel=file, name="triple"),
+        called("code", kernel=file, name="double"),
+        "use draft 2",
+    ]
+
+    def reply(request: Request) -> str | ToolCall:
+        if request.schema is not None:
+            return json.dumps(PASS)
+        return moves[sum(message.speaker is Speaker.TOOL for message in request.messages)]
+
+    state = went_on(tmp_path / "run", Counting(), ScriptedClient(reply), "cpu").state
+    assert state.closed is not None
+    events = [entry.event for entry in read_log(tmp_path / "run")]
+    wrong, right = [event.result for event in events if isinstance(event, ToolCalled)]
+    assert wrong == "Error: the file launches no kernel 'triple' (name one of double)"
+    assert right.startswith("double for H200: grid ")
+    assert "- global loads 1: LDG.E" in right
+    line = file.strip().splitlines().index("    x = tl.load(x_ptr + at, mask=at < n)") + 1
+    assert any(row.startswith(f"{line:4} | ") and "LDG.E" in row for row in right.splitlines())
+    assert replay(tmp_path / "run").state == state_of(tmp_path / "run") == state
 
 
 def test_each_run_has_the_tools_that_work_in_it() -> None:

@@ -108,6 +108,11 @@ def test_profile_and_skills_answer_for_a_program(task: Path) -> None:
         assert compiled["compiles"]
         assert "registers" in compiled["summary"]
         assert not (await called(client, "compile", task=str(task), kernel=FORBIDDEN))["compiles"]
+        options = {"task": str(task), "kernel": kernel("1 ms"), "target": "H200", "device": "cpu"}
+        shown = await called(client, "code", name="double", most=2_000, **options)
+        assert (shown["kernel"], shown["target"]) == ("double", "H200")
+        assert "- global stores" in shown["code"]
+        assert "name one of double" in await refused(client, "code", name="triple", **options)
 
     connected(server(), session)
 

@@ -282,6 +282,42 @@ def test_program_and_target_from_one_forward(case: str, precision: Precision) ->
     )
 
 
+TABLE = "self.table = nn.Embedding(1000, 64)"
+IDS = "torch.randint(0, 1000, (10,))"
+ROWS = 10 * 64 * 4
+"""What ten indices pick of the table, in bytes."""
+
+
+@pytest.mark.parametrize(
+    ("forward", "init", "inputs", "least"),
+    [
+        ("return self.table(x)", TABLE, f"[{IDS}]", 10 * 8 + 2 * ROWS),
+        ("return self.table.weight[x].sum(0)", TABLE, f"[{IDS}]", 10 * 8 + ROWS + 64 * 4),
+        ("return self.table(x) + self.table.weight.index_select(0, x)", TABLE, f"[{IDS}]", 80 + 3 * ROWS),
+        ("return self.table(x) @ self.table.weight.T", TABLE, f"[{IDS}]", 80 + 256_000 + 10 * 1000 * 4),
+        ("return self.table(x)", TABLE, "[torch.randint(0, 1000, (5000,))]", 5000 * 8 + 256_000 + 5000 * 256),
+        (
+            "return self.table(x)",
+            "self.table = nn.EmbeddingBag(1000, 64, mode='sum')",
+            "[torch.randint(0, 1000, (2, 5))]",
+            10 * 8 + ROWS + 2 * 64 * 4,
+        ),
+        ("return x[0].gather(0, x[1])", "pass", "[[torch.rand(1000, 64), torch.zeros(10, 64).long()]]",
+         10 * 64 * 8 + 2 * ROWS),
+        ("return x[0][x[1]] + x[0].sum()", "pass", f"[[torch.rand(1000, 64), {IDS}]]", 80 + 256_000 + ROWS),
+    ],
+    ids=["embedding", "index", "twice", "tied", "more indices than rows", "bag", "gather", "read whole too"],
+)  # fmt: skip
+def test_a_table_that_is_only_indexed_counts_as_what_is_picked(
+    forward: str, init: str, inputs: str, least: int
+) -> None:
+    facts = facts_of(model(forward, init), inputs)
+    assert facts.least_bytes == least
+    floor = gpu_facts(H200, Precision.BF16, replace(facts, flops=0.0)).floor_milliseconds
+    assert floor is not None
+    assert floor <= least / H200.bandwidth * 1e3
+
+
 def test_a_target_without_a_program_has_nothing_to_save() -> None:
     facts = task_facts(task_of(model("return x[x > 0]"), "[torch.rand(8)]"), H200, Precision.FP32)
     assert facts.program is None

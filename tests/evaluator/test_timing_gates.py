@@ -359,7 +359,22 @@ def test_the_floor_counts_attention_that_pytorch_refuses_to_count(
 ) -> None:
     trial, attend = trial_for(HONEST), uncounted_attention(monkeypatch)
     monkeypatch.setattr(trial.reference, "run", lambda inputs: attend())
-    assert plausibility.compute_floor(trial, resolve("H200")) > 0
+    assert plausibility.floors(trial, resolve("H200"))[1] > 0
+
+
+def test_the_floor_of_bytes_is_that_of_the_facts_where_rows_are_picked(
+    trial_for, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial, gpu = trial_for(HONEST), resolve("H200")
+    case = trial.reference.question("counted")
+    table = case.tensors[0]
+    whole, _ = plausibility.floors(trial, gpu)
+    assert whole == pytest.approx(trial.buffers.bytes_per_call / gpu.bandwidth * 1e3)
+    monkeypatch.setattr(trial.reference, "question", lambda kind: case)
+    monkeypatch.setattr(trial.reference, "run", lambda inputs: table[torch.tensor([0, 1])])
+    picked, _ = plausibility.floors(trial, gpu)
+    left_out = table.nbytes - 2 * table[0].nbytes
+    assert picked == pytest.approx((trial.buffers.bytes_per_call - left_out) / gpu.bandwidth * 1e3)
 
 
 def test_faster_than_memory_is_refused(trial_for, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,10 +33,11 @@ def diagnosed(*kernels: Bottleneck, whole: Bottleneck = WHOLE, rung: Rung = Rung
 def test_a_kernel_in_full():
     assert render_diagnosis(diagnosed(SPILLS)).splitlines() == [
         "Read from the measured time, the compiler's word and a model of the GPU; no hardware counters.",
+        "Only the whole was timed: the shares of its kernels are modelled.",
         "",
-        f"**`gemm`, 80% of the time: spills** ({MEANINGS[Limiter.SPILLS]})",
+        f"**`gemm`, 80% of the time by the model, not measured: spills** ({MEANINGS[Limiter.SPILLS]})",
         "",
-        "- Without it about 2.50 times as fast.",
+        "- Without it about 2.50 times as fast, estimated.",
         "- Now 4.04 times the least that its work can take.",
         "- spill_bytes 440 B: So much per thread did not fit into registers.",
         "- local_in_code 0.1235: This share of the machine code moves spilled registers.",
@@ -68,9 +69,14 @@ def test_a_program_of_many_small_kernels_is_told_as_a_whole():
 
 def test_no_more_kernels_than_can_be_acted_on():
     many = [replace(SPILLS, kernel=f"k{i}", share=0.1) for i in range(10)]
-    assert render_diagnosis(diagnosed(*many)).count("of the time: spills") == KERNELS_TOLD
+    assert render_diagnosis(diagnosed(*many)).count("not measured: spills") == KERNELS_TOLD
 
 
 def test_a_kernel_of_which_nothing_is_known_is_left_out():
     library = replace(SPILLS, kernel="aten.mm", limiter=Limiter.LATENCY, gain=1.0, headroom=None, share=0.5)
     assert "aten.mm" not in render_diagnosis(diagnosed(library, replace(SPILLS, share=0.5)))
+    timed = replace(library, own=False, milliseconds=0.2)
+    said = render_diagnosis(diagnosed(replace(SPILLS, share=0.4, milliseconds=0.16), timed))
+    assert said.index("**`aten.mm` (library call), 50% of the time, 0.2 ms measured**") < said.index("`gemm`")
+    assert "Its code is the library's" in said
+    assert "modelled" not in said

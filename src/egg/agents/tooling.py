@@ -60,6 +60,21 @@ TOOLS = (
         _taking(["kernel"], kernel=KERNEL, on=ON),
     ),
     Tool(
+        "code",
+        "The compiled code of one kernel for the target GPU: instructions by kind with widths and shapes, "
+        "then the hottest loop as machine code and as PTX, each instruction with its line of the file. "
+        "Without a kernel, of the file of the question. Seconds.",
+        _taking(
+            name={
+                "type": "string",
+                "description": "The kernel's function, as `matmul`; `matmul:2` is its second specialisation. "
+                "Not needed where the file launches one kernel.",
+            },
+            kernel=KERNEL,
+            on=ON,
+        ),
+    ),
+    Tool(
         "judge",
         "Judge a kernel file as the run will: whether it is right on hidden inputs, and its time where a GPU "
         "measures it. Slower than compile.",
@@ -111,6 +126,11 @@ class Instruments(Protocol):
         ...
 
 
+def result_characters(prompt_tokens: int) -> int:
+    """How long one result may be where memory has room for so many tokens."""
+    return int(prompt_tokens * RESULT_SHARE * CHARACTERS_PER_TOKEN)
+
+
 class BadCall(Exception):
     """A call that cannot be run; the model reads why."""
 
@@ -129,7 +149,7 @@ class Toolkit:
 
     @property
     def result_characters(self) -> int:
-        return int(self.prompt_tokens * RESULT_SHARE * CHARACTERS_PER_TOKEN)
+        return result_characters(self.prompt_tokens)
 
 
 class Session:
@@ -206,7 +226,10 @@ class Session:
                 raise BadCall(f"{call.name} takes no {name!r}; it takes {', '.join(known) or 'nothing'}")
             if not isinstance(value, _KINDS[known[name]["type"]]):
                 raise BadCall(f"{name} is to be of type {known[name]['type']}")
-        if missing := [name for name in tool.parameters["required"] if not found.get(name)]:
+        required = [*tool.parameters["required"]]
+        if self._file is None and "kernel" in known:
+            required.append("kernel")  # there is no file of the question to stand for it
+        if missing := [name for name in dict.fromkeys(required) if not found.get(name)]:
             raise BadCall(f"{call.name} needs {', '.join(missing)}")
         return found
 

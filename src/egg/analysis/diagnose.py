@@ -30,6 +30,8 @@ from egg.hardware.gpus import Gpu
 MATERIAL = 1.2
 """Gain from which on a cause is worth naming before its symptoms."""
 LEAST_SUSPECT = 1.02
+LEAST_LIBRARIES = 0.05
+"""Share of the time from which on library calls are named."""
 GAPS = 1.3
 """Span over the kernels' own time, from which on the gaps between them count."""
 PASSED_ON = 1.5
@@ -49,7 +51,7 @@ def diagnose(
     kernels = tuple(_kernel(view, weigh(view), total) for view in views)
     launches = _launches(profile, views, total, constants.launch * 1e3)
     whole = _whole(launches, views, kernels, total, floor_milliseconds)
-    leading = max(range(len(views)), key=lambda i: (kernels[i].share, -i), default=None)
+    leading = max(range(len(views)), key=lambda i: (kernels[i].known, kernels[i].share, -i), default=None)
     view = views[leading] if leading is not None else None
     limiter = kernels[leading].limiter if leading is not None else whole.limiter
     seen = features(profile, view, whole=whole, kernel_limiter=limiter, floor_milliseconds=floor_milliseconds)
@@ -93,6 +95,8 @@ def _kernel(view: KernelView, weighed: Weighed, total: float) -> Bottleneck:
         evidence=primary.evidence,
         unless=primary.unless,
         suspects=tuple(Suspect(f.limiter, g) for f, g in others if g >= LEAST_SUSPECT),
+        own=view.kernel.own,
+        milliseconds=view.kernel.milliseconds,
     )
 
 
@@ -113,7 +117,11 @@ def _whole(
     total: float,
     floor_milliseconds: float | None,
 ) -> Bottleneck:
-    """Launches, or the limiter of the kernel that takes most of the time; whichever would gain more."""
+    """Launches, or the limiter of the kernel that takes most of the time; whichever would gain more.
+
+    Of a library's kernel often nothing but its time is known. Then the limiter is that of the longest kernel
+    of which more is known, its gain counts with its share, and the libraries' share is named beside it.
+    """
     floor = floor_milliseconds if floor_milliseconds and floor_milliseconds > 0 else None
     headroom = ratio(total, floor)
     passed_on = _passed_on(views, floor)
@@ -124,7 +132,8 @@ def _whole(
         return launches or Bottleneck(
             "", Limiter.LATENCY, 1.0, headroom, 1.0, (nothing,), "kernels ran that the profile did not see"
         )
-    largest = max(kernels, key=lambda k: k.share)
+    largest = max(kernels, key=lambda k: (k.known, k.share))
+    passed_on = (*_libraries(kernels), *passed_on)
     gain = _gain_of_all(largest.limiter, kernels)
     alone = len(kernels) == 1
     share = evidence(
@@ -158,6 +167,13 @@ def _whole(
         unless=largest.unless,
         suspects=tuple(sorted(suspects, key=lambda s: -s.gain)),
     )
+
+
+def _libraries(kernels: tuple[Bottleneck, ...]) -> tuple[Evidence, ...]:
+    """The share of library calls, where it was measured and matters."""
+    share = sum(k.share for k in kernels if not k.own and k.milliseconds is not None)
+    says = "Library calls take this share of the time: work on the other kernels leaves it as it is."
+    return (Evidence("library_share", share, "", says),) if share >= LEAST_LIBRARIES else ()
 
 
 def _gain_of_all(limiter: Limiter, kernels: tuple[Bottleneck, ...]) -> float:

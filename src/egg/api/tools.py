@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from egg.agents.tooling import result_characters
 from egg.api import tool_words as words
 from egg.api.alike import kernels_alike
 from egg.api.lessons import recall_kernels
+from egg.api.listing import listing_of
 from egg.api.profiling import ProfileOptions, report_on
 from egg.core.conversation import ToolCall
 from egg.core.errors import TaskError, UsageError
@@ -37,7 +39,7 @@ from egg.memory.diagnosis import render_diagnosis
 
 OFFLINE = "offline"
 CPU = "cpu"
-EVERYWHERE = frozenset({"compile", "judge", "profile", "read"})
+EVERYWHERE = frozenset({"compile", "code", "judge", "profile", "read"})
 
 
 class Workbench:
@@ -135,6 +137,8 @@ class RunInstruments:
                 return words.compiled(
                     self._bench.compile(question, self._job(files[0], name)), brief.facts.gpu.name
                 )
+            case "code":
+                return self._code(brief, files[0], about)
             case "judge":
                 question = self._question(brief, files[0])
                 evaluation = self._bench.ask(question, self._job(files[0], name))
@@ -158,13 +162,25 @@ class RunInstruments:
     def _job(self, file: Candidate, name: str) -> str:
         return f"{self._started.run}/{file.hash}.tool-{name}"
 
-    def _profile(self, brief: Brief, file: Candidate) -> str:
+    def _seeing(self) -> ProfileOptions:
         settings = self._started.settings
         device = CPU if settings.device == OFFLINE else settings.device
-        options = ProfileOptions(
+        return ProfileOptions(
             device, settings.target, settings.precision, calibrations=default_folder(self._bench.environ)
         )
-        report = report_on(brief.task, file, options)
+
+    def _code(self, brief: Brief, file: Candidate, kernel: str) -> str:
+        from egg.evaluator.offline.digest import digest
+        from egg.evaluator.profiling.ladder import CannotRun
+
+        try:
+            listing, gpu = listing_of(brief.task, file, kernel, self._seeing())
+        except CannotRun as error:
+            return f"There is no code: {error.reason}\n\n{error.evidence}"
+        return digest(listing, gpu, result_characters(self._started.settings.budget.prompt_tokens))
+
+    def _profile(self, brief: Brief, file: Candidate) -> str:
+        report = report_on(brief.task, file, self._seeing())
         if report.failure is not None:
             return f"It could not be profiled: {report.failure.reason}\n\n{report.failure.evidence}"
         assert report.diagnosis is not None

@@ -125,7 +125,10 @@ def _totals(workload: Workload, facts: ProgramFacts) -> list[tuple[str, str]]:
     more = f", {factor(facts.eager_bytes / facts.least_bytes)} the least" if facts.least_bytes else ""
     return [
         ("FLOPs", f"{quantity(total, '')}: {shown}" if total else "none"),
-        ("least bytes", f"{quantity(facts.least_bytes, 'B')} (inputs, parameters and outputs once each)"),
+        (
+            "least bytes",
+            f"{quantity(facts.least_bytes, 'B')} (inputs, parameters, outputs once; of indexed tables rows)",
+        ),
         ("eager moves", f"{quantity(facts.eager_bytes, 'B')}{more}"),
         (
             "eager launches",

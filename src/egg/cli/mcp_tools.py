@@ -35,8 +35,9 @@ Device = Annotated[str, Field(description="Where kernels are judged: auto, cpu, 
 
 INSTRUCTIONS = """EGG turns PyTorch programs into verified Triton kernels. You can play the model of a run:
 start_run, then answer each question with reply until `waiting` is null. The question has the program, the
-base with its measurements, what was tried, and the form of the answer. compile, judge, profile and skills
-work on any kernel beside a run: use them before you answer. Report only speedups that the judge measured."""
+base with its measurements, what was tried, and the form of the answer. compile, code, judge, profile and
+skills work on any kernel beside a run: use them before you answer. Report only speedups that the judge
+measured."""
 
 
 def start_run(
@@ -140,6 +141,29 @@ def compile_kernel(
         skip=BEHIND_COMPILING,
     )
     return {"compiles": evaluation.accepted, "target": gpu, "summary": compiled(evaluation, gpu)}
+
+
+def code(
+    task: Task,
+    kernel: Kernel,
+    name: Annotated[
+        str, Field(description="The kernel's function; NAME:2 for its second specialisation.")
+    ] = "",
+    precision: Precision = Precision.MATCH,
+    device: Device = "auto",
+    target: Gpu = None,
+    most: Annotated[int, Field(description="Characters of the answer.")] = 24_000,
+) -> dict[str, Any]:
+    """The compiled code of one kernel: instructions by kind, the hottest loop in machine code and PTX.
+
+    No GPU is needed. Every instruction has the line of the file that it comes from.
+    """
+    from egg.api.listing import listing_of
+    from egg.evaluator.offline.digest import digest
+
+    options = _seeing(device, target, precision, counters=False)
+    listing, gpu = listing_of(read_task(task), Candidate(kernel, "given"), name, options)
+    return {"kernel": listing.kernel, "target": gpu, "code": digest(listing, gpu, most)}
 
 
 def judge(
@@ -254,6 +278,7 @@ TOOLS = {
     "next_question": next_question,
     "reply": reply,
     "compile": compile_kernel,
+    "code": code,
     "judge": judge,
     "profile": profile,
     "skills": skills,

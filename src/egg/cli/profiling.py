@@ -17,11 +17,11 @@ from egg.cli.progress import busy
 from egg.cli.render import clean, console
 from egg.core.errors import UsageError
 from egg.core.policy import Precision
-from egg.core.source import Candidate
+from egg.core.source import Candidate, Task
 from egg.core.stage import Stage
 
 if TYPE_CHECKING:
-    from egg.api.profiling import ProfileReport
+    from egg.api.profiling import ProfileOptions, ProfileReport
 
 PANEL = "Judge kernels"
 STAGES = (Stage.STRUCTURE, Stage.MAPPING, Stage.TILING, Stage.MEMORY)
@@ -63,6 +63,15 @@ def profile(
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Write the roofline as a picture.")
     ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            "--code",
+            metavar="NAME",
+            help="Only the compiled code of this kernel: instructions by kind, then its hottest loop as "
+            "machine code and PTX. NAME:2 is its second specialisation.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -84,6 +93,9 @@ def profile(
             _stage(stage),
             default_folder(os.environ),
         )
+        if code is not None:
+            _show_code(program, candidate, code, terms, as_json)
+            return
         with busy(f"looking at {clean(candidate.name if candidate is not None else program.name)}"):
             report = report_on(program, candidate, terms)
         if svg is not None and report.failure is None:
@@ -92,6 +104,24 @@ def profile(
         if svg is not None and report.failure is None and not as_json:
             print(f"roofline -> {clean(str(svg))}")
         raise typer.Exit(1 if report.failure is not None else 0)
+
+
+def _show_code(
+    task: Task, candidate: Candidate | None, kernel: str, options: ProfileOptions, as_json: bool
+) -> None:
+    """The whole code as JSON, or a digest of it as text."""
+    from egg.api.listing import SCHEMA, listing_of
+    from egg.core.codec import to_json
+    from egg.evaluator.offline.digest import digest
+
+    if candidate is None:
+        raise UsageError("--code needs a kernel file", "egg profile TASK.py KERNEL.py --code NAME")
+    with busy(f"compiling {clean(candidate.name)}"):
+        listing, gpu = listing_of(task, candidate, kernel, options)
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, "target": gpu, **to_json(listing)}, indent=2))
+        return
+    print(clean(digest(listing, gpu)))
 
 
 def _stage(name: str | None) -> Stage | None:

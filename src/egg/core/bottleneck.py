@@ -104,6 +104,10 @@ class Bottleneck:
     """What would have to be true for this to be wrong."""
     suspects: tuple[Suspect, ...] = ()
     """The others, most promising first."""
+    own: bool = True
+    """Whether it is a kernel of the candidate, or the whole; else a library's."""
+    milliseconds: float | None = None
+    """Its time as measured; ``None`` where it was not, and then the share is modelled."""
 
     @property
     def known(self) -> bool:

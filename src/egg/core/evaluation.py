@@ -198,6 +198,9 @@ class Provenance:
     library_ops: Mapping[str, int]
     own_share: float | None
     """Own kernels' share of GPU time; ``None`` where it was not measured."""
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    """GPU time of each own kernel and each library operator (``aten.topk``) in one warm call, the longest
+    first; empty where it was not measured. From the candidate's own process: no verdict rests on it."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Workload:
     outputs: Mapping[str, TensorForm]
     operations: tuple[Operation, ...]
     least_bytes: int
-    """Inputs, parameters and outputs once each."""
+    """Inputs, parameters and outputs once each; of a tensor that is only indexed, what is picked of it."""
     kept: tuple[int, ...] = ()
     """Values that outlive the forward: its outputs, and inputs and buffers as it leaves them."""
 
@@ -140,7 +140,7 @@ class ProgramFacts:
     flops: float
     """Of products and convolutions."""
     least_bytes: int
-    """Inputs, parameters and outputs once each."""
+    """Inputs, parameters and outputs once each; of a tensor that is only indexed, what is picked of it."""
     shapes: tuple[str, ...]
     """Inputs, parameters and outputs, each as ``name dtype[16384, 1024]``."""
     operations: tuple[str, ...]

@@ -44,7 +44,9 @@ PROGRAM: Mapping[str, Feature] = MappingProxyType(
         # work and what fusion could save
         "flops": number("FLOP", "of the program's products, convolutions, attention and recurrences"),
         "program_other_flops": number("FLOP", "of everything else in the program"),
-        "least_bytes": number("B", "inputs, parameters and outputs once each"),
+        "least_bytes": number(
+            "B", "inputs, parameters and outputs once each; of tables that are only indexed, the rows picked"
+        ),
         "eager_bytes": number("B", "that eager moves"),
         "eager_launches": integer("", "kernels that eager launches, about"),
         "operations": integer("", "operators that eager executes"),

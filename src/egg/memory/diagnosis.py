@@ -22,24 +22,48 @@ READ_FROM = {
 def render_diagnosis(diagnosis: Diagnosed) -> str:
     """For planning the next change; as Markdown.
 
-    The whole program has a line where its kernels do not show it: it has another limiter than its
-    longest kernel, or no kernel matters by itself.
+    Kernels of the file and library calls are ranked by their share of the time. The whole program has a
+    line where its kernels do not show it: it has another limiter than its longest kernel, no kernel matters
+    by itself, or of the longest nothing but its time is known.
     """
     lines = [f"Read from {READ_FROM[diagnosis.rung]}."]
-    kernels = [k for k in diagnosis.kernels if k.share >= LEAST_SHARE and k.known][:KERNELS_TOLD]
-    longest = max(kernels, key=lambda k: k.share, default=None)
-    if longest is None or diagnosis.whole.limiter is not longest.limiter:
+    ranked = sorted(diagnosis.kernels, key=lambda k: -k.share)
+    kernels = [k for k in ranked if k.share >= LEAST_SHARE and _says_something(k)][:KERNELS_TOLD]
+    if diagnosis.rung.measured and any(k.milliseconds is None for k in kernels):
+        lines.append("Only the whole was timed: the shares of its kernels are modelled.")
+    longest = kernels[0] if kernels else None
+    if longest is None or not longest.known or diagnosis.whole.limiter is not longest.limiter:
         lines += ["", *_lines(diagnosis.whole, "The whole program")]
     for kernel in kernels:
-        lines += ["", *_lines(kernel, f"`{kernel.kernel}`, {kernel.share:.0%} of the time")]
+        lines += ["", *(_lines(kernel, _headed(kernel)) if kernel.known else _only_timed(kernel))]
     return "\n".join(lines)
+
+
+def _says_something(kernel: Bottleneck) -> bool:
+    return kernel.known or (not kernel.own and kernel.milliseconds is not None)
+
+
+def _headed(kernel: Bottleneck) -> str:
+    """The name with its share of the time, and whether that was measured."""
+    library = "" if kernel.own else " (library call)"
+    if kernel.milliseconds is None:
+        return f"`{kernel.kernel}`{library}, {kernel.share:.0%} of the time by the model, not measured"
+    return (
+        f"`{kernel.kernel}`{library}, {kernel.share:.0%} of the time, {kernel.milliseconds:.3g} ms measured"
+    )
+
+
+def _only_timed(kernel: Bottleneck) -> Iterator[str]:
+    yield f"**{_headed(kernel)}**"
+    yield ""
+    yield "- Its code is the library's, and only its time is known: replace the call, or give it less to do."
 
 
 def _lines(found: Bottleneck, what: str) -> Iterator[str]:
     yield f"**{what}: {found.limiter.value}** ({MEANINGS[found.limiter]})"
     yield ""
     if found.gain > 1.005:
-        yield f"- Without it about {found.gain:.2f} times as fast."
+        yield f"- Without it about {found.gain:.2f} times as fast, estimated."
     if found.headroom is not None:
         least = "its work" if found.kernel else "the task"
         yield f"- Now {found.headroom:.3g} times the least that {least} can take."

@@ -1,6 +1,7 @@
 """Plausibility: nothing runs faster than the memory can deliver or the units can compute.
 
-The byte floor counts inputs, parameters and outputs once. The compute floor counts the
+The byte floor counts inputs, parameters and outputs once, and of a tensor that the reference only indexes no
+more than it picks, as the facts of a task do. The compute floor counts the
 reference's own algorithm, which an honest better algorithm may beat, so passing below it is
 flagged for audit and only the byte floor refuses; and that only where the reference does not
 itself gather or slice, because then part of the bytes may honestly never be read.
@@ -8,11 +9,10 @@ itself gather or slice, because then part of the bytes may honestly never be rea
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from egg.evaluator.operators.ops import PARTIAL, Recorder
-from egg.evaluator.task.meta import Meter
+from egg.evaluator.task.tables import TableMeter
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 from egg.hardware.gpus import Gpu
@@ -28,8 +28,7 @@ def run(trial: Trial) -> Notes:
     if gpu is None:
         trial.warnings.append("this GPU is not in the table: no roofline check was made")
         return {"floor_milliseconds": None}
-    bytes_floor = trial.buffers.bytes_per_call / gpu.bandwidth * 1e3
-    operations_floor = compute_floor(trial, gpu)
+    bytes_floor, operations_floor = floors(trial, gpu)
     floor = max(bytes_floor, operations_floor)
     found = trial.measured
     assert found is not None
@@ -54,16 +53,19 @@ def run(trial: Trial) -> Notes:
     return {"floor_milliseconds": floor, "bytes_floor_milliseconds": bytes_floor}
 
 
-def compute_floor(trial: Trial, gpu: Gpu) -> float:
-    """Milliseconds the reference's own operations need on the fastest unit its accuracy allows."""
+def floors(trial: Trial, gpu: Gpu) -> tuple[float, float]:
+    """Milliseconds that the memory needs for the bytes, and for the reference's own operations the fastest
+    unit that its accuracy allows."""
     case = trial.reference.question("counted")
-    with Meter(math.inf) as counter:
+    with TableMeter((*case.tensors, *trial.reference.module.parameters())) as counter:
         trial.reference.run(case.inputs)
+    least = max(0, trial.buffers.bytes_per_call - counter.tables.spared)
     dtype = next((t.dtype for t in case.tensors if t.is_floating_point()), "float32")
     precision = effective_precision(
         trial.policy.precision.value, dtype=str(dtype), reference_error=trial.checks.worst.reference_relative
     )
-    return floor_seconds(gpu, flops=counter.flops, bytes=0, precision=precision) * 1e3
+    operations = floor_seconds(gpu, flops=counter.flops, bytes=0, precision=precision)
+    return least / gpu.bandwidth * 1e3, operations * 1e3
 
 
 def _reads_everything(trial: Trial) -> bool:

@@ -27,6 +27,9 @@ KERNELS_SECONDS = 60.0
 MOST_UNCHANGED = 0.5
 """Of the answer's elements, without own kernels."""
 HALF = 0.5
+MOST_TIMED = 48
+"""Kernels and operators whose times are kept, and characters of the name of one."""
+LONGEST_NAME = 120
 LEAST_SHARE = 0.005
 """Of the GPU time: a fused tail behind a library's product takes several times that."""
 
@@ -57,8 +60,10 @@ def run(trial: Trial) -> Notes:
         watch.see(replace(reply.record, launches=launches))
     _check_single(trial, case, normal, first, reference)
     own = set(first.record.launches) | set(second.record.launches)
+    times: Mapping[str, float] = {}
     if trial.device.type == "cuda":
         _read_kernels(trial, case)
+        times = _spans(trial, case) if len(own) + len(library) > 1 else {}
     _check_kernels_matter(trial, case, normal, sorted(own), reference)
     share = None
     if trial.device.type == "cuda" and _profiled(trial.settings.profile, library):
@@ -66,7 +71,7 @@ def run(trial: Trial) -> Notes:
         if share is not None and share < LEAST_SHARE:
             raise Refused("provenance.fig_leaf", f"own kernels take {share:.2%} of the GPU time", FIG_LEAF)
         trial.connection.restart()  # a process that was profiled is not one to time
-    trial.provenance = Provenance(launches, library, share)
+    trial.provenance = Provenance(launches, library, share, times)
     return {"kernels": launches, "library_ops": library, "own_share": share}
 
 
@@ -288,6 +293,22 @@ def _read_kernels(trial: Trial, case: Case) -> None:
         trial.kernels = reply.kernels
         if reply.unread > 0:
             trial.warnings.append(f"{reply.unread} kernels more were launched than described")
+
+
+def _spans(trial: Trial, case: Case) -> Mapping[str, float]:
+    """Milliseconds of each own kernel and library operator, the longest first; information, as the kernels
+    are: where it fails there are none."""
+    trial.buffers.make_room()
+    try:
+        request = protocol.Spans(case.structure, trial.buffers.sets[0].inputs, 0)
+        spent = trial.connection.request(request, KERNELS_SECONDS).microseconds
+    except Fault as fault:
+        trial.warnings.append(f"the kernels could not be timed one by one: {fault}"[:300])
+        trial.connection.restart()
+        return {}
+    trial.buffers.place(case)  # a forward may write into its inputs
+    longest = sorted(spent.items(), key=lambda one: -one[1])[:MOST_TIMED]
+    return {name[:LONGEST_NAME]: microseconds / 1e3 for name, microseconds in longest}
 
 
 def device_time(trial: Trial, case: Case) -> Mapping[str, float]:

@@ -10,9 +10,10 @@ import contextlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import triton.backends
@@ -25,6 +26,8 @@ _USED = ("--dump-resource-usage",)
 _CODE = ("--print-code", "--no-dataflow")
 """Without its analysis of indirect jumps, of which Triton makes none, the listing is the same and a third of
 the time is saved."""
+_LINES = ("--print-line-info-inline",)
+"""With the line of the source before the instructions that come from it."""
 _USAGE = re.compile(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)\s+LOCAL:(\d+)")
 _OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
 _TENSOR_CORE = re.compile(r"(?:UTC)?(?:[BDHIOQ]|OMX|QX)G?MMA\b")
@@ -40,6 +43,26 @@ _BULK = re.compile(r"(?:UTMALDG|UTMASTG|UBLKCP)\b")
 _ATOMIC = re.compile(r"(?:ATOMG?|REDG?|UTMAREDG)\b")
 _BARRIER = re.compile(r"(?:BAR|UCGABAR\w*)\b")
 _SHUFFLE = re.compile(r"(?:SHFL|REDUX)\b")
+_SPECIAL = re.compile(r"MUFU\b")
+SASS_KINDS: Mapping[str, re.Pattern[str]] = MappingProxyType(
+    {
+        "tensor cores": _TENSOR_CORE,
+        "global loads": _GLOBAL_LOAD,
+        "global stores": _GLOBAL_STORE,
+        "asynchronous copies": _ASYNC_COPY,
+        "shared loads": _SHARED_LOAD,
+        "shared stores": _SHARED_STORE,
+        "spills": _LOCAL,
+        "barriers": _BARRIER,
+        "waits": re.compile(r"(?:DEPBAR|LDGDEPBAR|SYNCS|WARPSYNC|WARPGROUP|ERRBAR|MEMBAR|FENCE)\b"),
+        "atomics": _ATOMIC,
+        "shuffles": _SHUFFLE,
+        "special functions": _SPECIAL,
+        "arithmetic": _ARITHMETIC,
+        "conversions": re.compile(r"(?:F2F|F2FP|F2I|I2F|I2FP|I2I)\b"),
+    }
+)
+"""The opcodes of NVIDIA's machine code by what they do; the rest is addresses, moves and control."""
 
 _AMD_OPCODE = re.compile(r"^\s+((?:v|s|ds|global|buffer|flat|scratch)_\w+)", re.MULTILINE)
 _AMD_MEMORY = re.compile(r"(?:global|buffer|flat)_(load|store)_(lds_)?(\w+)")
@@ -94,6 +117,17 @@ def reading(kernel: Any, timeout_s: float, *, instructions: bool = True) -> Iter
         yield lambda: _cubin_usage(used(), code and code())
 
 
+def disassembled(kernel: Any, timeout_s: float) -> str:
+    """NVIDIA's machine code of ``kernel`` with the lines of its source; empty where no disassembler is."""
+    if "cubin" not in kernel.asm or not _path_of("nvdisasm").exists():
+        return ""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        with _tool("nvdisasm", (*_CODE, *_LINES), file.name, timeout_s) as code:
+            return code()
+
+
 def _cubin_usage(report: str, code: str | None) -> Usage:
     usage, text, instructions = _USAGE.search(report), code or "", code is not None
     opcodes = _OPCODE.findall(text)
@@ -122,7 +156,7 @@ def sass_mix(opcodes: Sequence[str]) -> InstructionMix:
         total=sum(op != "NOP" for op in opcodes),
         tensor_core=_how_many(_TENSOR_CORE, opcodes),
         arithmetic=_how_many(_ARITHMETIC, opcodes),
-        special=sum(op.startswith("MUFU") for op in opcodes),
+        special=_how_many(_SPECIAL, opcodes),
         global_loads=len(loads),
         global_stores=len(stores),
         shared_loads=_how_many(_SHARED_LOAD, opcodes),
@@ -213,13 +247,18 @@ def _amd_bits(width: str) -> int:
     return next((bits for name, bits in _AMD_BITS.items() if width.startswith(name)), 32)
 
 
+def _path_of(tool: str) -> Path:
+    """Where Triton's wheel puts one of NVIDIA's tools."""
+    return Path(triton.backends.__file__).parent / "nvidia" / "bin" / tool
+
+
 @contextlib.contextmanager
 def _tool(name: str, flags: Sequence[str], path: str, timeout_s: float) -> Iterator[Callable[[], str]]:
     """Start one of the bundled tools; what is given waits for its end and returns its output.
 
     It writes to a file: a pipe would make it wait for a reader.
     """
-    tool = Path(triton.backends.__file__).parent / "nvidia" / "bin" / name
+    tool = _path_of(name)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaints:
         try:
             process = subprocess.Popen(

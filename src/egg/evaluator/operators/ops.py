@@ -39,6 +39,8 @@ LOOKING = """
     _resize_output_ sym_size sym_stride sym_numel
 """
 NEUTRAL = ALLOCATIONS.union(*(names.split() for names in (MAKING, MOVING, REARRANGING, LOOKING)))
+SILENT = ALLOCATIONS | frozenset(LOOKING.split()) | frozenset(["_local_scalar_dense", "item", "is_pinned"])
+"""Operations that launch nothing on a GPU."""
 MOVES = frozenset(REARRANGING.split())
 """Operations that move data to other places: the work of a task that moves, and plumbing elsewhere."""
 COPIES = frozenset(["copy_", "_to_copy", "clone"])

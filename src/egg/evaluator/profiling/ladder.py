@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from egg.analysis.predict import FITTED, Constants
-from egg.core.errors import EggError, TaskError, UsageError
+from egg.core.errors import EggError, MachineError, TaskError, UsageError
+from egg.core.listing import Listings
 from egg.core.policy import Precision
 from egg.core.profile import Lowered, Profile, Rung
 from egg.core.source import Candidate, Task
@@ -132,6 +133,28 @@ def profile(
         return climb(bench, counters=counters)
 
 
+def code(
+    task: Task,
+    candidate: Candidate,
+    kernel: str,
+    *,
+    device: str = "auto",
+    target: str | None = None,
+    precision: Precision = Precision.MATCH,
+    deadlines: Deadlines | None = None,
+) -> Listings:
+    """The compiled code of one kernel of a file: as the GPU here runs it, else as compiled for ``target``.
+
+    Raises :class:`CannotRun` where the file fails; what it launches beside is in the answer.
+    """
+    place = place_of(device, target)
+    if place.present is None and place.compiler_target is None:
+        raise UsageError(f"no compiler target is known for {place.name}", "name a GPU with --target")
+    terms = Terms(precision, deadlines=deadlines or Deadlines(), kernel=kernel)
+    with Bench(task, candidate, place, terms) as bench:
+        return bench.code()
+
+
 @dataclass(frozen=True)
 class Place:
     """The GPU that the profile is about, and whether it is here to measure."""
@@ -184,6 +207,8 @@ class Terms:
     floor_milliseconds: float | None = None
     deadlines: Deadlines = Deadlines()
     constants: Constants = FITTED
+    kernel: str = ""
+    """Whose code is asked for."""
 
 
 class Bench:
@@ -202,6 +227,7 @@ class Bench:
             "precision": terms.precision.value,
             "device": place.device,
             "target": place.compiler_target,
+            "kernel": terms.kernel,
         }
         self._cell.put(reply.JOB, json.dumps(job))
 
@@ -262,20 +288,33 @@ class Bench:
         whole = merge.whole(place.name, place.gpu, nothing, terms.floor_milliseconds, terms.constants)
         return Profile(self._name, Rung.MODEL, self._place.name, (), None, whole, 0)
 
+    def code(self) -> Listings:
+        """The code of a kernel: as the GPU here runs it, else compiled for the target."""
+        mode = "loaded" if self._place.present is not None else "code"
+        try:
+            found = self._ask(mode, self._terms.deadlines.compile, reply.LONGEST_CODE).code
+        except Unreached as why:
+            raise MachineError(why.reason, why.hint) from None
+        if found is None:
+            raise MachineError("the profiled process wrote garbage: no code", "run `egg doctor`")
+        if found.unsupported:
+            raise CannotRun("capture.unsupported", f"its launches cannot be followed: {found.unsupported}")
+        return replace(found.listings, gpu=self._place.name)
+
     def _command(self, mode: str) -> list[str]:
         return [sys.executable, "-m", "egg.evaluator.profiling.profiled", str(self._cell.folder), mode]
 
-    def _ask(self, mode: str, seconds: float) -> reply.Reply:
+    def _ask(self, mode: str, seconds: float, longest: int = reply.LONGEST_TEXT) -> reply.Reply:
         """Run the program's process in a mode and read what it says."""
         ended = self._cell.run(
-            self._command(mode), seconds, environment=AUTOTUNE_ONCE if mode == "times" else None
+            self._command(mode), seconds, environment=AUTOTUNE_ONCE if mode in ("times", "loaded") else None
         )
         try:
             text = self._cell.take(reply.file_of(mode), reply.MOST_BYTES)
         except ValueError as nothing:
             raise self._death(ended, seconds, str(nothing)) from None
         try:
-            answer = reply.read(text)
+            answer = reply.read(text, longest)
         except Garbled as garbage:
             raise Unreached(f"the profiled process wrote garbage: {garbage}") from None
         if answer.fault is not None:

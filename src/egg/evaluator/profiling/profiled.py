@@ -1,13 +1,15 @@
 """The profiled program, in a process of its own: ``python -m egg.evaluator.profiling.profiled FOLDER MODE``.
 
 It runs confined, under a deadline, and possibly under Nsight Compute. ``FOLDER`` holds the job;
-the reply is written beside it. Three modes:
+the reply is written beside it. Five modes:
 
 - ``times``: warm calls until nothing changes any more, then a few under PyTorch's profiler with a
   cold L2 before each; the timeline, and the resources of the kernels really launched;
 - ``counters``: the same warming up, then one call between the profiler's start and stop marks,
   for Nsight Compute, which watches from outside and writes what it saw itself;
-- ``compile``: no GPU: the launches are captured at full size on fake tensors and compiled.
+- ``compile``: no GPU: the launches are captured at full size on fake tensors and compiled;
+- ``code``, ``loaded``: the code of one kernel as text, compiled in the same way without a GPU, or as
+  the program really loaded it on one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from egg.core.codec import to_json
 from egg.core.errors import MachineError, TaskError
+from egg.core.listing import Listings
 from egg.core.policy import Precision
 from egg.core.resources import KernelResources
 from egg.core.source import Task
-from egg.evaluator.offline import CaptureUnsupported, GpuTarget, capture, compile_all
+from egg.evaluator.offline import Capture, CaptureUnsupported, GpuTarget, capture, compile_all
+from egg.evaluator.offline.compile import binaries
 from egg.evaluator.offline.describe import describe_kernel
+from egg.evaluator.offline.listing import listings
 from egg.evaluator.profiling import reply, times
 from egg.evaluator.profiling.times import Garbled
 from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
@@ -61,6 +66,8 @@ class Job:
     precision: Precision
     device: str
     target: dict[str, Any] | None
+    kernel: str
+    """Whose code is asked for."""
 
     @classmethod
     def read(cls, folder: Path) -> Job:
@@ -68,6 +75,7 @@ class Job:
         return cls(
             Task(data["task"]["name"], data["task"]["source"]),
             data["candidate"], Precision(data["precision"]), data["device"], data["target"],
+            data.get("kernel", ""),
         )  # fmt: skip
 
 
@@ -76,7 +84,7 @@ def main(folder: Path, mode: str) -> int:
     try:
         job = Job.read(folder)
         precision_scope(job.precision).__enter__()  # for the rest of this process's life
-        answer = {"times": _times, "counters": _counters, "compile": _compile}[mode](job)
+        answer = _MODES[mode](job)
     except BaseException as error:
         answer = reply.Reply(fault=_fault(error))
     (folder / reply.file_of(mode)).write_text(json.dumps(to_json(answer)), encoding="utf-8")
@@ -128,6 +136,28 @@ def _counters(job: Job) -> reply.Reply:
 
 
 def _compile(job: Job) -> reply.Reply:
+    try:
+        captured = _captured(job)
+    except CaptureUnsupported as reason:
+        return reply.Reply(compiled=reply.Compiled((), {}, str(reason)[: reply.LONGEST_TEXT]))
+    rows = compile_all(captured, captured.target)
+    return reply.Reply(compiled=reply.Compiled(rows, captured.outside_ops, ""))
+
+
+def _code(job: Job) -> reply.Reply:
+    try:
+        captured = _captured(job)
+    except CaptureUnsupported as reason:
+        return reply.Reply(code=reply.Code(Listings((), None), str(reason)[: reply.LONGEST_TEXT]))
+    return reply.Reply(code=reply.Code(listings(binaries(captured, captured.target), job.kernel), ""))
+
+
+def _loaded(job: Job) -> reply.Reply:
+    return reply.Reply(code=reply.Code(listings(Running.warm(job).watched(), job.kernel), ""))
+
+
+def _captured(job: Job) -> Capture:
+    """One warm call of the candidate on fake tensors, its launches compiled for the target."""
     assert job.candidate is not None
     assert job.target is not None
     target, source = GpuTarget(**job.target), job.candidate
@@ -148,12 +178,7 @@ def _compile(job: Job) -> reply.Reply:
     def inputs() -> list[Any]:
         return exchange.unpack(structure, [torch.empty_strided(s, st, dtype=d) for s, st, d in specs])
 
-    try:
-        captured = capture(make, inputs, target)
-    except CaptureUnsupported as reason:
-        return reply.Reply(compiled=reply.Compiled((), {}, str(reason)[: reply.LONGEST_TEXT]))
-    rows = compile_all(captured, target)
-    return reply.Reply(compiled=reply.Compiled(rows, captured.outside_ops, ""))
+    return capture(make, inputs, target)
 
 
 @dataclass
@@ -198,8 +223,8 @@ class Running:
         with torch.no_grad():
             return self.module(*self.inputs)
 
-    def resources(self) -> tuple[tuple[KernelResources, ...], tuple[str, ...]]:
-        """Of its own kernels in a warm call, and warnings where some could not be read.
+    def watched(self) -> list[Watched]:
+        """Its own kernels in a warm call.
 
         A call that replays a CUDA graph launches none itself: then those of a new instance's
         first call, which are the same, tuning being done.
@@ -211,6 +236,11 @@ class Running:
                 self.call()
                 torch.cuda.synchronize(self.device)
                 self.module = warm
+        return watched
+
+    def resources(self) -> tuple[tuple[KernelResources, ...], tuple[str, ...]]:
+        """Of its own kernels in a warm call, and warnings where some could not be read."""
+        watched = self.watched()
         if len(watched) > MOST_DESCRIBED:
             warnings = (f"{len(watched) - MOST_DESCRIBED} of its kernels were not disassembled",)
         else:
@@ -292,6 +322,15 @@ def _rows(
     index = {name: position for position, name in enumerate(names)}
     sequence = (reply.Launched(index[a.name], a.microseconds) for a in seen.activities[:MOST_LAUNCHES])
     return tuple(rows), tuple(sequence)
+
+
+_MODES: Mapping[str, Callable[[Job], reply.Reply]] = {
+    "times": _times,
+    "counters": _counters,
+    "compile": _compile,
+    "code": _code,
+    "loaded": _loaded,
+}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from egg.core.listing import Listings
 from egg.core.resources import KernelResources
 from egg.evaluator.profiling.times import Garbled
 from egg.evaluator.transport.strict import Bounds, Malformed, strictly
@@ -21,6 +22,9 @@ MOST_SIZES = 3
 """Of a grid or a block, the only rows of whole numbers there are."""
 LONGEST_TEXT = 8_000
 """Of amounts and of whole numbers: products of several such numbers stay within a float's range."""
+
+LONGEST_CODE = 2 << 20
+"""The same of a kernel's code."""
 
 CANDIDATE, TASK, MACHINE = "candidate", "task", "machine"
 
@@ -94,16 +98,26 @@ class Compiled:
 
 
 @dataclass(frozen=True)
+class Code:
+    """The compiled code of one kernel."""
+
+    listings: Listings
+    unsupported: str
+    """Why the launches could not be followed, where they could not."""
+
+
+@dataclass(frozen=True)
 class Reply:
     """Exactly one of these is set."""
 
     fault: Fault | None = None
     times: Times | None = None
     compiled: Compiled | None = None
+    code: Code | None = None
 
 
-def read(text: bytes) -> Reply:
-    """The reply in ``text``, or :class:`Garbled`."""
+def read(text: bytes, longest: int = LONGEST_TEXT) -> Reply:
+    """The reply in ``text``, whose texts have ``longest`` characters at most; or :class:`Garbled`."""
     if len(text) > MOST_BYTES:
         raise Garbled(f"{len(text)} bytes")
     try:
@@ -111,6 +125,6 @@ def read(text: bytes) -> Reply:
     except (ValueError, RecursionError):
         raise Garbled("not JSON") from None
     try:
-        return strictly(Reply, data, "reply", Bounds(LONGEST_TEXT, MOST_ITEMS))
-    except Malformed as error:
+        return strictly(Reply, data, "reply", Bounds(longest, MOST_ITEMS))
+    except (Malformed, ValueError) as error:
         raise Garbled(str(error)) from None

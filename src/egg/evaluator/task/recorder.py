@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from egg.core.facts import Family, Operation, TensorForm
 from egg.evaluator.task import costs
 from egg.evaluator.task.meta import Meter, Recurrence, WholeRecurrence, distinct_bytes
+from egg.evaluator.task.tables import Tables, is_view
 
 
 def form_of(tensor: torch.Tensor) -> TensorForm:
@@ -88,8 +89,10 @@ class Recorder(Meter):
     )
     """In place, and yet of the shape alone."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, tables: Tables | None = None) -> None:
         super().__init__(seconds)
+        self.tables = tables or Tables(())
+        """Of the tensors that the forward is given, how much it reads."""
         self.operations: list[Operation] = []
         self.lines: list[str] = []
         """Each operation with the shapes that it returns."""
@@ -101,7 +104,7 @@ class Recorder(Meter):
     ) -> Any:
         out = super().__torch_dispatch__(func, types, args, kwargs)
         name = func._overloadpacket.__name__
-        if not (self._paused or name in self.IDLE or name in self.RESHAPING or _is_view(func)):
+        if not (self._paused or name in self.IDLE or name in self.RESHAPING or is_view(func)):
             self._add(str(func._overloadpacket), costs.Call(name.rstrip("_"), func, args, kwargs or {}, out))
         return out
 
@@ -128,9 +131,11 @@ class Recorder(Meter):
         """One call of a library that was not seen in parts."""
         moved = distinct_bytes(given) + distinct_bytes(made) if bytes is None else bytes
         if not self._paused:
+            self.tables.read(given)
             self._note(name, family, _distinct(given), made, flops=flops, bytes=moved, launches=launches)
 
     def _add(self, name: str, call: costs.Call) -> None:
+        self.tables.see(call)
         family = costs.family_of(call.name, call.func)
         changed = _changed(call)
         unread = _unread(call, changed)
@@ -319,12 +324,6 @@ def _settings(call: costs.Call, family: Family) -> dict[str, tuple[int, ...]]:
 
 
 # -- which tensors an operator reads and writes ----------------------------------------------------
-
-
-def _is_view(func: Any) -> bool:
-    """Whether every result is memory of an argument that was not written."""
-    aliases = [r.alias_info for r in func._schema.returns]
-    return bool(aliases) and all(a is not None and not a.is_write for a in aliases)
 
 
 def _changed(call: costs.Call) -> list[torch.Tensor]:

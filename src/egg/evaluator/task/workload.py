@@ -26,6 +26,7 @@ from egg.evaluator.task import costs
 from egg.evaluator.task.meta import OutOfTime, distinct_bytes, on_meta
 from egg.evaluator.task.program import Program, Scalar, outputs_of
 from egg.evaluator.task.recorder import Recorder, WholeLayers, form_of
+from egg.evaluator.task.tables import Tables
 
 SECONDS = 5.0
 """For the operators of one forward on meta tensors."""
@@ -57,20 +58,20 @@ def observed(task: Task, seconds: float = SECONDS) -> Observed:
         module = on_meta(program)
         inputs = program.inputs(0, torch.device("meta"), Precision.MATCH)
         arguments = list(_named_inputs(module, inputs))
-        recorder = Recorder(seconds)
+        given = costs.tensors_in(inputs)
+        held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        recorder = Recorder(seconds, Tables((*given, *held.values())))
         with _explaining(task), recorder, WholeLayers(recorder):
             value = program.run(module, inputs)
         lone = not isinstance(value, list | tuple | Mapping)
         results = [("output" if lone else f"output.{name}", leaf) for name, leaf in outputs_of(value)]
-    given = costs.tensors_in(inputs)
-    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     made = costs.tensors_in([leaf for _, leaf in results])
     work = Workload(
         inputs=_forms(arguments),
         parameters=_forms(held.items()),
         outputs=_forms(results),
         operations=tuple(recorder.operations),
-        least_bytes=distinct_bytes((*given, *held.values())) + distinct_bytes(made),
+        least_bytes=distinct_bytes((*given, *held.values())) + distinct_bytes(made) - recorder.tables.spared,
         kept=recorder.values.written((*given, *held.values(), *made, *_attributes(module))),
     )
     return Observed(work, _listed(arguments), _listed(results), tuple(recorder.lines))

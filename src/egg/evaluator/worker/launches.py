@@ -17,6 +17,7 @@ from egg.evaluator.work.arguments import Argument, argument_forms, heft
 
 if TYPE_CHECKING:
     from egg.evaluator.offline.describe import Launched
+    from egg.evaluator.timing.launch_times import Marks
 
 MOST_DESCRIBED = 24
 """Kernels that are described of one call while others wait for the GPU: a disassembler runs for each."""
@@ -63,6 +64,7 @@ class JitLaunches:
         self._skip: set[str] = set()
         self._watched: list[Watched] | None = None
         self._capture: Counter[str] | None = None
+        self._marks: Marks | None = None
         self._wrap_graphs(graphs)
         original = JITFunction.run
 
@@ -75,6 +77,8 @@ class JitLaunches:
                 return None
             if self._watched is not None:
                 return self._watch(name, original, kernel, args, kwargs)
+            if self._marks is not None and not self.capturing:
+                return self._marks.around(name, original)(kernel, *args, **kwargs)
             return original(kernel, *args, **kwargs)
 
         JITFunction.run = run  # pyright: ignore[reportAttributeAccessIssue]
@@ -109,6 +113,20 @@ class JitLaunches:
 
     def skip(self, kernels: set[str]) -> None:
         self._skip = set(kernels)
+
+    @property
+    def capturing(self) -> bool:
+        """Whether a CUDA graph is being recorded: what is launched then runs later."""
+        return self._capture is not None
+
+    @contextmanager
+    def marked(self, marks: Marks) -> Iterator[None]:
+        """Meanwhile, put marks around every launch."""
+        self._marks = marks
+        try:
+            yield
+        finally:
+            self._marks = None
 
     @contextmanager
     def watching(self) -> Iterator[list[Watched]]:

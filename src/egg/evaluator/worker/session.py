@@ -138,6 +138,17 @@ class Session(Calling):
         microseconds, streams = stopwatch.profile_call(lambda: self._call(arguments), self._device)
         return protocol.DeviceTimes(microseconds, tuple(streams))
 
+    def on_spans(self, asked: protocol.Spans) -> protocol.DeviceTimes:
+        """Device time of every own kernel and every library operator, over one warm call."""
+        from egg.evaluator.worker.spans import spans
+
+        if not isinstance(self._launches, JitLaunches):
+            return protocol.DeviceTimes({}, ())
+        arguments = self._arguments(asked.inputs, asked.slots)
+        torch.manual_seed(asked.seed)
+        found = spans(lambda: self._call(arguments), self._launches, self._synchronize)
+        return protocol.DeviceTimes(found, ())
+
     def on_capture(self, asked: protocol.Capture) -> protocol.Captured:
         """Run the forward at full size on fake tensors and compile every launch for the target."""
         from egg.evaluator.worker.precompile import precompile

@@ -82,6 +82,7 @@ from egg.evaluator.transport.protocol.kernels import (
     Numbers,
     Pattern,
     Profile,
+    Spans,
     Watch,
 )
 
@@ -146,6 +147,7 @@ __all__ = [
     "Show",
     "SketchTerms",
     "Sketched",
+    "Spans",
     "Spent",
     "State",
     "Target",

@@ -100,6 +100,15 @@ class Profile(Request[DeviceTimes], command="profile"):
 
 
 @dataclass(frozen=True)
+class Spans(Request[DeviceTimes], command="spans"):
+    """Device time of every own kernel and every library operator of one warm call, without a profiler."""
+
+    inputs: str
+    slots: tuple[Slot, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
 class InputForm:
     """An input by its form alone."""
 

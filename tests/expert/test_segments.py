@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from egg.core.policy import Precision
+from egg.evaluator.offline import capture
 from egg.evaluator.task.program import Program, outputs_of
 from egg.expert.algebra.simplify import simplify
 from egg.expert.cost import Machine
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.structure import structured
+from egg.expert.moves import Recipe, Without
 from egg.expert.parts import Target
 from egg.expert.patterns import PATTERNS
 from egg.expert.reading.capture import capture_once
 from tests.expert import harness
 from tests.expert.captured import CPU, program
 from tests.expert.checking import H200
-from tests.ledgers import INTERPRETED
+from tests.expert.compiling import module_of
+from tests.ledgers import COMPILED, INTERPRETED
 
 SIZES = "E, N, W = 37, 11, 20"
 EDGES = "torch.randn(E, W), torch.randint(0, N, (E,))"
@@ -173,6 +177,7 @@ def test_atomics_are_the_alternative() -> None:
     (group,), (part,) = structure.groups, structure.parts
     (option,) = PATTERNS["segments"].alternatives(group, part, None)
     (move,) = option.moves
+    assert isinstance(move, Without)
     other = structured(graph, Target(H200), choices=Choices(left=frozenset({(move.pattern, move.at)})))
     assert [group.pattern for group in other.groups] == ["loops"]
     assert re.search(r"tl\.atomic_add", str(other.parts[0].kernels))
@@ -180,3 +185,31 @@ def test_atomics_are_the_alternative() -> None:
     atomics = PATTERNS["loops"].cost(other.graph, other.groups[0], other.parts[0], {}, machine)
     lists = PATTERNS["segments"].cost(structure.graph, group, part, {}, machine)
     assert lists.device < atomics.device
+
+
+def test_lists_are_the_alternative_where_rows_are_few() -> None:
+    task = program(f"{ZEROS}.index_add(0, i, x[i])", EDGES, knobs=SIZES, arguments="x, i")
+    graph = simplify(capture_once(task))
+    structure = structured(graph, Target(H200))
+    (group,), (part,) = structure.groups, structure.parts
+    (option,) = PATTERNS[group.pattern].alternatives(group, part, None)
+    chosen = Choices(settings=Recipe().after(*option.moves).settings)
+    other = structured(graph, Target(H200), choices=chosen)
+    assert [group.pattern for group in other.groups] == ["segments"]
+
+
+@pytest.mark.parametrize("name", ["messages", "softmax, mean over heads", "amax"])
+def test_kernels_compile_for_a_gpu_without_spills(name: str, tmp_path: Path) -> None:
+    forward, inputs = JOINED[name]
+    structure, given, _ = structure_of(forward, inputs, Target(H200, {"lists": True}))
+    text = harness.source(structure.graph, structure.parts)
+
+    def compile_all() -> None:
+        path = tmp_path / "module.py"
+        path.write_text(text)
+        found = capture(module_of(path), lambda: given)
+        assert len(found.compiled) == text.count("num_warps=")
+        for outcome in found.compiled.values():
+            assert getattr(outcome, "spill_bytes", None) == 0, f"{outcome}\n{text}"
+
+    COMPILED.once(compile_all, text)

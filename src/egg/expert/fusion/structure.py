@@ -29,6 +29,7 @@ from egg.expert.fusion.placing import makers, placed, rooms_first
 from egg.expert.fusion.recompute import moves_nothing, recomputed, repeats
 from egg.expert.fusion.sharing import written
 from egg.expert.graph import Graph, Node, Origin
+from egg.expert.moves import FILE
 from egg.expert.parts import Target
 from egg.expert.pattern import FREE, Pattern, Patterns
 from egg.expert.patterns import PATTERNS
@@ -38,7 +39,7 @@ ACTING = frozenset({"update", "random"})
 """What is done even if its result is not read."""
 MOST_COUNTERS = 24
 """Numbers that one launch counts up, at most."""
-FILE, IN_PLACE = "file", "in_place"
+IN_PLACE = "in_place"
 """The setting that decides whether pieces of concatenations are stored in place."""
 MOST_TRIES = 3
 """Partitions that are tried with fewer and fewer pieces in place."""

@@ -8,7 +8,7 @@ from egg.core.bottleneck import Bottleneck, Limiter
 from egg.core.stage import Category
 from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, atomic_seconds, bytes_moved, passes
 from egg.expert.graph import Graph
-from egg.expert.moves import Set
+from egg.expert.moves import FILE, Set
 from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import (
     BELIEVED,
@@ -41,7 +41,10 @@ class Loops(Pattern):
         return Cost(count * LAUNCH + max(moved, atomics), count * HOST_LAUNCH)
 
     def alternatives(self, group: Group, part: Part, found: Bottleneck | None) -> Iterator[Alternative]:
-        """Rows in registers, rows in blocks, rows split over programs: the other one where this suffers."""
+        """Rows in registers, rows in blocks, rows split over programs: the other one where this suffers.
+        Lists instead of atomics, where elements join others."""
+        if any(node.op == "scatter" and node["fn"] != "store" for node in group.nodes):
+            yield LISTED
         if found is None or not any(node.op in ("reduce", "softmax", "norm") for node in group.nodes):
             return
         names = {constant.name.removeprefix(f"{group.name.upper()}_") for constant in part.constants}
@@ -83,4 +86,12 @@ class Loops(Pattern):
             yield Repair(left_to_pytorch(sums), sentence)
 
 
+LISTED = Alternative(
+    Category.ALGORITHM_REPLACEMENT,
+    "every element that joins others is an atomic, and many may wait for one place",
+    "rows that join others are filed under their places and joined there, however few they are",
+    (Set(FILE, "lists", True),),
+    "an integer atomic for each row instead of one for each element",
+    ("scatter-to-gather",),
+)
 LOOPS = Loops()

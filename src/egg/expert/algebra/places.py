@@ -8,6 +8,7 @@ gathers need not ask again whether a number is negative.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -36,11 +37,11 @@ def numbers(graph: Graph, name: str) -> str:
 
 def own_indices(graph: Graph) -> Graph:
     """The same program; each scatter and gather by numbers that rows are joined by has its own index."""
-    joined = [node for node in graph.nodes if node.op == "scatter"]
-    keys = [(numbers(graph, str(node.inputs[1])), graph.result(node).shape[node["dim"]]) for node in joined]
-    readers = {id(node) for node in joined}
-    readers |= {id(node) for node in graph.nodes if node.op == "gather" and gathered_by(graph, node) in keys}
-    if len(readers) < 2 or len(readers) == len(set(keys)):
+    joined = {id(n): _joined_by(graph, n) for n in graph.nodes if n.op == "scatter" and n["fn"] != "store"}
+    read = {id(n): _gathered_by(graph, n) for n in graph.nodes if joined and n.op == "gather"}
+    often = Counter([*joined.values(), *read.values()])
+    readers = {at for at, key in {**joined, **read}.items() if key in joined.values() and often[key] > 1}
+    if not readers:
         return graph
     copies, nodes = _Copies(graph), list[Node]()
     for node in graph.nodes:
@@ -54,7 +55,12 @@ def own_indices(graph: Graph) -> Graph:
     return graph.rebuilt(tuple(nodes), copies.values)
 
 
-def gathered_by(graph: Graph, node: Node) -> tuple[str, Size]:
+def _joined_by(graph: Graph, node: Node) -> tuple[str, Size]:
+    """The numbers that rows are joined by, and how many places there are."""
+    return numbers(graph, str(node.inputs[1])), graph.result(node).shape[node["dim"]]
+
+
+def _gathered_by(graph: Graph, node: Node) -> tuple[str, Size]:
     """The numbers that rows are gathered by, and how many rows there are."""
     table = graph.value(str(node.inputs[0]))
     dim = (node.get("dim") or 0) % max(table.rank, 1)

@@ -25,6 +25,8 @@ FEWEST_COLUMNS = 16
 FILED = 5e10
 """Rows per second that are filed: an atomic that returns a rank and a few numbers from the cache each, an
 estimate."""
+WORTH = 2.5
+"""How many times longer atomics must take by the estimate: launches take the host's time as well."""
 FILING = 3
 """Launches that only file rows."""
 TILE = 2048
@@ -38,9 +40,9 @@ def filing_seconds(edges: float) -> float:
 
 
 def is_worth_filing(problem: Problem) -> bool:
-    """Whether atomics for every element should take longer than filing the rows."""
+    """Whether atomics for every element should take far longer than filing the rows."""
     elements = problem.edges.value * problem.features.value
-    return elements / ATOMICS > filing_seconds(problem.edges.value)
+    return elements / ATOMICS > WORTH * filing_seconds(problem.edges.value)
 
 
 def write(graph: Graph, group: Group, target: Target) -> Part:

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from egg.expert.parts import Setting
 
+FILE = "file"
+"""Stands for a group in the settings that hold for all of them."""
+
 
 @dataclass(frozen=True)
 class Without:

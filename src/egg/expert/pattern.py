@@ -166,6 +166,10 @@ class Pattern(ABC):
     """Whether groups that differ in numbers alone may share a kernel with named sizes."""
     spreads_operands: bool = False
     """Whether its epilogue computes large operands from far smaller ones instead of loading them."""
+    leaves_passes: bool = False
+    """Whether an anchor that it does not write is left to a pass over memory, and not to PyTorch."""
+    takes_operands: bool = False
+    """Whether what it takes along behind its anchor brings its operands, where nothing else reads them."""
     weighed_first: bool = False
     """Whether the library may be faster by factors, so that the first file already chooses by price."""
 
@@ -253,13 +257,16 @@ class Patterns(Mapping[str, Pattern]):
         return pattern, next(anchor for anchor in pattern.anchors if anchor.op == op)
 
     def anchor_of(self, group: Group) -> Node | None:
-        """The node that a group grew around."""
-        return next((node for node in group.nodes if node.op in self._by_op), None)
+        """The node that a group grew around; ``None`` for a pass over memory."""
+        pattern = self._by_name[group.pattern]
+        if pattern.anchors:
+            return pattern.anchor(group)
+        return next((n for n in group.nodes if n.op in self._by_op and not pattern.streams), None)
 
     def anchor_value(self, group: Group) -> str:
         """The value by which moves mean a group: its anchor's, or its first."""
-        anchors = (node for node in group.nodes if node.op in self._by_op)
-        return next((node.outputs[0] for node in anchors if node.outputs), first_value(group))
+        anchor = self.anchor_of(group)
+        return anchor.outputs[0] if anchor is not None and anchor.outputs else first_value(group)
 
     def with_(self, *patterns: Pattern) -> Patterns:
         """With others under the same names."""

@@ -103,10 +103,11 @@ def sketched(
     ``None`` for options that change which operator is in which group. ``settings``: the base's, by group.
     """
     sets = [move for move in option.moves if isinstance(move, Set)]
-    if len(sets) < len(option.moves):
+    of_all = [move for move in sets if move.group == SETTINGS]
+    if len(sets) < len(option.moves) or any(move.name != "replay" for move in of_all):
         return None
     structure = base.structure
-    if all(move.group == SETTINGS for move in sets):
+    if len(of_all) == len(sets):
         pairs = list(zip(structure.groups, structure.parts, strict=True))
         replays = decided(structure.graph, pairs, base.gpu, True).replays
         return replace(base.file, replays=replays)

@@ -170,7 +170,7 @@ def _group_alone(group: Group, recipe: Recipe, structure: Structure) -> Iterator
                 tuple(Alone(group.pattern, place) for place in places), f"nothing rides on {group.name}"
             )
         left = tuple(Without(group.pattern, place) for place in places)
-        yield Repair(left, f"{group.name} stays with PyTorch")
+        yield Repair(left, f"{group.name} {_left_to(pattern)}")
     elif pattern.streams:
         yield Repair(left_to_pytorch(alike), f"{group.name} stays with PyTorch")
 
@@ -188,13 +188,23 @@ def _simpler(refusal: Refusal, recipe: Recipe, structure: Structure) -> Iterator
         sentence = "nothing rides on products, convolutions and attention"
         yield Repair(tuple(Alone(pattern.name) for pattern in used), sentence)
     for pattern in sorted(used, key=lambda p: -kernels[p.name]) if crowded else used:
-        yield Repair((Without(pattern.name),), f"what {pattern.name} would write stays with PyTorch")
+        yield Repair((Without(pattern.name),), f"what {pattern.name} would write {_left_to(pattern)}")
+
+
+def _left_to(pattern: Pattern) -> str:
+    return "becomes a plain pass over memory" if pattern.leaves_passes else "stays with PyTorch"
 
 
 def _all_but_one(structure: Structure) -> Iterator[Repair]:
     """One pass over memory is ours, the rest PyTorch's; the larger ones first."""
     passes = _written_by(PATTERNS.streaming, structure)
     anchors = tuple(Without(pattern.name) for pattern in PATTERNS.anchored)
+    anchors += tuple(
+        Without(PATTERNS.streaming.name, PATTERNS.anchor_value(group))
+        for pattern in PATTERNS.anchored
+        if pattern.leaves_passes
+        for group in _written_by(pattern, structure)
+    )
     for kept in sorted(passes, key=lambda group: -len(group.nodes)):
         others = [group for group in passes if group is not kept]
         yield Repair((*anchors, *left_to_pytorch(others)), f"only {kept.name} is ours")

@@ -65,10 +65,16 @@ ATTENTION = frozenset({
     "bounds_ptr", "first", "behind", "lowest",
     "q_stride", "k_stride", "v_stride",
 })  # fmt: skip
+SEGMENTS = frozenset({
+    "node", "edge", "col", "program", "node_blocks", "node_mask", "col_mask", "count", "first", "longest",
+    "row", "start", "at", "live", "inside", "rank", "slot", "before", "total", "base", "position", "source",
+    "count_ptr", "rank_ptr", "first_ptr", "edges_ptr", "NODES", "ROWS", "BLOCK_F", "BLOCK", "PLACES",
+})  # fmt: skip
 OF_ANCHORS: Mapping[str, frozenset[str]] = {
     "matmul": PRODUCT,
     "conv": PRODUCT | CONVOLUTION,
     "attention": PRODUCT | ATTENTION,
+    "scatter": SEGMENTS,
 }
 """By the kind of node that a kernel is written around: what the kernel calls its own variables."""
 

@@ -10,6 +10,7 @@ from egg.expert.fusion.local import local, own_names, signature
 from egg.expert.fusion.purpose import group_name
 from egg.expert.fusion.unit_order import UnitOrder
 from egg.expert.graph import Graph, Node
+from egg.expert.moves import FILE
 from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.pattern import Pattern, Patterns
 
@@ -91,7 +92,8 @@ class Groups:
         """As its pattern writes it under the choices that were made for it."""
         grade = self.choices.grades.get(group.pattern)
         graded = {} if grade is None else {"grade": grade}
-        settings = {**graded, **self.target.settings, **self.choices.settings.get(group.name, {})}
+        own, of_all = (self.choices.settings.get(name, {}) for name in (group.name, FILE))
+        settings = {**graded, **self.target.settings, **of_all, **own}
         return self.patterns[group.pattern].write(graph, group, Target(self.target.gpu, settings))
 
     def _group(self, nodes: Iterable[Node], pattern: Pattern) -> Group:

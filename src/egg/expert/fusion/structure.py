@@ -11,6 +11,7 @@ two lies outside it.
 
 from __future__ import annotations
 
+from egg.expert.algebra.places import own_indices
 from egg.expert.fusion.chained_cat import chained
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.extremes import widened
@@ -28,6 +29,7 @@ from egg.expert.fusion.placing import makers, placed, rooms_first
 from egg.expert.fusion.recompute import moves_nothing, recomputed, repeats
 from egg.expert.fusion.sharing import written
 from egg.expert.graph import Graph, Node, Origin
+from egg.expert.moves import FILE
 from egg.expert.parts import Target
 from egg.expert.pattern import FREE, Pattern, Patterns
 from egg.expert.patterns import PATTERNS
@@ -37,7 +39,7 @@ ACTING = frozenset({"update", "random"})
 """What is done even if its result is not read."""
 MOST_COUNTERS = 24
 """Numbers that one launch counts up, at most."""
-FILE, IN_PLACE = "file", "in_place"
+IN_PLACE = "in_place"
 """The setting that decides whether pieces of concatenations are stored in place."""
 MOST_TRIES = 3
 """Partitions that are tried with fewer and fewer pieces in place."""
@@ -48,7 +50,7 @@ def structured(
 ) -> Structure:
     """Partition ``graph`` and write every group."""
     choices = choices or Choices()
-    plain = _Partition(Groups(widened(chained(_live(graph))), target, patterns, choices))
+    plain = _Partition(Groups(widened(chained(_live(own_indices(graph)))), target, patterns, choices))
     plain.divide()
     plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()
@@ -129,10 +131,17 @@ class _Partition:
     # -- anchors -----------------------------------------------------------------------------------
 
     def _grow_anchor(self, node: Node) -> None:
-        """The anchor alone first; then what comes before it and what follows, as far as it can be written."""
+        """The anchor alone first; then what comes before it and what follows, as far as it can be written.
+
+        What no pattern around it writes waits for the passes over memory, where one leaves it to them.
+        """
+        if id(node) in self._groups.home:
+            return
         around = self._patterns.around(node.op)
         patterns = (p for p in around if (p.name, _made(node)) not in self._choices.left)
         pattern = next(p for p in patterns if p.fallback or self._groups.writes([node], p))
+        if pattern.fallback and any(p.leaves_passes for p in around):
+            return
         group = self._groups.settle([node], pattern)
         if pattern.fallback or self._alone(pattern, node):
             return
@@ -145,8 +154,16 @@ class _Partition:
 
     def _take_producers(self, group: list[Node], node: Node, pattern: Pattern) -> None:
         """Producers that only this group reads, nearest first."""
+        taken = self._producers(group, [node], pattern)
+        passing = self._groups.streamed - FREE
+        passes = [n for n in self._graph.nodes if n.op in passing and id(n) not in self._groups.home]
+        self._groups.add(group, *pattern.producers(self._graph, node, taken, passes))
+
+    def _producers(self, group: list[Node], readers: list[Node], pattern: Pattern) -> list[Node]:
+        """What makes the operands of some members, and what makes those, as far as only ``group`` reads it
+        and the pattern writes it. What it cannot write alone it may with views and constants of it alone."""
         taken: list[Node] = []
-        waiting = [name for name in node.inputs if name is not None]
+        waiting = [name for node in readers for name in node.inputs if name is not None]
         while waiting:
             producer = self._graph.producer(waiting.pop())
             if producer is None or not self._groups.is_free_pass(producer):
@@ -154,12 +171,18 @@ class _Partition:
             held = [*group, *taken]
             if any(producer is member for member in held) or not self._groups.only_read_by(producer, held):
                 continue
-            if self._groups.writes([*held, producer], pattern):
-                taken.append(producer)
-                waiting += [name for name in producer.inputs if name is not None]
-        passing = self._groups.streamed - FREE
-        passes = [n for n in self._graph.nodes if n.op in passing and id(n) not in self._groups.home]
-        self._groups.add(group, *pattern.producers(self._graph, node, taken, passes))
+            free = self._own_free(producer, held) if pattern.takes_operands else []
+            for more in ([producer], [producer, *free]) if free else ([producer],):
+                if self._groups.writes([*held, *more], pattern):
+                    taken += more
+                    waiting += [name for one in more for name in one.inputs if name is not None]
+                    break
+        return taken
+
+    def _own_free(self, node: Node, group: list[Node]) -> list[Node]:
+        """Views and constants that a node reads, and nothing outside of a group with it."""
+        free = side_producers(self._groups, node, group)
+        return [one for one in free if self._groups.only_read_by(one, [*group, node, *free])]
 
     def _take_followers(self, group: list[Node], last: Node, pattern: Pattern) -> None:
         """Step by step, as long as all that a step reads besides is there before.
@@ -176,11 +199,14 @@ class _Partition:
             grown = [*held, *side, *step]
             if self._groups.units.circular(grown):
                 return
-            if any(waits_for_gather(self._groups, reader, grown) for reader in step):
+            gathers = any(waits_for_gather(self._groups, reader, grown) for reader in step)
+            if gathers and not pattern.takes_operands:
                 return
             if self._groups.writes(grown, pattern):
                 self._groups.add(group, *waiting, *side, *step)
                 waiting = []
+                if pattern.takes_operands:
+                    self._groups.add(group, *self._producers(group, [*side, *step], pattern))
             elif pattern.waits_for((*waiting, *step)):
                 waiting += [*side, *step]
             else:

@@ -13,7 +13,8 @@ from egg.expert.patterns.library.pattern import Library
 from egg.expert.patterns.loops.pattern import LOOPS
 from egg.expert.patterns.product.pattern import PRODUCT
 from egg.expert.patterns.recurrent.pattern import RECURRENT
+from egg.expert.patterns.segments.pattern import SEGMENTS
 from egg.expert.patterns.triangular.pattern import TRIANGULAR
 
-OWN = (LOOPS, CONVOLUTION, PRODUCT, ATTENTION, RECURRENT, TRIANGULAR)
+OWN = (LOOPS, CONVOLUTION, PRODUCT, ATTENTION, RECURRENT, TRIANGULAR, SEGMENTS)
 PATTERNS = Patterns(*OWN, Library(OWN))

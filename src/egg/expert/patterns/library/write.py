@@ -16,7 +16,6 @@ from egg.expert.index import Expr, as_expr
 from egg.expert.parts import Group, Part, Unfit, spelled
 from egg.expert.patterns.library.layers import LAYERS, literal_helper, literal_name
 from egg.expert.patterns.library.layout import laid_out
-from egg.expert.patterns.library.scattered import scatter_call
 from egg.expert.patterns.scalar_calls import scalar_call
 
 CHANGES = frozenset({"update", "random"})
@@ -277,7 +276,6 @@ RULES: Mapping[str, Call] = {
     "joined": _joined,
     "pad": _assigned(_pad),
     "gather": _assigned(_gather),
-    "scatter": _assigned(scatter_call),
     "reduce": _assigned(_reduce),
     "softmax": _assigned(_softmax),
     "scan": _assigned(_scan),

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from egg.core.bottleneck import Bottleneck, Limiter
 from egg.core.stage import Category
-from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved, passes
+from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, atomic_seconds, bytes_moved, passes
 from egg.expert.graph import Graph
-from egg.expert.moves import Set
+from egg.expert.moves import FILE, Set
 from egg.expert.parts import Group, Part, Target
 from egg.expert.pattern import (
     BELIEVED,
@@ -37,10 +37,14 @@ class Loops(Pattern):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         count = len(part.launches)
         moved = passes(group.nodes) * bytes_moved(graph, group) / machine.memory
-        return Cost(count * LAUNCH + moved, count * HOST_LAUNCH)
+        atomics = atomic_seconds(graph, group.nodes, machine)
+        return Cost(count * LAUNCH + max(moved, atomics), count * HOST_LAUNCH)
 
     def alternatives(self, group: Group, part: Part, found: Bottleneck | None) -> Iterator[Alternative]:
-        """Rows in registers, rows in blocks, rows split over programs: the other one where this suffers."""
+        """Rows in registers, rows in blocks, rows split over programs: the other one where this suffers.
+        Lists instead of atomics, where elements join others."""
+        if any(node.op == "scatter" and node["fn"] != "store" for node in group.nodes):
+            yield LISTED
         if found is None or not any(node.op in ("reduce", "softmax", "norm") for node in group.nodes):
             return
         names = {constant.name.removeprefix(f"{group.name.upper()}_") for constant in part.constants}
@@ -82,4 +86,12 @@ class Loops(Pattern):
             yield Repair(left_to_pytorch(sums), sentence)
 
 
+LISTED = Alternative(
+    Category.ALGORITHM_REPLACEMENT,
+    "every element that joins others is an atomic, and many may wait for one place",
+    "rows that join others are filed under their places and joined there, however few they are",
+    (Set(FILE, "lists", True),),
+    "an integer atomic for each row instead of one for each element",
+    ("scatter-to-gather",),
+)
 LOOPS = Loops()

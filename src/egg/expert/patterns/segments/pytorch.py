@@ -7,7 +7,7 @@ from egg.expert.graph import Node
 
 
 def scatter_call(speller: Speller, node: Node) -> str:
-    """``torch.full(...).scatter_add(0, index.expand_as(source), source)``; the index is not copied."""
+    """``y = torch.full(...).scatter_add(0, index.expand_as(source), source)``; the index is not copied."""
     made, source = speller.graph.result(node), speller.operand(node)
     chosen = speller.graph.value(str(node.inputs[1]))
     index = speller.operand(node, 1) + (".long()" if chosen.dtype != "int64" else "")
@@ -19,4 +19,4 @@ def scatter_call(speller: Speller, node: Node) -> str:
     call = {"sum": "scatter_add", "store": "scatter"}.get(node["fn"], "scatter_reduce")
     how = f', "a{node["fn"]}"' if call == "scatter_reduce" else ""
     cut = f".narrow({dim}, 0, {speller.size(made.shape[dim])})" if "whole" in node.attributes else ""
-    return f"{base}.{call}({dim}, {index}, {source}{how}){cut}"
+    return f"{node.output} = {base}.{call}({dim}, {index}, {source}{how}){cut}"

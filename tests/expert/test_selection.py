@@ -61,6 +61,13 @@ SELECTED: dict[str, tuple[str, str, int]] = {
         1,
     ),
     "rows of a table": ("i = x.topk(3).indices; return y[i]", "torch.randn(10, 24), torch.randn(24, 8)", 2),
+    "of long rows": ("x.topk(3)", "torch.randn(2, 10007)", 2),
+    "of long rows without a rest": (
+        "(x * 2).topk(4, largest=False).values.softmax(-1)",
+        "torch.randn(2, 9000)",
+        2,
+    ),
+    "many of long rows": ("x.topk(40, dim=0)", "torch.randn(5000, 2)", 2),
     "the nucleus of a row": (
         "p = x.softmax(-1).sort(-1, descending=True).values; return p, (p.cumsum(-1) - p < 0.8).sum(-1)",
         ROWS,

@@ -222,7 +222,7 @@ def anchored(graph: Graph, nodes: Iterable[Node]) -> Anchored:
         if node.op == "selection" or not chosen or not agree(chosen[0], split):
             raise Unfit(f"{node.label or node.op} runs over other positions than the reductions before it")
         shorter.add(node.outputs[0])
-    if len(chosen) < len(selections) and chosen or any(not agree(chosen[0], other) for other in chosen):
+    if chosen and (len(chosen) < len(selections) or not all(agree(chosen[0], other) for other in chosen)):
         raise Unfit("selections take different numbers of elements")
     splits = {node.outputs[0]: split for node, split in found}
     return Anchored(splits, chosen[0] if chosen else None, frozenset(shorter))
@@ -249,7 +249,7 @@ def domain_of(split: Split, scattered: bool = False, chosen: Split | None = None
     together = behind == ONE or (scattered and behind.value < SHORT)
     inner = len(split.kept_dims if together else split.behind)
     names = ("outer", "row", "col") if behind == ONE else ("outer", "col", "row")
-    taken = Domain(chosen, inner, (*names[:2], PICK)) if chosen is not None else None
+    taken = Domain(chosen, inner, (names[0], names[1], PICK)) if chosen is not None else None
     return Domain(split, inner, names, taken)
 
 

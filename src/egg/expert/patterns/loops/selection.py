@@ -1,24 +1,15 @@
-"""How many elements selections take of rows, and which rows are short enough to be ordered in registers."""
+"""Which tile a group gets that orders rows: whole ones, in as few warps as can hold them."""
 
 from __future__ import annotations
 
-from egg.expert.graph import Graph, Node
+from egg.expert.emit.ordering import in_turns, longest
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.work import Plan, Work
 
-FEW = 32
-"""Elements that are taken one after the other; more of them go through a network."""
-LONGEST, LONGEST_NETWORK = 8192, 4096
-"""Elements of a row that a program holds, by either method."""
 PER_WARP = 1024
 """Elements of a tile to a warp: a row within a warp is reduced without shared memory."""
 TILE = 512
 """Elements of a program with short rows."""
-
-
-def in_turns(graph: Graph, node: Node) -> bool:
-    """Whether elements are taken one after the other, rather than by a network."""
-    return not node["whole"] and graph.value(node.outputs[0]).shape[node["dim"]].value <= FEW
 
 
 def selecting(work: Work, wanted: int) -> Plan:
@@ -26,7 +17,7 @@ def selecting(work: Work, wanted: int) -> Plan:
     domain = work.domain
     kept, block_r = domain.kept_size.value, 1 << max(domain.reduced_size.value - 1, 0).bit_length()
     networks = any(not in_turns(work.graph, node) for node in work.selections)
-    if block_r > (LONGEST_NETWORK if networks else LONGEST):
+    if block_r > min(longest(work.graph, node) for node in work.selections):
         raise Unfit("rows are too long to be ordered in registers")
     most = 1 << max(kept - 1, 0).bit_length()
     if domain.names[1] == "col":  # neighbours in memory belong to different rows

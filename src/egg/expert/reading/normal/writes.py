@@ -39,6 +39,8 @@ def _scatter(b: Builder, call: Call) -> Lowered | None:
         return None
     new = call.get("src")
     if extents(index) != _one_along(value, dim):
+        if _fill_of(b, value) is None:
+            return None
         source = new if new is not None else b.fill(extents(index), call["value"], value.dtype)
         onto = _scatter_onto(b, replace(call, arguments={**call.arguments, "src": source}))
         return onto.stored() if onto is not None else None

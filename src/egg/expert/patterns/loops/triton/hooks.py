@@ -1,4 +1,4 @@
-"""Reading what an anchor made: a reduction's result, or an element of a softmax, a norm, a scan or a selection.
+"""Reading what an anchor made: a reduction's result, an element of a softmax, a norm, a scan, a selection.
 
 Once a row's state is known, a softmax or a norm is pointwise: its operand is read again (from registers,
 where the row is still there) and put through a formula. A scan's element exists only in the pass that goes

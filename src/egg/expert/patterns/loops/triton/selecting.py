@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from egg.expert.emit.ordering import in_turns
 from egg.expert.emit.triton.scalar import FLOATING, literal
 from egg.expert.graph import HALF, Graph, Node
 from egg.expert.parts import Unfit
 from egg.expert.patterns.loops.domain import PICK
-from egg.expert.patterns.loops.selection import in_turns
 from egg.expert.patterns.loops.triton.gathering import Tile
 from egg.expert.patterns.loops.triton.reader import LoopBody
 

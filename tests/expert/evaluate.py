@@ -266,6 +266,13 @@ def _scan(run: _Run, node: Node) -> torch.Tensor:
     return done.flip(dim) if node["reverse"] else done
 
 
+def _selection(run: _Run, node: Node) -> list[torch.Tensor]:
+    (x,), dim = run.operands(node), node["dim"]
+    found = torch.sort(x, dim=dim, descending=node["largest"], stable=True)
+    count = run.sizes(run._graph.value(node.outputs[0]).shape)[dim]
+    return [part.narrow(dim, 0, count) for part in found]
+
+
 def decaying_total(taken: torch.Tensor, decay: torch.Tensor, dim: int) -> torch.Tensor:
     """One place after the other."""
     totals = [taken.select(dim, 0)]
@@ -417,6 +424,7 @@ RULES: dict[str, Callable[[_Run, Node], Any]] = {
     "reduce": _reduce,
     "softmax": _softmax,
     "scan": _scan,
+    "selection": _selection,
     "norm": _norm,
     "pool": _pool,
     "matmul": _matmul,

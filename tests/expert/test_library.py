@@ -127,7 +127,8 @@ PROGRAMS = {
         "self.count += 1\n        return x * self.count",
         X,
     ),
-    "calls without a normal form": ("pass", "a, b = torch.topk(x, 2, dim=2)\n        return a, b, torch.sort(x, dim=1)[0]", X),
+    "in order": ("pass", "a, b = torch.topk(x, 2, dim=2)\n        return a, b, torch.sort(x, dim=1)[0]", X),
+    "calls without a normal form": ("pass", "a, b = torch.kthvalue(x, 2, dim=2)\n        return a, b, torch.cummax(x, dim=1)[0]", X),
     "indices": (
         "pass",
         "return x[:, y, :, y] if x.dim() > 3 else x[:, y[0], y[1]], x[y[0], :, y[1]], torch.roll(x, 1, 2)",

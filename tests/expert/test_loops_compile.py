@@ -16,6 +16,8 @@ from egg.core.policy import LibraryCalls
 from egg.core.source import Candidate
 from egg.evaluator.offline import capture
 from egg.evaluator.static import check as static_check
+from egg.expert.graph import Node, Value, contiguous_stride
+from egg.expert.sizes import Size
 from tests.expert import harness
 from tests.expert.checking import Build, written
 from tests.expert.programs import Program, tensors
@@ -149,6 +151,31 @@ def test_rows_of_a_few_elements_are_whole_to_a_thread(length: int, dtype: str, t
     text, (outcome,) = compiled(build, tmp_path)
     assert "tl.arange(0, BLOCK_R)[None, :]" in text
     assert (outcome.shared_bytes, outcome.spill_bytes) == (0, 0), f"{outcome}\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "count", "dtype"),
+    [(4000, 128, 8, "float32"), (4000, 8, 2, "bfloat16"), (600, 8192, 32, "float32"),
+     (600, 4096, 100, "float32"), (600, 1024, 1024, "float32")],
+)  # fmt: skip
+def test_rows_that_are_ordered_stay_in_registers(
+    rows: int, length: int, count: int, dtype: str, tmp_path: Path
+) -> None:
+    def build(p: Program) -> tuple[str, str]:
+        x = p.input("x", (p.size("rows", rows, 3), length), dtype)
+        shape = (p.shape(x)[0], Size(count))
+        for name, kind in (("best", dtype), ("best_at", "int64")):
+            p.values[name] = Value(name, shape, kind, contiguous_stride(shape))
+        attributes = {"dim": 1, "largest": True, "whole": length == count}
+        p.nodes.append(Node("selection", (x,), ("best", "best_at"), attributes, ""))
+        return "best", "best_at"
+
+    def compile_it() -> None:
+        text, (outcome,) = compiled(build, tmp_path)
+        assert outcome.spill_bytes == 0, f"{outcome}\n{text}"
+
+    graph, part = written(build)
+    COMPILED.once(compile_it, harness.source(graph, [part]))
 
 
 def compiled(build: Build, tmp_path: Path, **settings: Any) -> tuple[str, list[Any]]:

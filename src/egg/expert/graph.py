@@ -24,6 +24,9 @@ Kinds of node (``op``) and their ``attributes``:
                 ``exclusive``. The last has two operands: what each place adds to the total, and how much
                 of the total before is left there; ``rounds``: in how many it was computed, until the
                 lengths have been compared
+``selection``   ``dim``, ``largest``, ``whole``: the first elements along ``dim`` in falling (``largest``) or
+                rising order, and their places; the first of equal ones first, a NaN above all numbers.
+                Two results, whose shape says how many are taken; all of them where it is ``whole``
 ``norm``        ``kind``: ``layer | rms | group | instance | batch``; ``dims`` (those the statistics are
                 over), ``groups`` (group), ``eps``, ``training`` (batch: batch statistics), ``momentum``.
                 Operands: x, weight, bias, running_mean, running_var (``None`` where absent). In

@@ -208,6 +208,8 @@ def word_of(node: Node) -> str:
             return f"{node.get('fn')}_pool"
         case "scan":
             return "decaying_total" if node["fn"] == "decayed" else f"cumulative_{node['fn']}"
+        case "selection":
+            return "sort" if node["whole"] else "topk"
         case "scatter":
             return {"sum": "scatter_add"}.get(node["fn"], f"scatter_{node['fn']}")
     return node.op

@@ -188,6 +188,8 @@ def repeats(graph: Graph, nodes: Sequence[Node]) -> bool:
             step = waiting.pop()
             if step in met or step not in made or graph.value(step).elements.value * 4 <= size:
                 continue
+            if made[step].op == "selection":  # stays in registers, whatever is read of it
+                continue
             met.add(step)
             node = made[step]
             if (step in twice and step != name) or node.op not in SIMPLE or not _is_light(node):

@@ -16,6 +16,7 @@ from egg.expert.fusion.chained_cat import chained
 from egg.expert.fusion.choices import Choices, Structure
 from egg.expert.fusion.extremes import widened
 from egg.expert.fusion.groups import Groups
+from egg.expert.fusion.long_selections import cut_selections
 from egg.expert.fusion.neighbours import (
     LARGEST_STEP,
     next_step,
@@ -50,7 +51,8 @@ def structured(
 ) -> Structure:
     """Partition ``graph`` and write every group."""
     choices = choices or Choices()
-    plain = _Partition(Groups(widened(chained(_live(own_indices(graph)))), target, patterns, choices))
+    read = cut_selections(chained(_live(own_indices(graph))))
+    plain = _Partition(Groups(widened(read), target, patterns, choices))
     plain.divide()
     plain = plain.with_copies() or plain
     return (plain.with_rooms() or plain).finished()

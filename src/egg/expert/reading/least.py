@@ -48,6 +48,18 @@ def slices_within(graph: Graph) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(found))
 
 
+def selections_within(graph: Graph) -> tuple[tuple[str, str], ...]:
+    """How many elements are taken of rows and how long those are, where one has a name that the other has
+    not."""
+    found: list[tuple[str, str]] = []
+    for node in graph:
+        if node.op == "selection" and not node["whole"]:
+            whole, taken = (graph.value(str(n)).shape[node["dim"]] for n in (node.inputs[0], node.outputs[0]))
+            if whole.factors or taken.factors:
+                found.append((taken.code(), whole.code()))
+    return tuple(dict.fromkeys(found))
+
+
 def heads_within(graph: Graph) -> tuple[tuple[str, str], ...]:
     """Heads of queries and heads that keys were repeated to, both ways, where they have different names:
     how often is a number of the program, and another module has other heads."""

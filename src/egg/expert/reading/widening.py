@@ -23,7 +23,7 @@ from egg.expert.reading.apart import alike, moved_axis
 from egg.expert.reading.axes import has_both_parities, is_batch, is_separate, still_fixed
 from egg.expert.reading.branches import bounds, callers, decides, limits_in, pinned, sizes_at
 from egg.expert.reading.formats import formats
-from egg.expert.reading.least import heads_within, least_sizes, slices_within
+from egg.expert.reading.least import heads_within, least_sizes, selections_within, slices_within
 from egg.expert.reading.points import Changes, Variant
 from egg.expert.reading.roles import input_names
 from egg.expert.reading.usage import arguments_of, entangled, ties_of, values_of, with_modes
@@ -51,7 +51,8 @@ def widened(variants: Variants, graph: Graph, points: list[Variant], naming: Nam
         work.branches()
         usage = with_modes(work.usage(), variants, work.base, rehearsal.module)
         usage = replace(usage, outputs=formats(work.graph, rehearsal))
-    return replace(work.graph, usage=usage, within=(*slices_within(work.graph), *heads_within(work.graph)))
+    rules = (slices_within, heads_within, selections_within)
+    return replace(work.graph, usage=usage, within=tuple(pair for rule in rules for pair in rule(work.graph)))
 
 
 @dataclass

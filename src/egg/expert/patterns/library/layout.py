@@ -23,7 +23,7 @@ from egg.expert.sizes import ONE, Size
 DENSE = frozenset({"reduce", "constant"})
 """Their results are contiguous whatever the operands are."""
 FOLLOWING = frozenset(
-    {"cat", "pad", "triangle", "random", "softmax", "scan", "norm", "pool", "conv", "gather"}
+    {"cat", "pad", "triangle", "random", "softmax", "scan", "selection", "norm", "pool", "conv", "gather"}
 )
 """Contiguous results of contiguous operands."""
 

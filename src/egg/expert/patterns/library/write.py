@@ -257,6 +257,15 @@ def _scan(speller: Speller, node: Node) -> str:
     return f"torch.flip({text}, ({dim},))" if node.get("reverse") else text
 
 
+def _selection(speller: Speller, node: Node) -> str:
+    x, made = speller.operand(node), speller.graph.value(node.outputs[0])
+    dim, names = node["dim"], ", ".join(node.outputs)
+    if node["whole"]:
+        return f"{names} = torch.sort({x}, dim={dim}, descending={node['largest']}, stable=True)"
+    rising = "" if node["largest"] else ", largest=False"
+    return f"{names} = torch.topk({x}, {speller.size(made.shape[dim])}, dim={dim}{rising})"
+
+
 # -- buffers ------------------------------------------------------------------------------------------
 
 
@@ -279,6 +288,7 @@ RULES: Mapping[str, Call] = {
     "reduce": _assigned(_reduce),
     "softmax": _assigned(_softmax),
     "scan": _assigned(_scan),
+    "selection": _selection,
     "update": _update,
     **LAYERS,
 }

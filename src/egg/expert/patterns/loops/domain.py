@@ -9,12 +9,15 @@ Kept positions come in two loops. Where kept dimensions lie behind the reduced o
 a middle dimension, or over the rows of a transposed matrix) those are contiguous and must lie along the
 lanes, so they become the tile's first axis and everything before them a scalar ``outer``: flattening both
 would put a division into each address and hide from the compiler that neighbours are neighbours.
+
+A selection makes shorter rows of the same number. Anchors that run over those have a domain of their own,
+with the kept positions of the first: a second tile beside the tile of whole rows, in the same program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from egg.expert.emit.reader import beyond_view, through_view
@@ -23,9 +26,11 @@ from egg.expert.index import Expr, Index, flat, loop_index, unflat
 from egg.expert.parts import Unfit
 from egg.expert.sizes import ONE, Size, Symbol, as_size, product
 
-ANCHORS = frozenset({"reduce", "softmax", "norm", "scan"})
+ANCHORS = frozenset({"reduce", "softmax", "norm", "scan", "selection"})
 SAME_SHAPE = frozenset({"pointwise", "where", "triangle"})
 BIJECTIVE = frozenset({"reshape", "permute", "flip"})
+PICK = "pick"
+"""The loop index along what a selection takes of a row."""
 SHORT = 256
 """Elements of a row that is scattered, below which several share a tile."""
 
@@ -126,6 +131,8 @@ class Domain:
     """So many of the last kept dimensions run along the tile; those before them are the outer loop."""
     names: tuple[str, str, str] = ("outer", "row", "col")
     """Of the loop indices: the outer one, the kept one of the tile, the reduced one."""
+    chosen: Domain | None = None
+    """The loops over what a selection takes of each row, where that is less than all of it."""
 
     @cached_property
     def outer_size(self) -> Size:
@@ -186,24 +193,45 @@ class Anchored:
     """A group's anchors, each with its split; the first decides the domain."""
 
     splits: Mapping[str, Split] = field(default_factory=dict)
-    """By the name of the anchor's (first) result."""
+    """By the name of the anchor's (first) result. A selection's is that of its operand."""
+    chosen: Split | None = None
+    """Of what selections make; ``None`` without one, and where it takes whole rows."""
+    shorter: frozenset[str] = frozenset()
+    """Those of the anchors that run over what was selected."""
 
     @property
     def first(self) -> Split:
-        return next(iter(self.splits.values()))
+        """The first that runs over whole rows."""
+        return next(split for name, split in self.splits.items() if name not in self.shorter)
+
+    def domain_of(self, anchor: str, domain: Domain) -> Domain:
+        """The loops that an anchor runs over."""
+        return domain.chosen if anchor in self.shorter and domain.chosen is not None else domain
 
 
 def anchored(graph: Graph, nodes: Iterable[Node]) -> Anchored:
     """Find the anchors of a group; :class:`Unfit` where one tile cannot serve them all."""
-    splits: dict[str, Split] = {}
-    for node in nodes:
-        if not is_anchor(node):
+    found = [(node, split_of(graph, node)) for node in nodes if is_anchor(node)]
+    selections = [(node, split) for node, split in found if node.op == "selection"]
+    chosen = [taken for node, split in selections if (taken := taken_of(graph, node, split)) is not None]
+    main = (selections or found or [(None, Split((), (), ()))])[0][1]
+    shorter: set[str] = set()
+    for node, split in found:
+        if agree(main, split):
             continue
-        split = split_of(graph, node)
-        if splits and not agree(next(iter(splits.values())), split):
+        if node.op == "selection" or not chosen or not agree(chosen[0], split):
             raise Unfit(f"{node.label or node.op} runs over other positions than the reductions before it")
-        splits[node.outputs[0]] = split
-    return Anchored(splits)
+        shorter.add(node.outputs[0])
+    if chosen and (len(chosen) < len(selections) or not all(agree(chosen[0], other) for other in chosen)):
+        raise Unfit("selections take different numbers of elements")
+    splits = {node.outputs[0]: split for node, split in found}
+    return Anchored(splits, chosen[0] if chosen else None, frozenset(shorter))
+
+
+def taken_of(graph: Graph, node: Node, split: Split) -> Split | None:
+    """How the results of a selection fall into kept and taken dimensions; ``None`` where all is taken."""
+    shape = graph.value(node.outputs[0]).shape
+    return None if shape == split.shape else replace(split, shape=shape)
 
 
 def is_anchor(node: Node) -> bool:
@@ -211,17 +239,18 @@ def is_anchor(node: Node) -> bool:
     return node.op in ANCHORS and not (node.op == "norm" and node["kind"] == "batch" and not node["training"])
 
 
-def domain_of(split: Split, scattered: bool = False) -> Domain:
+def domain_of(split: Split, scattered: bool = False, chosen: Split | None = None) -> Domain:
     """The loops of anchors that split like this: kept dimensions behind the reduced ones are the tile's.
 
     Where rows are gathered and scattered, neighbours in memory end with each of them anyhow: short rows share
-    a tile then, instead of having a program each.
+    a tile then, instead of having a program each. ``chosen``: of what a selection takes of the rows.
     """
     behind = product(split.shape[dim] for dim in split.behind)
-    if behind == ONE:
-        return Domain(split, len(split.kept_dims), ("outer", "row", "col"))
-    together = scattered and behind.value < SHORT
-    return Domain(split, len(split.kept_dims if together else split.behind), ("outer", "col", "row"))
+    together = behind == ONE or (scattered and behind.value < SHORT)
+    inner = len(split.kept_dims if together else split.behind)
+    names = ("outer", "row", "col") if behind == ONE else ("outer", "col", "row")
+    taken = Domain(chosen, inner, (names[0], names[1], PICK)) if chosen is not None else None
+    return Domain(split, inner, names, taken)
 
 
 def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Anchored) -> dict[str, Index]:
@@ -235,10 +264,15 @@ def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Ancho
         split = anchors.splits.get(node.outputs[0]) if node.outputs else None
         if split is None:
             continue
+        own = anchors.domain_of(node.outputs[0], domain)
         for name in node.inputs[: 2 if node.op == "scan" else 1]:
-            found.setdefault(str(name), domain.index(split))
-        if node.op == "reduce":
-            kept = domain.kept_in(split)
+            found.setdefault(str(name), own.index(split))
+        if node.op == "selection":
+            taken = taken_of(graph, node, split)
+            for name in node.outputs:
+                found[name] = domain.index(split) if taken is None else _chosen(domain).index(taken)
+        elif node.op == "reduce":
+            kept = own.kept_in(split)
             value = graph.result(node)
             spread = tuple(Expr() for _ in split.shape)
             if value.rank == len(split.shape):  # keepdim
@@ -247,13 +281,18 @@ def places(graph: Graph, nodes: tuple[Node, ...], domain: Domain, anchors: Ancho
             else:
                 found[value.name] = kept
         else:
-            found[node.outputs[0]] = domain.index(split)
+            found[node.outputs[0]] = own.index(split)
     while True:
         before = len(found)
         for node in nodes:
             _spread(graph, node, found)
         if len(found) == before:
             return found
+
+
+def _chosen(domain: Domain) -> Domain:
+    assert domain.chosen is not None, "a selection of part of a row has loops over that part"
+    return domain.chosen
 
 
 def _spread(graph: Graph, node: Node, found: dict[str, Index]) -> None:
@@ -286,4 +325,6 @@ def place(graph: Graph, name: str, domain: Domain, known: Mapping[str, Index]) -
         return unflat(flat(domain.index(domain.main), domain.main.shape), value.shape)
     if value.elements == domain.outer_size * domain.kept_size:
         return unflat(domain.kept_flat, value.shape)
+    if domain.chosen is not None and value.elements == product(domain.chosen.main.shape):
+        return unflat(flat(domain.chosen.index(domain.chosen.main), domain.chosen.main.shape), value.shape)
     raise Unfit(f"{name} has other positions than the loop over the group")

@@ -43,9 +43,10 @@ class Loops(Pattern):
     def alternatives(self, group: Group, part: Part, found: Bottleneck | None) -> Iterator[Alternative]:
         """Rows in registers, rows in blocks, rows split over programs: the other one where this suffers.
         Lists instead of atomics, where elements join others."""
+        kinds = {node.op for node in group.nodes}
         if any(node.op == "scatter" and node["fn"] != "store" for node in group.nodes):
             yield LISTED
-        if found is None or not any(node.op in ("reduce", "softmax", "norm") for node in group.nodes):
+        if found is None or "selection" in kinds or not kinds & {"reduce", "softmax", "norm"}:
             return
         names = {constant.name.removeprefix(f"{group.name.upper()}_") for constant in part.constants}
         relief = {first_value(group): max(1.0, found.gain) ** BELIEVED}

@@ -21,6 +21,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "argmin": ("smallest", "where_smallest"),
     "moments": ("count", "mean", "squares"),
     "exponentials": ("largest", "total"),
+    "selection": ("values", "places"),
 }
 """The numbers of a state by its kind, as a reader would call them."""
 FOLDED = frozenset({"sum", "prod", "max", "min", "any", "all"})
@@ -70,6 +71,8 @@ def statistic_of(graph: Graph, node: Node) -> Statistic:
         dtype = "int64"
     elif dtype != "float64":
         dtype = "float32"
+    if node.op == "selection":
+        return Statistic(node, "selection", None, "int64" if dtype == "int64" else "float32")
     if node.op == "softmax":
         return Statistic(node, "exponentials")
     if node.op == "norm":

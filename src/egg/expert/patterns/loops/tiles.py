@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from egg.expert.graph import BYTES
 from egg.expert.parts import Constant, Target
+from egg.expert.patterns.loops.selection import selecting
 from egg.expert.patterns.loops.statistics import FOLDED
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, Size
@@ -56,7 +57,8 @@ def plan_of(work: Work, target: Target) -> Plan:
     plan = _ruled(work, target)
     settings = target.settings
     mode = str(settings.get("mode", plan.mode))
-    if work.anchors.splits and mode in ("resident", "looped", "split") and mode != plan.mode:
+    free = work.anchors.splits and not work.selections
+    if free and mode in ("resident", "looped", "split") and mode != plan.mode:
         plan = _in_mode(work, target, mode)
     if work.domain.kept_size != ONE and work.domain.kept_size.value > 1:
         plan = replace(plan, block_x=int(settings.get("BLOCK_X", plan.block_x)))
@@ -90,6 +92,8 @@ def _divides(size: Size, block: int) -> bool:
 def _ruled(work: Work, target: Target) -> Plan:
     if not work.anchors.splits:
         return _pointwise(work, target)
+    if work.selections:
+        return selecting(work, PER_SM * target.gpu.sms)
     domain, least = work.domain, WAVES * target.gpu.sms
     rows = domain.outer_size.value * domain.kept_size.value
     length = domain.reduced_size.value

@@ -71,6 +71,15 @@ class Work:
         }
 
     @cached_property
+    def selections(self) -> list[Node]:
+        """Operators that take the first elements of rows in order."""
+        return [self.nodes[name] for name in self.anchors.splits if self.nodes[name].op == "selection"]
+
+    def domain_of(self, anchor: str) -> Domain:
+        """The loops that an anchor runs over: those of whole rows, or of what was selected."""
+        return self.anchors.domain_of(anchor, self.domain)
+
+    @cached_property
     def places(self) -> dict[str, Index]:
         if not self.anchors.splits:
             return {}

@@ -21,6 +21,7 @@ from egg.expert.parts import Group, Part, Target, Unfit, spelled, within_reach
 from egg.expert.patterns.loops.domain import anchored, domain_of
 from egg.expert.patterns.loops.pointwise import only_views, pointwise_domain
 from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
+from egg.expert.patterns.loops.triton.selecting import check as check_order
 from egg.expert.patterns.loops.triton.strips import strips_of
 from egg.expert.patterns.loops.triton.writer import Writer, part_name, row_name
 from egg.expert.patterns.loops.window import overlap, window_of
@@ -29,7 +30,7 @@ from egg.expert.sizes import ONE, Size
 
 OPS = frozenset(
     {"pointwise", "where", "view", "cat", "pad", "constant", "triangle", "reduce", "softmax", "norm", "pool",
-     "gather", "scan", "update", "scatter"}
+     "gather", "scan", "selection", "update", "scatter"}
 )  # fmt: skip
 
 MOST_PIECES = 16
@@ -47,7 +48,11 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
         work, plan, kernel = strips
         return _part(work, plan, [kernel])
     scattered = any(node.op == "scatter" for node in group.nodes)
-    domain = domain_of(anchors.first, scattered) if anchors.splits else pointwise_domain(graph, group)
+    domain = (
+        domain_of(anchors.first, scattered, anchors.chosen)
+        if anchors.splits
+        else pointwise_domain(graph, group)
+    )
     work = Work(graph, group, domain, anchors)
     plan = plan_of(work, target)
     if plan.mode == "split":
@@ -90,12 +95,14 @@ def _check(graph: Graph, group: Group) -> None:
     for node in group.nodes:
         if node.op not in OPS:
             raise Unfit(f"{node.op} is no part of a loop")
-        if len(node.outputs) != 1 and node.op not in ("norm", "update"):
+        if len(node.outputs) != 1 and node.op not in ("norm", "update", "selection"):
             raise Unfit(f"{node.label or node.op} has several results")
         for name in node.outputs:
             value = graph.value(name)
             if value.dtype.startswith("complex") or value.dtype == "float64":
                 raise Unfit(f"{name} is {value.dtype}")
+        if node.op == "selection":
+            check_order(graph, node)
         if node.op == "pool" and overlap(window_of(graph, node)) > 1:
             before = _before(producers, str(node.inputs[0]))
             if any(n.op in ("pool", "softmax", "norm", "scan") for n in before) or any(
@@ -231,6 +238,8 @@ def _part(work: Work, plan: Plan, writers: list[Writer]) -> Part:
     names["LANES"] = f"min({names['BLOCK_R']}, {plan.lanes} * {prefix}_NUM_WARPS)"
     if plan.mode == "resident":
         names["BLOCK_R"] = f"triton.next_power_of_2({work.domain.reduced_size.code()})"
+    if work.domain.chosen is not None:
+        names["PICKS"] = f"triton.next_power_of_2({work.domain.chosen.reduced_size.code()})"
     call: list[str] = []
     if plan.splits > MOST_SPLITS:  # no more than there are blocks, at sizes that are not as long
         blocks = f"triton.cdiv({work.domain.reduced_size.code()}, {names['BLOCK_R']})"
@@ -328,6 +337,8 @@ def _what(work: Work) -> str:
 def _word(node: Node) -> str:
     word = {"pointwise": "fn", "reduce": "fn", "scan": "fn"}.get(node.op)
     text = str(node.get(word)) if word else f"{node['kind']} norm" if node.op == "norm" else node.op
+    if node.op == "selection":
+        text = "sort" if node["whole"] else "topk"
     if node.op == "scan":
         text = "decaying total" if node["fn"] == "decayed" else f"cumulative {text}"
     text = f"{node['fn']} pool" if node.op == "pool" else text

@@ -8,7 +8,7 @@ for differences, squares and means, so that fusion sees nothing but those.
 from __future__ import annotations
 
 from egg.expert.graph import LITERAL
-from egg.expert.reading.normal import layers, losses, products, reductions, tables, views, writes
+from egg.expert.reading.normal import layers, losses, products, reductions, selections, tables, views, writes
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule
 from egg.expert.reading.normal.library import library, literal
 
@@ -18,6 +18,7 @@ RULES: dict[str, Rule] = {
     **tables.RULES,
     **views.RULES,
     **reductions.RULES,
+    **selections.RULES,
     **products.RULES,
     **layers.RULES,
     **losses.RULES,

@@ -35,9 +35,15 @@ def _scatter(b: Builder, call: Call) -> Lowered | None:
     dim = dimension(call["dim"], value.rank)
     if call.get("reduce") == "add" and isinstance(call.get("src"), Value):
         return _scatter_add(b, call)
-    if call.get("reduce") is not None or not value.rank or extents(index) != _one_along(value, dim):
+    if call.get("reduce") is not None or not value.rank:
         return None
     new = call.get("src")
+    if extents(index) != _one_along(value, dim):
+        if _fill_of(b, value) is None:
+            return None
+        source = new if new is not None else b.fill(extents(index), call["value"], value.dtype)
+        onto = _scatter_onto(b, replace(call, arguments={**call.arguments, "src": source}))
+        return onto.stored() if onto is not None else None
     if new is None:
         new = b.fill((), call["value"], value.dtype)
     for d, size in enumerate(extents(index) if new.rank else ()):

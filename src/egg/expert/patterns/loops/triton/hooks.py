@@ -1,4 +1,4 @@
-"""Reading what an anchor made: a reduction's result, or an element of a softmax, a norm or a scan.
+"""Reading what an anchor made: a reduction's result, an element of a softmax, a norm, a scan, a selection.
 
 Once a row's state is known, a softmax or a norm is pointwise: its operand is read again (from registers,
 where the row is still there) and put through a formula. A scan's element exists only in the pass that goes
@@ -13,9 +13,10 @@ from egg.expert.emit.triton.scalar import FLOATING
 from egg.expert.graph import Node
 from egg.expert.index import Expr, Index
 from egg.expert.parts import Unfit
-from egg.expert.patterns.loops.domain import Split
+from egg.expert.patterns.loops.domain import Split, taken_of
 from egg.expert.patterns.loops.statistics import Statistic
 from egg.expert.patterns.loops.triton.gathering import finished
+from egg.expert.patterns.loops.triton.selecting import one_of
 from egg.expert.patterns.loops.triton.state import State
 from egg.expert.sizes import ONE
 
@@ -38,6 +39,8 @@ SCANS: dict[str, tuple[str, str, str]] = {
 def hook_of(kernel: State, anchor: str, which: int = 0) -> Hook:
     """How to read a result of ``anchor`` in a kernel; a batch norm's second and third are statistics."""
     node, split = kernel.work.nodes[anchor], kernel.work.anchors.splits[anchor]
+    if node.op == "selection":
+        return lambda index, guards: _selected(kernel, node, split, which, index)
     if which:
         return lambda index, guards: _running(kernel, node, split, which, index)
     if node.op == "scan":
@@ -73,14 +76,14 @@ def _reduced(kernel: State, node: Node, split: Split, index: Index) -> str:
         kept = tuple(index[dim] for dim in split.kept_dims)
     spread = dict(zip(split.kept_dims, kept, strict=True))
     whole = tuple(spread.get(dim, Expr()) for dim in range(len(split.shape)))
-    if not kernel.work.domain.holds(split, whole):
+    if not kernel.work.domain_of(node.outputs[0]).holds(split, whole):
         raise Unfit(f"{node.label or node['fn']} is read at other rows than those of its program")
     state = _state(kernel, node)
-    return _result(kernel, node, lambda s: finished(kernel.body, s, state, kernel.length))
+    return _result(kernel, node, lambda s: finished(kernel.body, s, state, kernel.length_of(s.name)))
 
 
 def _mapped(kernel: State, node: Node, split: Split, index: Index, guards: tuple[str, ...]) -> str:
-    if not kernel.work.domain.holds(split, index):
+    if not kernel.work.domain_of(node.outputs[0]).holds(split, index):
         raise Unfit(f"{node.label or node.op} is read at other rows than those of its program")
     state = _state(kernel, node)
     x = kernel.reader.read(str(node.inputs[0]), index, guards)
@@ -100,8 +103,9 @@ def _normed(
     eps = node.get("eps")
     eps = 1.1920928955078125e-07 if eps is None else float(eps)
     squares = state[0] if node["kind"] == "rms" else state[2]
+    length = kernel.length_of(node.outputs[0])
     scale = _result(
-        kernel, node, lambda s: kernel.body.let("scale", f"tl.rsqrt({squares} / {kernel.length} + {eps!r})")
+        kernel, node, lambda s: kernel.body.let("scale", f"tl.rsqrt({squares} / {length} + {eps!r})")
     )
     text = f"{x} * {scale}" if node["kind"] == "rms" else f"({x} - {state[1]}) * {scale}"
     weight, bias = (*node.inputs[1:3], None, None)[:2]
@@ -120,7 +124,7 @@ def _running(kernel: State, node: Node, split: Split, which: int, index: Index) 
     if momentum is None:
         raise Unfit("running statistics as plain averages")
     old = kernel.reader.read(str(node.inputs[2 + which]), index)
-    new = state[1] if which == 1 else f"{state[2]} / ({kernel.length} - 1)"
+    new = state[1] if which == 1 else f"{state[2]} / ({kernel.length_of(node.outputs[0])} - 1)"
     name = "running_mean" if which == 1 else "running_variance"
     return kernel.body.let(name, f"{old} + {float(momentum)!r} * ({new} - {old})")
 
@@ -132,9 +136,25 @@ def _parameter(kernel: State, node: Node, name: str, index: Index, guards: tuple
     return kernel.reader.read(name, (index[1],), guards)
 
 
+def _selected(kernel: State, node: Node, split: Split, which: int, index: Index) -> str:
+    """All that was taken, as it lies in registers, or what is at one place of it."""
+    values, places = _state(kernel, node)
+    text, dim, domain = (values, places)[which], node["dim"], kernel.work.domain
+    taken = taken_of(kernel.work.graph, node, split) or split
+    own = domain.chosen if domain.chosen is not None else domain
+    if not own.holds(taken, index):
+        raise Unfit(f"{node.label or node.op} is read at other rows than those of its program")
+    if index == own.index(taken):
+        return text
+    if not kernel.reader.is_of_row(index[dim], own.names[1]):
+        raise Unfit(f"{node.label or node.op} is read in another order than it was taken in")
+    tile = kernel.taken_tile
+    return one_of(tile, kernel.body, text, f"({index[dim]})", own.names[2], node.label or node.op)
+
+
 def _scanned(kernel: State, node: Node, split: Split, index: Index, guards: tuple[str, ...]) -> str:
     """The running total: within the block by a scan, before it by a carry."""
-    domain, body, reader, fn = kernel.work.domain, kernel.body, kernel.reader, node["fn"]
+    domain, body, reader, fn = kernel.work.domain_of(node.output), kernel.body, kernel.reader, node["fn"]
     own = domain.index(split)
     if index != own:
         raise Unfit(f"{node.label or 'scan'} is read at other positions than those of its pass")
@@ -159,7 +179,7 @@ def _scanned(kernel: State, node: Node, split: Split, index: Index, guards: tupl
         at = (*own[:dim], moved, *own[dim + 1 :])
     x = reader.read(source, at, (*guards, *inside))
     x = f"{x}.to(tl.int64)" if whole else x
-    tile = kernel.tile
+    tile = kernel.tile_of(node.output)
     within = " & ".join((*((tile.mask,) if tile.mask else ()), *inside))
     text = f"tl.where({within}, {x}, {start})" if within else f"tl.broadcast_to({x}, {tile.shape})"
     v = body.let("v", f"{text}.to(tl.float64)" if node.get("exact") else text)
@@ -167,7 +187,7 @@ def _scanned(kernel: State, node: Node, split: Split, index: Index, guards: tupl
 
 
 def _carried(kernel: State, node: Node, v: str, start: str, reverse: bool, whole: bool) -> str:
-    body, tile = kernel.body, kernel.tile
+    body, tile = kernel.body, kernel.tile_of(node.output)
     scan, join, total = SCANS[node["fn"]]
     text = scan.format(v=v, axis=tile.axis, reverse=", reverse=True" if reverse else "")
     rounded = ".to(tl.float32)" if node.get("exact") else ""
@@ -192,9 +212,9 @@ def _decayed(kernel: State, node: Node, own: Index, guards: tuple[str, ...]) -> 
 
     The last lane of a block therefore has the total that the next block goes on from.
     """
-    body, tile = kernel.body, kernel.tile
+    body, tile = kernel.body, kernel.tile_of(node.output)
     taken, decay = (kernel.reader.read(str(name), own, guards) for name in node.inputs)
-    if kernel.work.domain.reduced_size == ONE:
+    if kernel.work.domain_of(node.output).reduced_size == ONE:
         return taken
     within = f"tl.where({tile.mask}, {{}}, {{}})" if tile.mask else f"tl.broadcast_to({{}}, {tile.shape})"
     v, d = body.let("taken", within.format(taken, "0.0")), body.let("decay", within.format(decay, "1.0"))

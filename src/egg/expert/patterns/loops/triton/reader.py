@@ -151,6 +151,10 @@ class LoopReader(Reader):
                 found |= {name}
         return found
 
+    def is_of_row(self, at: Expr, row: str) -> bool:
+        """Whether a place is the same for all elements of a row."""
+        return self._axes_of(at.symbols()) <= {row}
+
     # -- windows -----------------------------------------------------------------------------------
 
     def _pool(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
@@ -344,6 +348,8 @@ class LoopReader(Reader):
             return all(step.number or n == ONE for step, n in zip(value.stride, value.shape, strict=True))
         if node.op == "view":
             return node["how"] != "expand" and self._varies(str(node.inputs[0]))
+        if node.op == "selection":
+            return name == node.outputs[1]  # places of a row differ
         alike = [str(i) for i in node.inputs if i is not None and self.graph.value(i).shape == value.shape]
         return node.op in ("pointwise", "where") and any(map(self._varies, alike))
 

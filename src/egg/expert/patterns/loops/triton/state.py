@@ -6,11 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
+from egg.expert.patterns.loops.domain import PICK
 from egg.expert.patterns.loops.triton.gathering import HELPERS, Tile
 from egg.expert.patterns.loops.triton.reader import LoopBody, LoopReader
+from egg.expert.patterns.loops.triton.selecting import FUNCTIONS
 from egg.expert.patterns.loops.work import Plan, Work
 
-CONSTANTS = ("BLOCK_X", "BLOCK_R", "LANES", "SPLITS")
+CONSTANTS = ("BLOCK_X", "BLOCK_R", "LANES", "SPLITS", "PICKS")
 
 
 @dataclass
@@ -28,10 +30,10 @@ class State:
             self.name, "", work.graph, body=LoopBody(), meta=dict.fromkeys(CONSTANTS, ""),
             fixed=work.size_names, order=work.sizes, wraps=False, width=110,
         )  # fmt: skip
-        self.body.taken |= {*domain.names, *HELPERS, *CONSTANTS, "lane"}
+        self.body.taken |= {*domain.names, PICK, *HELPERS, *FUNCTIONS, *CONSTANTS, "lane"}
         self.masks: dict[str, str] = {}
         self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
-        self.reader.axes = frozenset(domain.names[1:] if self.plan.rows else domain.names[2:])
+        self.reader.axes = frozenset((*(domain.names[1:] if self.plan.rows else domain.names[2:]), PICK))
         self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
         self.states: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, str] = {}
@@ -51,6 +53,16 @@ class State:
         return Tile(self.plan.rows, mask, folded=self.plan.folded, chunked=self.plan.lanes > 0)
 
     @property
-    def length(self) -> str:
-        text = self.work.domain.reduced_size.code()
+    def taken_tile(self) -> Tile:
+        """Of what selections take of the rows."""
+        return (
+            Tile(self.plan.rows, self.masks.get(PICK, ""), "PICKS") if self.work.domain.chosen else self.tile
+        )
+
+    def tile_of(self, anchor: str) -> Tile:
+        return self.taken_tile if anchor in self.work.anchors.shorter else self.tile
+
+    def length_of(self, anchor: str) -> str:
+        """Elements of a row that an anchor runs over."""
+        text = self.work.domain_of(anchor).reduced_size.code()
         return f"({text})" if " " in text else text

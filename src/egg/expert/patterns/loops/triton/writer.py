@@ -12,10 +12,12 @@ from egg.expert.emit.reader import address, pointer_stem
 from egg.expert.emit.triton.scalar import stored
 from egg.expert.graph import Value
 from egg.expert.index import Index
+from egg.expert.patterns.loops.domain import PICK
 from egg.expert.patterns.loops.statistics import Statistic
 from egg.expert.patterns.loops.triton import gathering
 from egg.expert.patterns.loops.triton.gathering import HELPERS, Tile
 from egg.expert.patterns.loops.triton.hooks import hook_of
+from egg.expert.patterns.loops.triton.selecting import FUNCTIONS, Order, selected
 from egg.expert.patterns.loops.triton.state import State
 from egg.expert.sizes import ONE
 
@@ -80,6 +82,11 @@ class Writer(State):
             if not self.plan.x_divides:
                 self._mask(kept, f"{kept} < {domain.kept_size.code()}")
         self._columns()
+        if domain.chosen is not None:
+            count = domain.chosen.reduced_size
+            body.line(f"{PICK} = {self._vector('tl.arange(0, PICKS)')}")
+            if count.factors or count.number & (count.number - 1):
+                self._mask(PICK, f"{PICK} < {count.code()}")
 
     def _columns(self) -> None:
         body, domain, reduced = self.body, self.work.domain, self.work.domain.names[2]
@@ -118,11 +125,16 @@ class Writer(State):
     def at_once(self, statistics: Iterable[Statistic]) -> None:
         """Gather from registers."""
         for statistic in statistics:
-            text = self._element(statistic)
-            position = self.work.domain.names[2]
-            self.states[statistic.name] = gathering.at_once(
-                statistic, self.body, self.tile, text, position, self.length
-            )
+            text, name = self._element(statistic), statistic.name
+            position, tile = self.work.domain_of(name).names[2], self.tile_of(name)
+            if statistic.kind == "selection":
+                self.states[name] = selected(
+                    Order(self.work.graph, statistic.node, self.body, tile, self.taken_tile, position), text
+                )
+            else:
+                self.states[name] = gathering.at_once(
+                    statistic, self.body, tile, text, position, self.length_of(name)
+                )
 
     def looped(self, statistics: list[Statistic], stores: Iterable[str] = ()) -> None:
         """One pass over the row, or over this program's share of it: gather, and store what can be.
@@ -169,13 +181,12 @@ class Writer(State):
 
     def _element(self, statistic: Statistic) -> str:
         split = self.work.anchors.splits[statistic.name]
-        text = self.reader.read(str(statistic.node.inputs[0]), self.work.domain.index(split))
+        domain, tile = self.work.domain_of(statistic.name), self.tile_of(statistic.name)
+        text = self.reader.read(str(statistic.node.inputs[0]), domain.index(split))
         return (
             text
             if text.isidentifier()
-            else self.body.let(
-                "v", text if "tl." in text else f"{text} + tl.zeros({self.tile.shape}, tl.float32)"
-            )
+            else self.body.let("v", text if "tl." in text else f"{text} + tl.zeros({tile.shape}, tl.float32)")
         )
 
     # -- partial states ----------------------------------------------------------------------------
@@ -273,9 +284,11 @@ class Writer(State):
         _, kept, reduced = self.work.domain.names
         axes = {kept, reduced} if self.work.is_full(name) else {kept}
         sizes = {kept: self.work.domain.kept_size, reduced: self.work.domain.reduced_size}
+        if self.work.domain.chosen and PICK in frozenset[str]().union(*(at.symbols() for at in index)):
+            axes, sizes[PICK] = {kept, PICK}, self.work.domain.chosen.reduced_size
         met = frozenset(axis for axis in axes & self.reader.axes if sizes[axis] != ONE)
         text, at, inside = self.reader.scattered(node, index, met)
-        masks = [self.masks[axis] for axis in (kept, reduced) if axis in axes and axis in self.masks]
+        masks = [self.masks[axis] for axis in (kept, reduced, PICK) if axis in axes and axis in self.masks]
         masks += [inside] if inside else []
         mask = f", mask={' & '.join(masks)}" if masks else ""
         where = f"{self._out(value)} + {at}" if at.terms else self._out(value)
@@ -309,7 +322,8 @@ class Writer(State):
     def helpers(self) -> list[DeviceFunction]:
         """Functions that the lines call."""
         read = self.kernel.reads()
-        return [DeviceFunction(name, source) for name, source in HELPERS.items() if name in read]
+        known = {**HELPERS, **FUNCTIONS}
+        return [DeviceFunction(name, source) for name, source in known.items() if name in read]
 
     def grid(self, constants: Mapping[str, str]) -> str:
         """How many programs, as ``forward`` says it."""

@@ -6,6 +6,7 @@ makes of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from egg.core.compiled import LaunchChoice
+from egg.core.compiled import MOST_NUMBERS, FoldedConstant, LaunchChoice
 from egg.core.errors import MachineError
 from egg.core.recording import LaunchTime, Recording
 from egg.core.source import Task
@@ -27,6 +28,7 @@ from egg.evaluator.timing.recorded import (
     NotRecorded,
     check_text,
     chosen,
+    folded,
     named_inputs,
     recorded,
     returned,
@@ -123,6 +125,43 @@ def test_a_text_must_be_triton_with_the_arguments_of_the_graph() -> None:
         check_text(GRAPH.text * 100, 4)
     one = "    def call(self, args):\n        arg0_1, = args\n"
     check_text(one, 1)
+
+
+FOLDING = """
+def call(args):
+    arg0_1, = args
+    places, factors, flags = _tensor_constant0_cuda0, _tensor_constant1, constant2
+    kernel.run(arg0_1, _frozen_param0, long, turned, spectrum, number)
+    return (arg0_1, )
+
+def get_args():
+    unread = rand_strided((1, ), (1, ), device='cpu', dtype=torch.int64)
+"""
+
+
+def test_small_folded_tensors_are_kept_where_the_host_code_reads_them() -> None:
+    names = {
+        "_tensor_constant0_cuda0": torch.tensor([3, -1]),
+        "_tensor_constant1": torch.tensor([[0.1], [float("nan")]]),
+        "constant2": torch.tensor([True, False]),
+        "_frozen_param0": torch.ones(2),
+        "long": torch.zeros(MOST_NUMBERS + 1),
+        "turned": torch.ones(2, 3).t(),
+        "spectrum": torch.ones(2, dtype=torch.complex64),
+        "number": 3,
+        "unread": torch.ones(1),
+    }
+    kept = folded(names, FOLDING)
+    assert kept == {
+        "_tensor_constant0_cuda0": FoldedConstant("int64", (2,), "3 -1"),
+        "_tensor_constant1": FoldedConstant("float32", (2, 1), "0.10000000149011612 nan"),
+        "constant2": FoldedConstant("bool", (2,), "1 0"),
+    }
+    check_recording(Recording(replace(GRAPH, folded=kept)))
+    numbers: Any = 3
+    wrong = Recording(replace(GRAPH, folded={"constant2": FoldedConstant("int64", (1,), numbers)}))
+    with pytest.raises(MachineError, match="no text"):
+        check_recording(wrong)
 
 
 class CachingAutotuner:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from egg.core.evaluation import Accepted
+from egg.core.source import Task
+from tests.conftest import JudgeFunction
 from tests.expert.elsewhere import check, normal, program, written
 
 PAIRS = program(
@@ -31,9 +34,15 @@ NORMED = program(
 
 def test_many_numbers_are_made_once_for_a_device():
     text = written(PAIRS)
-    assert text.count("@functools.cache") == 3
+    assert text.count("self.made_once(") == 3
+    assert "functools" not in text
     assert "torch.tensor(" not in text[text.index("class ModelNew") :]
     check(PAIRS, [], [normal(3, 26, 32)])
+
+
+def test_the_judge_accepts_a_module_that_keeps_its_numbers(judged: JudgeFunction):
+    evaluation = judged(Task("pairs", PAIRS), written(PAIRS), target="H200")
+    assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")

@@ -98,9 +98,9 @@ def test_calls_of_libraries_are_recorded_unless_the_host_waits_for_their_numbers
 def test_numbers_made_once_are_recorded() -> None:
     made = written(program("torch.relu(x)", "torch.randn(B, C)"))
     ((group, part),) = parts_of(made)
-    once = "@functools.cache\ndef numbers(device):\n    return torch.tensor([1.0, 2.0], device=device)"
-    for text, recorded in ((once, True), (once.removeprefix("@functools.cache\n"), False)):
-        helped = replace(part, helpers={"numbers": text})
+    text = "def numbers(device):\n    return torch.tensor([1.0, 2.0], device=device)"
+    for call, recorded in (("self.made_once(numbers, x.device)", True), ("numbers(x.device)", False)):
+        helped = replace(part, helpers={"numbers": text}, call=(f"y = {call}", *part.call))
         assert (obstacle(made.structure.graph, [(group, helped)]) is None) == recorded
 
 

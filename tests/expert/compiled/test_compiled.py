@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from egg.core.compiled import CompiledGraph
+from egg.core.compiled import CompiledGraph, FoldedConstant
 from egg.core.evaluation import Accepted
 from egg.core.policy import LibraryCalls
 from egg.core.source import Task
@@ -32,11 +32,21 @@ COUNTER = program(
     'self.register_buffer("total", torch.zeros(C))',
     "B, C = 5, 10",
 )
+PAIRS = program(
+    "low = torch.tensor([i for i in range(5) for _ in range(i)], device=x.device); "
+    "other = torch.tensor([j for i in range(5) for j in range(i)], device=x.device); "
+    "inf, nan = float('inf'), float('nan'); "
+    "factors = torch.tensor([[0.5, 1, inf, 2, nan], [3, 3.5, 4, -inf, 5]], device=x.device); "
+    "return x[:, low, other] * factors.flatten()",
+    "torch.randn(B, 5, 5)",
+    knobs="B = 6",
+)
 WHOLE = {
     "pointwise": (POINTWISE, texts.POINTWISE_GRAPH),
     "rows": (NORM, texts.NORM_GRAPH),
     "product": (PRODUCT, texts.PRODUCT_GRAPH),
     "buffer": (COUNTER, texts.COUNTER_GRAPH),
+    "folded": (PAIRS, texts.PAIRS_GRAPH),
 }
 
 
@@ -59,7 +69,7 @@ def test_the_judge_accepts(name: str, judged: JudgeFunction) -> None:
     assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
 
 
-@pytest.mark.parametrize("name", ["pointwise", "rows", "product"])
+@pytest.mark.parametrize("name", ["pointwise", "rows", "product", "folded"])
 def test_a_file_that_replays_passes_the_text_gate(name: str) -> None:
     task, graph = WHOLE[name]
     made = written(task, graph, replay=True, sweep=True)
@@ -86,8 +96,28 @@ def test_the_host_code_reads_like_one() -> None:
         assert name not in source
 
 
-def test_data_survives_json() -> None:
-    assert CompiledGraph.from_json(texts.NORM_GRAPH.to_json()) == texts.NORM_GRAPH
+def test_folded_tensors_are_made_once_for_a_device() -> None:
+    source = written(PAIRS, texts.PAIRS_GRAPH).source
+    assert "torch.tensor(" not in source[source.index("class ModelNew") :]
+    assert "folded_2 = self.made_once(make_folded_2, x.device)" in source
+
+
+def test_wrong_numbers_are_refused_by_the_judge(judged: JudgeFunction) -> None:
+    places = {**texts.PAIRS_GRAPH.folded}
+    places["_tensor_constant0_cuda0"] = FoldedConstant("int64", (10,), "1 2 2 3 3 3 4 4 4 3")
+    wrong = written(PAIRS, replace(texts.PAIRS_GRAPH, folded=places))
+    assert not isinstance(judged(PAIRS, wrong.source, target="H200").verdict, Accepted)
+
+
+@pytest.mark.parametrize("graph", [texts.NORM_GRAPH, texts.PAIRS_GRAPH])
+def test_data_survives_json(graph: CompiledGraph) -> None:
+    assert CompiledGraph.from_json(graph.to_json()) == graph
+
+
+def test_a_log_without_folded_tensors_is_read() -> None:
+    data = texts.NORM_GRAPH.to_json()
+    del data["folded"]
+    assert CompiledGraph.from_json(data) == texts.NORM_GRAPH
 
 
 def changed(graph: CompiledGraph, old: str, new: str) -> CompiledGraph:
@@ -128,6 +158,39 @@ REFUSED = {
 def test_what_no_file_is_made_of_is_refused_with_a_reason(name: str) -> None:
     graph, word = REFUSED[name]
     assert word in refusal(POINTWISE, graph)
+
+
+def folded_as(constant: FoldedConstant | None) -> CompiledGraph:
+    others = {name: item for name, item in texts.PAIRS_GRAPH.folded.items() if "constant2" not in name}
+    return replace(
+        texts.PAIRS_GRAPH, folded=others | ({"_tensor_constant2_cuda0": constant} if constant else {})
+    )
+
+
+FOLDED_REFUSED = {
+    "unknown numbers": (folded_as(None), "_tensor_constant2_cuda0"),
+    "too few numbers": (folded_as(FoldedConstant("float32", (2, 5), "1.0")), "1 numbers"),
+    "no numbers": (folded_as(FoldedConstant("int64", (1,), "len")), "no numbers"),
+    "another dtype": (folded_as(FoldedConstant("complex64", (1,), "1j")), "complex64"),
+    "one that is returned": (
+        changed(
+            texts.PAIRS_GRAPH, "(buf0, )", "(reinterpret_tensor(_tensor_constant2_cuda0, (10, ), (1, ), 0), )"
+        ),
+        "returns",
+    ),
+    "one that is changed": (
+        changed(
+            texts.PAIRS_GRAPH, "raw_stream0 =", "_tensor_constant2_cuda0.zero_()\n            raw_stream0 ="
+        ),
+        "changes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED_REFUSED)
+def test_folded_tensors_that_no_file_is_made_of(name: str) -> None:
+    graph, word = FOLDED_REFUSED[name]
+    assert word in refusal(PAIRS, graph)
 
 
 def test_a_buffer_that_python_sets_is_refused() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import dedent, indent
 from typing import Any
 
-from egg.core.compiled import CompiledGraph, LaunchChoice
+from egg.core.compiled import CompiledGraph, FoldedConstant, LaunchChoice
 
 HEAD = """\
 import torch
@@ -95,6 +95,7 @@ def compiled(
     launches: Mapping[str, Mapping[str, int]],
     returns: Any = None,
     partitions: str = "",
+    folded: Mapping[str, FoldedConstant] | None = None,
 ) -> CompiledGraph:
     """``arguments``: by Dynamo's source, shape, strides and dtype; ``body``: the statements of ``call``."""
     names = [f"arg{place}_1" for place in range(len(arguments))]
@@ -113,7 +114,7 @@ def compiled(
     )
     chosen = {name: LaunchChoice(constants, 4, 1) for name, constants in launches.items()}
     whole = HEAD + "\n".join(kernels) + text
-    return CompiledGraph(tuple(arguments), whole, chosen, returns or {"output": 0})
+    return CompiledGraph(tuple(arguments), whole, chosen, returns or {"output": 0}, folded or {})
 
 
 POINTWISE = kernel(
@@ -296,3 +297,54 @@ COUNTER_GRAPH = compiled(
     """,
     {"triton_per_fused_add_sum_0": {"XBLOCK": 4}},
 )
+
+PAIRS = kernel(
+    "triton_poi_fused_index_mul_0",
+    "in_ptr0, in_ptr1, in_ptr2, in_ptr3, out_ptr0, xnumel, XBLOCK : tl.constexpr",
+    """
+    xnumel = 60
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = xindex < xnumel
+    x0 = (xindex % 10)
+    x1 = xindex // 10
+    x2 = xindex
+    tmp0 = tl.load(in_ptr0 + (x0), xmask, eviction_policy='evict_last')
+    tmp6 = tl.load(in_ptr1 + (x0), xmask, eviction_policy='evict_last')
+    tmp12 = tl.load(in_ptr3 + (x0), xmask, eviction_policy='evict_last')
+    tmp1 = tl.full([XBLOCK], 5, tl.int32)
+    tmp2 = tmp0 + tmp1
+    tmp3 = tmp0 < 0
+    tmp4 = tl.where(tmp3, tmp2, tmp0)
+    tl.device_assert(((0 <= tmp4) & (tmp4 < 5)) | ~(xmask), "index out of bounds: 0 <= tmp4 < 5")
+    tmp7 = tmp6 + tmp1
+    tmp8 = tmp6 < 0
+    tmp9 = tl.where(tmp8, tmp7, tmp6)
+    tl.device_assert(((0 <= tmp9) & (tmp9 < 5)) | ~(xmask), "index out of bounds: 0 <= tmp9 < 5")
+    tmp11 = tl.load(in_ptr2 + (tmp9 + 5*tmp4 + 25*x1), xmask, eviction_policy='evict_last')
+    tmp13 = tmp11 * tmp12
+    tl.store(out_ptr0 + (x2), tmp13, xmask)
+    """,
+    operators="aten.index, aten.mul",
+)
+PAIRS_GRAPH = compiled(
+    {"L['x']": ((6, 5, 5), (25, 5, 1), "float32")},
+    [PAIRS],
+    """
+    buf0 = empty_strided_cuda((6, 10), (10, 1), torch.float32)
+    raw_stream0 = get_raw_stream(0)
+    triton_poi_fused_index_mul_0.run(_tensor_constant0_cuda0, _tensor_constant1_cuda0, arg0_1, \
+_tensor_constant2_cuda0, buf0, 60, stream=raw_stream0)
+    del arg0_1
+    return (buf0, )
+    """,
+    {"triton_poi_fused_index_mul_0": {"XBLOCK": 32}},
+    folded={
+        "_tensor_constant0_cuda0": FoldedConstant("int64", (10,), "1 2 2 3 3 3 4 4 4 4"),
+        "_tensor_constant1_cuda0": FoldedConstant("int64", (10,), "0 0 1 0 1 2 0 1 2 3"),
+        "_tensor_constant2_cuda0": FoldedConstant(
+            "float32", (2, 5), "0.5 1.0 inf 2.0 nan 3.0 3.5 4.0 -inf 5.0"
+        ),
+    },
+)
+"""``torch.tensor([...])`` as tensors of the module: places, and factors with all kinds of numbers."""

@@ -54,9 +54,12 @@ def check_recording(recording: Recording) -> None:
     texts = [recording.reason, *(launch.name for launch in recording.timeline)]
     numbers: list[object] = [launch.milliseconds for launch in recording.timeline]
     if graph is not None:
-        texts += [graph.text, *graph.arguments, *graph.launches]
+        texts += [graph.text, *graph.arguments, *graph.launches, *graph.folded]
         for choice in graph.launches.values():
             numbers += [choice.num_warps, choice.num_stages, *choice.constants.values()]
+        for constant in graph.folded.values():
+            texts += [constant.dtype, constant.numbers]
+            numbers += constant.shape
     if not all(isinstance(text, str) for text in texts):
         raise _unbelievable("a name in it is no text")
     if not all(isinstance(number, int | float) and 0 <= number < 1e9 for number in numbers):

@@ -11,6 +11,7 @@ this runs in the oracle's process, as the baselines do.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.core.compiled import CompiledGraph, LaunchChoice
+from egg.core.compiled import MOST_NUMBERS, NUMBERS, CompiledGraph, FoldedConstant, LaunchChoice
 
 WARMING = 3
 """Calls until every kernel is compiled and its autotuner has chosen."""
 MOST_CHARACTERS = 500_000
 AUTOTUNER = "Autotuner"
+FROZEN = "_frozen_param"
+"""How the names of weights begin that Inductor took for constants: their numbers are not the program's."""
 ON_CPU = "there is no GPU here: Inductor writes C++ for a CPU, not kernels"
 _TAIL = re.compile(r"^if __name__ ==", re.MULTILINE)
 _COMMENT = re.compile(
@@ -83,7 +86,8 @@ def recorded(
     text = slim(_text(wrapper))
     check_text(text, len(notes.arguments))
     returns = returned(result, notes.outputs, named_inputs(module, inputs))
-    graph = CompiledGraph(notes.arguments, text, chosen(vars(wrapper)), returns)
+    names = vars(wrapper)
+    graph = CompiledGraph(notes.arguments, text, chosen(names), returns, folded(names, text))
     return graph, wrapper, lambda: program(*inputs)
 
 
@@ -143,6 +147,27 @@ def chosen(names: Mapping[str, Any]) -> dict[str, LaunchChoice]:
             config = value.launchers[0].config
             constants = {str(key): int(number) for key, number in config.kwargs.items()}
             found[name] = LaunchChoice(constants, int(config.num_warps), int(config.num_stages))
+    return found
+
+
+def folded(names: Mapping[str, Any], text: str) -> dict[str, FoldedConstant]:
+    """The tensors among a module's names that ``call`` reads, where they are small and of plain numbers.
+
+    Inductor folds what ``torch.tensor([...])`` makes in ``forward`` into its module, on every device that
+    reads it. One that is left out here is still in the text, where a reader finds that it is not known.
+    """
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+    calls = (node for function in functions if function.name == "call" for node in ast.walk(function))
+    read = dict.fromkeys(node.id for node in calls if isinstance(node, ast.Name))
+    found: dict[str, FoldedConstant] = {}
+    for name in read:
+        value = names.get(name)
+        if isinstance(value, torch.Tensor) and not name.startswith(FROZEN):
+            dtype = str(value.dtype).removeprefix("torch.")
+            if dtype in NUMBERS and value.numel() <= MOST_NUMBERS and value.is_contiguous():
+                numbers = value.detach().cpu().flatten().tolist()
+                written = " ".join(repr(NUMBERS[dtype](number)) for number in numbers)
+                found[name] = FoldedConstant(dtype, tuple(value.shape), written)
     return found
 
 

@@ -20,8 +20,10 @@ from typing import Any
 import torch
 
 from egg.expert.compiled import library
+from egg.expert.compiled.folded import Folded
 from egg.expert.compiled.steps import ITEM, LAY, HostCode, Launch, Step
 from egg.expert.compiled.views import Held, allocation, tuple_text
+from egg.expert.emit.keeping import MAKE_ONCE
 from egg.expert.parts import Unfit
 
 ALLOCATE, REINTERPRET = "empty_strided_cuda", "reinterpret_tensor"
@@ -40,6 +42,8 @@ class HostReader:
     launch: Any
     """Writes one launch: from the kernel's name and a :class:`Launch` to lines, and what it changes."""
     kernels: frozenset[str]
+    folded: Mapping[str, Folded] = field(default_factory=dict)
+    """By the name in ``call``: tensors that the file makes once."""
     held: dict[str, Any] = field(default_factory=dict)
     """By Python name: a :class:`Held`, or a tuple of tensors that a call returned."""
     names: dict[str, set[str]] = field(default_factory=dict)
@@ -52,6 +56,9 @@ class HostReader:
 
     def read(self, call: ast.FunctionDef) -> HostCode:
         self.held.update(self.arguments)
+        for name, item in self.folded.items():
+            self._define(item.variable, item.tensor, f"{MAKE_ONCE}({item.function}, {self.device})")
+            self.held[name] = self.held[item.variable]
         returned = self._block(call.body)
         if returned is None:
             raise Unfit("the host code returns nothing")

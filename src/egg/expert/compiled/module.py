@@ -1,7 +1,7 @@
 """A generated module taken apart: its kernels, the forms of its arguments, its host code.
 
 Only syntax is read; the module is never imported. What it holds besides (partitions for CUDA graphs, tensors
-that were folded into constants, code for CPUs) is refused by name.
+that were folded into constants and whose numbers are not known, code for CPUs) is refused by name.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from egg.core.compiled import CompiledGraph
 from egg.expert.compiled.kernels import Kernel, kernel_of
 from egg.expert.parts import Unfit
 
-CONSTANT = re.compile(r"_tensor_constant\d+$|constant\d+$|_frozen_param\d+$")
-"""Names of tensors that were folded into a graph."""
+CONSTANT = re.compile(r"(_tensor_constant|constant|_frozen_param)\d+(_\w+)?$")
+"""Names of tensors that were folded into a graph; the copy for a GPU has its name behind."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def module_of(compiled: CompiledGraph) -> Module:
         raise Unfit(f"the generated module does not parse: {error}") from error
     call = _call(tree)
     for node in ast.walk(call):
-        if isinstance(node, ast.Name) and CONSTANT.match(node.id):
+        if isinstance(node, ast.Name) and CONSTANT.match(node.id) and node.id not in compiled.folded:
             raise Unfit(f"the graph holds a tensor whose values the text does not have: {node.id}")
     names = _argument_names(call)
     if len(names) != len(compiled.arguments):

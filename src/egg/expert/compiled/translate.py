@@ -20,6 +20,7 @@ from egg.core.compiled import CompiledGraph
 from egg.core.errors import EggError
 from egg.core.source import Task
 from egg.expert.compiled.bindings import bound
+from egg.expert.compiled.folded import Folded, check_unchanged, folded_of
 from egg.expert.compiled.host import HostReader
 from egg.expert.compiled.kernels import Kernel
 from egg.expert.compiled.launches import launch_constants, launch_lines
@@ -28,6 +29,7 @@ from egg.expert.compiled.steps import ITEM, LAY, LAY_TEXT, HostCode, Step
 from egg.expert.compiled.steps import Launch as Given
 from egg.expert.compiled.views import Held
 from egg.expert.cost import Machine
+from egg.expert.emit.names import words
 from egg.expert.graph import BYTES, Graph, Node, Value
 from egg.expert.nesting import form_of
 from egg.expert.parts import Group, Launch, Part, Unfit, spelled
@@ -104,14 +106,17 @@ def _written(
         pairs = zip(kernel.parameters, given.texts, strict=True)
         return lines, [text for parameter, text in pairs if parameter in kernel.written]
 
-    reader = HostReader(held, _device(frame), launched, frozenset(module.kernels))
+    folded = folded_of(module.call, compiled.folded)
+    reader = HostReader(held, _device(frame), launched, frozenset(module.kernels), folded)
     host = reader.read(module.call)
+    check_unchanged(host, folded.values())
     if clash := set(host.tensors) & {*frame.values}:
         raise Unfit(f"the program has names that generated code gives too: {', '.join(sorted(clash))}")
     named = {text: values[name].name for name, text in texts.items()}
     graph, groups = _graph(known, frame, host, compiled.returns, named, module.kernels)
     parts = [
-        (group, _part(step, module.kernels, sweep)) for group, step in zip(groups, host.steps, strict=True)
+        (group, _part(step, module.kernels, tuple(folded.values()), sweep))
+        for group, step in zip(groups, host.steps, strict=True)
     ]
     decision = decided_by(_estimated(graph, host, parts, gpu), graph, parts, replay)
     title = (f"{task.name}, as torch.compile generated it, with its kernels and launches written out.",)
@@ -229,9 +234,11 @@ def _returned(returns: Any, host: HostCode, leaves: Mapping[str, str], frame: Gr
 # -- parts --------------------------------------------------------------------------------------------
 
 
-def _part(step: Step, kernels: Mapping[str, Kernel], sweep: bool) -> Part:
+def _part(step: Step, kernels: Mapping[str, Kernel], folded: tuple[Folded, ...], sweep: bool) -> Part:
+    known = {LAY: LAY_TEXT, **{item.function: item.text for item in folded}}
+    mentioned = words("\n".join(step.lines))
+    helpers = {name: text for name, text in known.items() if name in mentioned}
     if not step.kernel:
-        helpers = {LAY: LAY_TEXT} if any(f"{LAY}(" in line for line in step.lines) else {}
         return Part(kernels={}, call=step.lines, summary=step.call, helpers=helpers)
     kernel = kernels[step.kernel]
     constants = launch_constants(kernel)
@@ -241,6 +248,7 @@ def _part(step: Step, kernels: Mapping[str, Kernel], sweep: bool) -> Part:
         kernels={kernel.name: kernel.text, **kernel.functions},
         call=step.lines,
         constants=constants,
+        helpers=helpers,
         summary=kernel.words,
         launches=(Launch(kernel.name),),
     )

@@ -1,4 +1,4 @@
-"""Weights in the form that kernels want them in, made once and kept until the weights change.
+"""What a module keeps between calls: weights in the form that kernels want them in, and listed numbers.
 
 Packing a weight costs as much as reading and writing it, in every call, although it rarely changes. A pattern
 that packs one writes a function of the weight (and of sizes) and calls it through a method that ``ModelNew``
@@ -6,6 +6,10 @@ gets: ``self.packed(pack_function, self.linear.weight, *sizes)``. The result is 
 another object, lies elsewhere or has another version, so whatever PyTorch itself does to a weight is noticed:
 loading, moving, a step of an optimizer, any operation in place. Only writes behind its back (``weight.data``,
 a kernel that stores into it) are not, and the method says so.
+
+Numbers that the program lists (``torch.tensor([...])``) depend on nothing: ``self.made_once(make_function,
+device)`` makes them in the first call on a device. Copying them from the host in every call costs more than a
+kernel, and cannot be recorded in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ import re
 
 KEEP = "self.packed"
 """How a part calls the method."""
+MAKE_ONCE = "self.made_once"
+"""How a part calls the method for tensors of plain numbers."""
 _METHOD = '''    def {name}(self, pack, weight, *sizes):
         """What ``pack`` makes of a weight, kept until the weight changes.
 
@@ -34,12 +40,37 @@ _METHOD = '''    def {name}(self, pack, weight, *sizes):
 _VERSIONS = '''    def {name}_versions(self):
         """Of the weights whose packed form the graph reads: it is recorded anew when one has changed."""
         return [weight._version for _, weight, *_ in self.{name}_weights or ()]'''
+_ONCE = '''    def {name}(self, make, device):
+        """The tensor that ``make`` makes on a device: it depends on nothing else, and is kept."""
+        if self.{name}_tensors is None:
+            self.{name}_tensors = {{}}
+        kept = self.{name}_tensors.get((make, device))
+        if kept is None:
+            kept = self.{name}_tensors[make, device] = make(device)
+        return kept'''
 WANTED = "self.addresses()"
 """What recorded graphs are good for, as ``forward`` asks for it."""
 
 
 def with_method(model: str, forward: list[str]) -> list[str]:
-    """The lines of ``forward`` with the method before them, where they call it; ``model``: the class so far.
+    """The lines of ``forward`` with the methods before them that they call; ``model``: the class so far."""
+    return _making(model, _packing(model, forward))
+
+
+def _making(model: str, forward: list[str]) -> list[str]:
+    """With the method for tensors of plain numbers."""
+    text = "\n".join(forward)
+    if f"{MAKE_ONCE}(" not in text:
+        return forward
+    name = "made_once"
+    while re.search(rf"\b{name}(_tensors)?\b", model):
+        name += "_"
+    method = [f"    {name}_tensors = None", "", *_ONCE.format(name=name).split("\n"), ""]
+    return [*method, *text.replace(f"{MAKE_ONCE}(", f"self.{name}(").split("\n")]
+
+
+def _packing(model: str, forward: list[str]) -> list[str]:
+    """With the method for packed weights.
 
     Where launches are replayed, packing is no part of what was recorded. A weight that changes in its place
     must then be noticed beforehand, like one that lies elsewhere.

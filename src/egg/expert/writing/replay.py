@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from egg.expert.cost import Machine
+from egg.expert.emit.keeping import MAKE_ONCE
 from egg.expert.graph import Graph, Origin, Value
 from egg.expert.parts import Group, Part, Setting, spelled
 from egg.expert.patterns import PATTERNS
@@ -61,8 +62,6 @@ UNCAPTURABLE = re.compile(
     r"|normal\w*|\w*dropout\w*|set_allocator|synchronize)\(|\._version\b|self\.training\b"
 )
 """What waits for the GPU, draws numbers, or keeps something between calls cannot be recorded once."""
-ONCE = "@functools.cache"
-"""How functions of the host begin whose result is kept: the plain call before a recording has made it."""
 
 
 class Elsewhere(StrEnum):
@@ -176,8 +175,9 @@ def obstacle(graph: Graph, parts: Parts) -> str | None:
                 return f"{node.op} operators cannot be recorded"
             if node.op == "library" and not recordable(graph, node):
                 return f"{node.label or node['target']} cannot be recorded"
-        repeated = (text for text in part.helpers.values() if not text.startswith(ONCE))
-        if found := UNCAPTURABLE.search("\n".join((*part.call, *repeated))):
+        calls = "\n".join(part.call)
+        repeated = (text for name, text in part.helpers.items() if f"{MAKE_ONCE}({name}," not in calls)
+        if found := UNCAPTURABLE.search("\n".join((calls, *repeated))):
             return f"{found[0].strip('.(')} cannot be recorded"
     return None
 

@@ -45,7 +45,6 @@ FLOPS_PER_BYTE = 100
 MOST_TUNABLES = 8
 """More constants than that no sweep takes."""
 OWN = (
-    "import functools",
     "import torch",
     "from torch import nn",
     *(line for own in LANGUAGES for line in own.imports),

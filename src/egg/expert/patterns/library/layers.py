@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 
-from egg.expert.emit.keeping import KEEP
+from egg.expert.emit.keeping import KEEP, MAKE_ONCE
 from egg.expert.emit.spelling import Speller, call, number_text, per_dimension, unless
 from egg.expert.graph import LITERAL, Graph, Node
 from egg.expert.parts import Unfit, spelled
@@ -115,7 +115,7 @@ def _library(speller: Speller, node: Node) -> str:
     if node["target"] == LITERAL and node.inputs:
         return f"{node.output} = {KEEP}({literal_name(node)}, {speller.operand(node)})"
     if node["target"] == LITERAL:
-        return f"{node.output} = {literal_name(node)}(str({speller.device()}))"
+        return f"{node.output} = {MAKE_ONCE}({literal_name(node)}, {speller.device()})"
     arguments = [speller.argument(value, node) for value in node.get("arguments", ())]
     keywords = {k: speller.argument(v, node) for k, v in (node.get("keywords") or {}).items()}
     text = public_call(str(node["target"]), arguments, keywords, len(node.outputs))
@@ -128,27 +128,35 @@ def literal_name(node: Node) -> str:
 
 
 def literal_helper(graph: Graph, node: Node) -> str:
-    """A function that makes the tensor once for a device: copying numbers from the host in every call costs
-    more than a kernel, and cannot be recorded in a CUDA graph."""
+    """A function that makes the tensor, whose result the module keeps."""
     (text,) = node["arguments"]
     rows, shape = ast.literal_eval(str(text)), []
     while isinstance(rows, list):
         shape.append(len(rows))
         rows = rows[0]
-    numbers = wrap(" ".join(re.findall(r"[^\[\], ]+", str(text))), 96)
-    dtype = graph.result(node).dtype
-    return (_KEPT if node.inputs else _MADE_ONCE).format(
-        name=literal_name(node),
-        numbers="\n".join(f"        {line}" for line in numbers),
-        read="float" if graph.result(node).floating else "int",
+    numbers = " ".join(re.findall(r"[^\[\], ]+", str(text)))
+    result = graph.result(node)
+    template = _KEPT if node.inputs else _MADE_ONCE
+    return _filled(template, literal_name(node), numbers, result.dtype, result.floating, shape)
+
+
+def made_once(name: str, numbers: str, dtype: str, floating: bool, shape: Sequence[int]) -> str:
+    """A function that makes a tensor of ``numbers``, which have spaces between them, on a device."""
+    return _filled(_MADE_ONCE, name, numbers, dtype, floating, shape)
+
+
+def _filled(template: str, name: str, numbers: str, dtype: str, floating: bool, shape: Sequence[int]) -> str:
+    return template.format(
+        name=name,
+        numbers="\n".join(f"        {line}" for line in wrap(numbers, 96)),
+        read="float" if floating else "int",
         dtype=dtype,
-        shape=f".reshape({', '.join(map(str, shape))})" if len(shape) > 1 else "",
+        shape="" if len(shape) == 1 else f".reshape({', '.join(map(str, shape)) or '()'})",
     )
 
 
-_MADE_ONCE = '''@functools.cache
-def {name}(device: str):
-    """Numbers that the program makes in forward, made once for a device."""
+_MADE_ONCE = '''def {name}(device):
+    """Numbers that the program makes in forward."""
     text = """
 {numbers}
     """

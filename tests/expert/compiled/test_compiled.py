@@ -41,12 +41,16 @@ PAIRS = program(
     "torch.randn(B, 5, 5)",
     knobs="B = 6",
 )
+SCAN = program("x.cumsum(-1)", "torch.randn(B, C)", knobs="B, C = 3, 1000")
+LONG_SCAN = program("x.cumsum(-1)", "torch.randint(-9, 9, (B, C))", knobs="B, C = 3, 1000")
 WHOLE = {
     "pointwise": (POINTWISE, texts.POINTWISE_GRAPH),
     "rows": (NORM, texts.NORM_GRAPH),
     "product": (PRODUCT, texts.PRODUCT_GRAPH),
     "buffer": (COUNTER, texts.COUNTER_GRAPH),
     "folded": (PAIRS, texts.PAIRS_GRAPH),
+    "shared scan": (SCAN, texts.SCAN_GRAPH),
+    "shared scan of 64 bits": (LONG_SCAN, texts.LONG_SCAN_GRAPH),
 }
 
 
@@ -69,7 +73,7 @@ def test_the_judge_accepts(name: str, judged: JudgeFunction) -> None:
     assert isinstance(evaluation.verdict, Accepted), evaluation.verdict
 
 
-@pytest.mark.parametrize("name", ["pointwise", "rows", "product", "folded"])
+@pytest.mark.parametrize("name", ["pointwise", "rows", "product", "folded", "shared scan"])
 def test_a_file_that_replays_passes_the_text_gate(name: str) -> None:
     task, graph = WHOLE[name]
     made = written(task, graph, replay=True, sweep=True)
@@ -107,6 +111,13 @@ def test_wrong_numbers_are_refused_by_the_judge(judged: JudgeFunction) -> None:
     places["_tensor_constant0_cuda0"] = FoldedConstant("int64", (10,), "1 2 2 3 3 3 4 4 4 3")
     wrong = written(PAIRS, replace(texts.PAIRS_GRAPH, folded=places))
     assert not isinstance(judged(PAIRS, wrong.source, target="H200").verdict, Accepted)
+
+
+def test_pieces_of_a_shared_scan_never_outnumber_the_words_of_its_workspace() -> None:
+    source = written(SCAN, texts.SCAN_GRAPH, sweep=True).source
+    assert "workspace_0.zero_()" in source
+    assert "[(triton.cdiv(1000, CUMSUM_0_R0_BLOCK), 3)](" in source
+    assert '"CUMSUM_0_R0_BLOCK": (256, 512),' in source
 
 
 @pytest.mark.parametrize("graph", [texts.NORM_GRAPH, texts.PAIRS_GRAPH])

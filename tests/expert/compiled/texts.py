@@ -348,3 +348,82 @@ _tensor_constant2_cuda0, buf0, 60, stream=raw_stream0)
     },
 )
 """``torch.tensor([...])`` as tensors of the module: places, and factors with all kinds of numbers."""
+
+
+def shared_scan(name: str, dtype: str, scratch: str, words: int, helper: str, rest: str) -> str:
+    """A scan along rows of 1000, in the form of those whose rows several programs share."""
+    combining = (
+        "@triton.jit\ndef _triton_helper_fn_add0(arg0_0, arg1_0):\n"
+        "    tmp0 = arg0_0 + arg1_0\n    return tmp0\n\n@triton_heuristics."
+    )
+    text = kernel(
+        name,
+        "in_ptr0, out_ptr0, ws_ptr, xnumel, r0_numel, R0_BLOCK : tl.constexpr",
+        f"""
+        xnumel = 3
+        XBLOCK: tl.constexpr = 1
+        r0_numel = 1000
+        rnumel = r0_numel
+        RBLOCK: tl.constexpr = R0_BLOCK
+        xoffset = tl.program_id(1) * XBLOCK
+        xindex = tl.full([1], xoffset, tl.int32)
+        xmask = xindex < xnumel
+        r0_offset = tl.program_id(0) * R0_BLOCK
+        r0_index = r0_offset + tl.arange(0, R0_BLOCK)[:]
+        r0_mask = r0_index < r0_numel
+        roffset = r0_offset
+        r0_1 = r0_index
+        x0 = xindex
+        tmp0 = tl.load(in_ptr0 + (r0_1 + 1000*x0), r0_mask, other=0.0)
+        tmp1 = tmp0.to({dtype})
+        tmp2 = tl.broadcast_to(tmp1, [R0_BLOCK])
+        tmp3 = tl.reduce(tmp2, 0, _triton_helper_fn_add0)
+        tmp4 = triton_helpers.{helper}(
+            ws_ptr.to(tl.pointer_type({scratch})) + xoffset * {words} * tl.num_programs(0),
+            tmp3,
+            tl.program_id(0),
+            _triton_helper_fn_add0,{rest}
+        )
+        tmp5 = tl.associative_scan(tmp2, 0, _triton_helper_fn_add0)
+        tmp6 = _triton_helper_fn_add0(tmp4, tmp5)
+        tmp7 = tl.where(roffset == 0, tmp5, tmp6)
+        tl.store(out_ptr0 + (r0_1 + 1000*x0), tmp7, r0_mask)
+        """,
+        heuristic="split_scan",
+        grid="SplitScanGrid",
+        operators="aten.cumsum",
+        mutated=["ws_ptr"],
+    )
+    return text.replace("@triton_heuristics.", combining, 1)
+
+
+def scan_graph(name: str, text: str, dtype: str, bytes: int) -> CompiledGraph:
+    return compiled(
+        {"L['x']": ((3, 1000), (1000, 1), dtype)},
+        [text],
+        f"""
+        buf0 = empty_strided_cuda((3, 1000), (1000, 1), torch.{dtype})
+        workspace_0 = empty_strided_cuda(({bytes}, ), (1, ), torch.uint8)
+        workspace_0.zero_()
+        raw_stream0 = get_raw_stream(0)
+        {name}.run(arg0_1, buf0, workspace_0, 3, 1000, stream=raw_stream0)
+        del workspace_0
+        del arg0_1
+        return (buf0, )
+        """,
+        {name: {"R0_BLOCK": 256}},
+    )
+
+
+LOOKBACK = "exclusive_scan_decoupled_lookback"
+SCAN = shared_scan(
+    "triton_spl_fused_cumsum_0",
+    "tl.float32",
+    "tl.uint64",
+    1,
+    LOOKBACK,
+    " DTYPE_VALUE_AS_UINT=tl.uint32, DTYPE_PACK=tl.uint64",
+)
+SCAN_GRAPH = scan_graph("triton_spl_fused_cumsum_0", SCAN, "float32", 96)
+LONG_SCAN = shared_scan("triton_spl_fused_cumsum_0", "tl.int64", "tl.uint64", 3, f"{LOOKBACK}_64", "")
+LONG_SCAN_GRAPH = scan_graph("triton_spl_fused_cumsum_0", LONG_SCAN, "int64", 288)

@@ -1,8 +1,8 @@
 """How many programs a generated kernel is launched with, as the host writes it.
 
 Inductor names a rule for each kernel (``grid_type``); the rule divides the kernel's extents (``xnumel``) by
-its blocks (``XBLOCK``). Rules that need more than that (programs that wait for each other, kernels from
-templates) are not known here, and keep a graph from being taken.
+its blocks (``XBLOCK``). Rules that need more than that (reductions whose programs all wait for each other,
+kernels from templates) are not known here, and keep a graph from being taken.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from egg.expert.parts import Unfit
 
+SPLIT_SCAN = "SplitScanGrid"
+"""The rule of scans along rows that several programs share."""
 MOST_Y = 65535
 """Programs along the second and the third axis of a grid, at most."""
 
@@ -71,6 +73,14 @@ def _mixed(extents: Extents) -> Sequence[str]:
     return [extents.along("xnumel", "RSPLIT_SIZE")]
 
 
+def _shared_rows(extents: Extents) -> Sequence[str]:
+    """Pieces of a row along the first axis, so that a GPU starts them in their order; a row has a place along
+    the second."""
+    if extents.numels.get("xnumel", 0) > MOST_Y:
+        raise Unfit(f"a scan has {extents.numels['xnumel']} rows, more than a grid's second axis")
+    return [extents.along("r0_numel", "R0_BLOCK"), extents.along("xnumel", "XBLOCK")]
+
+
 _RULES: Mapping[str, Callable[[Extents], Sequence[str]]] = {
     "Grid1D": _rows,
     "Grid2D": _plane,
@@ -78,4 +88,5 @@ _RULES: Mapping[str, Callable[[Extents], Sequence[str]]] = {
     "Grid2DWithYZOverflow": _wide_plane,
     "BatchMatmulGrid3D": lambda extents: _space(extents)[::-1],
     "MixOrderReductionGrid": _mixed,
+    SPLIT_SCAN: _shared_rows,
 }

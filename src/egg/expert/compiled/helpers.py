@@ -1,7 +1,7 @@
 """Device functions that generated kernels call by the names of Inductor's helper module, written for a file.
 
 Each is a definition of the file; a kernel gets those that it calls, and those that they call. A helper that
-is not in :data:`HELPERS` (random numbers, sorting, scans across programs) keeps its kernel from being taken.
+is not in :data:`HELPERS` (random numbers, sorting, bisection) keeps its kernel from being taken.
 """
 
 from __future__ import annotations
@@ -171,16 +171,100 @@ def remainder_integer(a, b):
     remainder = a % b
     return tl.where((remainder != 0) & ((remainder < 0) != (b < 0)), remainder + b, remainder)
 ''',
+    '''
+@triton.jit
+def state_and_value(value, state: tl.constexpr, VALUE: tl.constexpr, WORD: tl.constexpr):
+    """A word of a scan: the state in its lower half, the bits of the value in its upper one."""
+    bits = value.to(VALUE, bitcast=True).to(WORD) << VALUE.primitive_bitwidth
+    return bits | tl.full([], state, WORD)
+''',
+    '''
+@triton.jit
+def exclusive_scan_decoupled_lookback(
+    scratch_base, block_value, index, combine_fn, DTYPE_VALUE_AS_UINT: tl.constexpr, DTYPE_PACK: tl.constexpr
+):
+    """What the programs before this one combine to, by decoupled look-back; the first gets zero.
+
+    Every program has a word, zero before the launch: state 1 says that it holds the program's own block,
+    state 2 that it holds everything up to there. A program publishes its block, goes back from its
+    predecessor until it finds a word of state 2, and publishes the whole. One atomic reads or writes state
+    and value together, so nothing else has to be ordered. A GPU starts programs in the order of their
+    numbers: those that are waited for have started.
+    """
+    if index > 0:
+        own = state_and_value(block_value, 1, DTYPE_VALUE_AS_UINT, DTYPE_PACK)
+        tl.atomic_xchg(scratch_base + index, own, sem="relaxed")
+    before = tl.zeros([], block_value.dtype)
+    place = index - 1
+    while place >= 0:
+        word = tl.atomic_add(scratch_base + place, tl.full([], 0, DTYPE_PACK), sem="relaxed")
+        state = word.to(DTYPE_VALUE_AS_UINT)
+        if state != 0:
+            bits = (word >> DTYPE_VALUE_AS_UINT.primitive_bitwidth).to(DTYPE_VALUE_AS_UINT)
+            value = bits.to(block_value.dtype, bitcast=True)
+            if place == index - 1:
+                before = value
+            else:
+                before = combine_fn(value, before)
+            place = tl.where(state == 2, -1, place - 1)
+    whole = block_value
+    if index > 0:
+        whole = combine_fn(before, block_value)
+    word = state_and_value(whole, 2, DTYPE_VALUE_AS_UINT, DTYPE_PACK)
+    tl.atomic_xchg(scratch_base + index, word, sem="relaxed")
+    return before
+''',
+    '''
+@triton.jit
+def exclusive_scan_decoupled_lookback_64(scratch_base, block_value, index, combine_fn):
+    """What the programs before this one combine to, for values of 64 bits; the first gets zero.
+
+    Every program has three words, zero before the launch: its state, its block, and everything up to it.
+    No atomic moves state and value together, so the state is released behind the value that it
+    announces, and acquired before that value is read.
+    """
+    if index > 0:
+        tl.store(scratch_base + 3 * index + 1, block_value.to(tl.uint64, bitcast=True))
+        tl.debug_barrier()
+        tl.atomic_xchg(scratch_base + 3 * index, tl.full([], 1, tl.uint64), sem="release")
+    before = tl.zeros([], block_value.dtype)
+    place = index - 1
+    while place >= 0:
+        state = tl.atomic_add(scratch_base + 3 * place, tl.full([], 0, tl.uint64), sem="acquire")
+        if state != 0:
+            bits = tl.load(scratch_base + 3 * place + state.to(tl.int32))
+            value = bits.to(block_value.dtype, bitcast=True)
+            if place == index - 1:
+                before = value
+            else:
+                before = combine_fn(value, before)
+            place = tl.where(state == 2, -1, place - 1)
+    whole = block_value
+    if index > 0:
+        whole = combine_fn(before, block_value)
+    tl.store(scratch_base + 3 * index + 2, whole.to(tl.uint64, bitcast=True))
+    tl.debug_barrier()
+    tl.atomic_xchg(scratch_base + 3 * index, tl.full([], 2, tl.uint64), sem="release")
+    return before
+''',
 )
 
-INTERNAL = frozenset({"multiply", "either", "larger_with_index", "smaller_with_index", "online_exp"})
+INTERNAL = frozenset(
+    {"multiply", "either", "larger_with_index", "smaller_with_index", "online_exp", "state_and_value"}
+)
 """Functions that others call, and no kernel by name."""
 _ALL: Mapping[str, str] = {
     found.group(1): text.strip() for text in _TEXTS if (found := re.search(r"^def (\w+)\(", text, re.M))
 }
 HELPERS = frozenset(_ALL) - INTERNAL
 """Names that kernels may call."""
-RENAMED: Mapping[str, str] = {"any": "any_true", "max2": "largest_along", "min2": "smallest_along"}
+RENAMED: Mapping[str, str] = {
+    "any": "any_true",
+    "max2": "largest_along",
+    "min2": "smallest_along",
+    "exclusive_scan_decoupled_lookback": "scan_of_earlier",
+    "exclusive_scan_decoupled_lookback_64": "scan_of_earlier_64",
+}
 """Names that a file has another one for: built-in functions, and those that say too little."""
 
 

@@ -26,6 +26,7 @@ KINDS = {
     "poi": "elementwise",
     "red": "a reduction in a loop",
     "per": "a reduction of rows that are held whole",
+    "spl": "a scan of rows that several programs share",
 }
 """What the beginning of a kernel's name says of it."""
 PLUMBING = frozenset({

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from egg.expert.compiled.grids import Extents, grid_text
+from egg.expert.compiled.grids import SPLIT_SCAN, Extents, grid_text
 from egg.expert.compiled.kernels import Kernel
 from egg.expert.compiled.steps import Launch
 from egg.expert.parts import Constant, Unfit
@@ -18,7 +18,7 @@ STAGES = (1, 2, 3, 4)
 def launch_constants(kernel: Kernel) -> tuple[Constant, ...]:
     """What was chosen for a kernel, with values near it that a sweep may try."""
     made = [
-        Constant(_constant(kernel, name), value, _near(name, value))
+        Constant(_constant(kernel, name), value, _near(kernel, name, value))
         for name, value in kernel.constants.items()
     ]
     made.append(Constant(_constant(kernel, "NUM_WARPS"), kernel.num_warps, _beside(WARPS, kernel.num_warps)))
@@ -38,7 +38,7 @@ def launch_lines(kernel: Kernel, given: Launch) -> list[str]:
     blocks = {name: str(value) for name, value in kernel.chosen.items()}
     blocks |= {name: _constant(kernel, name) for name in kernel.constants}
     smallest = {
-        name: min((value, *_near(name, value))) if name in kernel.constants else value
+        name: min((value, *_near(kernel, name, value))) if name in kernel.constants else value
         for name, value in kernel.chosen.items()
     }
     grid = grid_text(kernel.grid, Extents({**numels, **kernel.fixed}, blocks, smallest))
@@ -52,12 +52,14 @@ def _constant(kernel: Kernel, name: str) -> str:
     return f"{kernel.name.upper()}_{name}"
 
 
-def _near(name: str, value: int) -> tuple[int, ...]:
-    """Half and double of a block, where the kernel allows it."""
+def _near(kernel: Kernel, name: str, value: int) -> tuple[int, ...]:
+    """Half and double of a block, where the kernel allows it. A shared scan has memory for a number of pieces
+    that its host code fixes: smaller ones may not fit."""
     largest = LARGEST.get(name)
     if largest is None:
         return ()
-    return tuple(n for n in (value // 2, value, value * 2) if 1 <= n <= largest)
+    least = value if kernel.grid == SPLIT_SCAN else 1
+    return tuple(n for n in (value // 2, value, value * 2) if least <= n <= largest)
 
 
 def _beside(values: tuple[int, ...], value: int) -> tuple[int, ...]:

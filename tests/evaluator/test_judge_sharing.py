@@ -86,7 +86,7 @@ class Stub:
         healthy = SimpleNamespace(ask=lambda *_: Health(True), end=lambda: None)
         self.forkserver = SimpleNamespace(worker=lambda: healthy)
 
-    def pipeline(self, question: Question) -> list[GateStep]:
+    def pipeline(self, question: Question, trial: Any) -> list[GateStep]:
         return [GateStep(Gate.BUILD, self._run), GateStep(Gate.TIMING, self._run, alone=True)]
 
     def again(self, question: Question, trial: Any, reason: str) -> None:

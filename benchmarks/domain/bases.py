@@ -22,7 +22,7 @@ from egg.core.domain import Domain, same
 from egg.core.errors import EggError
 from egg.core.policy import Precision
 from egg.core.source import Task
-from egg.evaluator.judge.backends import smallest
+from egg.evaluator.judge.reduction import smallest
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, rescale
 

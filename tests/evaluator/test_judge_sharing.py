@@ -35,6 +35,7 @@ from egg.evaluator.timing.opponents import Opponents
 from egg.evaluator.transport.protocol import Health
 from egg.evaluator.transport.wire import Channel
 from egg.evaluator.trial.levels import LEVELS
+from egg.evaluator.trial.trial import Trial
 from tests import samples
 
 pytestmark = pytest.mark.timeout(60)
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.timeout(60)
 def test_only_what_measures_is_done_alone_and_in_one_go() -> None:
     task = Task("t", samples.WIDE.format(width=8, forward="x"))
     question = Question(task, Candidate(""), Policy(level=Level.AUDIT))
-    pipeline = GpuBackend.pipeline(object.__new__(GpuBackend), question)
+    pipeline = GpuBackend.pipeline(object.__new__(GpuBackend), question, object.__new__(Trial))
     alone = [index for index, step in enumerate(pipeline) if step.alone]
     assert [pipeline[index].gate for index in alone] == [Gate.TIMING, Gate.CLOCK]
     assert alone[1] == alone[0] + 1
@@ -85,7 +86,7 @@ class Stub:
         healthy = SimpleNamespace(ask=lambda *_: Health(True), end=lambda: None)
         self.forkserver = SimpleNamespace(worker=lambda: healthy)
 
-    def pipeline(self, question: Question) -> list[GateStep]:
+    def pipeline(self, question: Question, trial: Any) -> list[GateStep]:
         return [GateStep(Gate.BUILD, self._run), GateStep(Gate.TIMING, self._run, alone=True)]
 
     def again(self, question: Question, trial: Any, reason: str) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from egg.core.evaluation import Accepted, Rejected
-from egg.core.source import Task
-from egg.evaluator.judge.backends import smallest
+from egg.core.policy import Precision
+from egg.core.source import Candidate, Task
+from egg.evaluator.judge.reduction import reduced, smallest
 from egg.evaluator.task.rescale import others, rescale
+from egg.evaluator.task.stated import outside_of
 from egg.evaluator.trial.levels import Probes
 from tests.conftest import BRIEF, JudgeFunction
 
@@ -178,3 +180,52 @@ def test_launches_that_a_gpu_would_refuse_or_only_it_can_check(
     assert isinstance(evaluation.verdict, Rejected)
     assert evaluation.verdict.refusal.reason == "build.compile"
     assert evidence in evaluation.verdict.refusal.evidence
+
+
+FOR = """
+DOMAIN = {{
+    "inputs": {{"x": {{"dtypes": ["float32"], "shape": {shape}, "layout": "contiguous"}}}},
+    "sizes": {{"rows": {{"multiple": 32}}}},
+}}
+"""
+OWN_ALONE = """
+        if x.shape != (16384, 512) or x.dtype != torch.float32 or not x.is_contiguous():
+            raise ValueError("for 16384 x 512 contiguous float32 numbers")
+        scale[(triton.cdiv(n, 8192),)](x, y, n, {factor}, BLOCK=8192)"""
+
+
+def for_shape(shape: str, body: str = HONEST) -> str:
+    return KERNEL.format(body=body) + FOR.format(shape=shape)
+
+
+def test_the_size_that_is_interpreted_lies_inside_the_stated_domain():
+    task, file = Task("tall", TASK), Candidate(for_shape("['rows', 512]"))
+    found = reduced(task, outside_of(file, task, Precision.MATCH))
+    assert set(found.size.changes) == {"rows"}
+    assert found.size.changes["rows"][1] % 32 == 0
+    assert found.excluded is not None
+    assert found.excluded.size == smallest(task)
+    assert not found.too_large
+
+
+@pytest.mark.parametrize("shape", ["['rows', 'rows']", "[8, 512]"])
+def test_a_domain_that_excludes_the_task_chooses_no_size(shape: str):
+    task = Task("tall", TASK)
+    assert outside_of(Candidate(for_shape(shape)), task, Precision.MATCH) is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "reason"), [("2.5", "domain.too_large"), ("2.4", "correctness.error")], ids=["right", "wrong"]
+)
+def test_a_file_for_sizes_that_no_interpreter_bears(judged: JudgeFunction, factor: str, reason: str):
+    """Not accepted, as most questions were not asked; and blamed only for what is its fault."""
+    file = for_shape("[16384, 512]", OWN_ALONE.format(factor=factor))
+    verdict = judged(TASK, file).verdict
+    assert isinstance(verdict, Rejected)
+    assert verdict.refusal.reason == reason
+    if reason == "domain.too_large":
+        assert "scale: " in verdict.refusal.evidence
+        assert "of 1024 programs" in verdict.refusal.evidence
+        assert "judge it on a GPU" in verdict.refusal.hint
+    else:
+        assert "own size" in verdict.refusal.evidence

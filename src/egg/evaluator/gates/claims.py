@@ -18,7 +18,6 @@ from egg.core.domain import (
     Domain,
     Format,
     Input,
-    Layout,
     Mode,
     TensorFacts,
     TensorInput,
@@ -29,6 +28,7 @@ from egg.evaluator.reference.forms import Form
 from egg.evaluator.reference.probes import Change, Given
 from egg.evaluator.task.dimensions import Path, leaves
 from egg.evaluator.task.precision import HALF_DTYPES
+from egg.evaluator.task.stated import tensor_facts
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
@@ -133,11 +133,7 @@ class Claims:
         return Call(inputs, arguments, Mode.TRAIN if training else Mode.EVAL)
 
     def _facts(self, tensor: torch.Tensor, change: Change) -> TensorFacts:
-        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-        layouts = [Layout.CONTIGUOUS] if tensor.is_contiguous() else []
-        if last is not None and tensor.is_contiguous(memory_format=last):
-            layouts.append(Layout.CHANNELS_LAST)
-        return TensorFacts(self._dtype(tensor.dtype, change), tuple(tensor.shape), frozenset(layouts))
+        return tensor_facts(tensor, self._dtype(tensor.dtype, change))
 
     def outside(self, change: Change) -> str:
         assert self.domain is not None

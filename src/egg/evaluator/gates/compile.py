@@ -22,7 +22,7 @@ from egg.evaluator.process.handle import Fault, WorkerHandle
 from egg.evaluator.task.program import form_of, map_tensors
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.trial.refused import Refused
-from egg.evaluator.trial.trial import Notes, Trial
+from egg.evaluator.trial.trial import Notes, Offline, Trial
 from egg.evaluator.trial.watch import FAMILIES
 
 COMPILE_SECONDS = 90.0
@@ -125,12 +125,8 @@ def compare(trial: Trial) -> Notes:
     """
     offline = trial.offline
     assert offline is not None
-    captured, ran = offline.captured, trial.provenance
-    assert captured is not None
+    captured, ran = must_compile(offline), trial.provenance
     assert ran is not None
-    if captured.unsupported:
-        evidence = f"not compiled for {offline.target.name}: {captured.unsupported}"
-        raise Refused("build.not_compiled", evidence, NOT_CAPTURED)
     followed = _same_numbers(trial)
     if not offline.changes:
         return followed
@@ -148,6 +144,16 @@ def compare(trial: Trial) -> Notes:
         UNSEEN,
         facts=AT_OWN_SIZE,
     )
+
+
+def must_compile(offline: Offline) -> protocol.Captured:
+    """What was captured; a call whose launches could not be is refused."""
+    captured = offline.captured
+    assert captured is not None
+    if captured.unsupported:
+        evidence = f"not compiled for {offline.target.name}: {captured.unsupported}"
+        raise Refused("build.not_compiled", evidence, NOT_CAPTURED)
+    return captured
 
 
 def _same_numbers(trial: Trial) -> Notes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
+from egg.core.source import Task
 from egg.evaluator.gates import build
 from egg.evaluator.gates.correctness import examine
 from egg.evaluator.gates.domain import GUARD
@@ -36,22 +36,24 @@ def run(trial: Trial) -> Notes:
     until, right, left = time.perf_counter() + MOST_SECONDS, [], []
     for size in offline.sizes:
         at = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in size.changes.items()) or "its own"
-        if time.perf_counter() > until or not _right_at(trial, size.task, at):
+        if time.perf_counter() > until or not right_at(trial, size.task, at):
             left.append(at)
         else:
             right.append(at)
     return {"right_at": right, "no_answer_at": left}
 
 
-def _right_at(trial: Trial, task: Any, at: str) -> bool:
+def right_at(trial: Trial, task: Task, at: str) -> bool:
     """Whether one question was answered rightly there; ``False`` where it raises, or is too much to run."""
     program = Program.load(task)
     settings = replace(
         trial.settings, call_seconds=min(CALL_SECONDS, trial.settings.call_seconds), input_sets=1
     )
     reference = Reference(program, trial.policy.precision, trial.device)
-    other = Trial(reference, trial.candidate, trial.policy, settings, trial.forkserver, gpu=trial.gpu)
-    other.offline = trial.offline
+    other = Trial(
+        reference, trial.candidate, trial.policy, settings, trial.forkserver, gpu=trial.gpu,
+        restricted=trial.restricted, offline=trial.offline,
+    )  # fmt: skip
     try:
         build.run(other)
         examine(other, reference.case("another size"))

@@ -6,15 +6,13 @@ candidate's performance; the judge knows none of that. Time is measured at one o
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-from egg.core.errors import MachineError, TaskError, UsageError
+from egg.core.errors import UsageError
 from egg.core.evaluation import Compiled, Gate, Measured
 from egg.core.policy import Precision
 from egg.core.recording import Recording
@@ -28,6 +26,7 @@ from egg.evaluator.gates import (
     disorder,
     domain,
     fence,
+    fixed,
     observed,
     own,
     plausibility,
@@ -43,12 +42,14 @@ from egg.evaluator.gates import (
 from egg.evaluator.judge.needs import bytes_needed
 from egg.evaluator.judge.question import Question, RecordRequest
 from egg.evaluator.judge.recordings import recording_of
+from egg.evaluator.judge.reduction import other_sizes, reduced
 from egg.evaluator.process.handle import ForkServer, forkserver_for
 from egg.evaluator.process.sharing import Sharing
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.facts import gpu_facts, program_facts
 from egg.evaluator.task.program import Program
-from egg.evaluator.task.rescale import CannotRescale, Cost, Rescaled, cost_of, others, rescale
+from egg.evaluator.task.rescale import Rescaled
+from egg.evaluator.task.stated import outside_of
 from egg.evaluator.tensors import memory
 from egg.evaluator.timing.contenders import SideBySide
 from egg.evaluator.timing.opponents import Opponents
@@ -70,11 +71,6 @@ class GateStep:
 
 Pipeline = list[GateStep]
 
-INTERPRETER_BUDGETS = ((3e7, 40_000), (1e8, 400_000), (3e8, 3_000_000), (1e9, 12_000_000))
-"""FLOPs and elements the interpreter is given, smallest first: a task that cannot be so small gets more."""
-OTHER_SIZES = (1e9, 3_000_000)
-"""FLOPs and elements of the sizes that are tried where a file does not run at the smallest."""
-MOST_OTHER_SIZES = 4
 SIZED = frozenset(
     (
         "candidate.error",
@@ -86,6 +82,7 @@ SIZED = frozenset(
     )
 )
 """Reasons that may come from a size which is not the task's own."""
+TIMEOUT = "limits.timeout"
 DEFAULT_TARGET = "H200"
 IDLE_BYTES = 1 << 30
 """What an oracle that has nothing to do may hold of a GPU that it shares, for its next candidate."""
@@ -99,7 +96,7 @@ class Backend(Protocol):
 
     @property
     def gpu_name(self) -> str: ...
-    def pipeline(self, question: Question) -> Pipeline: ...
+    def pipeline(self, question: Question, trial: Trial) -> Pipeline: ...
     def need(self, task: Task, sets: int) -> int | None:
         """Bytes of the device's memory that so many sets of inputs will take; ``None`` where unknown."""
         ...
@@ -143,7 +140,7 @@ class GpuBackend:
         """Of the last task."""
         self.forkserver = forkserver
 
-    def pipeline(self, question: Question) -> Pipeline:
+    def pipeline(self, question: Question, trial: Trial) -> Pipeline:
         if question.contenders:
             return [
                 GateStep(Gate.BUILD, build.run),
@@ -261,10 +258,19 @@ class CpuBackend:
         self.device = torch.device("cpu")
         self.forkserver, self._compilers = forkservers["interpret"], forkservers["compile"]
 
-    def pipeline(self, question: Question) -> Pipeline:
+    def pipeline(self, question: Question, trial: Trial) -> Pipeline:
         if question.contenders:
             raise UsageError("contenders are timed, and there is no GPU here", "judge them one by one")
-        settings = question.level_settings
+        settings, offline = question.level_settings, trial.offline
+        assert offline is not None
+        if offline.too_large:
+            return [
+                GateStep(Gate.BUILD, compile.run),
+                GateStep(Gate.BUILD, compile.check),
+                GateStep(Gate.CORRECTNESS, fixed.own),
+                GateStep(Gate.DOMAIN, fixed.excluded),
+                GateStep(Gate.DOMAIN, fixed.refuse),
+            ]
         return [
             GateStep(Gate.BUILD, compile.run),
             GateStep(Gate.BUILD, build.run),
@@ -278,6 +284,7 @@ class CpuBackend:
             *([GateStep(Gate.CORRECTNESS, sizes.run)] if settings.domain is Probes.ALL else []),
             *([GateStep(Gate.CORRECTNESS, own.run)] if settings.domain is Probes.ALL else []),
             GateStep(Gate.STATE, state.run),
+            *([GateStep(Gate.DOMAIN, fixed.excluded)] if offline.excluded is not None else []),
             *([GateStep(Gate.DOMAIN, domain.run)] if settings.domain is not Probes.NONE else []),
             *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.ALL else []),
             *([GateStep(Gate.REGRADE, regrade.run)] if settings.regrades else []),
@@ -285,10 +292,14 @@ class CpuBackend:
 
     def trial(self, question: Question) -> Trial:
         target = resolve(question.target or DEFAULT_TARGET)
-        small = smallest(question.task)
-        offline = Offline(Program.load(question.task), self._compilers, target, small.changes)
-        offline.sizes = _other_sizes(question.task, small)
-        return self._trial_at(question, small, offline)
+        outside = None
+        if Gate.DOMAIN not in question.skip:
+            outside = outside_of(question.candidate, question.task, question.policy.precision)
+        found = reduced(question.task, outside)
+        offline = Offline(Program.load(question.task), self._compilers, target, found.size.changes)
+        offline.excluded, offline.too_large = found.excluded, found.too_large
+        offline.sizes = iter(()) if found.too_large else other_sizes(question.task, found.size)
+        return self._trial_at(question, found.size, offline)
 
     def _trial_at(self, question: Question, size: Rescaled, offline: Offline) -> Trial:
         return Trial(
@@ -306,16 +317,22 @@ class CpuBackend:
         """A file may be made for the task's own size, or for multiples of something; it is no worse for it.
 
         Where it raises, reads outside a tensor or takes another branch at the size that was run, the next
-        size is judged, with what the compiler found at the full one.
+        size is judged, with what the compiler found at the full one. Where a call inside its domain takes too
+        long at the smallest size there, no other is left.
         """
         offline = trial.offline
         assert offline is not None
-        captured = offline.captured
-        sized = reason in SIZED and captured is not None and not captured.faults
-        size = next(offline.sizes, None) if sized else None
+        captured, excluded = offline.captured, offline.excluded
+        too_large, size = "", None
+        if captured is None or captured.faults:
+            return None
+        if reason in SIZED:
+            size = next(offline.sizes, None)
+        elif reason == TIMEOUT and excluded is not None and not offline.too_large:
+            too_large, size = f"a call at {trial.sizes()} does not end in time", excluded.size
         if size is None:
             return None
-        moved = replace(offline, full=Program.load(question.task), changes=size.changes)
+        moved = replace(offline, full=Program.load(question.task), changes=size.changes, too_large=too_large)
         offline.worker = None  # it lives on in the other
         return self._trial_at(question, size, moved)
 
@@ -338,46 +355,6 @@ class CpuBackend:
     def close(self) -> None:
         self.forkserver.close()
         self._compilers.close()
-
-
-def smallest(task: Task) -> Rescaled:
-    """The task at the smallest size it can be brought to that still looks like itself."""
-    for flops, elements in INTERPRETER_BUDGETS[:-1]:
-        with contextlib.suppress(CannotRescale):
-            return rescale(task, max_flops=flops, max_elements=elements)
-    flops, elements = INTERPRETER_BUDGETS[-1]
-    try:
-        return rescale(task, max_flops=flops, max_elements=elements)
-    except CannotRescale as reason:
-        return _as_it_is(task, elements, reason)
-
-
-def _other_sizes(task: Task, small: Rescaled) -> Iterator[Rescaled]:
-    """Found only when one is asked for."""
-    if small.changes:
-        flops, elements = OTHER_SIZES
-        yield from others(task, small, max_flops=flops, max_elements=elements)[:MOST_OTHER_SIZES]
-
-
-def _as_it_is(task: Task, max_elements: int, reason: CannotRescale) -> Rescaled:
-    """A task that looks at its data cannot be rescaled, nor need it be where its inputs are small.
-
-    What does not run at all says so when its inputs are made, or when it is first run.
-    """
-    with Program.load(task) as program:
-        inputs = program.inputs(0, torch.device("meta"), Precision.MATCH)
-    elements = sum(leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
-    if elements <= max_elements and not _measurable(task):
-        return Rescaled(task, {}, Cost(0.0, elements))
-    raise MachineError(reason.message, "judge it on a GPU, or give the task smaller sizes") from reason
-
-
-def _measurable(task: Task) -> bool:
-    try:
-        cost_of(task)
-    except TaskError:
-        return False
-    return True
 
 
 def _predicted_floor(offline: Offline, precision: Precision) -> float | None:

@@ -197,7 +197,8 @@ class Judge:
         )
 
     def _through_gates(self, trial: Trial, question: Question, records: list[GateRecord]) -> Refusal | None:
-        pipeline = [step for step in self._backend.pipeline(question) if step.gate not in question.skip]
+        steps = self._backend.pipeline(question, trial)
+        pipeline = [step for step in steps if step.gate not in question.skip]
         for step in pipeline:
             gate = step.gate
             self._on_gate(gate)

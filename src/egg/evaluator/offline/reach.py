@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from egg.core.resources import KernelWork
 from egg.evaluator.offline.describe import ttir_of
-from egg.evaluator.offline.launch import Capture, Launch
+from egg.evaluator.offline.launch import Capture, Launch, RawOutput
 from egg.evaluator.work.arguments import TensorArgument
-from egg.evaluator.work.bounds import Reach, reach
-from egg.evaluator.work.count import count_work
+from egg.evaluator.work.bounds import Reach, reach, touches
+from egg.evaluator.work.count import most_stored
 
 ENOUGH = 0.995
 """Of an output's bytes that must be stored: what a few programs show of all is not exact to the last byte."""
@@ -60,35 +59,52 @@ def _followed(captured: Capture, kernels: Mapping[str, Any]) -> list[tuple[Launc
 def _unwritten(
     captured: Capture, kernels: Mapping[str, Any], followed: list[tuple[Launch, Reach | None]]
 ) -> Iterator[Problem]:
-    """Outputs in raw memory that no launch that is understood writes in whole.
+    """Outputs in raw memory of which some part is shown to be written by no launch.
 
+    Either all programs together store fewer bytes than it has, each taken for the one that stores most of
+    those looked at: programs may have uneven shares. Or no program stores to its first byte, or to its last.
     A launch that cannot be followed, or that is given the output and stores where data say, may write
     anything: then nothing is concluded. Nor is it where the grid is divided among several tensors: the few
     programs that are followed may all belong to the others.
     """
     for output in captured.raw_outputs:
         given = [(la, re) for la, re in followed if output.address in _storages(la)]
-        ranges = [re.stored[output.address] for _, re in given if re and output.address in re.stored]
-        works = [count_work(ttir_of(kernels[la.key]), la.arguments, la.grid) for la, _ in given]
-        amounts = [_stored(work, la, output.address) for work, (la, _) in zip(works, given, strict=True)]
-        if any(re is None or re.divided for _, re in given) or None in amounts:
+        if any(re is None or re.divided for _, re in given):
+            continue
+        amounts = [_stored(ttir_of(kernels[la.key]), la, output.address) for la, _ in given]
+        if None in amounts:
             continue
         stored = sum(amount for amount in amounts if amount is not None)
-        lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
-        blind = any(re.blind for _, re in given if re)
-        short = not blind and (not ranges or min(lows) > output.first or max(highs) < output.last)
-        if stored < ENOUGH * output.nbytes or (short and stored > 0 and all(_sure(w) for w in works)):
-            share = min(stored / output.nbytes, 1.0)
-            names = ", ".join(dict.fromkeys(launch.kernel for launch, _ in given))
+        names = ", ".join(dict.fromkeys(launch.kernel for launch, _ in given))
+        if stored < ENOUGH * output.nbytes:
             yield Problem(
                 "correctness.unwritten",
-                f"output {output.path}: the launches {names} store "
-                f"{share:.1%} of its {output.nbytes} bytes, the rest is never written",
+                f"output {output.path}: the launches {names} store at most "
+                f"{stored / output.nbytes:.1%} of its {output.nbytes} bytes, the rest is never written",
+            )
+        elif end := _missed(output, kernels, given):
+            yield Problem(
+                "correctness.unwritten",
+                f"output {output.path}: no program of the launches {names} stores its {end} element",
             )
 
 
-def _sure(work: KernelWork | None) -> bool:
-    return work is not None and work.complete
+def _missed(output: RawOutput, kernels: Mapping[str, Any], given: list[tuple[Launch, Reach | None]]) -> str:
+    """Which end of an output no program stores to; empty where there is none, or it is not known."""
+    for byte, end in ((output.first, "first"), (output.last, "last")):
+        if any(re.blind or _across(re, output.address, byte) for _, re in given if re):
+            continue
+        found = [
+            touches(ttir_of(kernels[la.key]), la.arguments, la.grid, output.address, byte) for la, _ in given
+        ]
+        if all(touched is False for touched in found):
+            return end
+    return ""
+
+
+def _across(reached: Reach, address: int, byte: int) -> bool:
+    low, high = reached.stored.get(address, (byte + 1, byte))
+    return low <= byte <= high
 
 
 def _storages(launch: Launch) -> set[int]:
@@ -109,11 +125,10 @@ def _tensors(launch: Launch) -> Iterator[tuple[str, TensorArgument]]:
         yield from inside(name, form)
 
 
-def _stored(work: KernelWork | None, launch: Launch, address: int) -> float | None:
-    """Bytes that a launch stores to a storage; ``None`` where that is not known."""
-    if work is None:
+def _stored(ttir: str, launch: Launch, address: int) -> float | None:
+    """The most bytes that a launch stores to a storage; ``None`` where that is not known."""
+    most = most_stored(ttir, launch.arguments, launch.grid)
+    if most is None or "" in most:
         return None
     names = {name for name, form in _tensors(launch) if form.address == address}
-    found = [a for a in work.accesses if a.store and a.argument.split(".")[0] in names]
-    unknown = any(a.store and not a.argument for a in work.accesses)
-    return None if unknown else sum(a.bytes for a in found)
+    return sum(amount for argument, amount in most.items() if argument.split(".")[0] in names)

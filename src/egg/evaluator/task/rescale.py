@@ -31,6 +31,7 @@ from egg.evaluator.task.meta import (
     on_meta,
 )
 from egg.evaluator.task.program import Program, outputs_of
+from egg.evaluator.task.stated import Outside
 
 FLOORS = ((16, SIZE), (8, SIZE), (8, 16), (2, 8))
 """Passes of the search: (never below, only knobs that start at or above)."""
@@ -71,7 +72,13 @@ class Rescaled:
 
 
 def rescale(
-    task: Task, *, max_flops: float, max_elements: int, keep_at_least: int = 2, batch_only: bool = False
+    task: Task,
+    *,
+    max_flops: float,
+    max_elements: int,
+    keep_at_least: int = 2,
+    batch_only: bool = False,
+    outside: Outside | None = None,
 ) -> Rescaled:
     """Shrink ``task`` until one forward is within the budget.
 
@@ -79,9 +86,10 @@ def rescale(
     whose halving saves most is halved, among those with which the program still runs on
     meta tensors. Halving keeps divisibility (heads, groups, patches). When no single knob
     helps, knobs of equal value are turned together, and only then are sizes below
-    ``SIZE`` touched. With ``batch_only`` nothing but the batch is.
+    ``SIZE`` touched. With ``batch_only`` nothing but the batch is. Sizes of which ``outside`` gives a reason
+    are passed over, as those are at which the program does not run.
     """
-    search = _Search(task, max_flops, max_elements, keep_at_least)
+    search = _Search(task, max_flops, max_elements, keep_at_least, outside)
     best = search.shrink_batch(search.measurable(search.original))
     for floor, start in () if batch_only else FLOORS:
         if search.excess(best) == 0.0:
@@ -141,12 +149,20 @@ def cost_of(task: Task, seconds: float = PROBE_SECONDS) -> Cost:
 class _Search:
     """The knobs of one task, and what each setting of them costs (remembered)."""
 
-    def __init__(self, task: Task, max_flops: float, max_elements: int, keep_at_least: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        max_flops: float,
+        max_elements: int,
+        keep_at_least: int,
+        outside: Outside | None = None,
+    ) -> None:
         self.task = task
         self.knobs = find_knobs(task.source)
         self.original: Sizes = tuple(k.value for k in self.knobs)
         self._budget = (max_flops, max_elements)
         self._keep = keep_at_least
+        self._outside = outside
         self._deadline = time.thread_time() + SEARCH_SECONDS
         self._costs: dict[Sizes, Cost | None] = {}
         self._failures: dict[Sizes, str] = {}
@@ -267,8 +283,12 @@ class _Search:
         )
 
     def _probe(self, sizes: Sizes) -> Cost | None:
+        task = self._task_at(sizes)
         try:
-            return cost_of(self._task_at(sizes))
+            if self._outside is not None and (reason := self._outside(task)):
+                self._failures[sizes] = reason
+                return None
+            return cost_of(task)
         except (TaskError, MachineError) as error:
             self._failures[sizes] = error.message
             if isinstance(error, OutOfTime):

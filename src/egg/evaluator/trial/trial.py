@@ -44,6 +44,17 @@ Notes = dict[str, Any]
 """What a gate found, for the log: numbers and words that no later gate reads."""
 
 
+@dataclass(frozen=True)
+class Excluded:
+    """The size at which other files are interpreted, where the domain that this one states excludes it."""
+
+    size: Rescaled
+    why: str
+
+    def words(self) -> str:
+        return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in self.size.changes.items())
+
+
 @dataclass
 class Offline:
     """What judging without a GPU needs besides: the task at full size and a process to compile in."""
@@ -61,6 +72,12 @@ class Offline:
     """What the candidate launches at full size; ``None`` before it was captured."""
     own_sizes: str = ""
     """The shapes of the task's own inputs, for a person."""
+    excluded: Excluded | None = None
+    """A smaller size than any inside the domain that the file states."""
+    too_large: str = ""
+    """Why no size inside that domain can be interpreted; empty where one can."""
+    own_run: str = ""
+    """What was run at the task's own size, where none can be interpreted."""
 
     def compiler_target(self) -> protocol.Target:
         return compiler_target(self.target)

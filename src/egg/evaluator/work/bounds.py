@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from egg.evaluator.work.access import BY_POINTER, MASKED
 from egg.evaluator.work.arguments import Argument, TensorArgument
@@ -27,6 +28,8 @@ BETWEEN = (0.31, 0.62)
 """Programs that are looked at besides the corners: how far along every axis."""
 STEPS = 6_000
 """Operations that may be evaluated for one program."""
+MOST_FOLLOWED, MOST_STEPS = 2_048, 150_000
+"""Programs that are followed to find the one that stores to a byte, and operations of all of them."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,38 @@ def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -
         return None
 
 
+def touches(
+    ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...], address: int, byte: int
+) -> bool | None:
+    """Whether some program of a launch stores across a byte of a storage; ``None`` where that is not known.
+
+    The programs are followed one by one. Where a loop of one was not followed to its end, or there are too
+    many of them, an access that was not seen may be the one.
+    """
+    try:
+        entered = entry_of(ttir, grid)
+        if entered is None:
+            return None
+        module, entry, full = entered
+        env, tensors, _ = bound(entry, arguments)
+        left, sure = MOST_STEPS, prod(full) <= MOST_FOLLOWED
+        for place in itertools.islice(itertools.product(*map(range, full)), MOST_FOLLOWED):
+            steps = Steps(STEPS)
+            program = Program(module, env, tensors, full, place, steps)
+            program.watch = noted = Noted(tensors)
+            program.run(entry)
+            sure = sure and program.complete and not noted.blind and not steps.short
+            stores = (r for r in noted.seen if r.store and tensors[r.argument].address == address)
+            if any(r.low <= byte <= r.high for r in stores):
+                return True
+            left -= STEPS - steps.left
+            if left <= 0:
+                return None
+        return False if sure else None
+    except NOT_FOLLOWED:
+        return None
+
+
 def _places(grid: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     corners = itertools.product(*({0, size - 1} for size in grid))
     between = (tuple(int((size - 1) * share) for size in grid) for share in BETWEEN)
@@ -182,4 +217,4 @@ def _outside(
     return None
 
 
-__all__ = ["Outside", "Reach", "Reached", "reach"]
+__all__ = ["Outside", "Reach", "Reached", "reach", "touches"]

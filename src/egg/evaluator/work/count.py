@@ -19,7 +19,7 @@ from egg.evaluator.work.access import Site
 from egg.evaluator.work.arguments import Argument, DescriptorArgument, TensorArgument
 from egg.evaluator.work.program import Env, Program
 from egg.evaluator.work.sampling import Tally, added_up
-from egg.evaluator.work.tally import Amount, Product, Steps, matters
+from egg.evaluator.work.tally import Amount, Product, Steps, bounds, matters
 from egg.evaluator.work.ttir import Function, Module, Parameter, Region, Type, parse
 from egg.evaluator.work.values import Descriptor, Known, Number, Pointer, guess
 
@@ -62,6 +62,23 @@ def count_work(
         return None
 
 
+def most_stored(
+    ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...], *, steps: float = 40_000
+) -> dict[str, float] | None:
+    """The most bytes that a launch may store, by argument; ``None`` where the IR cannot be followed.
+
+    Every program counts as the one of those looked at that stores most, every trip of a loop likewise, and
+    a store of which data decide the mask counts whole. So shares that differ from program to program do not
+    make it too small; an amount without a bound is infinite. What is stored to an unknown place stands under
+    the empty name.
+    """
+    try:
+        entered = entry_of(ttir, grid)
+        return None if entered is None else _Launch(*entered, arguments, Steps(steps)).stored()
+    except NOT_FOLLOWED:
+        return None
+
+
 def entry_of(ttir: str, grid: tuple[int, ...]) -> tuple[Module, Function, tuple[int, ...]] | None:
     """The kernel of a launch that does something and can be followed, with its grid in three dimensions."""
     full = (*grid, 1, 1, 1)[:3]
@@ -90,6 +107,17 @@ class _Launch:
         self._seen: dict[tuple[int, ...], Tally] = {}
 
     def work(self) -> KernelWork:
+        return self._as_work(self._total())
+
+    def stored(self) -> dict[str, float]:
+        """The most bytes that may be stored, by argument."""
+        found: dict[str, float] = {}
+        for key, amount in self._total().items():
+            if isinstance(key, Amount) and bounds(key):
+                found[key.site.argument] = found.get(key.site.argument, 0.0) + amount
+        return found
+
+    def _total(self) -> Tally:
         """Look at one program first: what it costs says how many can be looked at."""
         before = self._steps.left
         self._look((0,) * len(self._grid))
@@ -97,7 +125,7 @@ class _Launch:
         affordable = max(1, min(MOST_PROGRAMS, int(before / cost)))
         axes = sum(size > 1 for size in self._grid)
         per_axis = max(FEWEST_PER_AXIS, int(affordable ** (1 / max(1, axes)) + 1e-9))
-        return self._as_work(self._over_axis((), per_axis))
+        return self._over_axis((), per_axis)
 
     def _over_axis(self, place: tuple[int, ...], per_axis: int) -> Tally:
         """Summed over the remaining axes of the grid, the last one outermost."""
@@ -110,6 +138,7 @@ class _Launch:
             least=min(per_axis, _LEAST[sum(size > 1 for size in self._grid)]),
             most=per_axis,
             exact=matters,
+            bound=bounds,
             enough=lambda: self._steps.short,
         )
 

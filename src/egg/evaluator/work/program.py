@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import inf
 
 from egg.evaluator.work import costs
-from egg.evaluator.work.access import accessed, described
+from egg.evaluator.work.access import Accessed, accessed, described
 from egg.evaluator.work.arguments import TensorArgument
 from egg.evaluator.work.carried import Carried, Uneven, as_guess, held, same, scalar, stepping, truth
 from egg.evaluator.work.sampling import Tally, add, added_up
-from egg.evaluator.work.tally import Amount, Product, Steps, Watch, matters
+from egg.evaluator.work.tally import Amount, Product, Steps, Watch, bounds, matters
 from egg.evaluator.work.tiles import evaluate, unknown
 from egg.evaluator.work.ttir import Function, Module, Op, Region
 from egg.evaluator.work.values import INTEGER_OPS, Known, Number
@@ -67,6 +68,8 @@ class Program:
         """Receives every access before it is counted."""
         self._unsure = 0
         """Branches and loops under way of which data decide whether they are run, or how often."""
+        self._endless = 0
+        """Those of them that are counted once and may run more often, or do other things."""
 
     def run(self, function: Function) -> Tally:
         self._run_function(function)
@@ -103,6 +106,7 @@ class Program:
             return targets[0] if answer else targets[1]
         self.complete = False
         self._unsure += 1  # until the function returns
+        self._endless += 1
         lengths = {block.label: len(block.ops) for block in body.blocks}
         return max(targets, key=lambda target: lengths.get(target[0], 0))
 
@@ -137,12 +141,20 @@ class Program:
             self._count(Amount(touched.site, "bytes"), touched.touched.bytes)
             self._count(Amount(touched.site, "sectors"), touched.touched.sectors)
             self._count(Amount(touched.site, "granules"), touched.touched.granules)
+            if touched.site.store:
+                self._count(Amount(touched.site, "most"), self._most(op, touched))
             self.complete = self.complete and touched.sure
             return (unknown(op, touched.result),) if touched.result else ()
         results = evaluate(op, self._values(op.operands), self._place, self._grid, wide=self.wide)
         self._count_arithmetic(op, results)
         self._steps.take(sum(map(held, results)) / _COMPUTED_PER_STEP)
         return results
+
+    def _most(self, op: Op, touched: Accessed) -> float:
+        """Bytes that a store may write at most: all lanes where data decide which."""
+        if self._endless:
+            return inf
+        return touched.touched.bytes if touched.sure else op.inputs[0].elements * op.inputs[0].itemsize
 
     def _count_arithmetic(self, op: Op, results: Carried) -> None:
         """Floating-point work, and integer work on what was read from memory or hashes."""
@@ -191,6 +203,8 @@ class Program:
         other, _ = self._apart(self._run_region, otherwise)
         self._unsure -= 1
         self.complete = self.complete and counted == other
+        for key in filter(bounds, other):
+            counted[key] = max(counted.get(key, 0.0), other[key])
         add(self._tally, counted)
         return tuple(map(as_guess, results))
 
@@ -200,13 +214,15 @@ class Program:
         if function is None or not function.body.blocks or self._calls >= _DEEPEST_CALL:
             self.complete = False
             return tuple(unknown(op, type) for type in op.outputs)
-        outer, given, unsure = self._env, self._values(op.operands), self._unsure
+        outer, given = self._env, self._values(op.operands)
+        unsure, endless = self._unsure, self._endless
         self._env = dict(zip((p.reference for p in function.parameters), given, strict=False))
         self._calls += 1
         try:
             return self._run_function(function)
         finally:
-            self._env, self._calls, self._unsure = outer, self._calls - 1, unsure
+            self._env, self._calls = outer, self._calls - 1
+            self._unsure, self._endless = unsure, endless
 
     def _for(self, op: Op) -> Carried:
         head = _FOR.match(op.text)
@@ -227,10 +243,12 @@ class Program:
             return self._run_region(op.regions[0])
 
         self._unsure += unsure
+        self._endless += unsure
         try:
             return self._loop(op, trips, start, body)
         finally:
             self._unsure -= unsure
+            self._endless -= unsure
 
     def _while(self, op: Op) -> Carried:
         inside = re.match(r"\(([^)]*)\)", op.text)
@@ -252,7 +270,9 @@ class Program:
         self._unsure -= trips is not None
         if trips is None:
             self.complete = False
+        self._endless += trips is None
         carried = self._loop(op, 1 if trips is None else trips, start, body)
+        self._endless -= trips is None
         _, results = self._apart(ask, carried)
         self._unsure -= trips is None
         return results[1:]
@@ -345,6 +365,7 @@ class Program:
                 least=FEWEST_TRIPS,
                 most=MOST_TRIPS,
                 exact=matters,
+                bound=bounds,
                 enough=lambda: self._steps.short,
             )
         except Uneven:
@@ -359,13 +380,15 @@ class Program:
         self, trips: int, first: Tally, carried: Carried, body: Callable[[int, Carried], Carried]
     ) -> Carried:
         """Run trip after trip; what is beyond the means is taken to be like what came before."""
-        total: Tally = {}
-        add(total, first)
+        total, most = dict(first), {key: first[key] for key in filter(bounds, first)}
         walked = 1
         while walked < min(trips, LONGEST_WALK) and not self._steps.short:
             counted, carried = self._apart(body, walked, carried)
             add(total, counted)
+            for key in filter(bounds, counted):
+                most[key] = max(most.get(key, 0.0), counted[key])
             walked += 1
+        total |= {key: amount * walked for key, amount in most.items()}
         add(self._tally, total, trips / walked)
         if walked < trips:
             self.complete = False

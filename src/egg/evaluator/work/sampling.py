@@ -34,12 +34,14 @@ def added_up(
     least: int,
     most: int,
     exact: Callable[[Hashable], bool] = lambda key: True,
+    bound: Callable[[Hashable], bool] = lambda key: False,
     enough: Callable[[], bool] = lambda: False,
 ) -> Tally:
     """The sum of ``look(i)`` for all ``i`` below ``count``, from at most ``most`` of them.
 
     Fewer than ``least`` are looked at only where ``enough`` says so. Keys that are not
-    ``exact`` are summed, but a difference in them is no reason to look closer.
+    ``exact`` are summed, but a difference in them is no reason to look closer. A ``bound`` is summed as if
+    each were the greatest that was seen.
     """
     seen: dict[int, Tally] = {}
 
@@ -71,7 +73,10 @@ def added_up(
         unexpected = _apart(visit(middle), expected, exact) > 0
         surprised = surprised or unexpected
         gaps += [gap(a, b).known(not unexpected) for a, b in _gaps([low, middle, high])]
-    return _sum(seen, count)
+    total = _sum(seen, count)
+    for key in filter(bound, list(total)):
+        total[key] = count * max(tally.get(key, 0.0) for tally in seen.values())
+    return total
 
 
 @dataclass(frozen=True)

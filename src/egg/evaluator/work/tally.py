@@ -35,7 +35,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Amount:
-    """Key of a tally: ``bytes``, ``sectors`` or ``granules`` of one access."""
+    """Key of a tally: ``bytes``, ``sectors``, ``granules`` of an access, or the ``most`` bytes of a store."""
 
     site: Site
     what: str
@@ -46,6 +46,11 @@ class Product:
     """Key of a tally: FLOPs of matrix products on tensor cores."""
 
     precision: str
+
+
+def bounds(key: Hashable) -> bool:
+    """Whether an amount is a bound: of a row of things it is the greatest for each, not the mean."""
+    return isinstance(key, Amount) and key.what == "most"
 
 
 def matters(key: Hashable) -> bool:

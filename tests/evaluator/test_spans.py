@@ -91,6 +91,17 @@ def test_own_kernels_and_operators_are_timed_apart_and_nothing_in_a_capture(cloc
     assert clock.now == (ROUNDS + 1) * 12.0 + 1.0, "and launches are no longer marked"
 
 
+def test_a_file_that_replays_its_launches_is_asked_to_make_them(clock, launch):
+    def call() -> None:
+        if torch.cuda.is_current_stream_capturing():
+            launch("scale", 2.0)
+
+    asked = torch.cuda.is_current_stream_capturing
+    found = spans(call, JitLaunches(Graph), lambda: None, clock.event, lambda: None)
+    assert found == {"scale": 2000.0}
+    assert torch.cuda.is_current_stream_capturing is asked
+
+
 @pytest.mark.gpu
 def test_a_judged_file_has_a_time_for_its_kernel_and_for_the_library_on_a_gpu() -> None:
     case = read_case(HERE / "honest" / "library_gemm.py")

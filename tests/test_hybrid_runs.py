@@ -31,10 +31,11 @@ def test_a_run_is_decided_again_as_it_was_and_gained_what_the_table_says(log: Pa
     row, task = ROWS[name_of(log)], state.started.task
     assert Task(task.name, task.source).hash == BUNDLED[name_of(log)].hash
     promoted = [step for step in state.steps if step.decision is Decision.PROMOTED and step.plan is not None]
+    assert bool(promoted) == (row["decision"] == "promoted")
     if row["gain"] is None:
-        assert not promoted
+        assert row["hybrid"]["verdict"] == "rejected"
         return
-    (step,) = promoted
+    (step,) = promoted or [step for step in state.steps if step.decision is Decision.NOT_BETTER]
     base, best = (state.kernels[key or ""].evaluation.to_json() for key in (step.base, step.candidate))
     times = [one["verdict"]["performance"]["milliseconds"]["median"] for one in (base, best)]
     assert times[0] / times[1] == pytest.approx(row["gain"], rel=1e-3)

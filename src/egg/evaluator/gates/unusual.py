@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import secrets
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -106,7 +107,7 @@ def _wide(trial: Trial, drawn: list[Any]) -> tuple[int, ...]:
 
     An index raises at the latter; so no count of rows, as of ``bincount``, becomes one of billions.
     """
-    own = [(leaf.dtype, leaf.shape) for _, leaf in trial.reference.sample.outputs if _whole(leaf)]
+    own = _integers(trial.reference.sample.outputs)
     inputs = with_integer(drawn, WIDER, secrets.randbits(48))
     if not own or not _other(inputs, drawn):
         return ()
@@ -114,12 +115,12 @@ def _wide(trial: Trial, drawn: list[Any]) -> tuple[int, ...]:
         found = outputs_of(trial.reference.run(inputs))
     except (TaskError, MachineError):
         return ()
-    same = [(leaf.dtype, leaf.shape) for _, leaf in found if _whole(leaf)] == own
-    return (WIDE + secrets.randbelow(WIDE),) if same else ()
+    return (WIDE + secrets.randbelow(WIDE),) if _integers(found) == own else ()
 
 
-def _whole(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.dtype is torch.int64
+def _integers(outputs: Iterable[tuple[str, Any]]) -> list[tuple[int, ...]]:
+    """Shapes of the outputs of 64 bits."""
+    return [tuple(t.shape) for _, t in outputs if isinstance(t, torch.Tensor) and t.dtype is torch.int64]
 
 
 def _runs(trial: Trial, inputs: list[Any]) -> bool:

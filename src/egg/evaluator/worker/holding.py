@@ -23,6 +23,7 @@ from egg.evaluator.worker.held import parameters_of, state_of
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.instance import Instance
+from egg.evaluator.worker.rewriting import rewrite
 
 GPU = "cuda"
 """A file without this word builds its module on the CPU."""
@@ -135,18 +136,16 @@ class Holding(Instance):
     def on_weights(self, asked: protocol.Weights) -> None:
         """Load weights the way a user would: ``load_state_dict``, so that hooks and versions see it.
 
-        Or change them the way an optimizer does: in place, which versions see alone.
+        Or change them as other code does, which a hook does not see.
         """
         assert self._module is not None
-        self._loaded = replace(asked, in_place=False)
-        if asked.in_place:
-            held = state_of(self._module)
-            with torch.no_grad():
-                for own, theirs in asked.names.items():
-                    held[own].copy_(self._view(asked.slots[theirs]))
-            return
-        state = {own: self._view(asked.slots[theirs]).clone() for own, theirs in asked.names.items()}
-        self._module.load_state_dict(state, strict=False)
+        self._loaded = replace(asked, how=protocol.Written.LOADED, only="")
+        chosen = {own: theirs for own, theirs in asked.names.items() if asked.only in ("", theirs)}
+        state = {own: self._view(asked.slots[theirs]).clone() for own, theirs in chosen.items()}
+        if asked.how is protocol.Written.LOADED:
+            self._module.load_state_dict(state, strict=False)
+        else:
+            rewrite(self._module, state, asked.how)
 
     def on_show(self, asked: protocol.Show) -> protocol.Attributes:
         """Plain attributes, as the last call left them."""

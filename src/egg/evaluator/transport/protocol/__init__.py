@@ -62,6 +62,7 @@ from egg.evaluator.transport.protocol.holding import (
     TensorForm,
     Warm,
     Weights,
+    Written,
 )
 from egg.evaluator.transport.protocol.kernels import (
     Asked,
@@ -157,6 +158,7 @@ __all__ = [
     "Warm",
     "Watch",
     "Weights",
+    "Written",
     "reply_to",
     "request_from",
 ]

@@ -23,7 +23,7 @@ from egg.core.domain import Domain, Gradients
 from egg.core.domain_words import words_of
 from egg.core.errors import KernelFileError
 from egg.core.evaluation import Tried, Verified
-from egg.evaluator.gates import backward, weights
+from egg.evaluator.gates import backward, parts, weights
 from egg.evaluator.gates.beside import Answer, Asking, Outcome, ask, ask_as_it_is
 from egg.evaluator.gates.calls import SCATTERED, Calls
 from egg.evaluator.gates.claims import GUARD, Claims
@@ -100,6 +100,7 @@ class Probing:
     raised_at: list[Change] = field(default_factory=list)
     chance_at: list[Change] = field(default_factory=list)
     """Right by what the reference is likely to draw: gradients cannot be compared there."""
+    weights_words: str = ""
     order: str = ""
     """What is to be said of second derivatives."""
     _others: bool = False
@@ -147,6 +148,7 @@ class Probing:
                     self.weigh(crossed)
         self._modes_in_turn()
         self._weights_between()
+        self._parts()
         alone = [*calls.residues(), *calls.layouts(), *calls.sizes(), *calls.alone()]
         for at, change in enumerate(alone):
             if time.perf_counter() > self.extra_until:
@@ -185,7 +187,13 @@ class Probing:
         if self.ask(Change()).answer is not Answer.RIGHT:
             return
         self._others = True
-        weights.run(self.trial, self.extra_until)
+        self.weights_words = weights.run(self.trial, self.extra_until)
+
+    def _parts(self) -> None:
+        self._ready(Change())
+        self._others = True
+        right = parts.run(self.trial)
+        self.tried += [Tried(f"{part} in the other mode", Answer.RIGHT.value, None) for part in right]
 
     # -- trying ----------------------------------------------------------------------------------------------
 
@@ -380,15 +388,17 @@ class Probing:
 
     def words(self, found: Gradient, domain: Domain | None) -> str:
         """One sentence: what is claimed, what was right, what raises, what could not be tried."""
-        parts = ["states no domain" if domain is None else words_of(domain)]
+        said = ["states no domain" if domain is None else words_of(domain)]
         for answer, verb in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
             calls = [t.what for t in self.tried if t.outcome == answer]
             if calls:
                 shown = "; ".join(calls[:6]) + (f" and {len(calls) - 6} more" if len(calls) > 6 else "")
-                parts.append(f"{verb} {shown}")
+                said.append(f"{verb} {shown}")
+        if self.weights_words:
+            said.append(self.weights_words)
         if found is not Gradient.UNKNOWN:
-            parts.append(f"gradients: {found.value}{self.order}")
-        return ". ".join(parts)
+            said.append(f"gradients: {found.value}{self.order}")
+        return ". ".join(said)
 
 
 def _weight(change: Change) -> int:

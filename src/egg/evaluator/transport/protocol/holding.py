@@ -83,6 +83,8 @@ class Built:
 
     state: Mapping[str, TensorForm]
     parameters: tuple[str, ...]
+    forward: tuple[tuple[str, str], ...] = ()
+    """Names and defaults of ``forward``'s arguments."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,19 @@ class Weights(Request[Done], command="weights"):
     how: Written = Written.LOADED
     only: str = ""
     """The reference's name of the one that changes, where the others stay."""
+
+
+@dataclass(frozen=True)
+class Switched:
+    found: bool
+    """Whether the module has such a part."""
+
+
+@dataclass(frozen=True)
+class Switch(Request[Switched], command="switch"):
+    """Put one part of the module into the other mode, as ``module.part.eval()`` does."""
+
+    part: str
 
 
 @dataclass(frozen=True)

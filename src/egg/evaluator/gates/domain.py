@@ -192,7 +192,7 @@ class Probing:
     def _parts(self) -> None:
         self._ready(Change())
         self._others = True
-        right = parts.run(self.trial)
+        right = parts.run(self.trial, self.extra_until)
         self.tried += [Tried(f"{part} in the other mode", Answer.RIGHT.value, None) for part in right]
 
     # -- trying ----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from egg.evaluator.task.gradient_ways import BETWEEN, PLAIN, Leaves, Way
+from egg.evaluator.task.gradient_ways import BETWEEN, PLAIN, SECOND, Leaves, Overwritten, Way
 from egg.evaluator.task.gradients import differentiated
 
 
@@ -86,3 +86,39 @@ def test_what_forward_returns_comes_back_and_only_the_calls_are_recorded():
     assert (path, output.requires_grad) == ("0", False)
     assert torch.equal(output, 2.0 * inputs()[0])
     assert len(entered) == 2
+
+
+class Powers(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * x, x * x * x
+
+
+@pytest.mark.parametrize(("output", "slope"), [(0, lambda x: 2 * x), (1, lambda x: 3 * x * x)])
+def test_a_loss_may_read_one_output_alone(output, slope):
+    x = torch.randn(4, 8)
+    one, both = (
+        differentiated(Powers(), [x], 7, way=way).gradients["input 0"] for way in (Way(output=output), PLAIN)
+    )
+    assert not torch.equal(one, both)
+    ratio = one / slope(x)
+    assert torch.allclose(ratio.bfloat16().float(), ratio, rtol=1e-5), "what came in was drawn in bfloat16"
+
+
+def test_what_is_overwritten_between_shows_where_it_was_saved():
+    x = torch.randn(4, 8)
+    usual = differentiated(nn.Sigmoid(), [x], 7).gradients["input 0"]
+    behind = differentiated(nn.Sigmoid(), [x], 7, way=Way(overwritten=Overwritten.INPUTS))
+    assert torch.equal(behind.gradients["input 0"], usual), "a sigmoid saves its output"
+    assert "inplace" in differentiated(nn.Sigmoid(), [x], 7, way=Way(overwritten=Overwritten.OUTPUTS)).error
+    wrong = differentiated(Forgetful(), [x.clone()], 7, way=Way(overwritten=Overwritten.INPUTS))
+    assert not torch.equal(
+        wrong.gradients["input 0"], differentiated(Forgetful(), [x], 7).gradients["input 0"]
+    )
+
+
+def test_second_derivatives_are_found_and_their_lack_is():
+    x = torch.randn(4, 8)
+    found = differentiated(Powers(), [x], 7, way=SECOND)
+    assert found.requires == (True, True, True)
+    assert found.gradients["input 0"] is not None
+    assert differentiated(nn.Flatten(), [x], 7, way=SECOND).requires == (), "a linear function has none"

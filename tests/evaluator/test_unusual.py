@@ -10,9 +10,9 @@ from egg.core.source import Task
 from egg.evaluator.compare.compare import LeafError, compare
 from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
-from egg.evaluator.task.rare import rare_integers, rare_weights
+from egg.evaluator.task.rare import rare_integers, rare_weights, with_integer, with_masks
 from egg.evaluator.task.unusual import constants, unusual, with_constants
-from egg.evaluator.task.unusual_kinds import MINUTE, OFFSET, UNUSUAL, ZEROS
+from egg.evaluator.task.unusual_kinds import MINUTE, OFFSET, SORTED, UNUSUAL, ZEROS
 
 TASK = """
 import torch
@@ -110,3 +110,28 @@ def test_rare_weights_are_few_and_hold_zero():
     changed = module.weight[module.weight != before]
     assert 0 < len(changed) <= 9
     assert {0.0, 3.0, -3.0} <= set(changed.tolist())
+
+
+def test_sorted_inputs_rise_in_one_half_and_fall_in_the_other():
+    [made] = unusual([torch.randn(8, 32)], SORTED, 3)
+    steps = made.diff(dim=1)
+    assert bool((steps[:4] <= 0).all())
+    assert bool((steps[4:] >= 0).all())
+    assert bool((made[4:].diff(dim=0) >= 0).all())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.95, 1.0])
+def test_masks_get_another_density_where_the_task_draws_them(share):
+    drawn, again, fixed = torch.rand(32, 64) < 0.5, torch.rand(32, 64) < 0.5, torch.ones(4, 4).tril().bool()
+    lengths, others = (torch.arange(64) < torch.randint(1, 64, (32, 1)) for _ in range(2))
+    mask, same, rows = with_masks([drawn, fixed, lengths], [again, fixed.clone(), others], share, 5)
+    assert abs(float(mask.float().mean()) - share) < 0.05
+    assert same is fixed, "a part of the program"
+    assert (rows is lengths) == (0.0 < share < 1.0), "made of lengths"
+
+
+def test_integers_that_are_too_wide_for_their_type_are_left_out():
+    narrow, wide = torch.randint(0, 1000, (64,), dtype=torch.int32), torch.randint(0, 1000, (64,))
+    kept, made = with_integer([narrow, wide], 1 << 33, 5)
+    assert kept is narrow
+    assert int(made.max()) == 1 << 33

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import torch
 
+from egg.evaluator.task.signature import otherwise, signature_of
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -18,6 +19,10 @@ State = Mapping[str, tuple[tuple[int, ...], str]]
 
 def run(trial: Trial) -> Notes:
     described = trial.connection.start()
+    if wrong := otherwise(signature_of(trial.reference.module), described.forward):
+        raise Refused(
+            "build.signature", wrong, "give forward Model's arguments: its names, in its order, its defaults"
+        )
     theirs = {n: (tuple(form.shape), form.dtype) for n, form in described.state.items()}
     ours = {n: (tuple(t.shape), str(t.dtype)) for n, t in trial.reference.initial.items()}
     names, how = match_parameters(ours, theirs, set(described.parameters))

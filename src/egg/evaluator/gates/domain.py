@@ -17,17 +17,29 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from egg.core.domain import Domain, Gradients
 from egg.core.domain_words import words_of
 from egg.core.errors import KernelFileError
 from egg.core.evaluation import Tried, Verified
-from egg.evaluator.gates import backward
+from egg.evaluator.gates import backward, parts, weights
 from egg.evaluator.gates.beside import Answer, Asking, Outcome, ask, ask_as_it_is
 from egg.evaluator.gates.calls import SCATTERED, Calls
 from egg.evaluator.gates.claims import GUARD, Claims
 from egg.evaluator.gates.gradients import Gradient, gradients
 from egg.evaluator.reference.probes import Change, Given
-from egg.evaluator.task.gradient_ways import ALL_WAYS, BETWEEN, FEW_WAYS, PLAIN, Incoming, Way
+from egg.evaluator.task.gradient_ways import (
+    ALL_WAYS,
+    AS_CALLERS_DO,
+    BETWEEN,
+    FEW_WAYS,
+    PLAIN,
+    SECOND,
+    Incoming,
+    Overwritten,
+    Way,
+)
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
@@ -88,6 +100,9 @@ class Probing:
     raised_at: list[Change] = field(default_factory=list)
     chance_at: list[Change] = field(default_factory=list)
     """Right by what the reference is likely to draw: gradients cannot be compared there."""
+    weights_words: str = ""
+    order: str = ""
+    """What is to be said of second derivatives."""
     _others: bool = False
     """Whether the process holds another instance than the task's."""
 
@@ -132,7 +147,8 @@ class Probing:
                 for crossed in calls.crossed(base):
                     self.weigh(crossed)
         self._modes_in_turn()
-        self._weights_in_place()
+        self._weights_between()
+        self._parts()
         alone = [*calls.residues(), *calls.layouts(), *calls.sizes(), *calls.alone()]
         for at, change in enumerate(alone):
             if time.perf_counter() > self.extra_until:
@@ -164,22 +180,20 @@ class Probing:
                 return
         self.tried.append(Tried("eval, train and eval mode in turn", Answer.RIGHT.value, None))
 
-    def _weights_in_place(self) -> None:
-        """Weights change in place between two calls, as an optimizer changes them."""
+    def _weights_between(self) -> None:
+        """Weights change between two calls, in every way that code around a module changes them."""
         if not self.trial.connection.names:
             return
         if self.ask(Change()).answer is not Answer.RIGHT:
             return
-        self.trial.connection.reweigh(in_place=True)
-        outcome = ask_as_it_is(self.trial, Change())
-        self.trial.connection.restore_weights()
-        if outcome.answer is Answer.WRONG:
-            raise Refused(
-                "state.weights",
-                f"weights changed in place, as an optimizer's step changes them: {outcome.evidence}"[:900],
-                "what is made of weights must follow them: key a packed copy on `_version`, which a hook of "
-                "load_state_dict alone does not see",
-            )
+        self._others = True
+        self.weights_words = weights.run(self.trial, self.extra_until)
+
+    def _parts(self) -> None:
+        self._ready(Change())
+        self._others = True
+        right = parts.run(self.trial, self.extra_until)
+        self.tried += [Tried(f"{part} in the other mode", Answer.RIGHT.value, None) for part in right]
 
     # -- trying ----------------------------------------------------------------------------------------------
 
@@ -281,6 +295,8 @@ class Probing:
         for change, way in asked if found is Gradient.RIGHT else ():
             if self._back(change, way) is Gradient.LOST:
                 return Gradient.LOST
+        if self.whole and found is Gradient.RIGHT:
+            self._second_order(smallest)
         if self.whole and found is Gradient.RIGHT and self.trial.offline is not None:
             self._ready(Change())
             backward.configurations(self.trial, lambda: gradients(self.trial, Change()))
@@ -300,9 +316,26 @@ class Probing:
             (Change(), PLAIN),
             (Change(), BETWEEN),
             (largest, PLAIN),
+            *((smallest, way) for way in (*self._one_output(), *AS_CALLERS_DO)),
             *((smallest, Way(alone=name)) for name in alone),
             *((change, PLAIN) for change in others[:MOST_BACKWARDS]),
         ]
+
+    def _one_output(self) -> list[Way]:
+        """A loss on each of several outputs alone."""
+        leaves = [leaf for _, leaf in self.trial.reference.sample.outputs]
+        count = sum(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in leaves)
+        return [Way(output=at) for at in range(min(count, MOST_ALONE))] if count > 1 else []
+
+    def _second_order(self, smallest: Change) -> None:
+        """Second derivatives may raise or be lost: the verdict says so. Wrong ones are refused."""
+        found = self._back(smallest, SECOND)
+        if found in (Gradient.LOST, Gradient.RAISED):
+            words = "raise" if found is Gradient.RAISED else "are lost without an error"
+            self.order = f", of the first order: second derivatives {words}"
+            self.trial.warnings.append(f"gradients are of the first order: second derivatives {words}")
+        elif found is Gradient.UNKNOWN:
+            self.order = ", of the first order: second derivatives were not tried"
 
     def _back(self, change: Change, way: Way) -> Gradient:
         if time.perf_counter() > self.until:
@@ -323,7 +356,10 @@ class Probing:
             found = Gradient.UNKNOWN if dense is Gradient.WRONG else found
         if found is Gradient.WRONG:
             raise Refused("domain.gradients", f"{where}: {evidence}"[:900], GUARD)
+        if way.second:
+            return found
         stated = self.domain is not None and self.domain.gradients is Gradients.BACKWARD
+        stated = stated and way.overwritten is Overwritten.NOTHING
         if found is Gradient.RAISED and stated and not change.arguments and not self.claims.outside(change):
             raise Refused(
                 "domain.raises", f"{where}: DOMAIN claims gradients, and {evidence}"[:900], CLAIM_LESS
@@ -352,15 +388,17 @@ class Probing:
 
     def words(self, found: Gradient, domain: Domain | None) -> str:
         """One sentence: what is claimed, what was right, what raises, what could not be tried."""
-        parts = ["states no domain" if domain is None else words_of(domain)]
+        said = ["states no domain" if domain is None else words_of(domain)]
         for answer, verb in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
             calls = [t.what for t in self.tried if t.outcome == answer]
             if calls:
                 shown = "; ".join(calls[:6]) + (f" and {len(calls) - 6} more" if len(calls) > 6 else "")
-                parts.append(f"{verb} {shown}")
+                said.append(f"{verb} {shown}")
+        if self.weights_words:
+            said.append(self.weights_words)
         if found is not Gradient.UNKNOWN:
-            parts.append(f"gradients: {found.value}")
-        return ". ".join(parts)
+            said.append(f"gradients: {found.value}{self.order}")
+        return ". ".join(said)
 
 
 def _weight(change: Change) -> int:

@@ -11,6 +11,9 @@ allowed, as for outputs (:mod:`egg.evaluator.compare.compare`).
 
 from __future__ import annotations
 
+import secrets
+import time
+
 import torch
 
 from egg.evaluator.gates.moved import COUNTER, arrived
@@ -18,12 +21,17 @@ from egg.evaluator.reference.answers import same_values
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
-CALLS = 2
+LEAST = 4
+"""Calls from the same state; as many more as the level's many calls have in half of their time."""
 HINT = "leave in buffers what Model.forward leaves there (running statistics, counters); spare the parameters"
 
 
 def run(trial: Trial) -> Notes:
-    """A few calls on both sides from the same state; then everything that the module holds is compared."""
+    """Calls on both sides from the same state; then everything that the module holds is compared.
+
+    A statistic that stands still from some call on is seen after as many calls as its author chose: so there
+    are as many as the time allows, up to a number that is drawn by lot.
+    """
     moving = trial.reference.moving
     if moving:
         trial.reference.restore()  # earlier questions may have left NaN or infinity in the buffers
@@ -36,19 +44,23 @@ def run(trial: Trial) -> Notes:
         raise Refused(
             "state.buffers", f"forward moves {', '.join(missing[:5])}, which ModelNew has not", HINT
         )
-    for call in range(CALLS if moving else 0):
+    calls = 0
+    most = max(LEAST, trial.settings.calls - secrets.randbelow(max(1, trial.settings.calls // 4)))
+    until = time.perf_counter() + trial.settings.calls_seconds / 2
+    while moving and (calls < LEAST or (calls < most and time.perf_counter() < until)):
+        calls += 1
         case = trial.reference.answer(
-            f"call {call + 1} from the same state", trial.reference.draw(), golden=False
+            f"call {calls} from the same state", trial.reference.draw(), golden=False
         )
         trial.buffers.place(case)
         trial.ask(case)
-    _compare(trial, before)
+    _compare(trial, before, calls)
     if moving:
         trial.connection.restore_weights()
     return {"buffers": sorted(moving)}
 
 
-def _compare(trial: Trial, before: dict[str, torch.Tensor]) -> None:
+def _compare(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> None:
     """Refuse what is not where the reference left it. Its own errors are measured where something is not."""
     theirs, ours = trial.connection.candidate_state(), _state(trial)
     late: list[str] = []
@@ -60,7 +72,7 @@ def _compare(trial: Trial, before: dict[str, torch.Tensor]) -> None:
                 raise _refused(name, "was changed by forward", theirs, ours)
         elif not arrived(theirs[name], ours[name], before[name]):
             late.append(name)
-    errors = _own_errors(trial, before) if late else {}
+    errors = _own_errors(trial, before, calls) if late else {}
     for name in late:
         if not arrived(theirs[name], ours[name], before[name], own_error=errors.get(name, 0.0)):
             raise _refused(name, "is not what Model's forward leaves there", theirs, ours)
@@ -74,10 +86,10 @@ def _state(trial: Trial) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in trial.reference.module.state_dict().items()}
 
 
-def _own_errors(trial: Trial, before: dict[str, torch.Tensor]) -> dict[str, float]:
+def _own_errors(trial: Trial, before: dict[str, torch.Tensor], calls: int) -> dict[str, float]:
     """The reference's own distances from exact statistics, after as many calls from the same state."""
     trial.reference.module.load_state_dict(before)
-    return trial.reference.left_errors(CALLS)
+    return trial.reference.left_errors(calls)
 
 
 def _shown(theirs: torch.Tensor, ours: torch.Tensor) -> str:

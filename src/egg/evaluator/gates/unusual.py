@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import secrets
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import map_tensors, outputs_of, restrided
-from egg.evaluator.task.rare import negative_integers, rare_integers
+from egg.evaluator.task.rare import rare_integers, with_integer, with_masks
 from egg.evaluator.task.unusual import (
     LEVEL,
     TIES,
@@ -44,6 +45,9 @@ from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
 NEGATIVE = (-1, -100)
+WIDER, WIDE = 1 << 20, 1 << 33
+"""Where a program takes an integer of 20 bits, and has integers as its answer, one of 34 bits is put."""
+SHARES = {1.0: "masks all true", 0.0: "masks all false", 0.95: "dense masks", 0.05: "sparse masks"}
 BEYOND = {-1: "rows beyond the constants of the file", 0: "columns beyond the constants of the file"}
 UNANSWERED = "no answer"
 EQUAL = (ZEROS, LEVEL, TIES)
@@ -75,18 +79,48 @@ def _rarely(trial: Trial, known: Constants) -> dict[str, str]:
     """Integers below zero, where the reference has an answer, and whole rows beyond the file's constants."""
     outcomes: dict[str, str] = {}
     drawn = trial.reference.draw()
-    for value in NEGATIVE:
-        inputs = negative_integers(drawn, value, secrets.randbits(48))
-        pairs = zip(pack(inputs)[1], pack(drawn)[1], strict=True)
-        if any(one is not other for one, other in pairs) and _runs(trial, inputs):
+    for value in (*NEGATIVE, *_wide(trial, drawn)):
+        inputs = with_integer(drawn, value, secrets.randbits(48))
+        if _other(inputs, drawn) and _runs(trial, inputs):
             outcomes[f"{value} among integers"] = _asked(
                 trial, f"{value} among integers", inputs, integers=True
             )
+    again = trial.reference.draw()
+    for share, name in SHARES.items():
+        inputs = with_masks(drawn, again, share, secrets.randbits(48))
+        if _other(inputs, drawn):
+            outcomes[name] = _asked(trial, name, inputs, integers=True)
     if any(value >= 1.0 for value in known.values):
         for dim, name in BEYOND.items():
             inputs = beyond_constants(drawn, known, dim, secrets.randbits(48))
             outcomes[name] = _asked(trial, name, inputs, integers=True)
     return outcomes
+
+
+def _other(inputs: list[Any], drawn: list[Any]) -> bool:
+    """Whether some tensor is another one."""
+    return any(one is not other for one, other in zip(pack(inputs)[1], pack(drawn)[1], strict=True))
+
+
+def _wide(trial: Trial, drawn: list[Any]) -> tuple[int, ...]:
+    """An integer beyond 32 bits, where an answer is made of 64 and a number of 20 bits is taken.
+
+    An index raises at the latter; so no count of rows, as of ``bincount``, becomes one of billions.
+    """
+    own = _integers(trial.reference.sample.outputs)
+    inputs = with_integer(drawn, WIDER, secrets.randbits(48))
+    if not own or not _other(inputs, drawn):
+        return ()
+    try:
+        found = outputs_of(trial.reference.run(inputs))
+    except (TaskError, MachineError):
+        return ()
+    return (WIDE + secrets.randbelow(WIDE),) if _integers(found) == own else ()
+
+
+def _integers(outputs: Iterable[tuple[str, Any]]) -> list[tuple[int, ...]]:
+    """Shapes of the outputs of 64 bits."""
+    return [tuple(t.shape) for _, t in outputs if isinstance(t, torch.Tensor) and t.dtype is torch.int64]
 
 
 def _runs(trial: Trial, inputs: list[Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.evaluator.task.gradient_ways import PLAIN, Incoming, Way
+from egg.evaluator.task.gradient_ways import PLAIN, Incoming, Overwritten, Way
 from egg.evaluator.task.program import map_tensors, outputs_of
 
 
@@ -19,7 +19,8 @@ class Differentiated:
     """What became of the gradients of one call."""
 
     requires: tuple[bool, ...]
-    """Of every floating output: whether it can be differentiated."""
+    """Of every floating output: whether it can be differentiated. Where gradients are differentiated once
+    more: of every gradient too, those that can be first; nothing where none can be."""
     gradients: dict[str, torch.Tensor | None]
     """By parameter name, and ``input 0``, ``input 1``, ... for the floating tensors of the inputs."""
     error: str = ""
@@ -51,7 +52,9 @@ def differentiated(
     def leaf(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point():
             return tensor
-        leaves.append(tensor.detach().requires_grad_(way.wants(f"input {len(leaves)}")))
+        own = tensor.detach()
+        own = own.clone() if way.overwritten is Overwritten.INPUTS else own
+        leaves.append(own.requires_grad_(way.wants(f"input {len(leaves)}")))
         return leaves[-1]
 
     arguments = map_tensors(inputs, leaf)
@@ -63,7 +66,8 @@ def differentiated(
         outputs = [t for _, t in returned if isinstance(t, torch.Tensor) and t.is_floating_point()]
         kept = tuple((path, _apart(leaf)) for path, leaf in returned)
         requires = tuple(bool(t.requires_grad) for t in outputs)
-        wanted = [t for t in outputs if t.requires_grad]
+        read = [t for at, t in enumerate(outputs) if way.output in (None, at)]
+        wanted = [t for t in read if t.requires_grad]
         if not wanted:
             return Differentiated(requires, {}, outputs=kept)
         incoming = [_laid(_drawn(t, seed + at), way.incoming) for at, t in enumerate(wanted)]
@@ -73,8 +77,15 @@ def differentiated(
                 (call or module)(*others)
                 torch.autograd.backward(wanted, incoming, retain_graph=True)
                 _forget(module, leaves)
-            with around():
-                torch.autograd.backward(wanted, incoming)
+            _overwrite({Overwritten.INPUTS: leaves, Overwritten.OUTPUTS: wanted}.get(way.overwritten, []))
+            if way.second:
+                firsts = _first(module, leaves, (wanted, incoming), around)
+                if not _twice(firsts, seed):
+                    return Differentiated((), {}, outputs=kept)
+                requires += tuple(sorted((t.requires_grad for t in firsts), reverse=True))
+            else:
+                with around():
+                    torch.autograd.backward(wanted, incoming)
         except Exception as error:
             if not ordinary(error):
                 raise
@@ -83,6 +94,34 @@ def differentiated(
     found |= {f"input {at}": tensor.grad for at, tensor in enumerate(leaves)}
     module.zero_grad(set_to_none=True)
     return Differentiated(requires, found, intact=all(map(torch.equal, copies, incoming)), outputs=kept)
+
+
+@torch.no_grad()
+def _overwrite(tensors: list[torch.Tensor]) -> None:
+    """Other values, of other sign and size, in the same memory; versions show it."""
+    for tensor in tensors:
+        tensor.mul_(-1.5).add_(0.5)
+
+
+def _first(
+    module: nn.Module,
+    leaves: list[torch.Tensor],
+    back: tuple[list[torch.Tensor], list[torch.Tensor]],
+    around: Callable[[], AbstractContextManager[Any]],
+) -> list[torch.Tensor]:
+    """The gradients of everything that has one, with a graph of their own."""
+    asked = [t for t in (*leaves, *module.parameters()) if t.requires_grad]
+    with around():
+        found = torch.autograd.grad(back[0], asked, back[1], create_graph=True, allow_unused=True)
+    return [gradient for gradient in found if gradient is not None]
+
+
+def _twice(firsts: list[torch.Tensor], seed: int) -> bool:
+    """Go back from gradients that can be differentiated; whether there are any."""
+    again = [t for t in firsts if t.requires_grad]
+    if again:
+        torch.autograd.backward(again, [_drawn(t, seed - 1 - at) for at, t in enumerate(again)])
+    return bool(again)
 
 
 def _apart(leaf: Any) -> Any:

@@ -60,16 +60,18 @@ def rare_integers(inputs: list[Any], known: Constants, sizes: set[int], seed: in
     return map_tensors(inputs, change)
 
 
-def negative_integers(inputs: list[Any], value: int, seed: int) -> list[Any]:
-    """Copies of ``inputs`` in which some integers are ``value``: an index from the end, a class to ignore.
+def with_integer(inputs: list[Any], value: int, seed: int) -> list[Any]:
+    """Copies of ``inputs`` in which some integers are ``value``: an index from the end, a class to ignore, a
+    number beyond 32 bits.
 
-    The program says by its answer whether that is legal. What is sorted, a permutation or a mask stays.
+    The program says by its answer whether that is legal. What is sorted, a permutation, a mask or too narrow
+    for the value stays.
     """
     lot = random.Random(seed)
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
-        if not whole or not tensor.dtype.is_signed or not _free(tensor):
+        if not whole or not _holds(tensor.dtype, value) or not _free(tensor):
             return tensor
         made = restrided(tensor, torch.clone)
         for _ in range(max(1, tensor.numel() // (4 * SHARE))):
@@ -77,6 +79,50 @@ def negative_integers(inputs: list[Any], value: int, seed: int) -> list[Any]:
         return made
 
     return map_tensors(inputs, change)
+
+
+def _holds(dtype: torch.dtype, value: int) -> bool:
+    return torch.iinfo(dtype).min <= value <= torch.iinfo(dtype).max
+
+
+def with_masks(inputs: list[Any], others: list[Any], share: float, seed: int) -> list[Any]:
+    """``inputs`` with masks of which so much is true.
+
+    ``others`` is a second draw: a mask that is the same in both is part of the program, and stays. One that
+    is true up to a place in every row, or from it on, is made of lengths: it becomes wholly true or false, or
+    stays.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = iter(_tensors(others))
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        other = next(drawn, tensor)
+        if tensor.dtype is not torch.bool or other.shape != tensor.shape or torch.equal(tensor, other):
+            return tensor
+        if 0.0 < share < 1.0 and _monotone(tensor):
+            return tensor
+        return restrided(
+            tensor, lambda flat: (torch.rand(flat.shape, generator=generator) < share).to(flat.device)
+        )
+
+    return map_tensors(inputs, change)
+
+
+def _tensors(inputs: list[Any]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+
+    def seen(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(inputs, seen)
+    return found
+
+
+def _monotone(mask: torch.Tensor) -> bool:
+    """Whether every row changes once at most, and all rows in the same direction."""
+    steps = mask.int().diff(dim=-1) if mask.dim() else mask.int().reshape(1)
+    return bool((steps >= 0).all()) or bool((steps <= 0).all())
 
 
 def _free(tensor: torch.Tensor) -> bool:

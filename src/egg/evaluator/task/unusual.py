@@ -2,7 +2,8 @@
 
 Distributions are dense and centred on zero, within a few orders of magnitude. Kernels that are wrong
 elsewhere pass them: a variance as ``E[x^2] - E[x]^2`` loses all digits far from zero, a norm without its
-epsilon divides by zero in a row of zeros, a square overflows at 1e20. And a file may treat a few values
+epsilon divides by zero in a row of zeros, a square overflows at 1e20, a scan whose rounds are counted for
+random rows ends too early in a sorted one. And a file may treat a few values
 apart: the numbers and bit patterns in its own text say which (:func:`constants`), so these are put into the
 inputs.
 """
@@ -20,11 +21,21 @@ import torch
 
 from egg.evaluator.task.distributions import redraw
 from egg.evaluator.task.program import map_tensors, restrided
-from egg.evaluator.task.unusual_kinds import HUGE, LEVEL, MINUTE, OFFSET, TIES, ZEROS
+from egg.evaluator.task.unusual_kinds import (
+    HUGE,
+    LARGEST,
+    LEAST,
+    LEVEL,
+    MINUTE,
+    OFFSET,
+    SORTED,
+    TIES,
+    ZEROS,
+)
 
 FREE = 4
 """A dimension shorter than this keeps all of its slices, the first one apart."""
-LARGEST = 1e4
+LARGEST_CONSTANT = 1e4
 """Constants beyond are left out: masks by -1e30 and limits of types."""
 COARSEST = 1 << 8
 """Integers below are no bit patterns worth asking for."""
@@ -46,6 +57,9 @@ def unusual(inputs: list[Any], name: str, seed: int) -> list[Any]:
         ZEROS: lambda t: _zeroed(t, lot),
         LEVEL: lambda t: _level(t, lot),
         TIES: lambda t: t.mul_(2.0).round_().mul_(0.5),
+        LARGEST: lambda t: t.mul_(256.0 if t.dtype is torch.float16 else 1e30),
+        LEAST: lambda t: t.mul_(1e-3 if t.dtype is torch.float16 else 1e-30),
+        SORTED: _sorted,
     }[name]
     return _changed(redraw(inputs, "normal", seed), change)
 
@@ -83,6 +97,17 @@ def _level(tensor: torch.Tensor, lot: random.Random) -> None:
         tensor[at].fill_(lot.choice((-2.0, -0.5, 0.5, 1.0, 2.0)))
 
 
+def _sorted(tensor: torch.Tensor) -> None:
+    """Rising along every dimension; the first half of the leading one is negated, and so falls.
+
+    Sorting the columns of an array with sorted rows leaves its rows sorted.
+    """
+    for dim in range(tensor.dim()):
+        tensor.copy_(tensor.sort(dim).values)
+    if tensor.dim() > 1:
+        tensor[: tensor.shape[0] // 2].neg_()
+
+
 @dataclass(frozen=True)
 class Constants:
     """What stands in a file: numbers that an input may hold, and patterns of low bits with their masks."""
@@ -101,7 +126,7 @@ def constants(source: str) -> Constants:
         and isinstance(node.value, int | float)
         and not isinstance(node.value, bool)
     }
-    numbers = sorted(abs(float(v)) for v in found if abs(v) <= LARGEST and v)
+    numbers = sorted(abs(float(v)) for v in found if abs(v) <= LARGEST_CONSTANT and v)
     whole = sorted(abs(v) for v in found if isinstance(v, int) and COARSEST <= abs(v) < 1 << 32)
     masks = [v for v in whole if v & (v + 1) == 0]
     pairs = {((1 << v.bit_length()) - 1, v) for v in whole}
@@ -143,7 +168,7 @@ def beyond_constants(inputs: list[Any], known: Constants, dim: int, seed: int) -
     generator = torch.Generator().manual_seed(seed)
 
     def put(tensor: torch.Tensor) -> None:
-        limit = 64.0 if tensor.dtype is torch.float16 else LARGEST
+        limit = 64.0 if tensor.dtype is torch.float16 else LARGEST_CONSTANT
         ends = [s * v for v in known.values if 1.0 <= v <= limit for s in (1.0, -1.0)][-MOST_LINES:]
         if not tensor.dim():
             return
@@ -167,7 +192,7 @@ def _places(count: int, wanted: int, generator: torch.Generator) -> torch.Tensor
 
 def _special(tensor: torch.Tensor, known: Constants, lot: random.Random) -> list[Any]:
     """Functions of what stands at a place that give what is to stand there."""
-    limit = 64.0 if tensor.dtype is torch.float16 else LARGEST
+    limit = 64.0 if tensor.dtype is torch.float16 else LARGEST_CONSTANT
     made: list[Any] = []
     for value in known.values:
         exact = torch.tensor(value, dtype=tensor.dtype, device=tensor.device)

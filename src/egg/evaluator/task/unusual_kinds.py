@@ -4,4 +4,5 @@ from __future__ import annotations
 
 OFFSET, HUGE, MINUTE = "offset", "huge", "minute"
 ZEROS, LEVEL, TIES = "slices of zeros", "constant slices", "equal values"
-UNUSUAL = (OFFSET, HUGE, MINUTE, ZEROS, LEVEL, TIES)
+LARGEST, LEAST, SORTED = "near the largest of the type", "near the least of the type", "sorted"
+UNUSUAL = (OFFSET, HUGE, MINUTE, ZEROS, LEVEL, TIES, LARGEST, LEAST, SORTED)

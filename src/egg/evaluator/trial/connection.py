@@ -105,15 +105,19 @@ class Connection:
         self.names = names
         self.share_weights()
 
-    def share_weights(self, *, in_place: bool = False) -> None:
+    def share_weights(self, how: protocol.Written = protocol.Written.LOADED, only: str = "") -> None:
         """Give the candidate the weights the reference holds now."""
         self.buffers.lay_weights(self.reference.module.state_dict())
         if self.names:
-            self.request(protocol.Weights(self.names, self.buffers.weights, in_place), COPY_SECONDS)
+            self.request(protocol.Weights(self.names, self.buffers.weights, how, only), COPY_SECONDS)
 
-    def reweigh(self, *, in_place: bool = False) -> None:
+    def reweigh(self, how: protocol.Written = protocol.Written.LOADED, only: str = "") -> None:
+        """Other weights, or one that is another, by whatever way."""
+        held = self.reference.module.state_dict()
+        before = {name: value.clone() for name, value in held.items() if only and name != only}
         self.reference.reweigh()
-        self.share_weights(in_place=in_place)
+        self.reference.module.load_state_dict(before, strict=False)
+        self.share_weights(how, only)
 
     def other_weights(self) -> None:
         """Secret weights, where the reference still has an answer under them; else those as built.

@@ -16,13 +16,15 @@ from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.restrict.integrity import Snapshot
 from egg.evaluator.task.attributes import attributes_of, shown
 from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
+from egg.evaluator.task.signature import signature_of
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.worker import contenders, pretend
-from egg.evaluator.worker.held import parameters_of, state_of
+from egg.evaluator.worker.held import parameters_of, parts_of, state_of
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.instance import Instance
+from egg.evaluator.worker.rewriting import rewrite
 
 GPU = "cuda"
 """A file without this word builds its module on the CPU."""
@@ -130,23 +132,28 @@ class Holding(Instance):
         if self._loaded is not None:
             self.on_weights(self._loaded)
         described = {name: protocol.TensorForm(tuple(t.shape), str(t.dtype)) for name, t in state.items()}
-        return protocol.Built(described, tuple(parameters_of(self._module)))
+        return protocol.Built(described, tuple(parameters_of(self._module)), signature_of(self._module))
 
     def on_weights(self, asked: protocol.Weights) -> None:
         """Load weights the way a user would: ``load_state_dict``, so that hooks and versions see it.
 
-        Or change them the way an optimizer does: in place, which versions see alone.
+        Or change them as other code does, which a hook does not see.
         """
         assert self._module is not None
-        self._loaded = replace(asked, in_place=False)
-        if asked.in_place:
-            held = state_of(self._module)
-            with torch.no_grad():
-                for own, theirs in asked.names.items():
-                    held[own].copy_(self._view(asked.slots[theirs]))
-            return
-        state = {own: self._view(asked.slots[theirs]).clone() for own, theirs in asked.names.items()}
-        self._module.load_state_dict(state, strict=False)
+        self._loaded = replace(asked, how=protocol.Written.LOADED, only="")
+        chosen = {own: theirs for own, theirs in asked.names.items() if asked.only in ("", theirs)}
+        state = {own: self._view(asked.slots[theirs]).clone() for own, theirs in chosen.items()}
+        if asked.how is protocol.Written.LOADED:
+            self._module.load_state_dict(state, strict=False)
+        else:
+            rewrite(self._module, state, asked.how)
+
+    def on_switch(self, asked: protocol.Switch) -> protocol.Switched:
+        assert self._module is not None
+        part = dict(parts_of(self._module)).get(f"{asked.part}.")
+        if part is not None:
+            part.train(not part.training)
+        return protocol.Switched(part is not None)
 
     def on_show(self, asked: protocol.Show) -> protocol.Attributes:
         """Plain attributes, as the last call left them."""

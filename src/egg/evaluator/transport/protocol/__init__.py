@@ -59,9 +59,12 @@ from egg.evaluator.transport.protocol.holding import (
     Ranked,
     Show,
     State,
+    Switch,
+    Switched,
     TensorForm,
     Warm,
     Weights,
+    Written,
 )
 from egg.evaluator.transport.protocol.kernels import (
     Asked,
@@ -150,6 +153,8 @@ __all__ = [
     "Spans",
     "Spent",
     "State",
+    "Switch",
+    "Switched",
     "Target",
     "TensorForm",
     "Time",
@@ -157,6 +162,7 @@ __all__ = [
     "Warm",
     "Watch",
     "Weights",
+    "Written",
     "reply_to",
     "request_from",
 ]

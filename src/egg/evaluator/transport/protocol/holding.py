@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from egg.evaluator.transport.protocol.base import Done, Json, Request, Target
 from egg.evaluator.transport.slots import Slot
@@ -82,6 +83,8 @@ class Built:
 
     state: Mapping[str, TensorForm]
     parameters: tuple[str, ...]
+    forward: tuple[tuple[str, str], ...] = ()
+    """Names and defaults of ``forward``'s arguments."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +113,40 @@ class Fresh(Request[Built], command="fresh"):
     """In float64."""
 
 
+class Written(StrEnum):
+    """How weights get into the module."""
+
+    LOADED = "loaded"
+    IN_PLACE = "changed in place, as an optimizer's step changes them"
+    """Versions show it, and no address does."""
+    DATA = "given other memory (`p.data = ...`)"
+    """The address shows it, and no version does."""
+    REPLACED = "replaced by other parameters, as load_state_dict(assign=True) replaces them"
+    CHANNELS_LAST = "laid out anew by module.to(memory_format=torch.channels_last)"
+
+
 @dataclass(frozen=True)
 class Weights(Request[Done], command="weights"):
     """Load weights: by the candidate's name, the reference's name; by the reference's name, the slot."""
 
     names: Mapping[str, str]
     slots: Mapping[str, Slot]
-    in_place: bool = False
-    """Written into the module's own tensors, as an optimizer does it, and not loaded."""
+    how: Written = Written.LOADED
+    only: str = ""
+    """The reference's name of the one that changes, where the others stay."""
+
+
+@dataclass(frozen=True)
+class Switched:
+    found: bool
+    """Whether the module has such a part."""
+
+
+@dataclass(frozen=True)
+class Switch(Request[Switched], command="switch"):
+    """Put one part of the module into the other mode, as ``module.part.eval()`` does."""
+
+    part: str
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from egg.evaluator.gates.left import _alike
+from egg.evaluator.gates.moved import arrived
 from egg.evaluator.worker.held import parameters_of, state_of
 
 
@@ -33,7 +33,7 @@ def test_state_is_not_asked_for() -> None:
 
 def test_equal_infinities_are_alike() -> None:
     ours, before = torch.tensor([1.0, torch.inf, torch.nan]), torch.ones(3)
-    assert _alike(ours.clone(), ours, before, moves=True)
-    assert not _alike(torch.tensor([1.0, -torch.inf, torch.nan]), ours, before, moves=True)
-    assert not _alike(torch.tensor([1.5, torch.inf, torch.nan]), ours, before, moves=True)
-    assert not _alike(torch.tensor([1.0, 5.0, torch.nan]), ours, before, moves=True)
+    assert arrived(ours.clone(), ours, before)
+    assert not arrived(torch.tensor([1.0, -torch.inf, torch.nan]), ours, before)
+    assert not arrived(torch.tensor([1.5, torch.inf, torch.nan]), ours, before)
+    assert not arrived(torch.tensor([1.0, 5.0, torch.nan]), ours, before)

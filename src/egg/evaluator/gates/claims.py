@@ -6,7 +6,7 @@ verdict says that the file is for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,6 +131,12 @@ class Claims:
 
     def elements(self, change: Change) -> int:
         return sum(tensor.numel() for _, tensor in leaves(self.forms_of(change)))
+
+    def kind(self, change: Change) -> Hashable:
+        """Calls of one kind have inputs in the same forms, and all are smaller, larger, or neither."""
+        own, here = self.elements(Change()), self.elements(change)
+        forms = frozenset(form for _, held in change.forms for form in held)
+        return forms, (here > own) - (here < own), change.alias is None
 
     def larger(self, change: Change) -> bool:
         """Whether a call takes longer than the task's own, by its sizes or by what it is built with."""

@@ -15,6 +15,7 @@ changes alone as well.
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -94,6 +95,8 @@ class Probing:
     """Whether time ended before all was tried."""
     unsupported: set[str] = field(default_factory=set)
     """Arguments at some value of which the call cannot be judged."""
+    held_at: set[Hashable] = field(default_factory=set)
+    """Kinds of calls of which a result was held while another followed."""
     _others: bool = False
     """Whether the process holds another instance than the task's."""
 
@@ -257,8 +260,13 @@ class Probing:
         """With the task's own instance unless the change needs another; in a new process after a death."""
         self._ready(change)
         self._others = self._others or change.builds or change.training is not None
-        held = self.whole and not change.arguments and change != Change()
-        return ask(self.trial, change, Asking(self.claims.dense(change), held))
+        return ask(self.trial, change, Asking(self.claims.dense(change), self._held(change)))
+
+    def _held(self, change: Change) -> bool:
+        """Whether what it returns must outlast a later call: at every mode and dtype, once for each kind."""
+        new = (kind := self.claims.kind(change)) not in self.held_at
+        self.held_at.add(kind)
+        return self.whole and not change.arguments and (new or change.builds or change.training is not None)
 
     def _ready(self, change: Change) -> None:
         if not self.trial.connection.process.alive:

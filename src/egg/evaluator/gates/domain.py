@@ -146,9 +146,9 @@ class Probing:
         for change in multiples[:1]:
             self.weigh(change)
         self._exchanged()
-        further = (calls.residues(), calls.layouts(), calls.aliases(), calls.values_laid(), multiples)
         named = calls.sizes_of(numbers_of(self.trial.candidate.source))
-        single = (calls.pairs_of_arguments(), named, calls.sizes(), calls.alone(), calls.layouts_of_each())
+        further = (named, calls.layouts(), calls.aliases(), calls.residues(), calls.values_laid(), multiples)
+        single = (calls.pairs_of_arguments(), calls.sizes(), calls.alone(), calls.layouts_of_each())
         self._while_there_is_time([*chain(*further, *single)])
 
     def _while_there_is_time(self, changes: list[Change]) -> None:

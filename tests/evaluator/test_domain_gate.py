@@ -335,6 +335,27 @@ def test_what_is_claimed_and_cannot_be_tried_is_struck_from_the_verdict(judged: 
     assert "shape at another value than (1, 2)" in [t.what for t in found.tried if t.outcome == "skipped"]
 
 
+def test_an_argument_that_cannot_be_judged_everywhere_is_struck(judged: JudgeFunction):
+    """The interpreter knows no assembly: what the file does at slopes above one is not known."""
+    assembly = '"mov.b32 $0, $1;", "=r,r"'
+    other = changed(
+        ("def leaky(", "def beyond("),
+        ("v * slope)", "v * 2.0)"),
+        (
+            "    tl.store",
+            f"    v = tl.inline_asm_elementwise({assembly}, [v], tl.float32, True, 1)\n    tl.store",
+        ),
+        kernel=KERNEL[len(HEAD) : KERNEL.index("class")],
+    )
+    both = changed(
+        ("class ModelNew", other + "class ModelNew"),
+        ("        leaky[", "        (beyond if self.slope > 1 else leaky)["),
+    )
+    found = verified(judged(TASK, declared(both), skip=BEFORE, settings=ALL))
+    assert found.domain is not None
+    assert found.domain["arguments"]["slope"] == {"only": 0.01}
+
+
 # -- gradients ----------------------------------------------------------------------------------------------
 
 

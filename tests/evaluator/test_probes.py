@@ -17,6 +17,7 @@ from egg.evaluator.reference.arguments import (
 )
 from egg.evaluator.reference.forms import LEVELLING, Form, fitting
 from egg.evaluator.reference.probes import (
+    Alias,
     Change,
     Given,
     axes_of,
@@ -61,7 +62,7 @@ def test_a_form_keeps_the_values_and_changes_the_memory(form: Form, shape: tuple
         assert form not in (Form.STRIDED, Form.OFFSET, Form.EXPANDED)
         return
     [made] = Change(forms=(((0,), (form,)),)).inputs([given], 0)
-    if form not in LEVELLING:
+    if form not in (*LEVELLING, Form.WINDOWS):
         assert torch.equal(made, given)
     assert (made.stride(), made.storage_offset()) != (given.stride(), 0)
     if form is Form.OFFSET:
@@ -71,6 +72,41 @@ def test_a_form_keeps_the_values_and_changes_the_memory(form: Form, shape: tuple
     if form is Form.ROWS:
         assert made.stride(-1) == 1
         assert made.stride(-2) > given.shape[-1]
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (16, 64), (4, 6), (2, 7), (5, 2)], ids=str)
+def test_windows_share_elements_and_end_inside_the_tensor(shape: tuple[int, int]):
+    given = torch.arange(float(shape[0] * shape[1])).view(shape)
+    [made] = Change(forms=(((0,), (Form.WINDOWS,)),)).inputs([given], 0)
+    assert len(torch.unique(made)) < made.numel()
+    assert int(made.max()) < given.numel()
+
+
+def test_windows_reach_as_far_as_a_dense_tensor_where_sizes_permit():
+    [made] = Change(forms=(((0,), (Form.WINDOWS,)),)).inputs([torch.arange(1024.0).view(16, 64)], 0)
+    assert int(made.max()) == 1023
+    assert made.stride() not in ((64, 1), (1, 16))
+
+
+def test_a_cycle_of_dimensions_is_not_its_own_inverse():
+    given = torch.randn(2, 3, 4)
+    [inner] = Change(forms=(((0,), (Form.INNERMOST,)),)).inputs([given], 0)
+    [outer] = Change(forms=(((0,), (Form.OUTERMOST,)),)).inputs([given], 0)
+    assert (inner.stride(), outer.stride()) == ((1, 8, 2), (3, 1, 6))
+
+
+def test_a_later_part_begins_on_a_boundary_behind_as_many_elements():
+    [made] = Change(forms=(((0,), (Form.LATER,)),)).inputs([torch.randn(4, 6)], 0)
+    assert made.storage_offset() == 64
+    assert made.is_contiguous()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_two_inputs_may_lie_in_one_memory(transposed: bool):
+    alias = Alias((0,), (1,), transposed)
+    a, b = Change(alias=alias).inputs([torch.randn(4, 6), torch.randn(4, 6)], 0)
+    assert a.data_ptr() == b.data_ptr()
+    assert b.stride() == ((1, 4) if transposed else (6, 1))
 
 
 def test_gaps_between_elements_and_between_rows_go_together():

@@ -50,10 +50,8 @@ def left_otherwise(other: Beside, before: Before) -> str:
 
 
 def overwritten(other: Beside, case: Case, change: Change, inputs: list[Any]) -> str:
-    """Whether a later call, on ``inputs``, changes what an earlier one returned; in words."""
-    options = protocol.Options(keep=True, training=change.training)
+    """Whether a later call, on ``inputs``, changes what the call before it returned and kept; in words."""
     call = other.buffers.call_set(case, 0)
-    other.connection.request(protocol.Forward(call, case.seed, options))
     first = other.buffers.snapshot()
     other.buffers.place(replace(case, inputs=inputs, tensors=exchange.pack(inputs)[1]))
     other.connection.request(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -21,6 +21,7 @@ from egg.core.policy import Precision
 from egg.evaluator.gates import after, build, by_chance
 from egg.evaluator.gates.second import CHAOTIC, Beside, beside
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.task.program import Program
@@ -32,6 +33,8 @@ ORDINARY = ("candidate.error", "build.compile", "limits.recursion", "build.impor
 """Faults that a caller sees as an exception of Python's."""
 GROSS = 1e-2
 """A relative error beyond it comes from wrong elements and not from rounding."""
+LEEWAY = 8.0
+"""Times the conditioning that is allowed, where values are unusual."""
 MOST_BUILT = 1 << 30
 """Bytes of weights: drawing more of them anew takes longer than all other calls together."""
 NO_VERDICT = ("kernel.unsupported", "limits.memory", "limits.timeout")
@@ -117,13 +120,17 @@ def _asked(trial: Trial, change: Change, reference: Reference, inputs: list[Any]
     stateful = change.training is not None and _bytes(reference.initial) <= MOST_BUILT
     ours = after.state_of(reference) if stateful else {}
     case = reference.answer("beside", inputs)
+    if change.strange:
+        case = replace(case, leeway=LEEWAY)
+        if min(finite_share(case.outputs), finite_share(case.golden)) < trial.reference.finite_share:
+            return Outcome(Answer.SKIPPED, "the reference has no finite answer there")
     try:
         with beside(trial, reference, case, change, weights=stateful) as other:
             if change.builds:
                 build_anew(other, change, trial.reference.program)
             other.buffers.place(case)
             before = after.Before(ours, other.connection.candidate_state() if ours else {})
-            reply = other.ask(case, change.training)
+            reply = other.ask(case, change.training, keep=asking.held)
             if ours and (left := after.left_otherwise(other, before)):
                 return Outcome(Answer.WRONG, left)
             try:
@@ -177,12 +184,13 @@ def build_anew(other: Beside, change: Change, program: Program) -> None:
 def _unlike(other: Beside, case: Case, change: Change, wrong: Refused) -> Outcome:
     """A wrong answer; where the reference draws random numbers, only one that it would not draw is.
 
-    Where inputs are degenerate a norm amplifies any order of summation: only gross errors are wrong there.
+    Where inputs are degenerate, or unusual, a norm amplifies any order of summation: only gross errors are
+    wrong there.
     Where the reference itself is far from the exact result, nothing can be concluded from other numbers.
     """
-    if math.isfinite(wrong.relative) and other.checks.doubt > CHAOTIC:
+    if math.isfinite(wrong.relative) and other.checks.doubt > (GROSS if change.strange else CHAOTIC):
         return _inconclusive(other.checks.doubt)
-    if change.degenerate and wrong.relative < GROSS:
+    if (change.degenerate or change.strange) and wrong.relative < GROSS:
         return Outcome(Answer.RIGHT, "as far as rounding allows")
     if not other.reference.stochastic:
         return Outcome(Answer.WRONG, wrong.evidence)

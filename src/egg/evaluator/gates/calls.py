@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from egg.evaluator.reference.arguments import (
 )
 from egg.evaluator.reference.forms import Form, fitting
 from egg.evaluator.reference.probes import (
+    SMALL,
+    Alias,
     Change,
     axes_of,
     batch_of,
@@ -35,9 +38,17 @@ from egg.evaluator.reference.probes import (
 )
 from egg.evaluator.task.dimensions import Axis, Path, Place
 from egg.evaluator.task.precision import HALF_DTYPES
+from egg.evaluator.task.unusual_kinds import OFFSET
 
 MOST_AXES, MOST_TENSORS, MOST_PAIRS, MOST_MIXED = 6, 4, 3, 4
+MOST_NAMED, MOST_FLAGS = 8, 6
 RESIDUES = (4, 8, 16)
+MULTIPLES = (2, 3)
+LEAST_NAMED = 4
+"""Smaller numbers in a file count dimensions."""
+FEW_ELEMENTS = 1 << 16
+"""Of all inputs, up to which a size that the file names may be asked for."""
+STAGGERED = (Form.TRANSPOSED, Form.STRIDED, Form.ROWS, Form.EXPANDED)
 SCATTERED = (Form.STRIDED, Form.OFFSET, Form.ROWS)
 """Gaps between the elements and between the rows, and no alignment: one layout for all three."""
 
@@ -101,11 +112,50 @@ class Calls:
                     chosen.append((axis, value))
                     taken.add(value)
             yield Change(sizes=together(self.task, tuple(chosen)))
-        pairs = [(a, b) for a, b in combinations(self.axes, 2) if a.size != b.size]
-        for one, other in pairs[:MOST_PAIRS]:
+        for one, other in self._unlike():
             axis, value = (one, other.size) if one.size < other.size else (other, one.size)
             if axis.step == 1:
                 yield Change(sizes=((axis, value),))
+
+    def _unlike(self) -> list[tuple[Axis, Axis]]:
+        """Pairs of free dimensions of different sizes."""
+        return [(a, b) for a, b in combinations(self.axes, 2) if a.size != b.size][:MOST_PAIRS]
+
+    def exchanged(self) -> Iterator[Change]:
+        """Two dimensions exchange their sizes: as many elements as before, in other rows."""
+        for one, other in self._unlike():
+            held = together(self.task, ((one, other.size), (other, one.size)))
+            legally = legal(one, other.size, self.given) and legal(other, one.size, self.given)
+            if len(held) == 2 and legally and one.step == other.step == 1:
+                yield Change(sizes=held)
+
+    def multiples(self) -> Iterator[Change]:
+        """All free dimensions twice and three times as large, or each alone; or all a little larger.
+
+        A loop that ends after one tile is right wherever one tile is all there is.
+        """
+        for times in MULTIPLES:
+            grown = [(axis, times * axis.size) for axis in self.axes if axis.size % axis.step == 0]
+            every = Change(sizes=together(self.task, tuple(grown)))
+            if every.sizes and self.claims.elements(every) <= SMALL:
+                yield every
+            else:
+                alone = (Change(sizes=(one,)) for one in grown)
+                yield from (change for change in alone if self.claims.elements(change) <= SMALL)
+        little = tuple((axis, larger_size(axis, self.given)) for axis in self.axes)
+        yield Change(sizes=together(self.task, little))
+
+    def sizes_of(self, numbers: Iterable[int]) -> Iterator[Change]:
+        """Each free dimension at ``numbers`` and one beyond: there the file may take another way."""
+        own = self.claims.elements(Change())
+        most, left = min(SMALL, max(FEW_ELEMENTS, 4 * own)), MOST_NAMED
+        for number in numbers:
+            for value, axis in product((number + 1, number), self.axes):
+                change = Change(sizes=((axis, value),))
+                fits = axis.step == 1 and value != axis.size and legal(axis, value, self.given)
+                if left and fits and self.claims.elements(change) <= most:
+                    left -= 1
+                    yield change
 
     # -- layouts ---------------------------------------------------------------------------------------------
 
@@ -114,14 +164,47 @@ class Calls:
         return tuple((path, held) for path, held in fit.items() if held)
 
     def layouts(self) -> Iterator[Change]:
-        """Every form of all tensors at once, then of each alone while the others lie as they do."""
+        """Every form of all tensors at once, then several tensors in different forms."""
         for form in Form:
             yield Change(forms=self.forms(form))
+        yield Change(sizes=self.joint(), forms=self.forms(Form.WINDOWS))  # at odd sizes they may look dense
+        fit = {p: [f for f in STAGGERED if fitting(f, t)] for p, t in self.tensors.items()}
+        several = [path for path, forms in fit.items() if forms]
+        for turn in range(len(STAGGERED) if len(several) > 1 else 0):
+            laid = {p: fit[p][(turn + at) % len(fit[p])] for at, p in enumerate(several)}
+            yield Change(forms=tuple((path, (form,)) for path, form in laid.items()))
+
+    def layouts_of_each(self) -> Iterator[Change]:
+        """Every form of each tensor alone, while the others lie as they do."""
         if len(self.tensors) > 1:
             for path in list(self.tensors)[:MOST_TENSORS]:
                 for form in Form:
                     if fitting(form, self.tensors[path]):
                         yield Change(forms=((path, (form,)),))
+
+    def aliases(self) -> Iterator[Change]:
+        """The same memory given twice, in one order and in two, of inputs of one shape."""
+        floats = [path for path, t in self.tensors.items() if t.is_floating_point() and t.numel() > 1]
+        alike = [
+            (one, other)
+            for one, other in combinations(floats, 2)
+            if (a := self.tensors[one]).shape == (b := self.tensors[other]).shape and a.dtype is b.dtype
+        ]
+        for one, other in alike[:MOST_PAIRS]:
+            yield Change(alias=Alias(one, other))
+            if sum(size > 1 for size in self.tensors[one].shape) > 1:
+                yield Change(alias=Alias(one, other, transposed=True))
+
+    def values_laid(self) -> Iterator[Change]:
+        """Values far from zero at other layouts: a kernel may take another way for them there.
+
+        Not where integers come back: the place of one of several maxima is the reference's own choice.
+        """
+        outputs = [leaf for _, leaf in self.reference.sample.outputs if isinstance(leaf, torch.Tensor)]
+        if all(leaf.is_floating_point() for leaf in outputs):
+            for forms in ((Form.TRANSPOSED,), SCATTERED):
+                if laid := self.forms(*forms):
+                    yield Change(forms=laid, unusual=OFFSET)
 
     def crossed(self, change: Change) -> Iterator[Change]:
         """A change of mode, dtype or arguments at other layouts, and at other sizes as well."""
@@ -153,6 +236,13 @@ class Calls:
             if isinstance(value, int | float):
                 yield from (Change(values=((at, far),)) for far in far_values(value))
         yield from self._tied()
+
+    def pairs_of_arguments(self) -> Iterator[Change]:
+        """Constructor arguments two at a time: one alone, and all, leave most pairs of flags out."""
+        others = other_arguments(self.task)
+        for pair in list(combinations(others, 2) if len(others) > 2 else ())[:MOST_FLAGS]:
+            if len(held := jointly(self.task, pair)) == 2:
+                yield Change(arguments=held)
 
     def _tied(self) -> Iterator[Change]:
         """Arguments that a dimension of the inputs follows, with the inputs that belong to them."""
@@ -204,19 +294,18 @@ class Calls:
 def _mixed(
     claims: Claims, own: dict[Path, torch.dtype], stated: dict[str, tuple[str, ...]], *, alone: bool
 ) -> Iterator[Change]:
-    """Single inputs in another dtype that the file names for them, the others as they are."""
-    found: Iterable[Change] = (
-        Change(dtypes=((path, name),))
+    """Single inputs in another dtype that the file names for them, then two in two different ones."""
+    found = [
+        (path, name)
         for path, dtype in own.items()
         for name in stated.get(claims.name(path), ())
         if isinstance(getattr(torch, name, None), torch.dtype)
         and getattr(torch, name) is not dtype
         and not (alone and dtype.is_floating_point)
-    )
-    for at, change in enumerate(found):
-        if at == MOST_MIXED:
-            return
-        yield change
+    ]
+    yield from (Change(dtypes=(one,)) for one in found[:MOST_MIXED])
+    pairs = [(a, b) for a, b in combinations(found, 2) if a[0] != b[0] and a[1] != b[1]]
+    yield from (Change(dtypes=pair) for pair in pairs[:MOST_MIXED])
 
 
 def _following(
@@ -235,3 +324,19 @@ def _following(
                 axis = Axis((Place(path, dim),), claims.tensors[path].shape[dim])
                 found.append((axis, value_of(size, bound | {name: value})))
     return tuple(found)
+
+
+def numbers_of(source: str) -> list[int]:
+    """Whole numbers that a file's host code may hold a size against: those it compares with come first."""
+    compared: list[int] = []
+    others: list[int] = []
+    stack: list[tuple[ast.AST, bool]] = [(ast.parse(source), False)]
+    while stack:
+        node, inside = stack.pop()
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list):
+            continue
+        inside = inside or isinstance(node, ast.Compare)
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= LEAST_NAMED:
+            (compared if inside else others).append(node.value)
+        stack += [(child, inside) for child in ast.iter_child_nodes(node)]
+    return list(dict.fromkeys((*compared, *others)))

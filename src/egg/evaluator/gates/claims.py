@@ -6,7 +6,7 @@ verdict says that the file is for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,13 +17,16 @@ from egg.core.domain import (
     Call,
     Domain,
     Format,
+    Gradients,
     Input,
+    Layout,
     Mode,
     TensorFacts,
     TensorInput,
     ValueInput,
     same,
 )
+from egg.core.sizes import Dimension, names_in
 from egg.evaluator.reference.forms import Form
 from egg.evaluator.reference.probes import Change, Given
 from egg.evaluator.task.dimensions import Path, leaves
@@ -37,6 +40,18 @@ GUARD = (
     "`, or handle it: `.contiguous()`, masks at the true sizes"
 )
 SIMPLE = (bool, int, float, str, list, type(None))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was tried of a file."""
+
+    right: tuple[Change, ...]
+    raised: tuple[Change, ...]
+    unsupported: frozenset[str] = frozenset()
+    """Constructor arguments at some value of which a call could not be judged."""
+    late: bool = False
+    """Whether time ended the trying."""
 
 
 @dataclass
@@ -73,6 +88,10 @@ class Claims:
         if change.precision is not None or change.wide:
             changed.append(f"in {'float64' if change.wide else self._dtype(torch.float32, change)}")
         changed += [f"{self.name(path)} in {dtype}" for path, dtype in change.dtypes]
+        if (alias := change.alias) is not None:
+            order = ", transposed" if alias.transposed else ""
+            changed.append(f"{self.name(alias.other)} in the memory of {self.name(alias.holder)}{order}")
+        changed += [f"unusual values ({change.unusual})"] if change.unusual else []
         return ", ".join(changed)
 
     def _laid(self, change: Change) -> list[str]:
@@ -114,6 +133,12 @@ class Claims:
     def elements(self, change: Change) -> int:
         return sum(tensor.numel() for _, tensor in leaves(self.forms_of(change)))
 
+    def kind(self, change: Change) -> Hashable:
+        """Calls of one kind have inputs in the same forms, and all are smaller, larger, or neither."""
+        own, here = self.elements(Change()), self.elements(change)
+        forms = frozenset(form for _, held in change.forms for form in held)
+        return forms, (here > own) - (here < own), change.alias is None
+
     def larger(self, change: Change) -> bool:
         """Whether a call takes longer than the task's own, by its sizes or by what it is built with."""
         return bool(change.arguments) or 4 * self.elements(change) > 5 * self.elements(Change())
@@ -150,23 +175,63 @@ class Claims:
 
     # -- what is left of it ----------------------------------------------------------------------------------
 
-    def tried(self, tried: Sequence[Change], right: Sequence[Change]) -> tuple[Domain | None, list[str]]:
+    def tried(self, seen: Seen, *, gradients: bool) -> tuple[Domain | None, list[str]]:
         """The domain without what was claimed and not tried, and each thing that was struck, in words.
 
-        An argument, or a number of ``forward``, counts as tried where some other value was right or raised;
-        a dtype and a mode where a call of it was right.
+        An argument, or a number of ``forward``, counts as tried where some other value was right or raised,
+        and none could not be judged; a dtype and a mode where a call of it was right. Where time ended the
+        trying, a size counts where one larger than the task's own was right or raised, and any layout where
+        another than the task's own was.
         """
         if self.domain is None:
             return None, []
         own = self.call(Change())
-        calls = [self.call(change) for change in tried]
-        rightly = [own, *(self.call(change) for change in right)]
+        calls = [self.call(change) for change in (*seen.right, *seen.raised)]
+        rightly = [own, *(self.call(change) for change in seen.right)]
         struck: list[str] = []
         inputs = tuple(self._tried_input(given, own, calls, rightly, struck) for given in self.domain.inputs)
-        arguments = tuple(_tried_argument(a, own, calls, struck) for a in self.domain.arguments)
+        if seen.late:
+            inputs = self._in_time(inputs, own, calls, seen, struck)
+        arguments = tuple(
+            _tried_argument(a, own, () if a.name in seen.unsupported else calls, struck)
+            for a in self.domain.arguments
+        )
         modes = tuple(mode for mode in self.domain.modes if any(call.mode is mode for call in rightly))
         struck += [f"{mode.value} mode" for mode in self.domain.modes if mode not in modes]
-        return replace(self.domain, inputs=inputs, arguments=arguments, modes=modes), struck
+        left = replace(self.domain, inputs=inputs, arguments=arguments, modes=modes)
+        if left.gradients is Gradients.BACKWARD and not gradients:
+            struck.append("gradients")
+            left = replace(left, gradients=Gradients.NONE)
+        return left, struck
+
+    def _in_time(
+        self, inputs: tuple[Input, ...], own: Call, calls: Sequence[Call], seen: Seen, struck: list[str]
+    ) -> tuple[Input, ...]:
+        """Without the sizes and layouts of which time left nothing to be tried."""
+        assert self.domain is not None
+        free = {size.name for size in self.domain.sizes if not size.module and not size.argument}
+        grown = {
+            name
+            for given, facts in _pairs(inputs, own)
+            for call in calls
+            if isinstance(other := call.inputs.get(given.name), TensorFacts)
+            for name, mine, value in zip(given.shape, facts.shape, other.shape, strict=True)
+            if value > mine
+        }
+        stated = {name for given, _ in _pairs(inputs, own) for name in given.shape if name in free}
+        kept = sorted(str(name) for name in stated - grown)
+        struck += [f"{name} at other sizes" for name in kept]
+        laid = {self.name(path) for change in (*seen.right, *seen.raised) for path, _ in change.forms}
+        facts = {given.name: found for given, found in _pairs(inputs, own)}
+        found: list[Input] = []
+        for given in inputs:
+            if isinstance(given, TensorInput) and given.name in facts:
+                given = replace(given, shape=_fixed(given, facts[given.name], set(kept)))
+                if given.layout is Layout.ANY and given.name not in laid:
+                    struck.append(f"{given.name} in other layouts")
+                    given = replace(given, layout=Layout.CONTIGUOUS)
+            found.append(given)
+        return tuple(found)
 
     def _tried_input(
         self, given: Input, own: Call, calls: Iterable[Call], rightly: Iterable[Call], struck: list[str]
@@ -182,6 +247,18 @@ class Claims:
         left = tuple(dtype for dtype in given.dtypes if dtype in seen)
         struck += [f"{given.name} in {dtype}" for dtype in given.dtypes if dtype not in seen]
         return TensorInput(given.name, left or given.dtypes, given.shape, given.layout)
+
+
+def _pairs(inputs: Iterable[Input], own: Call) -> list[tuple[TensorInput, TensorFacts]]:
+    """Tensors that a domain speaks of, with what they are at the task's own call."""
+    held = ((given, own.inputs.get(given.name)) for given in inputs if isinstance(given, TensorInput))
+    return [(given, facts) for given, facts in held if isinstance(facts, TensorFacts)]
+
+
+def _fixed(given: TensorInput, facts: TensorFacts, names: set[str]) -> tuple[Dimension, ...]:
+    """Its dimensions, those that mention one of ``names`` at the task's own size."""
+    pairs = zip(given.shape, facts.shape, strict=True)
+    return tuple(value if names_in(dimension) & names else dimension for dimension, value in pairs)
 
 
 def _tried_argument(argument: Argument, own: Call, calls: Iterable[Call], struck: list[str]) -> Argument:

@@ -15,7 +15,9 @@ changes alone as well.
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import torch
 
@@ -25,8 +27,8 @@ from egg.core.errors import KernelFileError
 from egg.core.evaluation import Tried, Verified
 from egg.evaluator.gates import backward, parts, weights
 from egg.evaluator.gates.beside import Answer, Asking, Outcome, ask, ask_as_it_is
-from egg.evaluator.gates.calls import SCATTERED, Calls
-from egg.evaluator.gates.claims import GUARD, Claims
+from egg.evaluator.gates.calls import SCATTERED, Calls, numbers_of
+from egg.evaluator.gates.claims import GUARD, Claims, Seen
 from egg.evaluator.gates.gradients import Gradient, gradients
 from egg.evaluator.reference.probes import Change, Given
 from egg.evaluator.task.gradient_ways import (
@@ -54,6 +56,7 @@ SHRINKS = 8
 MOST_BACKWARDS, MOST_ALONE = 16, 6
 """Calls at which a right backward is asked again, and things that require a gradient alone."""
 TIMEOUT, UNSUPPORTED = "limits.timeout", "kernel.unsupported"
+OUT_OF_TIME = "there was no time left"
 CLAIM_LESS = "answer what DOMAIN claims, or claim less"
 
 
@@ -103,6 +106,12 @@ class Probing:
     weights_words: str = ""
     order: str = ""
     """What is to be said of second derivatives."""
+    late: bool = False
+    """Whether time ended before all was tried."""
+    unsupported: set[str] = field(default_factory=set)
+    """Arguments at some value of which the call cannot be judged."""
+    held_at: set[Hashable] = field(default_factory=set)
+    """Kinds of calls of which a result was held while another followed."""
     _others: bool = False
     """Whether the process holds another instance than the task's."""
 
@@ -143,18 +152,35 @@ class Probing:
             self.weigh(dtype)
         bases = [calls.other_mode(), *calls.dtypes(), Change(arguments=calls.arguments())]
         for base in bases:
-            if base in self.right_at:
+            if base in self.right_at and len(base.dtypes) < 2:
                 for crossed in calls.crossed(base):
                     self.weigh(crossed)
         self._modes_in_turn()
         self._weights_between()
         self._parts()
-        alone = [*calls.residues(), *calls.layouts(), *calls.sizes(), *calls.alone()]
-        for at, change in enumerate(alone):
+        multiples = list(calls.multiples())
+        for change in multiples[:1]:
+            self.weigh(change)
+        self._exchanged()
+        named = calls.sizes_of(numbers_of(self.trial.candidate.source))
+        further = (named, calls.layouts(), calls.aliases(), calls.residues(), calls.values_laid(), multiples)
+        single = (calls.pairs_of_arguments(), calls.sizes(), calls.alone(), calls.layouts_of_each())
+        self._while_there_is_time([*chain(*further, *single)])
+
+    def _while_there_is_time(self, changes: list[Change]) -> None:
+        for at, change in enumerate(changes):
             if time.perf_counter() > self.extra_until:
-                left = f"{len(alone) - at} changes, each alone"
-                self.tried.append(Tried(left, Answer.SKIPPED.value, None, "there was no time left"))
+                left = f"{len(changes) - at} changes, each alone"
+                self.tried.append(Tried(left, Answer.SKIPPED.value, None, OUT_OF_TIME))
+                self.late = True
                 break
+            self.weigh(change)
+
+    def _exchanged(self) -> None:
+        """At exchanged sizes right behind the task's own: a table kept by the number of elements is stale."""
+        for change in self.calls.exchanged():
+            if time.perf_counter() < self.until:
+                self.ask(Change())
             self.weigh(change)
 
     def _modes_in_turn(self) -> None:
@@ -203,7 +229,7 @@ class Probing:
         if not what or any(t.what == what for t in self.tried):
             return Outcome(Answer.RIGHT)
         if time.perf_counter() > self.until:
-            outcome = Outcome(Answer.SKIPPED, "there was no time left")
+            outcome, self.late = Outcome(Answer.SKIPPED, OUT_OF_TIME), True
         else:
             outcome = self.ask(change)
         reason = self.claims.outside(change) if self.domain is not None else ""
@@ -220,6 +246,8 @@ class Probing:
             self.right_at.append(change)
         if outcome.answer is Answer.RAISED:
             self.raised_at.append(change)
+        if outcome.reason == UNSUPPORTED:
+            self.unsupported |= {name for name, _ in change.arguments}
         if outcome.random:
             self.chance_at.append(change)
         return outcome
@@ -246,8 +274,13 @@ class Probing:
         """With the task's own instance unless the change needs another; in a new process after a death."""
         self._ready(change)
         self._others = self._others or change.builds or change.training is not None
-        held = self.whole and not change.forms and (change.builds or change.training is not None)
-        return ask(self.trial, change, Asking(self.claims.dense(change), held and not change.arguments))
+        return ask(self.trial, change, Asking(self.claims.dense(change), self._held(change)))
+
+    def _held(self, change: Change) -> bool:
+        """Whether what it returns must outlast a later call: at every mode and dtype, once for each kind."""
+        new = (kind := self.claims.kind(change)) not in self.held_at
+        self.held_at.add(kind)
+        return self.whole and not change.arguments and (new or change.builds or change.training is not None)
 
     def _ready(self, change: Change) -> None:
         if not self.trial.connection.process.alive:
@@ -288,7 +321,7 @@ class Probing:
         """
         sized = [c for c in self.right_at if c.sizes and not c.builds and not c.forms]
         smallest = min(sized, key=self.claims.elements) if sized else Change()
-        found = self._back(smallest, PLAIN)
+        found = self._back(smallest, PLAIN, due=True)
         asked = [(smallest, way) for way in (ALL_WAYS if self.whole else FEW_WAYS)]
         if self.whole:
             asked += self._further(smallest, max(sized, key=self.claims.elements, default=Change()))
@@ -337,8 +370,9 @@ class Probing:
         elif found is Gradient.UNKNOWN:
             self.order = ", of the first order: second derivatives were not tried"
 
-    def _back(self, change: Change, way: Way) -> Gradient:
-        if time.perf_counter() > self.until:
+    def _back(self, change: Change, way: Way, *, due: bool = False) -> Gradient:
+        """One backward; one that is ``due`` is asked whatever time the calls before it took."""
+        if time.perf_counter() > self.until and not due:
             return Gradient.UNKNOWN
         self._ready(change)
         self._others = self._others or change.builds or change.training is not None
@@ -380,8 +414,11 @@ class Probing:
         """What the file is for, as far as it was tried, and what was."""
         domain, struck = self.domain, []
         if self.whole:
-            domain, struck = self.claims.tried([*self.right_at, *self.raised_at], self.right_at)
-            why = "claimed, and there was nothing to try it with"
+            seen = Seen(tuple(self.right_at), tuple(self.raised_at), frozenset(self.unsupported), self.late)
+            domain, struck = self.claims.tried(seen, gradients=found is not Gradient.UNKNOWN)
+            why = "claimed, and not tried: " + (
+                OUT_OF_TIME if self.late else "there was nothing to try it with"
+            )
             self.tried += [Tried(what, Answer.SKIPPED.value, True, why) for what in struck]
         literal = None if domain is None else domain.literal()
         return Verified(literal, tuple(self.tried), found.value, self.words(found, domain))

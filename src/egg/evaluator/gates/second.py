@@ -11,6 +11,7 @@ import torch
 
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, compare
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.forms import later
 from egg.evaluator.reference.probes import Change
 from egg.evaluator.reference.reference import Case, Reference
 from egg.evaluator.transport import protocol
@@ -32,15 +33,18 @@ class SecondBuffers(Buffers):
     What lies around an input in its own storage is NaN or zero, whatever its strides.
     """
 
-    def __init__(self, reference: Reference, case: Case, *, weights: bool, backward: bool) -> None:
-        self._case, self._weights, self._backward = case, weights, backward
+    def __init__(
+        self, reference: Reference, case: Case, *, weights: bool, backward: bool, shared: bool = False
+    ) -> None:
+        self._case, self._weights, self._backward, self._shared = case, weights, backward, shared
         self.gradients: dict[str, Slot] = {}
         super().__init__(reference, 1)
 
     def _plan(self, input_sets: int) -> Layout:
         layout = Layout()
         leads = {at: _lead(tensor) for at, tensor in enumerate(self._case.tensors)}
-        self.sets = [SlotSet.placed(layout, self._case, leads)]
+        placed = SlotSet.placed(layout, self._case, leads)
+        self.sets = [self._sharing(placed) if self._shared else placed]
         held = self.reference.module.state_dict() if self._weights else {}
         self.weights = {name: layout.place(contiguous_form(value)) for name, value in held.items()}
         if self._backward:
@@ -48,6 +52,15 @@ class SecondBuffers(Buffers):
                 self.gradients[name] = layout.place(contiguous_form(tensor))
         self.bytes_per_call = layout.size
         return layout
+
+    def _sharing(self, placed: SlotSet) -> SlotSet:
+        """Inputs that begin at one address of the judge's lie in one place of the candidate's as well."""
+        first: dict[int, Slot] = {}
+        slots: list[Slot] = []
+        for tensor, slot in zip(self._case.tensors, placed.inputs, strict=True):
+            holder = first.setdefault(tensor.data_ptr(), slot)
+            slots.append(replace(holder, shape=slot.shape, stride=slot.stride))
+        return replace(placed, inputs=tuple(slots))
 
     def _differentiable(self) -> Iterator[tuple[str, torch.Tensor]]:
         for at, tensor in enumerate(t for t in self._case.tensors if t.is_floating_point()):
@@ -102,17 +115,22 @@ class Beside:
         self.policy = replace(trial.policy, precision=declared)
         self.reference = reference
         held = weights or change.builds
-        self.buffers = SecondBuffers(reference, case, weights=held, backward=backward)
+        self.buffers = SecondBuffers(
+            reference, case, weights=held, backward=backward, shared=change.alias is not None
+        )
         main = trial.connection
         self.connection = replace(main, reference=reference, buffers=self.buffers)
         allowed = trial.checks.usual if own else {}
         self.checks = BesideChecks(reference, self.policy, self.buffers, main.names, allowed=allowed)
 
-    def ask(self, case: Case, training: bool | None) -> protocol.Forwarded:
-        """One traced call. At other sizes a library may stand in where libraries are allowed at all."""
+    def ask(self, case: Case, training: bool | None, *, keep: bool = False) -> protocol.Forwarded:
+        """One traced call, whose results the process may ``keep``.
+
+        At other sizes a library may stand in where libraries are allowed at all.
+        """
         self.buffers.make_room()
         self.buffers.poison(0)
-        options = protocol.Options(traced=True, training=training)
+        options = protocol.Options(traced=True, training=training, keep=keep)
         call = self.buffers.call_set(case, 0)
         reply = self.connection.request(protocol.Forward(call, case.seed, options))
         check_host(reply.record)
@@ -130,9 +148,9 @@ class Beside:
 
 
 def _lead(tensor: torch.Tensor) -> int:
-    """Of the few elements that were laid before it on purpose; a view far into a tensor begins anew."""
+    """Of the elements that were laid before it on purpose; a view far into a tensor begins anew."""
     offset = int(tensor.storage_offset())
-    return offset if offset <= 1 else 0
+    return offset if offset <= 1 + later(tensor.numel()) else 0
 
 
 @contextmanager

@@ -20,11 +20,28 @@ from egg.core.source import Task
 from egg.evaluator.reference.forms import LEVELLING, Form, formed
 from egg.evaluator.task.dimensions import Axis, Path, Place, Rehearsal, Varied, axes, leaves, resized
 from egg.evaluator.task.program import Program, form_of, map_tensors
+from egg.evaluator.task.unusual import unusual
 
 RUNS = 60
 """Forwards without data for the search of a task's free dimensions."""
 SMALL = 1 << 22
 """Elements of all inputs up to which a size may be doubled."""
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Two inputs of one shape and dtype in the same memory."""
+
+    holder: Path
+    other: Path
+    transposed: bool = False
+    """Whether the other reads it in the opposite order of dimensions, as ``m(x, x.t())`` gives it."""
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The other input, in the holder's memory."""
+        if not self.transposed:
+            return tensor
+        return tensor.view(tensor.shape[::-1]).permute(*reversed(range(tensor.dim())))
 
 
 @dataclass(frozen=True)
@@ -42,6 +59,9 @@ class Change:
     """Whether everything floating, the module too, is float64."""
     dtypes: tuple[tuple[Path, str], ...] = ()
     """Of single inputs, as PyTorch spells them."""
+    alias: Alias | None = None
+    unusual: str = ""
+    """The kind of values, where no distribution draws them."""
 
     @property
     def builds(self) -> bool:
@@ -54,6 +74,11 @@ class Change:
         equal = any(form in LEVELLING for _, forms in self.forms for form in forms)
         return equal or any(value == 1 for _, value in self.sizes)
 
+    @property
+    def strange(self) -> bool:
+        """Whether its values are none that the task draws for their place: they may have no answer."""
+        return bool(self.unusual) or self.alias is not None
+
     def parts(self) -> Iterator[Change]:
         """Each thing that differs, alone; nothing for a change of one thing."""
         found = [
@@ -65,6 +90,8 @@ class Change:
             *([Change(precision=self.precision)] if self.precision is not None else []),
             *([Change(wide=True)] if self.wide else []),
             *(Change(dtypes=(dtype,)) for dtype in self.dtypes),
+            *([Change(alias=self.alias)] if self.alias is not None else []),
+            *([Change(unusual=self.unusual)] if self.unusual else []),
         ]
         yield from found if len(found) > 1 else ()
 
@@ -89,6 +116,8 @@ class Change:
         sizes: dict[Place, int] = {}
         for axis, value in self.sizes:
             sizes |= axis.at(value)
+        real = all(tensor.device.type != "meta" for _, tensor in leaves(given))
+        given = unusual(given, self.unusual, seed) if self.unusual and real else given
         made = resized(given, sizes)
         generator = torch.Generator().manual_seed(seed)
         before = dict(leaves(given))
@@ -97,6 +126,9 @@ class Change:
             path: formed(self._cast(path, _varied(tensor, before[path], generator)), laid.get(path, ()))
             for path, tensor in leaves(made)
         }
+        if self.alias is not None:
+            held = changed[self.alias.holder] = changed[self.alias.holder].contiguous()
+            changed[self.alias.other] = self.alias.of(held)
         made = _with(made, changed)
         return [dict(self.values).get(place, value) for place, value in enumerate(made)]
 

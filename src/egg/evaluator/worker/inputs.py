@@ -31,10 +31,18 @@ class Inputs:
     def fetch(self, slot: Slot) -> torch.Tensor:
         """The candidate's tensor for ``slot``, with the values the oracle laid there."""
         if slot not in self._held:
-            self._held[slot] = self._arena.view(slot) if self._shared(slot) else _like(slot, self._device)
+            self._held[slot] = self._arena.view(slot) if self._shared(slot) else self._made(slot)
         if not self._shared(slot):
             _bytes(self.alias(slot), slot).copy_(_bytes(self._arena.view(slot), slot))
         return self._held[slot]
+
+    def _made(self, slot: Slot) -> torch.Tensor:
+        """Memory of the process's own; two slots of the same bytes look at the same memory here as well."""
+        same = (held for held in self._held if (held.offset, held.nbytes) == (slot.offset, slot.nbytes))
+        holder = next((held for held in same if held.dtype == slot.dtype), None)
+        if holder is None:
+            return _like(slot, self._device)
+        return self._held[holder].as_strided(slot.shape, slot.stride, slot.lead)
 
     def alias(self, slot: Slot) -> torch.Tensor:
         """The same memory as another tensor, whose version counter the candidate's does not share."""

@@ -175,7 +175,7 @@ def _same_numbers(trial: Trial) -> Notes:
     if offline.worker is None or not offline.worker.alive:
         return {}
     sample, program = trial.reference.sample, trial.reference.program
-    specs, init = _specs(sample.tensors), exchange.whole(program.init_arguments())
+    specs, init = specs_of(sample.tensors), exchange.whole(program.init_arguments())
     question = protocol.Follow(sample.structure, specs, offline.compiler_target(), init)
     reply = offline.worker.ask(question, trial.settings.build_seconds)
     if reply.unsupported:
@@ -274,10 +274,10 @@ def _full_size_inputs(trial: Trial) -> tuple[str, tuple[protocol.InputForm, ...]
     except TaskError:
         inputs = map_tensors(program.inputs(0, torch.device("cpu"), trial.policy.precision), form_of)
     structure, tensors = exchange.pack(inputs)
-    return structure, _specs(tensors)
+    return structure, specs_of(tensors)
 
 
-def _specs(tensors: Sequence[torch.Tensor]) -> tuple[protocol.InputForm, ...]:
+def specs_of(tensors: Sequence[torch.Tensor]) -> tuple[protocol.InputForm, ...]:
     return tuple(
         protocol.InputForm(tuple(t.shape), tuple(t.stride()), str(t.dtype).removeprefix("torch."))
         for t in tensors

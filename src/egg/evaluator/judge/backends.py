@@ -23,6 +23,7 @@ from egg.evaluator.gates import (
     build,
     clock,
     compile,
+    compiled_beside,
     configurations,
     correctness,
     disorder,
@@ -279,6 +280,7 @@ class CpuBackend:
             *([GateStep(Gate.CORRECTNESS, own.run)] if settings.domain is Probes.ALL else []),
             GateStep(Gate.STATE, state.run),
             *([GateStep(Gate.DOMAIN, domain.run)] if settings.domain is not Probes.NONE else []),
+            *([GateStep(Gate.BUILD, compiled_beside.run)] if settings.domain is Probes.ALL else []),
             *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.ALL else []),
             *([GateStep(Gate.REGRADE, regrade.run)] if settings.regrades else []),
         ]

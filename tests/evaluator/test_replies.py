@@ -48,13 +48,14 @@ GOOD: dict[str, dict[str, Any]] = {
     "time": {"milliseconds": [0.5, 1]},
     "capture": {
         "unsupported": "", "compiled": 1, "launched": True, "kernels": ["k"], "ops": {}, "faults": [],
+        "uncompiled": 0,
     },
     "kernels": {"kernels": [], "unread": 0},
     "canary": {"healthy": True},
     "asked": {"launches": [["kernel", [["n", "3"]]]], "unsupported": ""},
     "excerpt": {"without": "", "launches": [["kernel", 8, 2]], "whole": False, "outputs": [OUTPUT]},
     "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]]},
-    "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}},
+    "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}, "choices": 1},
 }  # fmt: skip
 
 

@@ -21,11 +21,15 @@ from egg.core.resources import KernelResources
 from egg.evaluator.process.handle import Fault, WorkerHandle
 from egg.evaluator.task.program import form_of, map_tensors
 from egg.evaluator.transport import exchange, protocol
+from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Offline, Trial
 from egg.evaluator.trial.watch import FAMILIES
 
 COMPILE_SECONDS = 90.0
+EVERY_SECONDS = 75.0
+"""More, where every configuration of an autotuner is compiled."""
+FEWER = "name fewer configurations in triton.autotune: a tuner may choose any of them, so each must be tried"
 KERNEL_SECONDS = 30.0
 """For each kernel of a file that tunes nothing; an autotuner compiles each of them many times."""
 SLOW = (
@@ -54,6 +58,13 @@ def run(trial: Trial) -> Notes:
     if reply.unsupported:
         reply = asked(trial, offline.worker, _with_values(trial, question))
     offline.captured = reply
+    if reply.uncompiled:
+        raise Refused(
+            "correctness.configuration",
+            f"{reply.uncompiled} configurations of autotuners were not compiled for {offline.target.name}: "
+            "there was no time left",
+            FEWER,
+        )
     if reply.unsupported:
         return {"compiled": False, "reason": reply.unsupported}
     if not reply.launched:
@@ -79,6 +90,7 @@ def asked(trial: Trial, worker: WorkerHandle, question: protocol.Capture) -> pro
     """What the launches compile to; a compiler that does not come to an end is a refusal."""
     assert trial.offline is not None
     limit = min(_seconds_for(trial.candidate.source), trial.settings.build_seconds)
+    limit += EVERY_SECONDS if question.every else 0.0
     try:
         return worker.ask(question, limit)
     except Fault as fault:
@@ -93,7 +105,8 @@ def capture_request(trial: Trial) -> protocol.Capture:
     """What is followed at the task's own size."""
     assert trial.offline is not None
     structure, specs = _full_size_inputs(trial)
-    return protocol.Capture(structure, specs, trial.offline.compiler_target())
+    every = trial.settings.domain is Probes.ALL and "autotune" in trial.candidate.source
+    return protocol.Capture(structure, specs, trial.offline.compiler_target(), every=every)
 
 
 def check(trial: Trial) -> Notes:
@@ -168,7 +181,7 @@ def _same_numbers(trial: Trial) -> Notes:
     if offline.worker is None or not offline.worker.alive:
         return {}
     sample, program = trial.reference.sample, trial.reference.program
-    specs, init = _specs(sample.tensors), exchange.whole(program.init_arguments())
+    specs, init = specs_of(sample.tensors), exchange.whole(program.init_arguments())
     question = protocol.Follow(sample.structure, specs, offline.compiler_target(), init)
     reply = offline.worker.ask(question, trial.settings.build_seconds)
     if reply.unsupported:
@@ -267,10 +280,10 @@ def _full_size_inputs(trial: Trial) -> tuple[str, tuple[protocol.InputForm, ...]
     except TaskError:
         inputs = map_tensors(program.inputs(0, torch.device("cpu"), trial.policy.precision), form_of)
     structure, tensors = exchange.pack(inputs)
-    return structure, _specs(tensors)
+    return structure, specs_of(tensors)
 
 
-def _specs(tensors: Sequence[torch.Tensor]) -> tuple[protocol.InputForm, ...]:
+def specs_of(tensors: Sequence[torch.Tensor]) -> tuple[protocol.InputForm, ...]:
     return tuple(
         protocol.InputForm(tuple(t.shape), tuple(t.stride()), str(t.dtype).removeprefix("torch."))
         for t in tensors

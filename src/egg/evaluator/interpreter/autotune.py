@@ -12,6 +12,7 @@ tuner passes over one that does not compile.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,9 +35,16 @@ _Stock: Any = DriverBase
 
 @dataclass
 class Chosen:
-    """Which of its configurations every tuner takes, by its place among those that pruning leaves."""
+    """Which of its configurations every tuner takes, by its place among those that pruning leaves.
+
+    Tuners choose independently of each other, and one of them for each of its keys: with a ``lot`` each
+    choice is drawn from it.
+    """
 
     place: int = 0
+    lot: int = 0
+    choices: int = 0
+    """How many choices were made since the last change: one by each tuner for each of its keys."""
     most: int = 1
     """Configurations of the tuner that had most of them, among those that were asked so far."""
     names: dict[str, str] = field(default_factory=dict)
@@ -44,9 +52,18 @@ class Chosen:
     asked: int = 0
     """Changes with ``place``: what a tuner remembers from before is forgotten."""
 
-    def take(self, place: int) -> None:
-        self.place = place
+    def take(self, place: int, lot: int = 0) -> None:
+        self.place, self.lot, self.choices = place, lot, 0
+        self.names.clear()
         self.asked += 1
+
+    def among(self, count: int) -> int:
+        """The place that the next choice takes, of ``count``."""
+        self.choices += 1
+        if not count:
+            return 0
+        drawn = random.Random(f"{self.lot}/{self.choices}")
+        return drawn.randrange(count) if self.lot else self.place % count
 
 
 class InterpreterDriver(_Stock):
@@ -148,7 +165,7 @@ def rotated(prune: Callable[..., Any], chosen: Chosen) -> Callable[..., Any]:
     def pruned(self: Any, *args: Any, **kwargs: Any) -> Any:
         left = list(prune(self, *args, **kwargs))
         chosen.most = max(chosen.most, len(left))
-        at = chosen.place % len(left) if left else 0
+        at = chosen.among(len(left))
         setattr(self, _BENCHED, False)
         return [*left[at:], *left[:at]]
 

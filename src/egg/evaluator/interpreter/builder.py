@@ -42,6 +42,8 @@ from egg.evaluator.interpreter.session import any_order
 _ir: Any = interpreter._ir  # type: ignore[attr-defined]
 
 _PTX_APPROXIMATION = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0,\s*\$1\s*;?\s*")
+_REGISTERS = re.compile(r"\s*=&?[rf]\s*,\s*[rf]\s*")
+"""Constraints of one result and one operand, in registers of 32 bits."""
 
 
 class MendedBuilder(AtomicBuilder):
@@ -280,10 +282,15 @@ class MendedBuilder(AtomicBuilder):
     def create_inline_asm(
         self, asm: str, constraints: str, values: list[Any], types: Any, is_pure: bool, pack: int
     ) -> Any:
-        """The one-instruction approximations that kernels do use; other assembly cannot be judged."""
+        """The one-instruction approximations that kernels do use; other assembly cannot be judged.
+
+        They take and give float32. Registers have no type in PTX: of another dtype the bits would be read.
+        """
         match = _PTX_APPROXIMATION.fullmatch(asm)
         function = approximate.INSTRUCTIONS.get(match[1]) if match else None
-        if function is None or len(values) != 1 or pack != 1:  # of two elements $1 is the second result
+        fits = _REGISTERS.fullmatch(constraints) and len(values) == 1 and len(types) == 1
+        fits = fits and values[0].dtype.scalar == tl.float32 and types[0].scalar == tl.float32
+        if function is None or not fits or pack != 1:  # of two elements $1 is the second result
             raise KernelFault(
                 "unsupported", f"{self.where()}: inline assembly cannot be interpreted: {asm!r}"
             )

@@ -30,6 +30,7 @@ _Stock: Any = interpreter.ASTTransformer
 
 _AND, _OR, _NOT, _BUILTIN = "_egg_and", "_egg_or", "_egg_not", "_egg_builtin"
 _CONDITION, _HOLDS, _COUNTED = "_egg_condition", "_egg_holds", "_egg_counted"
+_ASSIGNED = "_egg_assigned"
 _RANGE_OPTIONS = (
     "num_stages",
     "loop_unroll_factor",
@@ -46,19 +47,18 @@ class StaticAssertion(AssertionError):
 
 
 class KernelSyntax(_Stock):
-    """Turns conditions, boolean operators and min/max into calls that follow the compiler."""
+    """Turns conditions, assignments, boolean operators and min/max into calls that follow the compiler."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """Assigned values become tensors, as the original does, but nested expressions are visited too."""
+        """Assigned numbers become tensors, those in tuples too; nested expressions are visited."""
         if len(node.targets) > 1:
             raise KernelFault("unsupported", f"line {node.lineno}: a = b = value is not allowed in a kernel")
         node.targets = [self.visit(target) for target in node.targets]
-        to_tensor = ast.Attribute(
-            value=ast.Name(id="interpreter_semantic", ctx=ast.Load()), attr="to_tensor", ctx=ast.Load()
-        )
-        node.value = ast.Call(
-            func=to_tensor, args=[self.visit(node.value), ast.Constant(value=False)], keywords=[]
-        )
+        node.value = self._call(node.value, _ASSIGNED, [self.visit(node.value)])
+        return node
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
+        node.value = self._call(node.value, _ASSIGNED, [self.visit(node.value)])
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
@@ -155,7 +155,19 @@ def logical(stop_at: bool, join: Callable[[Any, Any], Any]) -> Callable[..., Any
 
 
 def negated(value: Any) -> Any:
-    return value == 0 if isinstance(value, tl.tensor) and value.handle.data.size != 1 else not value
+    """``not``: of a tensor, scalar or block, a tensor of one bit, whose sums wrap around at one bit."""
+    return value == 0 if isinstance(value, tl.tensor) else not value
+
+
+def assigned(value: Any) -> Any:
+    """What a name is bound to: a number becomes a tensor, also inside a tuple."""
+    if isinstance(value, tl.tuple):
+        return tl.tuple([assigned(item) for item in value.values])
+    if isinstance(value, tuple):
+        items = [assigned(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    semantic: Any = interpreter.interpreter_semantic
+    return semantic.to_tensor(value, False)
 
 
 def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,12 +203,14 @@ def counted(function: Callable[..., Any], *bounds: Any, **named: Any) -> Iterabl
     if builder.races is None:
         return values
     stages = named.get("num_stages")
+    fixed = not _any_tensor(bounds) and not isinstance(named.get("step"), tl.tensor)
     return builder.races.pipelines.run(
         builder.races.program,
         values,
         None if stages is None else int(stages),
         sys._getframe(1).f_code,
         flat=bool(named.get("flatten")),
+        fixed=fixed,
     )
 
 
@@ -311,6 +325,7 @@ def mend() -> None:
         _HOLDS: holds,
         _BUILTIN: builtin,
         _COUNTED: counted,
+        _ASSIGNED: assigned,
     }
     for name, helper in helpers.items():
         setattr(interpreter, name, helper)
@@ -328,3 +343,25 @@ def scalar_argument(value: bool | float) -> Any:
     if isinstance(value, bool):
         return tl.tensor(interpreter.TensorHandle(np.array([value]), tl.int1), tl.int1)
     return tl.tensor(interpreter.TensorHandle(np.array([value], dtype=np.float32), tl.float32), tl.float32)
+
+
+def typed_argument(value: float, kind: str) -> Any:
+    """A number for a parameter of an annotated type, as the launcher packs it."""
+    dtype: Any = tl.int1 if kind == "u1" else tl.str_to_ty(kind, None)
+    if dtype.is_floating():
+        data = np.array([value], dtype=np.float64)
+        exact = tl.tensor(interpreter.TensorHandle(data, tl.float64), tl.float64)
+        return exact.to(dtype)
+    if isinstance(value, float):
+        raise TypeError(f"a float is given for a parameter that is annotated as {dtype}")
+    return tl.tensor(interpreter.TensorHandle(_integer_of(value, dtype), dtype), dtype)
+
+
+def _integer_of(value: int, dtype: Any) -> np.ndarray:
+    """One integer of a type; a signed one that does not fit is an error at the launch."""
+    kind = interpreter._get_np_dtype(dtype)
+    if dtype == tl.int1:
+        return np.array([bool(value)])
+    if dtype.is_int_signed() and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+        raise OverflowError(f"{value} does not fit a parameter that is annotated as {dtype}")
+    return np.array([value & (2**64 - 1)], dtype=np.uint64).astype(kind)

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 from triton.runtime import interpreter
+from triton.runtime.jit import KernelParam
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from egg.evaluator.interpreter.builder import MendedBuilder
 from egg.evaluator.interpreter.excerpt import ExcerptRaces, owners_of
 from egg.evaluator.interpreter.fault import KernelFault
-from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument
+from egg.evaluator.interpreter.language import StaticAssertion, scalar_argument, typed_argument
+from egg.evaluator.interpreter.launched import LaunchedKernel
 from egg.evaluator.interpreter.memory import AddressSpace
 from egg.evaluator.interpreter.pipelines import USUAL_STAGES
 from egg.evaluator.interpreter.places import place_of
@@ -99,7 +101,7 @@ class Launcher:
         values = {
             key: value
             if is_constexpr(parameters[key])
-            else convert(value, key, space, specialised=key not in plain)
+            else convert(value, key, space, specialised=key not in plain, kind=_scalar_type(parameters[key]))
             for key, value in bound.items()
         }
         watch = (self.session, name, self._read_only.get(kernel.fn, set()))
@@ -197,11 +199,18 @@ def unspecialised(kernel: Any, parameters: Mapping[str, inspect.Parameter]) -> s
     return found | {key for key, p in parameters.items() if p.annotation is not inspect.Parameter.empty}
 
 
-def convert(value: Any, name: str, space: AddressSpace, *, specialised: bool = True) -> Any:
+def _scalar_type(parameter: inspect.Parameter) -> str:
+    """The type that an annotation names (``scale: tl.float16`` is ``fp16``); empty where it names none."""
+    kind = KernelParam(0, parameter, False, False).annotation_type
+    return "" if kind.startswith("*") else kind
+
+
+def convert(value: Any, name: str, space: AddressSpace, *, specialised: bool = True, kind: str = "") -> Any:
     """A host argument as the kernel sees it; tensors, also inside descriptors, at virtual addresses.
 
-    Where the argument is ``specialised`` an integer of 1 stays Python's: the compiler puts it into the text
-    as a constant, with Python's arithmetic (``(n - 2) // 2`` rounds down) and without a tensor's methods.
+    A number whose parameter is annotated has the type ``kind``. Where the argument is ``specialised`` an
+    integer of 1 stays Python's: the compiler puts it into the text as a constant, with Python's arithmetic
+    (``(n - 2) // 2`` rounds down) and without a tensor's methods.
     """
     if isinstance(value, TensorDescriptor):
         moved = copy.copy(value)
@@ -214,6 +223,8 @@ def convert(value: Any, name: str, space: AddressSpace, *, specialised: bool = T
             convert(item, f"{name}[{i}]", space, specialised=specialised) for i, item in enumerate(value)
         ]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if kind and isinstance(value, int | float):
+        return typed_argument(value, kind)
     if isinstance(value, bool | float):
         return scalar_argument(value)
     if specialised and isinstance(value, int) and value == 1:
@@ -233,9 +244,11 @@ def mend(session: Session) -> MendedBuilder:
     builder.copies = False
     launcher = Launcher(session, builder)
 
-    def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+    def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> LaunchedKernel:
         if not warmup:
             launcher.launch(self, args, kwargs, grid)
+        return LaunchedKernel(self.fn.__name__)
 
-    interpreter.InterpretedFunction.run = run
+    interpreted: Any = interpreter.InterpretedFunction
+    interpreted.run = run
     return builder

@@ -67,8 +67,6 @@ class RaceDetector:
         """Before what the running program does now; the count is never the same for two programs."""
         self._count = 1
         self._met: dict[int, int] = {}
-        self._copied: set[Region] = set()
-        """What the copy engine stored to."""
         self._read_only = read_only
         self._shadows: dict[Region, Shadow] = {}
         self._conflicts: dict[Region, str] = {}
@@ -104,6 +102,7 @@ class RaceDetector:
         of the cost would go into inputs. One that is ``copied`` is loaded by the copy engine.
         """
         region = part.region
+        self.pipelines.touch(self.program)
         changed = region in self._stored or region in self._atomic
         unwatched = region.arguments.keys() <= self._read_only and not changed
         if unwatched or region in self._conflicts:
@@ -136,9 +135,8 @@ class RaceDetector:
         ``current`` reads what memory holds now; it is asked for only where stores overlap.
         """
         region = part.region
+        self.pipelines.touch(self.program)
         self._stored.add(region)
-        if copied:
-            self._copied.add(region)
         self._last_stored[self.program] = self._barriers
         if region in self._conflicts:
             return
@@ -156,6 +154,8 @@ class RaceDetector:
                 shadow, where, before, overlap & differs, "stores, with another value, what {other} stores"
             )
         writers[where] = self.order.stamp(self.program)
+        if copied or shadow.copied is not None:
+            shadow.track("copied")[where] = copied
         self._leave_turn(shadow, where)
         self._own_lanes(shadow, where, part, itemsize, current, values)
 
@@ -180,6 +180,7 @@ class RaceDetector:
         that they add to: where one program stores their start, another may add before.
         """
         region = part.region
+        self.pipelines.touch(self.program)
         self._atomic.add(region)
         scalar = lanes.is_scalar(part)
         if scalar and releases:
@@ -350,9 +351,11 @@ class RaceDetector:
 
     def _check_copied(self, shadow: Shadow, where: Selection) -> None:
         """What a thread stored is not ordered before what the copy engine loads; a launch between does."""
-        if shadow.stored is None or shadow.region in self._copied:
+        if shadow.stored is None:
             return
         guilty = shadow.stored[where] != 0
+        if shadow.copied is not None:
+            guilty &= shadow.copied[where] == 0
         if guilty.any():
             raise KernelFault(
                 "race",

@@ -10,9 +10,9 @@ from egg.evaluator.interpreter.memory import Region, Touched
 
 class Shadow:
     """Per element of a storage: the program (from 1) that last stored or loaded it, looked at it or changed
-    it atomically; its lanes."""
+    it atomically; its lanes; whether the copy engine stored it last."""
 
-    KINDS = ("stored", "loaded", "looked", "accumulated", "storing", "loading", "adding", "looping")
+    KINDS = ("stored", "loaded", "looked", "accumulated", "storing", "loading", "adding", "looping", "copied")
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -25,6 +25,7 @@ class Shadow:
         self.loading: np.ndarray | None = None
         self.adding: np.ndarray | None = None
         self.looping: np.ndarray | None = None
+        self.copied: np.ndarray | None = None
 
     def track(self, kind: str) -> np.ndarray:
         """The array of one kind, made when first needed (most storages are only ever read)."""

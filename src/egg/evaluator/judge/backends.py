@@ -21,6 +21,7 @@ from egg.evaluator.gates import (
     build,
     clock,
     compile,
+    compiled_beside,
     configurations,
     correctness,
     disorder,
@@ -286,6 +287,7 @@ class CpuBackend:
             GateStep(Gate.STATE, state.run),
             *([GateStep(Gate.DOMAIN, fixed.excluded)] if offline.excluded is not None else []),
             *([GateStep(Gate.DOMAIN, domain.run)] if settings.domain is not Probes.NONE else []),
+            *([GateStep(Gate.BUILD, compiled_beside.run)] if settings.domain is Probes.ALL else []),
             *([GateStep(Gate.PROVENANCE, observed.run)] if settings.profile is Profile.ALL else []),
             *([GateStep(Gate.REGRADE, regrade.run)] if settings.regrades else []),
         ]

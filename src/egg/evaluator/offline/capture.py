@@ -81,6 +81,7 @@ def capture(
     real: bool = False,
     answers: Sequence[Any] | None = None,
     backward: bool = False,
+    every_s: float = 0.0,
 ) -> Capture:
     """Build the model, call it twice on fake tensors, and return what the second call asks of the GPU.
 
@@ -96,6 +97,8 @@ def capture(
     there are any; with ``real`` the inputs are ordinary tensors, and what it reads is true as far as
     PyTorch computed it (kernels are not run).
 
+    For ``every_s`` seconds configurations of autotuners behind the first that fits are compiled as well.
+
     With ``backward`` everything floating requires a gradient, and each call is gone back from.
 
     Raises :class:`CompileFailed` where a refused kernel makes ``forward`` fail, and
@@ -107,8 +110,9 @@ def capture(
             "run the capture in a worker process of its own",
         )
     resolved = resolve_target(target)
-    compiler = CompileOnce(resolved, compile_timeout_s, compile_budget_s)
+    compiler = CompileOnce(resolved, compile_timeout_s, compile_budget_s + every_s)
     recorder = Recorder(resolved, compiler)
+    recorder.every, recorder.every_until = every_s > 0, time.monotonic() + every_s
     recorder.answers = None if answers is None else iter(answers)
     call = _gone_back if backward else _called
     with _pretence(recorder, real), torch.no_grad():
@@ -141,6 +145,7 @@ def capture(
         scalars=tuple(recorder.scalars),
         compiled=compiler.outcomes,
         kernels=compiler.kernels,
+        uncompiled=recorder.uncompiled,
     )
 
 

@@ -7,18 +7,15 @@ was recorded and repeats them on replay.
 
 from __future__ import annotations
 
-import random
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from egg.evaluator.offline.fakedriver import DEVICE, Recorder, Trace
+from egg.evaluator.offline.properties import properties
 from egg.evaluator.offline.seams import replaced
-from egg.evaluator.offline.target import GpuTarget
 
 
 class FakeContext:
@@ -118,36 +115,6 @@ def _graph_classes(recorder: Recorder) -> tuple[type, type]:
             self._graph.capture_end()
 
     return FakeGraph, FakeGraphCapture
-
-
-def properties(target: GpuTarget) -> SimpleNamespace:
-    """What a device of the target says of itself; which one of them it is, is drawn by lot."""
-    major, minor = target.capability
-    return SimpleNamespace(
-        name=target.card,
-        major=major,
-        minor=minor,
-        total_memory=target.memory_bytes,
-        multi_processor_count=target.multiprocessors,
-        warp_size=target.warp_size,
-        regs_per_multiprocessor=65_536,
-        max_threads_per_multi_processor=1_536 if target.arch in (86, 89, 120) else 2_048,
-        shared_memory_per_block=49_152,
-        shared_memory_per_block_optin=target.shared_limit,
-        shared_memory_per_multiprocessor=target.shared_limit + 1_024,
-        L2_cache_size=50 << 20,
-        is_integrated=0,
-        is_multi_gpu_board=0,
-        max_threads_per_block=1_024,
-        clock_rate=1_980_000,
-        memory_clock_rate=3_201_000,
-        memory_bus_width=6_144,
-        uuid=str(uuid.uuid4()),
-        pci_bus_id=random.randrange(1, 200),
-        pci_device_id=0,
-        pci_domain_id=0,
-        gcnArchName=str(target.arch) if target.backend == "hip" else "",
-    )
 
 
 @contextmanager

@@ -7,13 +7,15 @@ evaluates heuristics and the grid. Two seams are taken over for the time of a ca
   launch. The kernel is compiled for the target the first time it is launched, so that what
   Triton would raise at that point (an error in the kernel, shared memory over the limit) is
   raised here too, and host code that tunes by trying configurations drops the same ones.
-- ``Autotuner._bench`` tries configurations in their order and stops at the **first one
+- ``Autotuner._bench`` tries configurations in their order and takes the **first one
   that fits** the target: there is no clock here to choose by. One that compiles too slowly
-  to tell is kept only if no other fits.
+  to tell is kept only if no other fits. The others are compiled where that is asked for: a
+  tuner on a GPU compiles them all, and passes over some errors only.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -93,6 +95,11 @@ class Recorder:
         self.functions: list[JITFunction] = []
         self.tuners: list[Autotuner] = []
         self._settled: Any = None
+        self.every_until = 0.0
+        """By the monotonic clock: until then configurations behind the first that fits are compiled."""
+        self.uncompiled = 0
+        """Those that were not, though asked for."""
+        self.every = False
 
     @contextmanager
     def into(self, trace: Trace) -> Iterator[Trace]:
@@ -114,7 +121,10 @@ class Recorder:
         """One configuration of an autotuner: 0 for the first that fits, infinity for the others."""
         if tuner not in self.tuners:
             self.tuners.append(tuner)
-        if self._settled is not None and self._settled is tuner.nargs:
+        settled = self._settled is not None and self._settled is tuner.nargs
+        late = time.monotonic() > self.every_until
+        if settled and (late or not self.every):
+            self.uncompiled += self.every
             return [inf] * 3
 
         known = True
@@ -128,6 +138,8 @@ class Recorder:
 
         with replaced(tuner, do_bench=run_once):
             times = bench(tuner, *args, config=config, **meta)
+        if settled:
+            return [inf] * 3
         if known and times[0] == 0.0:
             self._settled = tuner.nargs
         return times

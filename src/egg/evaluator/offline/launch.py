@@ -123,3 +123,5 @@ class Capture:
     """What was compiled on the way, by :attr:`Launch.key`, for ``target``; not disassembled."""
     kernels: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The ``CompiledKernel`` of each, by the same key: instructions and work can be read in it."""
+    uncompiled: int = 0
+    """Configurations of autotuners that were to be compiled, and that there was no time for."""

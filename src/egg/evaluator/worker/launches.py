@@ -210,10 +210,10 @@ class InterpretedLaunches:
         finally:
             self._session.excerpt = None
 
-    def configure(self, place: int) -> Configurations:
-        """Have every autotuner take the configuration at ``place``; what was offered and ran so far."""
+    def configure(self, place: int, lot: int = 0) -> Configurations:
+        """Have every autotuner take the configuration at ``place``, or one by ``lot``; what ran so far."""
         chosen = self._session.configurations
-        ran = dict(chosen.names)
-        if place != chosen.place:
-            chosen.take(place)
-        return Configurations(chosen.most, ran)
+        found = Configurations(chosen.most, dict(chosen.names), chosen.choices)
+        if (place, lot) != (chosen.place, chosen.lot):
+            chosen.take(place, lot)
+        return found

@@ -17,6 +17,9 @@ from egg.evaluator.operators.ops import NEUTRAL
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.work.arguments import numbers_in
 
+EVERY_SECONDS = 60.0
+"""In which configurations behind the first that fits are compiled."""
+
 
 def precompile(
     make: Callable[[], nn.Module], asked: protocol.Capture, make_small: Callable[[], nn.Module] | None = None
@@ -30,7 +33,8 @@ def precompile(
     inputs = partial(_inputs, asked.inputs, asked.specs)
     gpu = GpuTarget.of(asked.target)
     try:
-        captured = capture(make, inputs, gpu, backward=asked.backward)
+        every_s = EVERY_SECONDS if asked.every else 0.0
+        captured = capture(make, inputs, gpu, backward=asked.backward, every_s=every_s)
     except CaptureUnsupported as reason:
         if asked.example is None:
             return protocol.Captured(unsupported=str(reason)), []
@@ -84,5 +88,6 @@ def _answer(captured: Capture, gpu: GpuTarget) -> tuple[protocol.Captured, list[
         kernels=tuple(sorted({launch.kernel for launch in captured.launches or launches})),
         ops={name: count for name, count in ops.items() if name not in NEUTRAL},
         faults=tuple(faults[:4]),
+        uncompiled=captured.uncompiled,
     )
     return reply, found

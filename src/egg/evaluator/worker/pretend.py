@@ -17,7 +17,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from egg.evaluator.offline.fakecuda import FakeContext, FakeStream, properties
+from egg.evaluator.offline.fakecuda import FakeContext, FakeStream
+from egg.evaluator.offline.properties import properties
 from egg.evaluator.offline.target import GpuTarget
 from egg.evaluator.tensors import hosts
 

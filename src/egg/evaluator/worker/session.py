@@ -104,7 +104,7 @@ class Session(Calling):
         """Which of its configurations every autotuner is to take; on a GPU it measures and takes its own."""
         launches = self._launches
         if isinstance(launches, InterpretedLaunches):
-            return launches.configure(asked.place)
+            return launches.configure(asked.place, asked.lot)
         return protocol.Configurations(1)
 
     def on_watch(self, asked: protocol.Watch) -> None:

@@ -52,6 +52,8 @@ class Asked(Request[Launches], command="asked"):
 class Configurations:
     most: int
     names: Mapping[str, str] = field(default_factory=dict)
+    choices: int = 0
+    """How many choices tuners made since they were configured."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Configure(Request[Configurations], command="configure"):
     """Which of its configurations every autotuner is to take; on a GPU it measures and takes its own."""
 
     place: int
+    lot: int = 0
+    """Not zero: each choice of a tuner is drawn from it instead."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class Captured:
     kernels: tuple[str, ...] = ()
     ops: Mapping[str, int] = field(default_factory=dict)
     faults: tuple[Complaint, ...] = ()
+    uncompiled: int = 0
+    """Configurations of autotuners that there was no time to compile."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,8 @@ class Capture(Request[Captured], command="capture"):
     init: str | None = None
     backward: bool = False
     """Under grad mode, with a backward behind the forward."""
+    every: bool = False
+    """Whether each configuration of an autotuner is compiled, beyond the first that fits."""
 
 
 @dataclass(frozen=True)

@@ -399,7 +399,7 @@ while True:
 
 def test_a_reply_written_ahead_gains_nothing_but_a_fault(worker):
     """A forged reply to this request leaves the true one to be read as an answer to the next."""
-    ahead = "write(json.dumps({'id': 2, 'reply': {'state': {}, 'parameters': []}}).encode())"
+    ahead = "write(json.dumps({'id': 2, 'reply': {'state': {}, 'parameters': [], 'forward': []}}).encode())"
     load(worker, f"{FIND_CHANNEL}\n{ahead}\n{GOOD}")
     with pytest.raises(Fault) as caught:
         worker.ask(Fresh(), 10)

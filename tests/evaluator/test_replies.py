@@ -29,7 +29,11 @@ OUTPUT = {
 NUMBER = {**dict.fromkeys(OUTPUT), "path": "1", "type": "number", "number": float("nan")}
 SKETCH = {"numel": 4, "total": -1.5, "norm": 2, "moments": [0.5, 3.0, 15.0], "samples": [1.0, float("inf")]}
 GOOD: dict[str, dict[str, Any]] = {
-    "load": {"state": {"weight": {"shape": [2, 3], "dtype": "torch.float32"}}, "parameters": ["weight"]},
+    "load": {
+        "state": {"weight": {"shape": [2, 3], "dtype": "torch.float32"}},
+        "parameters": ["weight"],
+        "forward": [["x", ""], ["scale", "1.0"]],
+    },
     "forward": {
         "record": RECORD,
         "outputs": [OUTPUT, NUMBER],
@@ -77,6 +81,7 @@ def test_a_reply_of_the_protocol_is_read_and_written_alike(command: str) -> None
         ("load", {"state": {"weight": {"shape": [2.5], "dtype": "x"}}}),
         ("load", {"state": {"weight": {"shape": [1] * 65, "dtype": "x"}}}),
         ("load", {"parameters": "weight"}),
+        ("load", {"forward": [["x"]]}),
         ("load", {"another": 1}),
         ("forward", {"outputs": [{"path": "0"}]}),
         ("forward", {"outputs": [{**NUMBER, "number": "1"}]}),

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from egg.agents.tooling import result_characters
 from egg.api import tool_words as words
 from egg.api.alike import kernels_alike
 from egg.api.lessons import recall_kernels
@@ -170,6 +169,7 @@ class RunInstruments:
         )
 
     def _code(self, brief: Brief, file: Candidate, kernel: str) -> str:
+        from egg.agents.tooling import result_characters
         from egg.evaluator.offline.digest import digest
         from egg.evaluator.profiling.ladder import CannotRun
 

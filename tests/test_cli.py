@@ -372,7 +372,7 @@ def test_signals_end_a_real_process_through_its_clean_up(number, code):
         stderr=subprocess.PIPE,
         text=True,
         env=dict(os.environ),
-        # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+        # A shell that runs the tests in the background may ignore SIGINT, which is inherited.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None

@@ -92,7 +92,7 @@ def process(*arguments: object) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env=environ,
-        # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+        # A shell that runs the tests in the background may ignore SIGINT, which is inherited.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 

@@ -49,7 +49,7 @@ def started(place: Path, *words: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+        # A shell that runs the tests in the background may ignore SIGINT, which is inherited.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )

@@ -385,7 +385,7 @@ def test_a_batch_that_is_killed_leaves_no_process(tmp_path, sandbox: Sandbox, nu
         command,
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+        # A shell that runs the tests in the background may ignore SIGINT, which is inherited.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert sandbox.settles(lambda: _runs_candidate(sandbox), 120)

@@ -32,12 +32,12 @@ def main(arguments: list[str]) -> int:
         device = arguments[2] if len(arguments) == 3 else "auto"
         times = Times()
 
-        def tell(answer: Answer, done: int, total: int) -> None:
+        def report(answer: Answer, done: int, total: int) -> None:
             if answer.evaluation is not None:
                 times.add(answer.evaluation.seconds, answer.evaluation.waited)
             print(f"[{done}/{total}] {answer.job}: {described(answer)}", file=sys.stderr, flush=True)
 
-        code = exit_code(run_batch(jobs, results, device, tell, seats))
+        code = exit_code(run_batch(jobs, results, device, report, seats))
         print(times, file=sys.stderr)
         return code
     except EggError as error:

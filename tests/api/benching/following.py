@@ -67,7 +67,7 @@ class Followed:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # Whoever runs the tests in the background may have had SIGINT ignored, which is inherited.
+            # A shell that runs the tests in the background may ignore SIGINT, which is inherited.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.lines: list[str] = []

@@ -39,6 +39,7 @@ GUARD = (
     "guard what the kernel does not handle with a clear error, `if x.shape[-1] != 1024: raise ValueError(...)"
     "`, or handle it: `.contiguous()`, masks at the true sizes"
 )
+CLAIM_LESS = "answer what DOMAIN claims, or claim less"
 SIMPLE = (bool, int, float, str, list, type(None))
 
 

@@ -12,9 +12,9 @@ import time
 from dataclasses import replace
 
 from egg.evaluator.gates.calls import Calls
-from egg.evaluator.gates.claims import Claims
+from egg.evaluator.gates.claims import CLAIM_LESS, Claims
 from egg.evaluator.gates.compile import specs_of
-from egg.evaluator.gates.domain import CLAIM_LESS, stated
+from egg.evaluator.gates.domain import stated
 from egg.evaluator.process.handle import Fault, WorkerHandle
 from egg.evaluator.reference.probes import Change, Given
 from egg.evaluator.transport import exchange, protocol

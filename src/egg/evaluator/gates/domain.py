@@ -16,32 +16,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
-import torch
-
-from egg.core.domain import Domain, Gradients
+from egg.core.domain import Domain
 from egg.core.domain_words import words_of
 from egg.core.errors import KernelFileError
 from egg.core.evaluation import Tried, Verified
-from egg.evaluator.gates import backward, parts, weights
+from egg.evaluator.gates import parts, weights
 from egg.evaluator.gates.beside import Answer, Asking, Outcome, ask, ask_as_it_is
 from egg.evaluator.gates.calls import SCATTERED, Calls, numbers_of
-from egg.evaluator.gates.claims import GUARD, Claims, Seen
-from egg.evaluator.gates.gradients import Gradient, gradients
+from egg.evaluator.gates.claims import CLAIM_LESS, GUARD, Claims, Seen
+from egg.evaluator.gates.grad_mode import GradMode
+from egg.evaluator.gates.gradients import Gradient
 from egg.evaluator.reference.probes import Change, Given
-from egg.evaluator.task.gradient_ways import (
-    ALL_WAYS,
-    AS_CALLERS_DO,
-    BETWEEN,
-    FEW_WAYS,
-    PLAIN,
-    SECOND,
-    Incoming,
-    Overwritten,
-    Way,
-)
 from egg.evaluator.trial.levels import Probes
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
@@ -53,11 +41,8 @@ EXTRA_SECONDS = {"cuda": 8.0, "cpu": 40.0}
 MOST_PARTS = 4
 SHRINKS = 8
 """Further calls that may be spent on a smaller example."""
-MOST_BACKWARDS, MOST_ALONE = 16, 6
-"""Calls at which a right backward is asked again, and things that require a gradient alone."""
 TIMEOUT, UNSUPPORTED = "limits.timeout", "kernel.unsupported"
 OUT_OF_TIME = "there was no time left"
-CLAIM_LESS = "answer what DOMAIN claims, or claim less"
 
 
 def run(trial: Trial) -> Notes:
@@ -105,7 +90,7 @@ class Probing:
     """Right by what the reference is likely to draw: gradients cannot be compared there."""
     weights_words: str = ""
     order: str = ""
-    """What is to be said of second derivatives."""
+    """Words on second derivatives."""
     late: bool = False
     """Whether time ended before all was tried."""
     unsupported: set[str] = field(default_factory=set)
@@ -214,12 +199,19 @@ class Probing:
             return
         self._others = True
         self.weights_words = weights.run(self.trial, self.extra_until)
+        self._note_time("weights changed in further ways")
 
     def _parts(self) -> None:
         self._ready(Change())
         self._others = True
         right = parts.run(self.trial, self.extra_until)
         self.tried += [Tried(f"{part} in the other mode", Answer.RIGHT.value, None) for part in right]
+        self._note_time("further parts in the other mode")
+
+    def _note_time(self, what: str) -> None:
+        """Say what was left out where time ended during a series of questions."""
+        if time.perf_counter() > self.extra_until:
+            self.tried.append(Tried(what, Answer.SKIPPED.value, None, OUT_OF_TIME))
 
     # -- trying ----------------------------------------------------------------------------------------------
 
@@ -272,8 +264,7 @@ class Probing:
 
     def ask(self, change: Change) -> Outcome:
         """With the task's own instance unless the change needs another; in a new process after a death."""
-        self._ready(change)
-        self._others = self._others or change.builds or change.training is not None
+        self._instance(change)
         return ask(self.trial, change, Asking(self.claims.dense(change), self._held(change)))
 
     def _held(self, change: Change) -> bool:
@@ -281,6 +272,11 @@ class Probing:
         new = (kind := self.claims.kind(change)) not in self.held_at
         self.held_at.add(kind)
         return self.whole and not change.arguments and (new or change.builds or change.training is not None)
+
+    def _instance(self, change: Change) -> None:
+        """Have the instance that a change needs, and remember whether it is another than the task's."""
+        self._ready(change)
+        self._others = self._others or change.builds or change.training is not None
 
     def _ready(self, change: Change) -> None:
         if not self.trial.connection.process.alive:
@@ -313,99 +309,18 @@ class Probing:
         return change, outcome
 
     def gradients(self) -> Gradient:
-        """Under grad mode, at the smallest call that was answered rightly.
-
-        A backward that is right is asked again, as callers do: with a gradient that is not dense, and where
-        only a part requires one; at level full at the task's own sizes, between other calls, with each thing
-        alone requiring a gradient, and at the other layouts, modes, dtypes and arguments.
-        """
+        """Under grad mode, at the smallest call that was answered rightly, at the largest, and at others."""
         sized = [c for c in self.right_at if c.sizes and not c.builds and not c.forms]
-        smallest = min(sized, key=self.claims.elements) if sized else Change()
-        found = self._back(smallest, PLAIN, due=True)
-        asked = [(smallest, way) for way in (ALL_WAYS if self.whole else FEW_WAYS)]
-        if self.whole:
-            asked += self._further(smallest, max(sized, key=self.claims.elements, default=Change()))
-        for change, way in asked if found is Gradient.RIGHT else ():
-            if self._back(change, way) is Gradient.LOST:
-                return Gradient.LOST
-        if self.whole and found is Gradient.RIGHT:
-            self._second_order(smallest)
-        if self.whole and found is Gradient.RIGHT and self.trial.offline is not None:
-            self._ready(Change())
-            backward.configurations(self.trial, lambda: gradients(self.trial, Change()))
-            if warning := backward.compiled(self.trial):
-                self.trial.warnings.append(warning)
-        return found
-
-    def _further(self, smallest: Change, largest: Change) -> list[tuple[Change, Way]]:
-        """The task's own sizes and larger ones first; then each thing alone; then the other right calls."""
-        floats = [t for t in self.claims.tensors.values() if t.is_floating_point()]
-        named = [name for name, _ in self.trial.reference.module.named_parameters()]
-        leaves = [*(f"input {at}" for at in range(len(floats))), *named]
-        alone = leaves[:MOST_ALONE] if len(leaves) > 1 else []
-        plain = (c for c in self.right_at if c not in self.chance_at and not c.degenerate)
-        others = sorted((c for c in plain if c != largest), key=_weight)
-        return [
-            (Change(), PLAIN),
-            (Change(), BETWEEN),
-            (largest, PLAIN),
-            *((smallest, way) for way in (*self._one_output(), *AS_CALLERS_DO)),
-            *((smallest, Way(alone=name)) for name in alone),
-            *((change, PLAIN) for change in others[:MOST_BACKWARDS]),
-        ]
-
-    def _one_output(self) -> list[Way]:
-        """A loss on each of several outputs alone."""
-        leaves = [leaf for _, leaf in self.trial.reference.sample.outputs]
-        count = sum(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in leaves)
-        return [Way(output=at) for at in range(min(count, MOST_ALONE))] if count > 1 else []
-
-    def _second_order(self, smallest: Change) -> None:
-        """Second derivatives may raise or be lost: the verdict says so. Wrong ones are refused."""
-        found = self._back(smallest, SECOND)
-        if found in (Gradient.LOST, Gradient.RAISED):
-            words = "raise" if found is Gradient.RAISED else "are lost without an error"
-            self.order = f", of the first order: second derivatives {words}"
-            self.trial.warnings.append(f"gradients are of the first order: second derivatives {words}")
-        elif found is Gradient.UNKNOWN:
-            self.order = ", of the first order: second derivatives were not tried"
-
-    def _back(self, change: Change, way: Way, *, due: bool = False) -> Gradient:
-        """One backward; one that is ``due`` is asked whatever time the calls before it took."""
-        if time.perf_counter() > self.until and not due:
-            return Gradient.UNKNOWN
-        self._ready(change)
-        self._others = self._others or change.builds or change.training is not None
-        found, evidence = gradients(self.trial, change, way)
-        what = self.claims.describe(change)
-        where = (
-            "under grad mode" + (f", {what}" if what else "") + (f", where {way.words}" if way.words else "")
+        smallest, largest = (best(sized, key=self.claims.elements, default=Change()) for best in (min, max))
+        right, chance = tuple(self.right_at), tuple(self.chance_at)
+        asking = GradMode(
+            self.trial, self.domain, self.claims, self.whole, self.until, self._instance, right, chance
         )
-        if (
-            found is Gradient.WRONG
-            and way.incoming is Incoming.EXPANDED
-            and not evidence.startswith("kernel.")
-        ):
-            dense, _ = gradients(self.trial, change, replace(way, incoming=Incoming.CONSTANT))
-            found = Gradient.UNKNOWN if dense is Gradient.WRONG else found
-        if found is Gradient.WRONG:
-            raise Refused("domain.gradients", f"{where}: {evidence}"[:900], GUARD)
-        if way.second:
-            return found
-        stated = self.domain is not None and self.domain.gradients is Gradients.BACKWARD
-        stated = stated and way.overwritten is Overwritten.NOTHING
-        if found is Gradient.RAISED and stated and not change.arguments and not self.claims.outside(change):
-            raise Refused(
-                "domain.raises", f"{where}: DOMAIN claims gradients, and {evidence}"[:900], CLAIM_LESS
-            )
-        if found is Gradient.LOST and self.domain is not None:
-            raise Refused(
-                "domain.gradients",
-                f"{where}, gradients are lost without an error: {evidence}",
-                "raise in backward: an autograd function whose backward says that there is none",
-            )
-        if found is Gradient.LOST:
-            self.trial.warnings.append("forward only: gradients are lost without an error")
+        found = asking.found(smallest, largest)
+        self.order = asking.order
+        if asking.unasked:
+            left = f"{asking.unasked} further backwards"
+            self.tried.append(Tried(left, Answer.SKIPPED.value, None, OUT_OF_TIME))
         return found
 
     # -- words -----------------------------------------------------------------------------------------------
@@ -425,19 +340,14 @@ class Probing:
 
     def words(self, found: Gradient, domain: Domain | None) -> str:
         """One sentence: what is claimed, what was right, what raises, what could not be tried."""
-        said = ["states no domain" if domain is None else words_of(domain)]
+        sentences = ["states no domain" if domain is None else words_of(domain)]
         for answer, verb in (("right", "right at"), ("raised", "raises at"), ("skipped", "not tried at")):
             calls = [t.what for t in self.tried if t.outcome == answer]
             if calls:
                 shown = "; ".join(calls[:6]) + (f" and {len(calls) - 6} more" if len(calls) > 6 else "")
-                said.append(f"{verb} {shown}")
+                sentences.append(f"{verb} {shown}")
         if self.weights_words:
-            said.append(self.weights_words)
+            sentences.append(self.weights_words)
         if found is not Gradient.UNKNOWN:
-            said.append(f"gradients: {found.value}{self.order}")
-        return ". ".join(said)
-
-
-def _weight(change: Change) -> int:
-    """Modes, dtypes, layouts and arguments come before sizes, of which some were asked at."""
-    return 0 if change.training is not None or change.forms or change.builds else 1
+            sentences.append(f"gradients: {found.value}{self.order}")
+        return ". ".join(sentences)

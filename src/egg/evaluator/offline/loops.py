@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 MOST_NESTED = 16
-"""Loops inside loops that are told apart."""
+"""Depth of nested loops that is looked at."""
 
 
 @dataclass(frozen=True)

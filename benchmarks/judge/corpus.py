@@ -2,9 +2,10 @@
 
     PYTHONPATH=src python benchmarks/judge/corpus.py --out corpus.json --markdown corpus.md
 
-One evaluation after another, level quick, a fresh process per candidate, short limits. A cheat passes this
-test when the gate that refused it is among those its file names, and the reason begins as the file says
-where the first of them refused. Ends with 0 only where every case came out as it must.
+One evaluation after another, a fresh process per candidate, level quick with short limits; with the calls and
+values of level full for the files that ask for them (``probes: all``). A cheat passes this test when the gate
+that refused it is among those its file names, and the reason begins as the file says where the first of them
+refused. Ends with 0 only where every case came out as it must.
 """
 
 from __future__ import annotations
@@ -45,14 +46,13 @@ def main() -> int:
     cases = part(
         by_task([c for c in reader().load_corpus() if wanted(c, device, options.only)]), options.part
     )
-    settings = short_settings(BUILD_SECONDS, CALL_SECONDS)
     table, rows = Table(HEADINGS, WIDTHS), []
     table.begin()
     started = time.monotonic()
     oracle = Oracle(device)
     try:
         for case in cases:
-            row = judged(oracle, case, settings)
+            row = judged(oracle, case, limits(case))
             rows.append(row)
             table.add(
                 row["name"], row["expected"], row["got"], row["reason"], mark(row), f"{row['seconds']:.1f}"
@@ -97,6 +97,22 @@ def short_settings(build_seconds: float, call_seconds: float) -> LevelSettings:
     """Quick, and on a GPU the interpreter beside it, as at level full."""
     return dataclasses.replace(
         LEVELS[Level.QUICK], build_seconds=build_seconds, call_seconds=call_seconds, interpreted=True
+    )
+
+
+def limits(case: Any) -> LevelSettings:
+    """Short; with all calls and values that level full tries, where only these show what the file is."""
+    settings = short_settings(BUILD_SECONDS, CALL_SECONDS)
+    if not case.whole:
+        return settings
+    whole = LEVELS[Level.FULL]
+    return dataclasses.replace(
+        settings,
+        domain=whole.domain,
+        unusual=whole.unusual,
+        seeds=whole.seeds,
+        distributions=whole.distributions,
+        constants=whole.constants,
     )
 
 

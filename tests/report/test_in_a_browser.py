@@ -154,7 +154,9 @@ def test_a_phone_keeps_the_name_in_sight_and_gives_it_room_when_it_unfolds(
         cell = page.locator("#tasks-table tbody td.name").first
         assert 0 <= cell.bounding_box()["x"] < 30, "the first column stays"
         cell.locator("summary").click()
-        assert cell.bounding_box()["width"] > 0.7 * PHONE["width"]
+        box = cell.locator("dl").bounding_box()
+        assert box["width"] > 0.7 * PHONE["width"]
+        assert 0 <= box["x"] <= PHONE["width"] - box["width"]
 
 
 def test_a_table_that_goes_on_shows_a_shade_at_its_edge(chromium: Any, small: Path) -> None:

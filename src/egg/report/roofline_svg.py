@@ -186,8 +186,8 @@ def _grid(sheet: _Sheet) -> list[str]:
         lines.append(words(name, frame.left - 8, y + 4, "end", "quiet"))
     if frame.brief:
         lines.append(words("FLOP/s", 0, frame.top - 10, kind="quiet"))
-    edges = {"width": frame.right - frame.left, "height": frame.bottom - frame.top}
-    lines.append(element("rect", kind="frame", x=frame.left, y=frame.top, **edges))
+    width, height = frame.right - frame.left, frame.bottom - frame.top
+    lines.append(element("rect", kind="frame", x=frame.left, y=frame.top, width=width, height=height))
     across = "FLOP per byte of memory traffic"
     lines.append(words(across, frame.middle, frame.bottom + 40, "middle", "quiet"))
     return lines

@@ -222,8 +222,8 @@ class BenchReport:
 
     @property
     def failures(self) -> tuple[tuple[str, tuple[TaskLine, ...]], ...]:
-        """Tasks that were run and have no correct kernel, by why."""
-        failed = [line for line in self.lines if not line.outcome.correct and not line.waiting]
+        """Tasks without a correct kernel, by why."""
+        failed = [line for line in self.lines if not line.outcome.correct]
         kinds = Counter(map(_kind, failed)).most_common()
         return tuple((kind, tuple(line for line in failed if _kind(line) == kind)) for kind, _ in kinds)
 

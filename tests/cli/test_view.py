@@ -269,6 +269,21 @@ def test_a_browser_follows_a_bench_and_keeps_its_filters_and_order(chromium: Any
         assert page.complaints == []
 
 
+def test_a_phone_shows_each_place_with_its_state_and_what_came_of_it(chromium: Any, folder: Path) -> None:
+    with serving(folder) as server, opened(chromium, server.address, PHONE) as page:
+        rows = page.locator("#items tbody tr")
+        assert rows.count() == len(PlaceIndex(folder).places())
+        for row in rows.all():
+            for cell in (row.locator("a"), row.locator(".badge"), row.locator(".so-far")):
+                box = cell.bounding_box()
+                assert box["width"] > 0
+                assert box["x"] + box["width"] <= PHONE["width"]
+        page.get_by_role("link", name="deep/open").click()
+        page.wait_for_selector("#story")
+        assert page.locator("nav.live [aria-current=page]").text_content() == "report"
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
 def test_hostile_names_and_contents_do_nothing_in_a_browser(chromium: Any, tmp_path: Path) -> None:
     root = tmp_path / "work"
     hostile_run(root / HOSTILE_NAME)

@@ -23,6 +23,7 @@ from tests.bench.made import TF32, failed, passed, refused, task
 from tests.report.made import HOSTILE, many_rows
 from tests.report.markup import parsed
 
+ENDS = [outcome for outcome in Outcome if outcome is not Outcome.NOT_RUN]
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
 
 
@@ -49,9 +50,10 @@ def page_of(rows: list[Row]) -> str:
 
 def test_every_kind_of_end_has_its_word() -> None:
     made = bench_report("tried", few())
-    assert [line.outcome for line in made.lines] == list(Outcome)
+    assert [line.outcome for line in made.lines] == ENDS
     text = page_of(few())
-    assert all(outcome.value in text for outcome in Outcome)
+    assert all(outcome.value in text for outcome in ENDS)
+    assert Outcome.NOT_RUN.value not in text
 
 
 def test_tasks_without_a_family_are_drawn_by_level_and_a_single_level_as_one_row() -> None:
@@ -70,7 +72,10 @@ def test_the_page_begins_with_the_scores_that_the_scorer_gives() -> None:
     assert eager is not None
     assert eager.geomean is not None
     assert f"{eager.geomean.value:.2f}× over eager PyTorch" in text
-    assert "the best baseline" in text
+    best = scores.all.against("best")
+    assert best is not None
+    assert best.geomean is not None
+    assert f"57% correct, 4 of 7 25–84% {best.geomean.value:.2f}× over the best baseline" in text
     assert "1 task that trivial answers pass is in these totals" in text
     assert "3 tasks were not audited" in text
 
@@ -78,8 +83,8 @@ def test_the_page_begins_with_the_scores_that_the_scorer_gives() -> None:
 def test_levels_families_and_the_audit_have_their_own_scores() -> None:
     text = page_of(few())
     assert text.index("By level") < text.index("By family") < text.index("By audit") < text.index("Losses")
-    assert "product 0.71× 0.50–1.00 0.50× 0.25–1.00 2 100%" in text
-    assert "level 2 – – 2 0%" in text
+    assert "product 0.50× 0.25–1.00 0.71× 0.50–1.00 0.50× 0.25–1.00 2 100%" in text
+    assert "level 2 – – – 2 0%" in text
     alone = page_of(few()[:1])
     assert "By level" not in alone
     assert "By audit" not in alone
@@ -137,8 +142,13 @@ def test_the_last_row_of_a_task_counts_and_none_is_refused(tmp_path: Path) -> No
 
 def test_given_the_suite_what_is_missing_is_there_as_wrong() -> None:
     made = bench_report("tried", few()[:1], tasks=[task(1), task(2)])
-    assert [line.outcome for line in made.lines] == [Outcome.FASTER, Outcome.NO_KERNEL]
-    assert "50% correct, 1 of 2" in parsed(bench_html(made)).text
+    assert [line.outcome for line in made.lines] == [Outcome.FASTER, Outcome.NOT_RUN]
+    text = parsed(bench_html(made)).text
+    assert "tried 1 of 2 run" in text
+    assert "50% correct, 1 of 2" in text
+    assert "1 task has no row yet and counts as wrong." in text
+    assert "None: every task that was run has a correct kernel" in text, "waiting is no failure"
+    assert "1 task without a row yet, counted as wrong." in bench_markdown(made)
 
 
 def test_a_folder_a_file_and_a_file_in_a_folder_are_the_same_bench(tmp_path: Path) -> None:
@@ -196,7 +206,7 @@ def test_hostile_words_stay_words_in_every_form() -> None:
     lines = bench_markdown(made).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("| task | name"))
     table = lines[start : start + 2 + len(few())]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {11}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {12}
     rows = list(csv.reader(io.StringIO(bench_csv(made), newline="")))
     assert len(rows) == 1 + len(few())
     assert len({len(row) for row in rows}) == 1
@@ -206,7 +216,7 @@ def test_markdown_has_the_same_figures() -> None:
     text = bench_markdown(bench_report("tried", few()))
     assert text.startswith("# tried\n\n7 tasks, 4 correct (57%")
     assert re.search(r"\| eager PyTorch \| 3 \| 57% \|", text)
-    assert "| 1/1 | 1\\_op | pointwise | faster | 4.00× | 2.00× |" in text
+    assert "| 1/1 | 1\\_op | pointwise | faster | 2.00× | 4.00× | 2.00× |" in text
     assert "\n\n\n\n" not in text
     for i, line in enumerate(text.splitlines()):
         if line.startswith("|---"):
@@ -235,7 +245,7 @@ def test_kernelbenchs_own_rules_are_columns_of_every_form() -> None:
 
 def test_the_table_of_tasks_reads_back() -> None:
     rows = list(csv.DictReader(io.StringIO(bench_csv(bench_report("tried", few())), newline="")))
-    assert [row["outcome"] for row in rows] == [outcome.value for outcome in Outcome]
+    assert [row["outcome"] for row in rows] == [outcome.value for outcome in ENDS]
     assert float(rows[0]["eager_matched_speedup"]) == 4.0
     assert rows[2]["degenerate"] == "true"
     assert rows[4]["gate"] == "correctness"

@@ -53,7 +53,8 @@ def test_the_page_and_the_markdown_tell_every_task_and_every_outcome(both):
 
 def test_the_page_has_a_picture_that_says_what_it_shows(both):
     page = compare_html(both)
-    assert page.count("<svg") == 2
+    assert page.count('<svg class="chart ') == 2
+    assert len(re.findall(r'class="sign (\w+)"', page)) == len(set(re.findall(r'class="dot (\w+)"', page)))
     assert f"B's speed over A's for {len(both.timed)} tasks" in page
     assert len(re.findall(r'class="dot (?:faster|even|slower)"', page)) == 2 * len(both.timed)
 

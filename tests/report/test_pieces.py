@@ -18,7 +18,7 @@ from egg.report.difference import LONGEST, Sign, difference
 from egg.report.elements import element, text, visible
 from egg.report.highlight import highlighted
 from egg.report.markdown import cell, code, fenced, line
-from egg.report.numbers import ends, money, seconds, sentence, share, stopped, time, times
+from egg.report.numbers import ends, money, seconds, sentence, share, speed, stopped, time, times
 from egg.report.tables import csv_text
 from tests.report.made import HOSTILE, SOFTMAX
 
@@ -61,6 +61,21 @@ LINES = st.lists(st.sampled_from(["a = 1", "b = 2", "", "    return a", "# note"
 )
 def test_figures_are_written_as_people_write_them(made: str, said: str) -> None:
     assert made == said
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Interval(0.998, 0.997, 0.999), "0.998×"),
+        (Interval(0.9999, 0.9998, 0.99995), "0.9999×"),
+        (Interval(1.002, 1.001, 1.003), "1.002×"),
+        (Interval(0.998, 0.99, 1.01), "1.00×"),
+        (Interval(12.34, 12.0, 13.0), "12.3×"),
+        (None, "–"),
+    ],
+)
+def test_a_speedup_that_differs_from_one_is_not_written_as_one(found: Interval | None, said: str) -> None:
+    assert speed(found) == said
 
 
 @given(POSITIVE, POSITIVE)

@@ -17,7 +17,7 @@ from egg.core.resources import Access, KernelResources, KernelWork
 from egg.hardware.gpus import resolve
 from egg.report.quantities import factor, milliseconds, per_byte, percent, quantity
 from egg.report.roofline import Point, Roof, Roofline, axes_of, height_of, roofline
-from egg.report.roofline_svg import HEIGHT, LEFT, WIDTH, svg
+from egg.report.roofline_svg import FILE, PAGE, Frame, inline, svg
 from egg.report.roofline_text import ASCII, UNICODE, key, plot, short
 
 H200 = resolve("H200")
@@ -242,28 +242,51 @@ def test_the_text_fits_and_every_kernel_has_its_letter(chart, width, marks):
         assert marks.ideal in text
 
 
+TAG = "{http://www.w3.org/2000/svg}"
+
+
 @settings(max_examples=20, deadline=None)
 @given(charts())
 def test_the_picture_is_a_small_valid_file_whose_labels_do_not_overlap(chart):
     text = svg(chart)
     assert len(text.encode()) < 30_000
     root = ElementTree.fromstring(text)
-    tag = "{http://www.w3.org/2000/svg}"
-    assert root.find(f"{tag}title") is not None
-    assert root.find(f"{tag}desc") is not None
+    _check(root, chart, FILE)
+    _no_label_overlaps(root, FILE)
+
+
+@settings(max_examples=10, deadline=None)
+@given(charts(most=3))
+def test_a_page_holds_it_at_two_widths_and_names_what_there_is_room_for(chart):
+    for part, frame in zip(inline(chart).split("</svg>"), PAGE, strict=False):
+        root = ElementTree.fromstring(part + "</svg>")
+        assert root.get("class") == f"roofline {frame.name}"
+        _check(root, chart, frame)
+        _no_label_overlaps(root, frame)
+
+
+def _check(root: ElementTree.Element, chart: Roofline, frame: Frame) -> None:
+    """Named, and everything drawn lies within the picture."""
+    assert root.find(f"{TAG}title") is not None
+    assert root.find(f"{TAG}desc") is not None
+    for element in root.iter(f"{TAG}text"):
+        assert 0 <= float(element.attrib["x"]) <= frame.width
+        assert 0 <= float(element.attrib["y"]) <= frame.height
+    assert len(root.findall(f"{TAG}circle")) == len(chart.points)
+    for circle in root.iter(f"{TAG}circle"):
+        assert frame.left <= float(circle.attrib["cx"]) <= frame.width
+        assert 0 <= float(circle.attrib["cy"]) <= frame.height
+
+
+def _no_label_overlaps(root: ElementTree.Element, frame: Frame) -> None:
     boxes = []
-    for element in root.iter(f"{tag}text"):
+    for element in root.iter(f"{TAG}text"):
         x, y = float(element.attrib["x"]), float(element.attrib["y"])
-        assert 0 <= x <= WIDTH
-        assert 0 <= y <= HEIGHT
-        if "transform" not in element.attrib and element.get("class") not in ("title", "quiet") and x > LEFT:
+        plain = "transform" not in element.attrib and element.get("class") not in ("title", "quiet")
+        if plain and x > frame.left:
             boxes.append(_extent(element, x, y))
     for one, other in itertools.combinations(boxes, 2):
         assert not _overlap(one, other), (one, other)
-    assert len(root.findall(f"{tag}circle")) == len(chart.points)
-    for circle in root.iter(f"{tag}circle"):
-        assert LEFT <= float(circle.attrib["cx"]) <= WIDTH
-        assert 0 <= float(circle.attrib["cy"]) <= HEIGHT
 
 
 def _extent(element: ElementTree.Element, x: float, y: float) -> tuple[float, float, float, float]:

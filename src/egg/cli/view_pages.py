@@ -88,7 +88,8 @@ class Pages:
             return Answer(tag, "")
         kept = self._kept.get((view, name))
         if kept is None or kept.tag != tag:
-            kept = Answer(tag, make(Live(tag, self._links(view, name))))
+            here = f"/{view}?at={quote(name, safe='')}" if view else ""
+            kept = Answer(tag, make(Live(tag, self._links(view, name), here)))
             self._kept = {**dict(list(self._kept.items())[1 - self.KEPT :]), (view, name): kept}
         return kept
 
@@ -115,9 +116,13 @@ class Pages:
     def _runs(self, bench: Place, live: Live) -> str:
         rows = {row.run: row for row in _rows(bench) if row.run}
         runs = self._index.runs_of(bench)
-        items = [_run_item(run, rows.get(f"{run.path.parent.name}/{run.path.name}")) for run in runs]
+        items = [
+            _run_item(run, rows.get(f"{run.path.parent.name}/{run.path.name}"), inside=True) for run in runs
+        ]
         title = bench.path.name
-        return page("view.html", version=__version__, live=live, title=title, kicker="Its runs", items=items)
+        return page(
+            "view.html", version=__version__, live=live, title=title, kicker="Runs of a bench", items=items
+        )
 
     # -- reports ---------------------------------------------------------------------------------------
 
@@ -151,9 +156,12 @@ def _log_page(title: str, what: str, lines: list[tuple[str, str]], live: Live) -
     return page("log.html", version=__version__, live=live, title=title, what=what, shown=shown, lines=newest)
 
 
-def _run_item(place: Place, row: Row | None) -> Item:
-    """A run that cannot be read is listed with the reason: others are shown all the same."""
-    name = place.path.name if place.name == "." or row is not None else place.name
+def _run_item(place: Place, row: Row | None, inside: bool = False) -> Item:
+    """A run that cannot be read is listed with the reason: others are shown all the same.
+
+    ``inside`` a bench, whose name the page has, a run goes by the name of its own folder.
+    """
+    name = place.path.name if place.name == "." or inside else place.name
     try:
         state = state_of(place.path)
     except EggError as error:

@@ -13,7 +13,7 @@ from egg.bench.statistics import Estimate
 from egg.report.bench_report import Outcome, TaskLine, baseline_name
 from egg.report.canvas import CHARACTER, NARROW, WIDEST, Picture, Scale, drawn, figure, label, line, tip
 from egg.report.elements import element, text
-from egg.report.numbers import ends, times
+from egg.report.numbers import ends, opponent, times
 from egg.report.quantities import percent
 
 LEFT, RIGHT, TOP, FOOT = 44, 12, 12, 42
@@ -25,6 +25,8 @@ WIDE_CHARACTER = 1.25 * CHARACTER
 TALLEST = 5
 """Dots above each other on either side of a row's middle; where more would be, they overlap."""
 SPARK = (110, 14)
+DOTS = (("faster", "faster beyond the noise"), ("even", "neither"), ("slower", "slower beyond the noise"))
+"""Classes of dots, with what they mean."""
 
 
 # -- fast_p ----------------------------------------------------------------------------------------
@@ -77,6 +79,21 @@ def swatch(number: int) -> Markup:
     return Markup(element("svg", piece, kind="spark", width=28, height=10, **{"aria-hidden": "true"}))
 
 
+def drawn_dots(lines: Sequence[TaskLine], baseline: str) -> tuple[tuple[str, str], ...]:
+    """Of :data:`DOTS`, those that the picture has."""
+    found = {_kind(line, baseline) for line in lines if line.row.speedup(baseline) is not None}
+    return tuple((kind, meaning) for kind, meaning in DOTS if kind in found)
+
+
+def dot_sign(kind: str) -> Markup:
+    """A dot of that class, or the mark of a mean, for the key."""
+    if kind == "mean":
+        parts = line("whisker", 0, 6, 20, 6) + line("mean", 10, 1, 10, 11)
+    else:
+        parts = element("circle", kind=f"sign {kind}", cx=10, cy=6, r=4)
+    return Markup(element("svg", parts, kind="spark", width=20, height=12, **{"aria-hidden": "true"}))
+
+
 # -- families --------------------------------------------------------------------------------------
 
 
@@ -102,7 +119,7 @@ def strip_chart(lines: Sequence[TaskLine], kind: str, groups: Sequence[Group], b
             )
     return drawn(
         "strip",
-        f"Speedups over {baseline} by {kind}, one dot a task",
+        f"Speedups over {opponent(baseline)} by {kind}, one dot a task",
         "; ".join(sentences) + ".",
         lambda width: _strip(lines, kind, groups, baseline, width),
         WIDEST,
@@ -160,10 +177,14 @@ def _family(
 
 
 def _dot(dot: _Dot, middle: float, baseline: str) -> str:
-    kind = {Outcome.FASTER: "faster", Outcome.SLOWER: "slower"}.get(dot.line.against(baseline), "even")
+    kind = _kind(dot.line, baseline)
     hover = element("title", text(f"{dot.line.row.key} {dot.line.row.name}: {times(dot.speed)}"))
     y = middle - dot.up * RADIUS * 1.9
     return element("circle", hover, kind=f"dot {kind}", cx=dot.x, cy=y, r=RADIUS)
+
+
+def _kind(task: TaskLine, baseline: str) -> str:
+    return {Outcome.FASTER: "faster", Outcome.SLOWER: "slower"}.get(task.against(baseline), "even")
 
 
 def _swarm(found: Sequence[tuple[float, TaskLine]], across: Scale) -> list[_Dot]:

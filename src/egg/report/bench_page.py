@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from egg import __version__
 from egg.bench.statistics import Estimate
-from egg.report.bench_charts import fast_p_chart, interval_mark, strip_chart, swatch
+from egg.report.bench_charts import dot_sign, drawn_dots, fast_p_chart, interval_mark, strip_chart, swatch
 from egg.report.bench_report import BenchReport, TaskLine, baseline_name
 from egg.report.numbers import NONE, ends, times
 from egg.report.page import Live, page, plain
@@ -42,18 +42,22 @@ COLUMNS = (
 
 
 def bench_html(report: BenchReport, live: Live | None = None) -> str:
-    eager = report.overall.against("eager")
     kind, groups = report.drawn_groups
-    timed = eager is not None and eager.timed
     return page(
         "bench.html",
         report=report,
         version=__version__,
         live=live,
         fast_p=fast_p_chart(report.rows, report.timed) if report.timed else None,
-        strip=strip_chart(report.lines, kind, groups, "eager") if timed else None,
+        strip=strip_chart(report.lines, kind, groups, report.strictest) if report.compared else None,
         strip_of=kind,
-        filters={"baseline": baseline_name, "swatch": swatch, "interval": interval_mark},
+        dots=drawn_dots(report.lines, report.strictest),
+        filters={
+            "baseline": baseline_name,
+            "swatch": swatch,
+            "interval": interval_mark,
+            "dot_sign": dot_sign,
+        },
     )
 
 

@@ -38,6 +38,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     NO_KERNEL = "no kernel"
     UNABLE = "machine unable"
+    NOT_RUN = "not run"
 
     @property
     def correct(self) -> bool:
@@ -49,9 +50,19 @@ class TaskLine:
     """One row with what is read off it."""
 
     row: Row
+    waiting: bool = False
+    """Whether the bench has no row of the task yet: the one here stands for it in the scores, as wrong."""
+
+    @property
+    def title(self) -> str:
+        """The name beside the key, without what repeats it: ``1/23 23_Softmax_`` is ``1/23 Softmax``."""
+        name = self.row.name.removeprefix(f"{self.row.problem}_").strip("_")
+        return name if name != self.row.key else ""
 
     @property
     def outcome(self) -> Outcome:
+        if self.waiting:
+            return Outcome.NOT_RUN
         match self.row.verdict:
             case Refused():
                 return Outcome.REFUSED
@@ -114,7 +125,8 @@ class TaskLine:
     @property
     def details(self) -> Facts:
         row, passed = self.row, self.passed
-        facts = [("why" if not row.accepted else "held back by", self.why), ("evidence", self.evidence)]
+        facts = [("name", row.name if row.name not in (row.key, self.title) else "")]
+        facts += [("why" if not row.accepted else "held back by", self.why), ("evidence", self.evidence)]
         if passed is not None:
             facts += [
                 ("launches", str(passed.launches)),
@@ -144,6 +156,8 @@ class BenchReport:
     scores: Scores
     rows_hash: str = ""
     """SHA-256 of the file of rows."""
+    waiting: frozenset[str] = frozenset()
+    """Keys of the tasks that have no row yet."""
 
     @property
     def title(self) -> str:
@@ -151,7 +165,7 @@ class BenchReport:
 
     @cached_property
     def lines(self) -> tuple[TaskLine, ...]:
-        return tuple(map(TaskLine, self.rows))
+        return tuple(TaskLine(row, row.key in self.waiting) for row in self.rows)
 
     @property
     def overall(self) -> Group:
@@ -169,13 +183,19 @@ class BenchReport:
 
     @property
     def baselines(self) -> tuple[str, ...]:
-        """Columns of the table of tasks: each baseline at matched precision."""
+        """Each baseline at matched precision."""
         return tuple(s.baseline for s in self.timed if s.basis is Basis.MATCHED and s.baseline != BEST)
 
     @property
     def strictest(self) -> str:
         """The baseline that a loss is counted against."""
         return BEST if len(self.baselines) > 1 else next(iter(self.baselines), "eager")
+
+    @property
+    def compared(self) -> tuple[Speedups, ...]:
+        """What a page compares with: first what outcomes are against, then each baseline."""
+        found = (self.overall.against(name) for name in dict.fromkeys((self.strictest, *self.baselines)))
+        return tuple(s for s in found if s is not None and s.timed)
 
     @property
     def parts(self) -> tuple[tuple[str, tuple[Group, ...]], ...]:
@@ -221,6 +241,11 @@ class BenchReport:
     @property
     def families(self) -> tuple[WorkFamily, ...]:
         return tuple(sorted({row.family for row in self.rows}))
+
+    @property
+    def checked(self) -> tuple[bool, bool]:
+        """Which of KernelBench's rules is known of any kernel: its comparison, its static check."""
+        return bool(self.overall.kernelbench.total), bool(self.overall.kernelbench_static.total)
 
     @property
     def kernelbench(self) -> Facts:
@@ -283,10 +308,12 @@ def bench_report(
     name: str, rows: Iterable[Row], rows_hash: str = "", tasks: Sequence[Task] | None = None
 ) -> BenchReport:
     """Over the last row of each task; given the suite's ``tasks``, those without a row are there as wrong."""
-    kept = tuple(latest(rows).values() if tasks is None else complete(rows, tasks))
+    found = latest(rows)
+    kept = tuple(found.values() if tasks is None else complete(found.values(), tasks))
     if not kept:
         raise UsageError(f"{name} has no rows yet", "wait until the first task has ended")
-    return BenchReport(name, kept, score(kept), rows_hash)
+    waiting = frozenset(row.key for row in kept) - found.keys()
+    return BenchReport(name, kept, score(kept), rows_hash, waiting)
 
 
 def read_bench(path: Path) -> BenchReport:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from egg import __version__
 from egg.bench.compare import Outcome, TaskComparison
 from egg.core.evaluation import Interval
+from egg.report.bench_charts import dot_sign
 from egg.report.canvas import NARROW, WIDEST, Picture, Scale, drawn, figure, label, line, tip
 from egg.report.compare_report import MEANINGS, CompareReport
 from egg.report.elements import element
@@ -17,14 +18,22 @@ from egg.report.page import page, plain
 
 BADGES = {Outcome.FASTER: "good", Outcome.GAINED: "good", Outcome.SLOWER: "bad", Outcome.LOST: "bad"}
 LEFT, RIGHT, TOP, FOOT = 48, 12, 12, 26
+DOTS = (("faster", "B is faster"), ("even", "no significant difference"), ("slower", "B is slower"))
+"""Classes of dots, with what they mean."""
 SHOWN = (1 / 16, 16.0)
 """Ratios beyond these stand on the edge of the picture."""
 
 
 def compare_html(report: CompareReport) -> str:
     chart = ratio_chart(report.timed) if report.timed else None
-    filters = {"badge": lambda outcome: BADGES.get(outcome, ""), "meaning": MEANINGS.__getitem__}
-    return page("compare.html", report=report, version=__version__, chart=chart, filters=filters)
+    filters = {
+        "badge": lambda outcome: BADGES.get(outcome, ""),
+        "meaning": MEANINGS.__getitem__,
+        "dot_sign": dot_sign,
+    }
+    found = {_kind(task) for task in report.timed}
+    dots = [(kind, meaning) for kind, meaning in DOTS if kind in found]
+    return page("compare.html", report=report, version=__version__, chart=chart, dots=dots, filters=filters)
 
 
 def compare_markdown(report: CompareReport) -> str:
@@ -69,12 +78,15 @@ def _ratios(tasks: Sequence[TaskComparison], width: int) -> Picture:
 
 def _task(task: TaskComparison, x: float, radius: float, up: Scale) -> list[str]:
     found = _ratio(task)
-    kind = {Outcome.FASTER: "faster", Outcome.SLOWER: "slower"}.get(task.outcome, "even")
     hover = tip(f"{task.key} {task.name}: {times(found.median)} {ends(found)}, {task.outcome.value}")
     return [
         line("level", x, up.at(found.low), x, up.at(found.high)),
-        element("circle", hover, kind=f"dot {kind}", cx=x, cy=up.at(found.median), r=radius),
+        element("circle", hover, kind=f"dot {_kind(task)}", cx=x, cy=up.at(found.median), r=radius),
     ]
+
+
+def _kind(task: TaskComparison) -> str:
+    return {Outcome.FASTER: "faster", Outcome.SLOWER: "slower"}.get(task.outcome, "even")
 
 
 def _ratio(task: TaskComparison) -> Interval:

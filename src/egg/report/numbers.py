@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from egg.core.evaluation import Interval
 from egg.report.quantities import milliseconds, percent
 
 NONE = "\N{EN DASH}"
@@ -30,6 +31,15 @@ def times(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return NONE
     return f"{_figure(value)}{TIMES}"
+
+
+def speed(found: Interval | None) -> str:
+    """The median of a speedup: ``1.97×``; ``0.998×`` where two decimals would hide that it is below 1."""
+    if found is None:
+        return NONE
+    apart = found.high < 1 or found.low > 1
+    digits = next((n for n in (2, 3, 4) if round(found.median, n) != 1), 2) if apart else 2
+    return f"{found.median:.{digits}f}{TIMES}" if digits > 2 else times(found.median)
 
 
 def ends(value: Ranged | None) -> str:
@@ -123,6 +133,7 @@ def _figure(value: float) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "times": times,
     "ends": ends,
+    "speed": speed,
     "share": share,
     "share_ends": share_ends,
     "ms": time,

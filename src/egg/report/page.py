@@ -40,7 +40,9 @@ class Live:
     tag: str
     """Names the state of the files; the server answers ``304`` while it is the same."""
     links: tuple[tuple[str, str], ...] = ()
-    """Names and addresses on the same server."""
+    """Names and addresses on the same server..."""
+    here: str = ""
+    """...and which of them this page has."""
 
 
 def page(template: str, *, filters: Filters | None = None, live: Live | None = None, **values: Any) -> str:

@@ -79,10 +79,23 @@ class Roofline:
     """Operations per byte of the whole task, everything moved once."""
     ideal_rate: float | None = None
     """What the GPU allows there at the precision asked for."""
+    whole: bool = False
+    """Whether the one point is all kernels together."""
 
     @property
     def measured(self) -> bool:
         return any(point.measured for point in self.points)
+
+    @property
+    def left_of_ideal(self) -> bool:
+        """Whether a kernel with counted operations moves more bytes for them than the task needs."""
+        ideal = self.ideal if self.ideal_rate is not None else None
+        return ideal is not None and any(0 < point.intensity < 0.98 * ideal for point in self.points)
+
+    @property
+    def uncounted(self) -> bool:
+        """Whether a point has bytes and no operations: it stands on the left edge."""
+        return any(not point.intensity for point in self.points)
 
 
 @dataclass(frozen=True)

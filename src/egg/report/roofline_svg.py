@@ -1,5 +1,7 @@
 """The roofline as one SVG file: no scripts, no fonts or images from elsewhere, light and dark by itself.
 
+A page holds it twice, at the width of a computer and of a phone, and shows the one that fits.
+
 Labels never lie on each other: each takes the free place nearest to its point (see ``placing``),
 and a thin line leads to it where that is not beside the point. Large circles are kernels that
 take much of the time; a pale, dashed one was predicted and not measured.
@@ -17,21 +19,18 @@ from egg.report.quantities import milliseconds, per_byte, percent, quantity
 from egg.report.roofline import Axes, Point, Roofline, axes_of, height_of, ticks
 from egg.report.roofline_text import reached, short
 
-WIDTH, HEIGHT = 760, 500
-LEFT, TOP, RIGHT, BOTTOM = 92, 76, 736, 438
-"""Edges of the plot."""
 MOST_LABELS = 8
 """The longest kernels are named; the others have a circle and a tooltip."""
 MOST_CIRCLES = 40
 SMALLEST, LARGEST = 4.0, 16.0
 """Radii; a circle's area follows the share of time."""
-LINE = 13.0
-CHARACTER = 6.1
+LINE = 14.0
+CHARACTER = 6.6
 """Width of one at the labels' size, on the safe side."""
 DOT = " \N{MIDDLE DOT} "
 
 STYLE = """
-.roofline text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#1f2328}
+.roofline text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:#1f2328}
 .roofline .page{fill:#ffffff}.roofline .title{font-size:15px;font-weight:600}.roofline .quiet{fill:#59636e}
 .roofline .grid{stroke:#d8dee4;stroke-width:1}.roofline .frame{fill:none;stroke:#59636e;stroke-width:1}
 .roofline .memory{fill:none;stroke:#0969da;stroke-width:2}
@@ -49,28 +48,68 @@ STYLE = """
 """
 
 
-def svg(chart: Roofline, *, inline: bool = False) -> str:
-    """The whole file as text; ``inline`` for a page that holds :data:`STYLE` itself."""
-    sheet = _Sheet(axes_of(chart))
+@dataclass(frozen=True)
+class Frame:
+    """The size of a picture, the edges of the plot in it, and how much is written there."""
+
+    name: str
+    width: int
+    height: int
+    left: float
+    top: float
+    right: float
+    bottom: float
+    labels: int = MOST_LABELS
+    """Kernels that are named."""
+    brief: bool = False
+    """Whether numbers go without the words that a wide picture has room for."""
+
+    @property
+    def middle(self) -> float:
+        return (self.left + self.right) / 2
+
+
+FILE = Frame("", 760, 500, 92, 76, 736, 438)
+"""The file, with a heading above the plot."""
+PAGE = (
+    Frame("wide", 720, 420, 92, 8, 712, 376),
+    Frame("narrow", 350, 380, 50, 24, 346, 332, labels=3, brief=True),
+)
+"""In a page, which has headings of its own."""
+
+
+def svg(chart: Roofline) -> str:
+    """The whole file as text."""
+    head = [element("style", STYLE), element("rect", kind="page", width=FILE.width, height=FILE.height)]
+    return _drawn(chart, FILE, [*head, *_heading(chart)])
+
+
+def inline(chart: Roofline) -> str:
+    """The picture at both widths, for a page that holds :data:`STYLE` itself."""
+    return "".join(_drawn(chart, frame) for frame in PAGE)
+
+
+def _drawn(chart: Roofline, frame: Frame, head: Sequence[str] = ()) -> str:
+    sheet = _Sheet(axes_of(chart), frame)
     circles = [_circle(sheet, point) for point in chart.points[:MOST_CIRCLES]]
     sheet.field.take(*_line_boxes(sheet, chart))
     sheet.field.take(*(Box.around(c.x, c.y, c.r, c.r) for c in circles), solid=True)
+    name = f"roofline-{frame.name}" if frame.name else "roofline"
     inside = [
-        element("title", text(_title(chart)), id="roofline-title"),
-        element("desc", text(describe(chart)), id="roofline-desc"),
-        *([] if inline else [element("style", STYLE)]),
-        element("rect", kind="page", width=WIDTH, height=HEIGHT),
-        *_heading(chart),
+        element("title", text(_title(chart)), id=f"{name}-title"),
+        element("desc", text(describe(chart)), id=f"{name}-desc"),
+        *head,
         *_grid(sheet),
         *_roof_lines(sheet, chart),
         *_roof_names(sheet, chart),
         _memory_name(sheet, chart),
         *_ideal(sheet, chart),
         *(circle.svg() for circle in reversed(circles)),
-        *_labels(sheet, circles[:MOST_LABELS]),
+        *_labels(sheet, circles[: frame.labels]),
     ]
-    size = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "width": WIDTH, "height": HEIGHT}
-    attributes = {"role": "img", "class": "roofline", "aria-labelledby": "roofline-title roofline-desc"}
+    size = {"viewBox": f"0 0 {frame.width} {frame.height}", "width": frame.width, "height": frame.height}
+    kind = f"roofline {frame.name}".strip()
+    attributes = {"role": "img", "class": kind, "aria-labelledby": f"{name}-title {name}-desc"}
     body = "\n".join(["", *inside, ""])
     return element("svg", body, xmlns="http://www.w3.org/2000/svg", **size, **attributes) + "\n"
 
@@ -92,18 +131,19 @@ def describe(chart: Roofline) -> str:
 class _Sheet:
     """Where things are on the page, and which places are free for labels."""
 
-    def __init__(self, axes: Axes) -> None:
+    def __init__(self, axes: Axes, frame: Frame) -> None:
         self.axes = axes
-        self.field = Field(Box(LEFT + 4, TOP + 4, RIGHT - 4, BOTTOM - 4))
+        self.frame = frame
+        self.field = Field(Box(frame.left + 4, frame.top + 4, frame.right - 4, frame.bottom - 4))
 
     def x(self, intensity: float) -> float:
-        return LEFT + self.axes.across(intensity) * (RIGHT - LEFT)
+        return self.frame.left + self.axes.across(intensity) * (self.frame.right - self.frame.left)
 
     def y(self, rate: float) -> float:
         return self.at(self.axes.up(rate))
 
     def at(self, up: float) -> float:
-        return BOTTOM - up * (BOTTOM - TOP)
+        return self.frame.bottom - up * (self.frame.bottom - self.frame.top)
 
 
 # -- the frame -------------------------------------------------------------------------------------
@@ -111,8 +151,8 @@ class _Sheet:
 
 def _heading(chart: Roofline) -> list[str]:
     return [
-        words(_title(chart), LEFT, 30, kind="title"),
-        words(DOT.join(_notes(chart)), LEFT, 50, kind="quiet"),
+        words(_title(chart), FILE.left, 30, kind="title"),
+        words(DOT.join(notes(chart)), FILE.left, 50, kind="quiet"),
     ]
 
 
@@ -120,30 +160,36 @@ def _title(chart: Roofline) -> str:
     return f"{short(chart.program, 40)} on {chart.gpu}" if chart.program else f"roofline of {chart.gpu}"
 
 
-def _notes(chart: Roofline) -> list[str]:
-    """Notes below the picture."""
+def notes(chart: Roofline) -> list[str]:
+    """What a reader of the picture has to know."""
     if not chart.points:
         return ["the task alone, no kernel"]
     times = "times measured" if chart.measured else "times predicted, not measured"
-    notes = [f"{len(chart.points)} kernel{'s' if len(chart.points) != 1 else ''}", times]
-    notes += [f"the {MOST_LABELS} longest are named"] if len(chart.points) > MOST_LABELS else []
-    notes += [f"{len(chart.undrawn)} more not drawn: their work is not known"] if chart.undrawn else []
-    return [*notes, "area: share of the time"]
+    if chart.whole:
+        return ["all kernels together", times]
+    found = [f"{len(chart.points)} kernel{'s' if len(chart.points) != 1 else ''}", times]
+    found += [f"the {MOST_LABELS} longest are named"] if len(chart.points) > MOST_LABELS else []
+    found += [f"{len(chart.undrawn)} more not drawn: their work is not known"] if chart.undrawn else []
+    return [*found, "area: share of the time"]
 
 
 def _grid(sheet: _Sheet) -> list[str]:
-    lines = []
-    for power in ticks(sheet.axes.left, sheet.axes.right, 12):
+    frame, lines = sheet.frame, []
+    for power in ticks(sheet.axes.left, sheet.axes.right, 6 if frame.brief else 12):
         x = sheet.x(10.0**power)
-        lines.append(element("line", kind="grid", x1=x, y1=TOP, x2=x, y2=BOTTOM))
-        lines.append(words(f"{10.0**power:,.10g}", x, BOTTOM + 18, "middle", "quiet"))
+        lines.append(element("line", kind="grid", x1=x, y1=frame.top, x2=x, y2=frame.bottom))
+        lines.append(words(f"{10.0**power:,.10g}", x, frame.bottom + 18, "middle", "quiet"))
     for power in ticks(sheet.axes.bottom, sheet.axes.top, 12):
         y = sheet.y(10.0**power)
-        lines.append(element("line", kind="grid", x1=LEFT, y1=y, x2=RIGHT, y2=y))
-        lines.append(words(quantity(10.0**power, "FLOP/s"), LEFT - 8, y + 4, "end", "quiet"))
-    lines.append(element("rect", kind="frame", x=LEFT, y=TOP, width=RIGHT - LEFT, height=BOTTOM - TOP))
-    middle = (LEFT + RIGHT) / 2
-    lines.append(words("FLOP per byte of memory traffic", middle, HEIGHT - 20, "middle", "quiet"))
+        lines.append(element("line", kind="grid", x1=frame.left, y1=y, x2=frame.right, y2=y))
+        name = quantity(10.0**power, "" if frame.brief else "FLOP/s")
+        lines.append(words(name, frame.left - 8, y + 4, "end", "quiet"))
+    if frame.brief:
+        lines.append(words("FLOP/s", 0, frame.top - 10, kind="quiet"))
+    width, height = frame.right - frame.left, frame.bottom - frame.top
+    lines.append(element("rect", kind="frame", x=frame.left, y=frame.top, width=width, height=height))
+    across = "FLOP per byte of memory traffic"
+    lines.append(words(across, frame.middle, frame.bottom + 40, "middle", "quiet"))
     return lines
 
 
@@ -153,7 +199,7 @@ def _grid(sheet: _Sheet) -> list[str]:
 def _roof_lines(sheet: _Sheet, chart: Roofline) -> list[str]:
     start = max(10**sheet.axes.left, 10**sheet.axes.bottom / chart.bandwidth)
     flat = [(sheet.x(roof.rate / chart.bandwidth), sheet.y(roof.rate)) for roof in chart.roofs]
-    lines = [element("path", kind="unit", d=f"M{x:.1f} {y:.1f}H{RIGHT}") for x, y in flat]
+    lines = [element("path", kind="unit", d=f"M{x:.1f} {y:.1f}H{sheet.frame.right}") for x, y in flat]
     corner = f"{flat[-1][0]:.1f} {flat[-1][1]:.1f}"
     slope = f"M{sheet.x(start):.1f} {sheet.y(start * chart.bandwidth):.1f}L{corner}"
     return [*lines, element("path", kind="memory", d=slope)]
@@ -161,13 +207,13 @@ def _roof_lines(sheet: _Sheet, chart: Roofline) -> list[str]:
 
 def _roof_names(sheet: _Sheet, chart: Roofline) -> list[str]:
     """At the right end, from the top down: above the line, below it, or below the name before."""
-    names, before = [], -math.inf
+    names, before, right = [], -math.inf, sheet.frame.right - 6
     for roof in reversed(chart.roofs):
         name, y = f"{roof.name} {quantity(roof.rate, 'FLOP/s')}", sheet.y(roof.rate)
         lowest = before + LINE
         base = next((place for place in (y - 5, y + LINE - 1) if place >= lowest), lowest)
-        sheet.field.take(Box(RIGHT - 6 - len(name) * CHARACTER, base - LINE + 2, RIGHT - 6, base + 4))
-        names.append(words(name, RIGHT - 6, base, "end", "unit-name"))
+        sheet.field.take(Box(right - len(name) * CHARACTER, base - LINE + 2, right, base + 4))
+        names.append(words(name, right, base, "end", "unit-name"))
         before = base
     return names
 
@@ -191,13 +237,13 @@ def _ideal(sheet: _Sheet, chart: Roofline) -> list[str]:
     """A diamond on the roof where the whole task would stand, a plumb line, and its name at the foot."""
     if chart.ideal is None or chart.ideal_rate is None:
         return []
-    x, y = sheet.x(chart.ideal), sheet.y(chart.ideal_rate)
+    x, y, bottom = sheet.x(chart.ideal), sheet.y(chart.ideal_rate), sheet.frame.bottom
     name = "task, everything fused"
-    box, _ = sheet.field.nearest(x + 8, BOTTOM - LINE, len(name) * CHARACTER, LINE + 2)
+    box, _ = sheet.field.nearest(x + 8, bottom - LINE, len(name) * CHARACTER, LINE + 2)
     at, anchor = _towards(x, box)
     tip = element("title", text(f"the task with everything fused: {per_byte(chart.ideal)}"))
     return [
-        element("line", kind="plumb", x1=x, y1=y, x2=x, y2=BOTTOM),
+        element("line", kind="plumb", x1=x, y1=y, x2=x, y2=bottom),
         element("path", tip, kind="ideal", d=f"M{x:.1f} {y - 7:.1f}l7 7l-7 7l-7 -7z"),
         words(name, at, box.top + LINE - 1, anchor, "ideal-name"),
     ]
@@ -208,13 +254,13 @@ def _line_boxes(sheet: _Sheet, chart: Roofline) -> list[Box]:
     boxes = []
     for roof in chart.roofs:
         y = sheet.y(roof.rate)
-        boxes.append(Box(sheet.x(roof.rate / chart.bandwidth), y - 2, RIGHT, y + 2))
+        boxes.append(Box(sheet.x(roof.rate / chart.bandwidth), y - 2, sheet.frame.right, y + 2))
     foot, top = sheet.axes.left, math.log10(chart.roofs[-1].rate / chart.bandwidth)
     for power in steps(foot, top, (top - foot) / 50):
         boxes.append(Box.around(sheet.x(10**power), sheet.y(10**power * chart.bandwidth), 6, 4))
     if chart.ideal is not None and chart.ideal_rate is not None:
         x, y = sheet.x(chart.ideal), sheet.y(chart.ideal_rate)
-        boxes += [Box.around(x, y, 8, 8), Box(x - 2, y, x + 2, BOTTOM)]
+        boxes += [Box.around(x, y, 8, 8), Box(x - 2, y, x + 2, sheet.frame.bottom)]
     return boxes
 
 
@@ -248,30 +294,32 @@ def _labels(sheet: _Sheet, circles: Sequence[_Circle]) -> list[str]:
         sorted(circles, key=lambda circle: circle.y),
         sorted(circles, key=lambda circle: circle.x),
     )
-    best = _placed(sheet.field.copy(), circles)
+    best = _placed(sheet, circles)
     for order in orders:
         if best[1] < CROSSING:
             break
-        best = min(best, _placed(sheet.field.copy(), order), key=lambda placed: placed[1])
-    return [line for circle, box in best[0] for line in _label(circle, box)]
+        best = min(best, _placed(sheet, order), key=lambda placed: placed[1])
+    return [line for circle, box in best[0] for line in _label(circle, box, sheet.frame.brief)]
 
 
-def _placed(field: Field, circles: Iterable[_Circle]) -> tuple[list[tuple[_Circle, Box]], float]:
-    boxes, total = [], 0.0
+def _placed(sheet: _Sheet, circles: Iterable[_Circle]) -> tuple[list[tuple[_Circle, Box]], float]:
+    field, boxes, total = sheet.field.copy(), [], 0.0
     for circle in circles:
-        width = max(map(len, _said(circle.point))) * CHARACTER + 4
+        width = max(map(len, _caption(circle.point, sheet.frame.brief))) * CHARACTER + 4
         box, bad = field.nearest(circle.x, circle.y, width, 2 * LINE + 2)
         boxes.append((circle, box))
         total += bad
     return boxes, total
 
 
-def _said(point: Point) -> tuple[str, str]:
-    return short(point.name, 30), f"{_time(point)}{DOT}{reached(point)}"
+def _caption(point: Point, brief: bool) -> tuple[str, str]:
+    """The two lines of a label; whether times are predicted, a brief one leaves to the words below."""
+    time = milliseconds(point.milliseconds) if brief else _time(point)
+    return short(point.name, 20 if brief else 30), f"{time}{DOT}{reached(point)}"
 
 
-def _label(circle: _Circle, box: Box) -> list[str]:
-    name, facts = _said(circle.point)
+def _label(circle: _Circle, box: Box, brief: bool) -> list[str]:
+    name, facts = _caption(circle.point, brief)
     x, anchor = _towards(circle.x, box)
     y = box.top + LINE - 2
     return [

@@ -14,6 +14,7 @@ from egg.core.evaluation import Interval
 from egg.report.canvas import CHARACTER, WIDE, Picture, Scale, drawn, figure, label, line, tip
 from egg.report.elements import element
 from egg.report.numbers import ends, time, times
+from egg.report.placing import Box, steps
 
 TOP, FOOT, LEFT, RIGHT = 30, 34, 44, 10
 """Room around the plot of steps."""
@@ -64,17 +65,17 @@ def steps_chart(marks: Sequence[Mark], levels: Sequence[Level], unit: str) -> Ma
     return drawn("steps", title, description, lambda width: _steps(marks, levels, width))
 
 
-def steps_key(marks: Sequence[Mark]) -> tuple[tuple[str, str], ...]:
-    """The signs of the picture with their meaning: those that are drawn, and no other."""
+def steps_key(marks: Sequence[Mark]) -> tuple[tuple[str, str, str], ...]:
+    """Classes and signs of the picture with their meaning: those that are drawn, and no other."""
     drawn = {mark.fate for mark in marks if mark.speed is not None}
     known = (
-        ("●", "kept", Fate.KEPT in drawn),
-        ("○", "tried, not better", Fate.TRIED in drawn),
-        ("◇", "predicted", any(m.predicted is not None and m.speed is not None for m in marks)),
-        ("×", "failed", any(m.speed is None and m.fate is not Fate.PASSED for m in marks)),
-        ("–", "nothing tried", any(m.fate is Fate.PASSED for m in marks)),
+        ("kept", "●", "kept", Fate.KEPT in drawn),
+        ("tried", "○", "tried, not better", Fate.TRIED in drawn),
+        ("predicted", "◇", "predicted", any(m.predicted is not None and m.speed is not None for m in marks)),
+        ("failed", "×", "failed", any(m.speed is None and m.fate is not Fate.PASSED for m in marks)),
+        ("untried", "–", "nothing tried", any(m.fate is Fate.PASSED for m in marks)),
     )
-    return tuple((sign, meaning) for sign, meaning, seen in known if seen)
+    return tuple((kind, sign, meaning) for kind, sign, meaning, seen in known if seen)
 
 
 def _mark_text(mark: Mark) -> str:
@@ -94,7 +95,7 @@ def _steps(marks: Sequence[Mark], levels: Sequence[Level], width: int) -> Pictur
     parts = [
         *_bands(marks, slot, bottom),
         *_rulers(up, width),
-        *_levels(levels, up, width, _heights(marks[-2:], up)),
+        *_levels(levels, up, width, _mark_boxes(marks, across, up)),
         *_best_so_far(marks, across, up, width),
         *(part for mark, x in zip(marks, across, strict=True) for part in _mark(mark, x, up, bottom)),
         *_numbers(marks, across, slot, bottom),
@@ -127,23 +128,41 @@ def _rulers(up: Scale, width: int) -> list[str]:
     return parts
 
 
-def _levels(levels: Sequence[Level], up: Scale, width: int, last: Sequence[float]) -> list[str]:
-    """Lines to compare with. Names stand above the right end, or the left one where the last steps are in
-    the way; below it where another name is above."""
-    parts, taken = [], -100.0
+def _levels(levels: Sequence[Level], up: Scale, width: int, taken: list[Box]) -> list[str]:
+    """Lines to compare with, each with its name above or below it where no step and no other name is."""
+    parts = []
     for level in sorted(levels, key=lambda level: -level.speed):
         y = up.at(level.speed)
+        name = f"{level.name} {times(level.speed)}"
+        box = _beside(y, len(name) * CHARACTER, width, taken)
+        taken.append(box)
+        at_end = box.right == width - RIGHT - 3
+        x, anchor = (box.right, "end") if at_end else (box.left, "start")
         parts.append(line(f"level {level.kind}", LEFT, y, width - RIGHT, y))
-        base = next((place for place in (y - 4, y + 13) if place >= taken + 13), taken + 13)
-        free = all(abs(height - (base - 4)) > 11 for height in last)
-        x, anchor = (width - RIGHT - 3, "end") if free else (LEFT + 3, "start")
-        parts.append(label(f"{level.name} {times(level.speed)}", x, base, anchor, "halo"))
-        taken = base
+        parts.append(label(name, x, box.bottom - 3, anchor, "halo"))
     return parts
 
 
-def _heights(marks: Sequence[Mark], up: Scale) -> list[float]:
-    return [up.at(mark.speed.median) for mark in marks if mark.speed is not None]
+def _beside(y: float, wide: float, width: int, taken: Sequence[Box]) -> Box:
+    """Room for a name of a line: at the right end, at the left one, or between two steps."""
+    first, last = LEFT + 3.0, width - RIGHT - 3 - wide
+    starts = [last, first, *steps(first, last, GAP)]
+    places = [
+        Box(start, base - 10, start + wide, base + 3)
+        for ends_ in (starts[:1], starts[1:2], starts[2:])
+        for base in (y - 4, y + 13)
+        for start in ends_
+    ]
+    return next((place for place in places if not any(map(place.meets, taken))), places[0])
+
+
+def _mark_boxes(marks: Sequence[Mark], across: Sequence[float], up: Scale) -> list[Box]:
+    """What the signs of all steps cover."""
+    boxes = []
+    for mark, x in zip(marks, across, strict=True):
+        speeds = (mark.speed.median if mark.speed is not None else None, mark.predicted)
+        boxes += [Box.around(x, up.at(speed), 7, 7) for speed in speeds if speed is not None]
+    return boxes
 
 
 def _best_so_far(marks: Sequence[Mark], across: Sequence[float], up: Scale, width: int) -> list[str]:
@@ -232,9 +251,12 @@ def _times(contestants: Sequence[Contestant], width: int) -> Picture:
                 height=BAR,
                 rx=2,
             ),
-            label(time(contestant.milliseconds), length + 6, top + 26),
         ]
+        end = length
         if contestant.interval is not None:
             low, high = (end / longest * room for end in (contestant.interval.low, contestant.interval.high))
-            parts.append(line("whisker", low, top + 16 + BAR / 2, max(high, low + 1), top + 16 + BAR / 2))
+            middle, end = top + 16 + BAR / 2, max(length, high)
+            beam = f"M{low:.1f} {middle - 8:.1f}v16M{low:.1f} {middle:.1f}H{high:.1f}m0 -8v16"
+            parts.append(element("path", kind="whisker", d=beam))
+        parts.append(label(time(contestant.milliseconds), end + 6, top + 26))
     return Picture(ROW * len(contestants) + 4, tuple(parts))

@@ -154,6 +154,8 @@ def _note(value: Any) -> str:
         return ", ".join(f"{name} {_note(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_note, value)) if len(value) <= 8 else plural(len(value), "value")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     text = " ".join(str(value).split())

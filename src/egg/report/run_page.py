@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from egg import __version__
 from egg.report.page import Live, page, plain
-from egg.report.roofline_svg import svg
+from egg.report.roofline_svg import inline, notes
 from egg.report.run_charts import steps_chart, steps_key, times_chart
 from egg.report.run_report import RunReport
 from egg.report.run_story import StepStory
@@ -46,7 +46,8 @@ def run_html(report: RunReport, live: Live | None = None) -> str:
         if any(mark.speed is not None for mark in marks)
         else None,
         steps_key=steps_key(marks),
-        roofline=Markup(svg(report.roofline, inline=True)) if report.roofline is not None else None,
+        roofline=Markup(inline(report.roofline)) if report.roofline is not None else None,
+        roofline_notes="; ".join(notes(report.roofline)) if report.roofline is not None else "",
     )
 
 

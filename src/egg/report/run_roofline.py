@@ -27,7 +27,7 @@ def roofline_of(name: str, facts: Facts, evaluation: Evaluation, gpu: Gpu) -> Ro
         return chart
     point = _whole(evaluation, program, chart) if program is not None else None
     if point is not None:
-        return replace(chart, points=(point,))
+        return replace(chart, points=(point,), undrawn=(), whole=True)
     return chart if chart.ideal is not None else None
 
 

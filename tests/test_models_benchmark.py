@@ -13,6 +13,10 @@ import pytest
 from benchmarks.models import __main__ as program
 from benchmarks.models.one import gains
 from benchmarks.models.table import table, verdict
+from benchmarks.models.tuning import tune_heaviest
+from egg import __version__
+from egg.api.tuning import Here, waiting
+from egg.store import Claim, Rejected, Seen, Store
 
 MEASURE = """
 import fcntl, json, sys, time
@@ -104,3 +108,37 @@ def test_rounds_that_drift_together_are_compared_one_by_one():
     assert verdict({**row, "gains": gains(times)}) == "slower"
     row |= {"model": "drifting", "error": dict.fromkeys(times, 1e-3), "gains": gains(times)}
     assert table([], [row], []).endswith("1 slower")
+
+
+TASK = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.system
+def test_a_graph_that_is_not_tuned_within_the_limit_is_rejected(tmp_path: Path):
+    """The run ends as an interrupted one does, and the entry has its verdict."""
+    store, here = Store(tmp_path, pytest.fail), Here.now()
+    gpu = here.gpus[0] if here.gpus else ""
+    inputs = ("input float32 64 x 64 by 64 x 1",)
+    entry = store.record(
+        Claim("relu, add", inputs, gpu, here.torch, here.triton, __version__), TASK, Seen(1, 1, 100)
+    )
+    row = tune_heaviest(tmp_path, "sketch", 1, seconds=3)
+    assert row["entries"][0]["reason"] == "tuning did not end within 3 s"
+    assert isinstance(store.named(entry.key).state, Rejected)
+    assert not waiting(store, here).entries

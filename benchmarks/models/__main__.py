@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.models --out FOLDER`` works in steps (``--steps``), each for all models:
 
-- ``tune`` records the graphs of every model and tunes the heaviest, several models at a time;
+- ``tune`` records the graphs of every model and tunes the heaviest, several models at a time, within
+  ``--seconds`` where that is given: a graph that is not done by then is rejected, and says so;
 - ``measure`` compiles all forms of some models at a time, and times one model after another, while no other
   process of this program compiles or runs anything: a lock is shared by those that compile, and held alone
   by the one that is timed (``--workers`` models are in memory at a time);
@@ -45,6 +46,8 @@ class Bench:
     workers: int
     scale: int
     forms: str
+    seconds: float = 0.0
+    """To tune the graphs of a model in, without a limit if 0."""
 
     def store(self, name: str) -> str:
         return str(self.out / "stores" / name)
@@ -72,7 +75,8 @@ class Bench:
 
     def _tuned(self, name: str) -> Row:
         record = ("record", name, self.store(name), "--scale", str(self.scale))
-        tune = ("tune", name, self.store(name), "--budget", self.budget, "--limit", str(self.limit))
+        how = ("--budget", self.budget, "--limit", str(self.limit), "--seconds", str(self.seconds))
+        tune = ("tune", name, self.store(name), *how)
         row: Row = {"model": name, "seconds": {}}
         for arguments in (record, tune):
             row = merged(row, ended(name, arguments[0], started(arguments), monotonic()))
@@ -157,11 +161,13 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=4, help="graphs of a model that are tuned")
     parser.add_argument("--workers", type=int, default=4, help="models at a time")
     parser.add_argument("--scale", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.0, help="to tune a model in, 0: without a limit")
     parser.add_argument("--forms", default=",".join((*OPPONENTS, "egg")))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     models = tuple(given.models.split(","))
-    bench = Bench(given.out, models, given.budget, given.limit, given.workers, given.scale, given.forms)
+    how = (given.budget, given.limit, given.workers, given.scale, given.forms, given.seconds)
+    bench = Bench(given.out, models, *how)
     files = {"tune": "tune.jsonl", "measure": "models.jsonl", "start": "start.jsonl"}
     for step in given.steps.split(","):
         bench.step(step, files[step], getattr(bench, step))

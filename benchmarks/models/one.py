@@ -13,11 +13,9 @@ import argparse
 import copy
 import fcntl
 import json
-import os
 import random
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -26,13 +24,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import egg
+from benchmarks.models.tuning import tune_heaviest, verdicts
 from benchmarks.models.zoo import MODELS, Call, Example, call_of, on_device, synchronize
-from egg.api.tuning import Here, tune, waiting
-from egg.api.watching import Watcher
-from egg.core.settings import Settings
-from egg.engine.budgets import find_budget
 from egg.modules.trial import MOST_CALLS
-from egg.store import Rejected, Store, Tuned
 
 FORMS = ("eager", "compile", "reduce-overhead", "max-autotune", "egg")
 ROUNDS, ROUND_SECONDS = 15, 0.1
@@ -102,29 +96,6 @@ def record(example: Example, store: str) -> dict[str, Any]:
     options = {"store": store, "fallback": "eager"}
     call_of(example, torch.compile(example.module, backend=egg.backend, options=options))()
     return {"graphs": egg.backend.stats()}
-
-
-def tune_heaviest(folder: Path, budget: str, limit: int) -> dict[str, Any]:
-    """What ``egg tune`` does, for machines without the packages of the command line."""
-    store, here = Store(folder, print), Here.now()
-    settings = Settings(team="expert", budget=find_budget(budget), skills=())
-    chosen = waiting(store, here).entries[:limit]
-    for _ in tune(store, chosen, settings, here, os.environ, lambda _: nullcontext(Watcher())):
-        pass
-    return {"entries": verdicts(str(folder))}
-
-
-def verdicts(store: str) -> list[dict[str, Any]]:
-    """What tuning made of each graph that was recorded."""
-    found = []
-    for entry in Store(Path(store), print).entries():
-        row: dict[str, Any] = {"key": entry.key, "name": entry.name, "state": entry.state.kind}
-        if isinstance(entry.state, Tuned):
-            row["speedups"] = {name: gain.median for name, gain in entry.state.speedups.items()}
-        elif isinstance(entry.state, Rejected):
-            row["reason"] = entry.state.reason
-        found.append(row)
-    return found
 
 
 def measure(example: Example, store: str, forms: tuple[str, ...], lock: int | None) -> dict[str, Any]:
@@ -209,11 +180,12 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--budget", default="quick")
     parser.add_argument("--limit", type=int, default=4, help="graphs that are tuned")
+    parser.add_argument("--seconds", type=float, default=0.0, help="time to tune in, 0: without a limit")
     parser.add_argument("--forms", default=",".join(FORMS))
     parser.add_argument("--lock", type=int, help="the descriptor of a file that is locked while it is timed")
     given = parser.parse_args()
     if given.step == "tune":
-        print(json.dumps(tune_heaviest(Path(given.store), given.budget, given.limit)))
+        print(json.dumps(tune_heaviest(Path(given.store), given.budget, given.limit, given.seconds)))
         return
     example = on_device(given.model, given.scale)
     if given.step == "record":

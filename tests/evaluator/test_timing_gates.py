@@ -400,3 +400,25 @@ def test_timed_weights_are_not_those_as_built(trial_for) -> None:
     assert not torch.equal(trial.reference.module.weight, trial.reference.initial["weight"])
     eager = trial.opponents.ready["eager"].call
     assert torch.equal(eager.weight, trial.reference.module.weight)
+
+
+def test_a_program_that_inductor_cannot_compile_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA graph of compiled code needs the code: one failure stands for both, and is reported for both."""
+    asked: list[str] = []
+
+    def failing(module: Any, *, mode: str, dynamic: bool) -> Any:
+        def call(*_: Any) -> Any:
+            asked.append(mode)
+            raise TypeError("list indices must be integers")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", failing)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    opponents = Opponents(Program.load(Task("scale", TASK)), Precision.MATCH, torch.device("cpu"))
+    sample = opponents.program.inputs(0, opponents.device, Precision.MATCH)
+    found = opponents.get(("eager", "compile", "reduce-overhead"), sample)
+    assert [opponent.name for opponent in found] == ["eager"]
+    assert asked == ["default"]
+    assert opponents.failed.keys() == {"compile", "reduce-overhead"}
+    assert all("list indices" in reason for reason in opponents.failed.values())

@@ -230,3 +230,24 @@ def test_a_draw_that_cannot_be_repeated_leaves_the_reference_and_its_conditionin
     assert case.golden[0][1] is given
     assert judged(made, case, given * (1 + 2e-7)).passed
     assert not judged(made, case, given * (1 + 2e-4)).passed
+
+
+def test_a_stand_in_that_is_far_at_one_question_stays_for_the_others():
+    """A residual in fp32 around a layer in fp16, at numbers that are zero in fp16: with its casts widened the
+    program computes something else there. What the layer's own roundings make of it is allowed."""
+    made = reference(
+        "y = x.half().float(); y = (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-30)).half(); "
+        "return x + F.linear(F.silu(F.linear(y, self.w) + self.b), self.w).float()",
+        "torch.randn(64, 64)",
+        "self.w = nn.Parameter(torch.randn(64, 64).half() / 8); self.b = nn.Parameter(torch.rand(64).half())",
+    )
+    weight, bias = (made.module.get_parameter(name).detach().float() for name in ("w", "b"))
+    assert made.case("own").yardstick is Yardstick.WIDENED
+    minute = made.answer("minute", [torch.randn(64, 64) * 1e-12])
+    assert minute.yardstick is Yardstick.ITSELF
+    fused = torch.nn.functional.silu(bias).expand(64, 64)
+    honest = minute.inputs[0] + (fused @ weight.T).half().float()
+    assert not judged(made, minute, honest, conditioned=False).passed
+    assert judged(made, minute, honest).passed
+    assert not judged(made, minute, honest * 1.02).passed
+    assert made.case("own").yardstick is Yardstick.WIDENED

@@ -22,6 +22,7 @@ from egg.modules.trial import (
     EAGER_REPLAYED,
     KERNELS,
     KERNELS_EAGER_REPLAYED,
+    MOST_CALLS,
     PLAIN,
     REPLAYED,
     Form,
@@ -255,6 +256,47 @@ def test_a_graph_without_a_faster_kernel_is_tried_in_other_forms(store: Store, i
         assert backend.stats()[0]["milliseconds"] == {"without kernels": 1.5, str(kept): 1.0}
     assert offered == [[PLAIN, REPLAYED, EAGER, EAGER_REPLAYED] if replay else [PLAIN, EAGER]]
     assert gpu.recordings == (2 if replay else 0)
+
+
+@torch.no_grad()
+@torch._inductor.config.patch(force_disable_caches=True)
+@pytest.mark.parametrize("replay", [True, False])
+def test_where_inductor_fails_the_operators_one_by_one_are_tried_and_inductor_is_asked_once(
+    store: Store, inputs, monkeypatch, replay
+):
+    """The forms are eager and eager replayed; the verdict is kept, and a later process starts with it."""
+    net, asked = Net(), []
+
+    def broken(*_: Any, **__: Any) -> Any:
+        asked.append(True)
+        raise TypeError("list indices must be integers")
+
+    monkeypatch.setattr("torch._inductor.compile_fx.fx_codegen_and_compile", broken)
+    gpu = fake_gpu(monkeypatch)
+    compiled(Backend(), store, net)(*inputs)
+    (entry,) = store.entries()
+    store.rejected(entry.key, "no kernel is faster")
+    monkeypatch.setattr("egg.modules.whole.on_gpu", lambda value: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr("egg.modules.replayable._elsewhere", lambda inputs: "")
+    monkeypatch.setattr("egg.modules.replayable._foreign", lambda graph: iter(()))
+    eager = {str(EAGER), str(EAGER_REPLAYED)} if replay else set()
+    for turn in range(2):
+        torch._dynamo.reset()
+        backend = Backend()
+        run = compiled(backend, store, net, "inductor", replay=replay)
+        for _ in range(MOST_CALLS if turn == 0 else 2):
+            torch.testing.assert_close(run(*inputs), net(*inputs))
+        (row, *_) = backend.stats()
+        assert (bool(asked), row["pending"]) == (turn == 0, False)
+        assert row["milliseconds"].keys() == eager
+        assert f"; {EAGER}" in row["reason"]
+        if turn == 0:
+            failing = {str(PLAIN), str(REPLAYED)} if replay else {str(PLAIN)}
+            assert row["given_up"].keys() == failing
+            assert all("list indices" in reason for reason in row["given_up"].values())
+        asked.clear()
+    assert gpu.recordings == (1 if replay else 0)
 
 
 @torch.no_grad()

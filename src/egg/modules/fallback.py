@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,17 @@ from egg.modules.layer_calls import as_dynamos
 INDUCTOR, EAGER, AOT_EAGER = "inductor", "eager", "aot_eager"
 Inner = Callable[..., Any]
 """Compiles one graph of AOTAutograd, as ``torch._inductor.compile_fx.compile_fx_inner`` does."""
+
+
+@dataclass(frozen=True)
+class Eagerly:
+    """A graph that Inductor failed to compile: it runs operator by operator."""
+
+    forward: Callable[..., Any]
+    reason: str
+
+    def __call__(self, *args: Any) -> Any:
+        return self.forward(*args)
 
 
 @dataclass(frozen=True)
@@ -57,14 +69,15 @@ class Fallback:
         from torch._inductor.compile_fx import compile_fx_inner
 
         untouched = fx.GraphModule(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
-        return self._able(lambda: compile_fx_inner(graph, inputs, **how), boxed(untouched.forward))
+        return self._able(lambda: compile_fx_inner(graph, inputs, **how), lambda _: boxed(untouched.forward))
 
     def now(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The graph compiled; called by Dynamo within a backend."""
+        """The graph compiled; called by Dynamo within a backend. :class:`Eagerly` where Inductor fails."""
         self._check_options()
         if self.name == INDUCTOR:
             given = as_dynamos(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
-            return self._able(lambda: self._inductor()(given, list(inputs)), graph.forward)
+            eagerly = partial(Eagerly, graph.forward)
+            return self._able(lambda: self._inductor()(given, list(inputs)), eagerly)
         from torch._dynamo.backends.registry import lookup_backend
 
         return lookup_backend(self.name)(graph, list(inputs))
@@ -89,9 +102,12 @@ class Fallback:
         """What ``torch.compile`` calls; its ``config`` has mode and options in Inductor's own words."""
         return torch._TorchCompileInductorWrapper(self.mode or "default", dict(self.options), None)
 
-    def _able(self, compiling: Callable[[], Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-        """What Inductor makes; ``otherwise`` where this machine has no compiler for it, or where it fails: a
-        program that runs without ``torch.compile`` runs with this backend."""
+    def _able(
+        self, compiling: Callable[[], Any], otherwise: Callable[[str], Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """What Inductor makes. Where this machine has no compiler for it, or where it fails, what
+        ``otherwise`` makes of the reason: a program that runs without ``torch.compile`` runs with this
+        backend."""
         from torch._inductor import exc
 
         names = ("InductorError", "InvalidCxxCompiler", "TritonMissing")
@@ -104,7 +120,7 @@ class Fallback:
                 raise
             reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
             self.notice(f"Inductor fails here ({reason}): the graph runs eagerly")
-            return otherwise
+            return otherwise(reason)
 
 
 def boxed(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -78,14 +78,15 @@ class Verdict:
 
     form: Form
     times: Times
+    """The first is the simplest form: the plain one, or eager where Inductor fails."""
     given_up: Mapping[Form, str]
     """Forms that were not timed, each with the reason."""
 
     @property
     def ratio(self) -> float:
-        """How many times faster than the plain form it is."""
-        own, plain = self.times[self.form], self.times[PLAIN]
-        return median(theirs / ours for ours, theirs in zip(own, plain, strict=False))
+        """How many times faster than the simplest form it is."""
+        own, simplest = self.times[self.form], next(iter(self.times.values()))
+        return median(theirs / ours for ours, theirs in zip(own, simplest, strict=False))
 
 
 class Trial:
@@ -93,7 +94,8 @@ class Trial:
 
     def __init__(self, forms: Mapping[Form, Call], decided: Callable[[Verdict], None]) -> None:
         self._forms = {form: forms[form] for form in FORMS if form in forms}
-        self._plain = self._forms[PLAIN]
+        self._simplest = next(iter(self._forms))
+        self._plain = self._forms[self._simplest]
         self._decided = decided
         self._warm = [form for form in self._forms for _ in range(WARM)]
         """The calls to come that are not timed."""
@@ -129,7 +131,7 @@ class Trial:
         return made
 
     def _answered(self, form: Form, args: tuple[Any, ...], start: Callable[[], Any] = lambda: None) -> Any:
-        """The answer of a form; one that fails is given up, and the plain one answers.
+        """The answer of a form; one that fails is given up, and the simplest one answers.
 
         Inputs that are changed in place might have been changed by half. Then the error is the caller's.
         """
@@ -138,7 +140,7 @@ class Trial:
         try:
             made = call(*args)
         except Exception as error:
-            if form == PLAIN or _versions(args) != before:
+            if form == self._simplest or _versions(args) != before:
                 raise
             self._give_up(form, f"{type(error).__name__}: {error}".splitlines()[0])
             return self._plain(*args)
@@ -186,11 +188,11 @@ def fastest(times: Times, left: Sequence[Form]) -> Form:
     """The last form that is faster than the one kept before it, beyond the noise; with kernels, faster than
     all forms without.
 
-    ``left`` are those that were not dropped. The plain form is dropped where its fastest round is far behind
-    the others, which is beyond the noise.
+    ``left`` are those that were not dropped. The first form of ``times``, the simplest, is dropped where its
+    fastest round is far behind the others, which is beyond the noise.
     """
-    kept = PLAIN
-    for form in (form for form in FORMS[1:] if form in left):
+    kept = next(iter(times))
+    for form in (form for form in FORMS if form in left and form != kept):
         others = [other for other in left if form.kernels and not other.kernels]
         if all(faster(times[form], times[other]) for other in (kept, *others)):
             kept = form

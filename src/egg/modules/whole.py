@@ -9,8 +9,8 @@ the GPU, so that the next process compiles the form that stays and no other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from statistics import median
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from egg import __version__
-from egg.modules.fallback import INDUCTOR, Fallback
+from egg.modules.fallback import INDUCTOR, Eagerly, Fallback
 from egg.modules.graph_text import graph_text
 from egg.modules.layer_calls import Layer, replaced
 from egg.modules.lookup import Graph, Lookup, counting, store_errors
@@ -26,7 +26,7 @@ from egg.modules.regions import Region
 from egg.modules.replay import Replayed
 from egg.modules.replayable import Inputs, replayable
 from egg.modules.stored_kernel import Call
-from egg.modules.trial import FORMS, Form, Trial, Verdict
+from egg.modules.trial import FORMS, PLAIN, Form, Trial, Verdict
 from egg.store import Assembly, Store, Tuned, assembly_name, package_version
 
 
@@ -61,27 +61,36 @@ class Whole:
             return None
         form = Form(known.faster, known.eager, known.replayed)
         row = self.rows[0]
-        row.reason += _words(form, known.ratio)
+        row.reason += _words(form, known.ratio, known.milliseconds)
         row.milliseconds = dict(known.milliseconds)
-        return self._compiled([form])[form]
+        return self._compiled([form])[0][form]
 
     def _tried(self) -> Call:
-        """In the form that the first calls find fastest; without a GPU or a choice, with the kernels."""
+        """In the form that the first calls find fastest; without a GPU or a choice, with the kernels.
+
+        Where Inductor fails its code is no form, and the graph operator by operator the simplest one. The
+        verdict then says so, and a later process does not ask Inductor again.
+        """
         if len(self._forms) == 1 or not any(on_gpu(value) for value in self.inputs):
             form = Form(kernels=bool(self.table))
-            return self._compiled([form])[form]
+            return self._compiled([form])[0][form]
+        calls, failed = self._compiled(self._forms)
+        possible = {form: call for form, call in calls.items() if form not in failed}
+        if len(possible) == 1:
+            ((form, call),) = possible.items()
+            self._keep(failed, Verdict(form, {}, {}))
+            return call
         self.rows[0].pending = True
-        return Trial(self._compiled(self._forms), self._keep)
+        return Trial(possible, partial(self._keep, failed))
 
-    def _keep(self, verdict: Verdict) -> None:
+    def _keep(self, failed: Mapping[Form, str], verdict: Verdict) -> None:
         row, form = self.rows[0], verdict.form
+        ratio = verdict.ratio if verdict.times else 1.0
         times = {str(tried): median(found) for tried, found in verdict.times.items()}
-        row.reason += _words(form, verdict.ratio)
+        row.reason += _words(form, ratio, times)
         row.milliseconds, row.pending = times, False
-        row.given_up = {str(tried): reason for tried, reason in verdict.given_up.items()}
-        kept = Assembly(
-            form.kernels, verdict.ratio, tuple(sorted(self.table)), form.replayed, form.eager, times
-        )
+        row.given_up = {str(tried): reason for tried, reason in {**failed, **verdict.given_up}.items()}
+        kept = Assembly(form.kernels, ratio, tuple(sorted(self.table)), form.replayed, form.eager, times)
         with store_errors(self.lookup.notice):
             self.lookup.store.assembled(self._name, kept)
 
@@ -98,12 +107,16 @@ class Whole:
             and not (form.replayed and self.replay.obstacle)
         ]
 
-    def _compiled(self, forms: Sequence[Form]) -> dict[Form, Call]:
-        made: dict[tuple[bool, bool], Call] = {}
+    def _compiled(self, forms: Sequence[Form]) -> tuple[dict[Form, Call], dict[Form, str]]:
+        """Forms as calls, and of those that Inductor failed to compile the reasons."""
+        made: dict[Form, Call] = {}
         for form in forms:
-            if (form.kernels, form.eager) not in made:
-                made[form.kernels, form.eager] = self._unreplayed(form)
-        return {form: self._replayed(form, made[form.kernels, form.eager]) for form in forms}
+            base = replace(form, replayed=False)
+            if base not in made:
+                made[base] = self._unreplayed(form)
+        bases = {form: made[replace(form, replayed=False)] for form in forms}
+        failed = {form: base.reason for form, base in bases.items() if isinstance(base, Eagerly)}
+        return {form: self._replayed(form, base) for form, base in bases.items()}, failed
 
     def _unreplayed(self, form: Form) -> Call:
         graph = self._with_kernels if form.kernels else self.graph
@@ -156,8 +169,12 @@ def _form(value: Any) -> str:
     return f"{value.dtype} {tuple(value.shape)} {value.stride()}"
 
 
-def _words(form: Form, ratio: float) -> str:
-    return f"; {form}: {ratio:.2f}x of Inductor's"
+def _words(form: Form, ratio: float, times: Mapping[str, float]) -> str:
+    """What stays, beside the simplest form; nothing was timed where Inductor fails and no other is left."""
+    if not times:
+        return f"; {form}"
+    simplest = "Inductor's" if str(PLAIN) in times else "eager, Inductor fails"
+    return f"; {form}: {ratio:.2f}x of {simplest}"
 
 
 def on_gpu(value: Any) -> bool:

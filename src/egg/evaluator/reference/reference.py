@@ -70,6 +70,8 @@ class Case:
     """Set before the forward on both sides, for tasks that draw random numbers."""
     leeway: float = 1.0
     """How many times as much as usual is allowed for conditioning."""
+    yardstick: Yardstick = Yardstick.FP64
+    """What the golden answers are."""
 
 
 @dataclass
@@ -102,6 +104,8 @@ class Reference:
         self.moving: set[str] = set()
         """Buffers that forward changes."""
         self._yardsticks: list[Yardstick] = [Yardstick.FP64]
+        self._trusted: Yardstick | None = None
+        """A stand-in for the fp64 run that answered as the reference does, at some question."""
         self.sample = self._first_question()
         """What questions and answers look like: tensors on the meta device, which hold no values."""
 
@@ -146,13 +150,13 @@ class Reference:
             draws = Draws()
             with Recorded(draws):
                 outputs = outputs_of(self.run(inputs, seed))
-            exact = self._exact(inputs, outputs, draws, seed)
-            return Case(label, inputs, structure, tensors, outputs, exact, own, draws, seed)
-        exact = self._in_fp64(inputs, seed) if golden else []
+            by, exact = self._exact(inputs, outputs, draws, seed)
+            return Case(label, inputs, structure, tensors, outputs, exact, own, draws, seed, yardstick=by)
+        by, exact = self.yardstick, self._in_fp64(inputs, seed) if golden else []
         outputs = outputs_of(self.run(inputs, seed))
         if exact is None:
-            exact = self._exact(inputs, outputs, None, seed)
-        return Case(label, inputs, structure, tensors, outputs, exact, own, seed=seed)
+            by, exact = self._exact(inputs, outputs, None, seed)
+        return Case(label, inputs, structure, tensors, outputs, exact, own, seed=seed, yardstick=by)
 
     @property
     def reweighed(self) -> bool:
@@ -205,10 +209,10 @@ class Reference:
 
     def _perturbed(self, case: Case, sign: float, lot: int) -> list[tuple[str, Any]]:
         def forward() -> Any:
-            module, inputs = converted(self.module, case.inputs, self.yardstick)
+            module, inputs = converted(self.module, case.inputs, case.yardstick)
             inputs = perturb(module, inputs, (self.module, case.inputs), sign, lot)
             with Rounded(unit_of(case.inputs, self.module), sign, lot):
-                return self._measured(module, inputs, self.yardstick, case.draws, case.seed)
+                return self._measured(module, inputs, case.yardstick, case.draws, case.seed)
 
         return outputs_of(self._with_room(forward))
 
@@ -350,20 +354,29 @@ class Reference:
 
     def _exact(
         self, inputs: list[Any], outputs: list[tuple[str, Any]], draws: Draws | None, seed: int
-    ) -> list[tuple[str, Any]]:
-        """The answers of the best yardstick that there is, where it is not an ordinary fp64 run."""
+    ) -> tuple[Yardstick, list[tuple[str, Any]]]:
+        """The answers of the best yardstick that there is, where it is not an ordinary fp64 run.
+
+        One that is far from the reference computes something else, and is given up. Not so where it was near
+        at another question: then these inputs are beyond what the program's own casts can hold (numbers that
+        are zero in fp16), and the reference itself is the measure of this question alone.
+        """
         if draws is not None and draws.other and self.yardstick in (Yardstick.DRAWS, Yardstick.FP32):
             self._yardsticks = [Yardstick.ITSELF]
         while self.yardstick is not Yardstick.ITSELF:
             try:
                 exact = self._measure(inputs, draws, seed)
                 if not far(outputs, exact):
-                    return exact
+                    self._trusted = self.yardstick
+                    return self.yardstick, exact
                 why = "it computes something else"
             except (TaskError, MachineError) as error:
                 why = str(error)
+            else:
+                if self._trusted is self.yardstick:
+                    break
             self._give_up(why)
-        return outputs
+        return Yardstick.ITSELF, outputs
 
     def _give_up(self, why: str) -> None:
         failed = self._yardsticks.pop(0)

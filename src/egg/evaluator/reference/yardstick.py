@@ -172,11 +172,13 @@ class Rounded(TorchDispatchMode):
 
     That is how any implementation is off that rounds what it computes on the way: an argument of an
     exponential, the scores of an attention. What merely looks at memory, or writes into it, is left alone.
+    ``unit`` is the program's rounding; a number of a narrower type moves by the next one of that type, since
+    a smaller step would be rounded away.
     """
 
     def __init__(self, unit: float, sign: float, lot: int) -> None:
         super().__init__()
-        self._size = unit * sign
+        self._unit, self._sign = unit, sign
         self._seed = LOTS + 1_000 + lot
         self._generators: dict[torch.device, torch.Generator] = {}
 
@@ -198,8 +200,9 @@ class Rounded(TorchDispatchMode):
         if generator is None:
             generator = torch.Generator(tensor.device).manual_seed(self._seed)
             self._generators[tensor.device] = generator
+        size = max(self._unit, torch.finfo(tensor.dtype).eps) * self._sign
         lots = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
-        lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(self._size)
+        lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(size)
         return torch.addcmul(tensor, tensor, lots.to(tensor.dtype))
 
 

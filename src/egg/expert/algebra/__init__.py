@@ -5,6 +5,7 @@ from __future__ import annotations
 from egg.expert.algebra import (
     amplified,
     attention,
+    contractions,
     convolutions,
     grouped_heads,
     literals,
@@ -27,4 +28,7 @@ RULES: tuple[Rule, ...] = (
     *amplified.RULES,
 )
 
-__all__ = ["RULES", "Rewrite", "Rule"]
+LATE: tuple[Rule, ...] = contractions.RULES
+"""Those that look through views, once these are as few as they can be."""
+
+__all__ = ["LATE", "RULES", "Rewrite", "Rule"]

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from egg.expert.algebra import RULES, Rewrite, Rule
+from egg.expert.algebra import LATE, RULES, Rewrite, Rule
 from egg.expert.graph import Graph, Node, Value
 
 MOST_PASSES = 40
 KEPT = frozenset({"update", "random"})
 
 
-def simplify(graph: Graph, rules: Sequence[Rule] = RULES) -> Graph:
-    """The same program in fewer or cheaper operators."""
+def simplify(graph: Graph, rules: Sequence[Rule] = RULES, late: Sequence[Rule] = LATE) -> Graph:
+    """The same program in fewer or cheaper operators; ``late`` rules where no other has anything to do."""
     graph = without_dead(graph)
     for _ in range(MOST_PASSES):
-        found = _pass(graph, rules)
+        found = _pass(graph, rules) or _pass(graph, late)
         if found is None:
             break
         graph = without_dead(found)

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx._lazy_graph_module import _make_graph_module
 
 from egg.core.errors import UsageError
-from egg.modules.layer_calls import as_dynamos
 
 INDUCTOR, EAGER, AOT_EAGER = "inductor", "eager", "aot_eager"
 Inner = Callable[..., Any]
@@ -56,15 +56,18 @@ class Fallback:
             return boxed(graph.forward)
         from torch._inductor.compile_fx import compile_fx_inner
 
-        untouched = fx.GraphModule(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
-        return self._able(lambda: compile_fx_inner(graph, inputs, **how), boxed(untouched.forward))
+        nodes = copy.deepcopy(graph.graph)  # Inductor changes what it gets
+        return self._able(
+            lambda: compile_fx_inner(graph, inputs, **how),
+            lambda: boxed(fx.GraphModule(graph, nodes).forward),
+        )
 
     def now(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The graph compiled; called by Dynamo within a backend."""
         self._check_options()
         if self.name == INDUCTOR:
             given = as_dynamos(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
-            return self._able(lambda: self._inductor()(given, list(inputs)), graph.forward)
+            return self._able(lambda: self._inductor()(given, list(inputs)), lambda: running(graph))
         from torch._dynamo.backends.registry import lookup_backend
 
         return lookup_backend(self.name)(graph, list(inputs))
@@ -89,9 +92,11 @@ class Fallback:
         """What ``torch.compile`` calls; its ``config`` has mode and options in Inductor's own words."""
         return torch._TorchCompileInductorWrapper(self.mode or "default", dict(self.options), None)
 
-    def _able(self, compiling: Callable[[], Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-        """What Inductor makes; ``otherwise`` where this machine has no compiler for it, or where it fails: a
-        program that runs without ``torch.compile`` runs with this backend."""
+    def _able(
+        self, compiling: Callable[[], Any], otherwise: Callable[[], Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """What Inductor makes; what ``otherwise`` makes where this machine has no compiler for it, or where
+        it fails: a program that runs without ``torch.compile`` runs with this backend."""
         from torch._inductor import exc
 
         names = ("InductorError", "InvalidCxxCompiler", "TritonMissing")
@@ -104,7 +109,33 @@ class Fallback:
                 raise
             reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
             self.notice(f"Inductor fails here ({reason}): the graph runs eagerly")
-            return otherwise
+            return otherwise()
+
+
+def as_dynamos(graph: fx.GraphModule, nodes: fx.Graph) -> fx.GraphModule:
+    """A module of other nodes with the same placeholders, known as Dynamo's as ``graph`` is.
+
+    AOTAutograd asks the module where its inputs come from: which are the same tensor, and which are
+    parameters that stay where they are, so that a CUDA graph reads them in place. Its cache goes by the
+    attributes of the module in their order, so that a copy is found as what it is a copy of. As Dynamo's, the
+    module has no code before something asks for it (:func:`running`).
+    """
+    made = _make_graph_module(graph, nodes)
+    made.meta = dict(graph.meta)
+    own = dict(made.__dict__)
+    made.__dict__.clear()
+    made.__dict__.update({**graph.__dict__, **own})
+    inputs = (module.graph.find_nodes(op="placeholder") for module in (graph, made))
+    for known, same in zip(*inputs, strict=True):
+        if hasattr(known, "_dynamo_source"):
+            same._dynamo_source = known._dynamo_source
+    return made
+
+
+def running(graph: fx.GraphModule) -> Callable[..., Any]:
+    """The graph operator by operator. Its code is written now, and not asked for at every call."""
+    _ = graph.code
+    return graph.forward
 
 
 def boxed(call: Callable[..., Any]) -> Callable[..., Any]:

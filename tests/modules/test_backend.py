@@ -342,19 +342,19 @@ def test_a_store_that_cannot_be_used_breaks_no_program(backend, tmp_path, caplog
     assert any("the store is not used" in line for line in caplog.messages)
 
 
-@pytest.mark.parametrize("where", ["read", "layers"])
+@pytest.mark.parametrize("where", ["inference.read", "regions.layers"])
 def test_a_fault_of_the_backend_is_said_and_breaks_no_program(
     backend, store, options, caplog, monkeypatch, where
 ):
     def broken(*_: Any) -> Any:
         raise KeyError("unforeseen")
 
-    monkeypatch.setattr(f"egg.modules.backend.{where}", broken)
+    monkeypatch.setattr(f"egg.modules.{where}", broken)
     model, x = Scale(), torch.randn(4, 8)
     with torch.no_grad():
         torch.testing.assert_close(recorded(backend, options, model, x), model(x))
     assert any("internal error: KeyError: 'unforeseen'" in line for line in caplog.messages)
-    if where == "read":
+    if where == "inference.read":
         assert "internal error" in backend.stats()[0]["reason"]
 
 

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from egg.modules import replayable as text
+from egg.modules.counts import Counts
 from egg.modules.replay import Replayed
 from egg.modules.replayable import Inputs
-from egg.modules.stored_kernel import Counts
 from tests.modules.fake_gpu import FakeGpu, fake_gpu
 
 

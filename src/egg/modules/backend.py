@@ -27,22 +27,15 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import torch
 from torch import fx
 
-from egg.modules.dynamo import read
-from egg.modules.fake_run import Unsuitable
+from egg.modules.counts import Call
 from egg.modules.fallback import Fallback
-from egg.modules.layer_calls import Layer
+from egg.modules.inference import Inference
 from egg.modules.lookup import Graph, Lookup, Options, counting
-from egg.modules.probing import Probe
-from egg.modules.regions import Region, layers
-from egg.modules.stored_kernel import Call
-from egg.modules.training import Training
-from egg.modules.whole import Whole, replay_inputs
 from egg.store import Store, store_folder
 
 log = logging.getLogger("egg")
@@ -69,15 +62,7 @@ class Backend:
         lookup = Lookup(store, chosen, self.graphs, self._notice)
         if torch.is_grad_enabled() and any(_needs_gradient(value) for value in inputs):
             return self._trained(graph, inputs, lookup, fallback)
-        regions = self._regions(graph)
-        if regions:
-            return self._layered(graph, inputs, regions, lookup, fallback)
-        found, program = lookup.look_up(lambda: read(graph, inputs))
-        call = lookup.kernel(found, program, fallback.later(graph)) if program is not None else None
-        if call is None and found.route == "rejected":
-            replay = replay_inputs(graph, inputs, lookup, fallback)
-            return Whole(graph, inputs, {}, {}, [found.key], [found], [], replay, lookup, fallback).call
-        return call or counting(fallback.now(graph, inputs), [found])
+        return Inference(graph, inputs, lookup, fallback).compiled()
 
     def stats(self) -> list[dict[str, Any]]:
         """One row for each graph: its route, why, its key, and how its calls were answered."""
@@ -90,73 +75,21 @@ class Backend:
 
     # -- routes ------------------------------------------------------------------------------------
 
-    def _regions(self, graph: fx.GraphModule) -> tuple[Region, ...]:
-        try:
-            return layers(graph)
-        except Exception as error:  # as below: the graph is looked at as a whole
-            self._notice(f"internal error: {type(error).__name__}: {error}; please report it")
-            return ()
-
     def _trained(
         self, graph: fx.GraphModule, inputs: Sequence[Any], lookup: Lookup, fallback: Fallback
     ) -> Call:
         if fallback.has_parts:
+            from egg.modules.training import Training
+
             return Training(lookup, fallback).compiled(graph, inputs)
         self.graphs.append(Graph("training", f"{fallback.name} compiles forward and backward as one"))
         return counting(fallback.now(graph, inputs), self.graphs[-1:])
-
-    def _layered(
-        self,
-        graph: fx.GraphModule,
-        inputs: Sequence[Any],
-        regions: Sequence[Region],
-        lookup: Lookup,
-        fallback: Fallback,
-    ) -> Call:
-        """A graph whose layers repeat: kernels for those that have one, within the graph as it is."""
-        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        given = dict(zip(placeholders, inputs, strict=True))
-        kinds: dict[str, list[Region]] = {}
-        for region in regions:
-            kinds.setdefault(region.text, []).append(region)
-        whole = Graph("layers", f"{len(regions)} layers of {len(kinds)} kinds")
-        self.graphs.append(whole)
-        table: dict[str, Layer] = {}
-        placed: dict[Region, str] = {}
-        plain, kernels, keys = [whole], [], []
-        replay = replay_inputs(graph, inputs, lookup, fallback)
-        for kind in kinds.values():
-            first = kind[0]
-            reading = partial(read, first.module, first.examples(given), later=True)
-            found, program = lookup.look_up(reading, len(kind), partial(_values, graph, first, inputs))
-            keys += [found.key] if found.route in ("kernel", "rejected") else []
-            call = None
-            if program is not None:
-                call = lookup.kernel(found, program, first.module.forward, direct=not replay.obstacle)
-            if call is None or program is None:
-                plain.append(found)
-                continue
-            kernels.append(found)
-            table[found.key] = Layer.of(first, call)
-            placed |= dict.fromkeys(kind, found.key)
-        if not keys and any(row.route == "recorded" for row in plain):
-            return counting(fallback.now(graph, inputs), plain)
-        return Whole(graph, inputs, placed, table, keys, plain, kernels, replay, lookup, fallback).call
 
     def _notice(self, text: str) -> None:
         """Say a thing once."""
         if text not in self._noticed:
             self._noticed.add(text)
             log.warning("%s", text)
-
-
-def _values(graph: fx.GraphModule, layer: Region, inputs: Sequence[Any]) -> list[Any]:
-    """What goes into a layer at a call of the graph."""
-    try:
-        (found,) = Probe(graph, [layer]).values(inputs)
-    except torch.OutOfMemoryError:
-        raise Unsuitable("there is no memory to compute what goes into it") from None
-    return found
 
 
 def _needs_gradient(value: Any) -> bool:

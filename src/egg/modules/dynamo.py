@@ -5,9 +5,10 @@ names them after the program. :func:`read` rebuilds it with tensors alone as pla
 depend on their positions, so the same layer has the same text wherever it stands in a model. A size that was
 a placeholder is asked of a tensor that has it.
 
-Not every graph may be answered by a kernel. The rebuilt graph runs once on fake tensors, which shows what the
-text does not: inputs that are changed in place, outputs that share memory with inputs or with each other,
-random numbers. Such a graph is :class:`Unsuitable`, with the reason.
+Not every graph may be answered by a kernel. The rebuilt graph runs once on fake tensors (by
+:attr:`Program.traffic`), which shows what the text does not: inputs that are changed in place, outputs that
+share memory with inputs or with each other, random numbers. Such a graph is :class:`Unsuitable`, with the
+reason.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from egg.modules.fake_run import Unsuitable, example_values, fake_mode, run_fake
 from egg.modules.graph_text import graph_text, target_name, values_text
-from egg.modules.printing import task_source
 from egg.modules.slots import MOST_LISTED, Role, Slot
 
 _STATE = ("torch.amp.", "torch._C._functorch.", "torch._functorch.", "torch.autograd.")
@@ -35,6 +35,8 @@ IN_PLACE: Mapping[Any, str] = {
     operator.ifloordiv: "floor_divide_", operator.imod: "remainder_", operator.ipow: "pow_",
     operator.iand: "__iand__", operator.ior: "__ior__", operator.ixor: "__ixor__",
 }  # fmt: skip
+MOST_WHOLE = 40
+"""A graph of at most so many calls is one task, and is not searched for layers."""
 MOST_CALLS = 400
 """A graph of more calls is no task: tuning it would not come to an end."""
 _LETTERS: Mapping[Role, str] = {"input": "x", "parameter": "p", "buffer": "b", "constant": "c"}
@@ -74,11 +76,19 @@ class Program:
     """The places of the inputs among the arguments of Dynamo's graph."""
     held: tuple[Held, ...]
     results: tuple[Result, ...]
-    traffic: int
-    """Bytes that the nodes read and write, each by itself."""
     finish: Callable[..., Any] | None = None
     """Makes the outputs of the graph out of its arguments, followed by those of the kernel; without it they
     are ``results``."""
+
+    @cached_property
+    def traffic(self) -> int:
+        """Bytes that the nodes read and write, each by itself.
+
+        The graph runs on fake tensors for it, which shows that it changes no input, draws no random number
+        and returns tensors in memory of their own; otherwise raises :class:`Unsuitable`. A graph that the
+        store has an entry for did so before.
+        """
+        return run_fake(self.graph, self.device)
 
     @property
     def device(self) -> torch.device:
@@ -86,7 +96,7 @@ class Program:
 
     @cached_property
     def text(self) -> str:
-        return graph_text(self.graph)
+        return graph_text(self.graph.graph)
 
     @cached_property
     def forms(self) -> tuple[str, ...]:
@@ -113,6 +123,8 @@ class Program:
         if args is not None:
             given = (args[place] for place in self.inputs)
             examples = [next(given) if r == "input" else e for r, e in zip(self.roles, examples, strict=True)]
+        from egg.modules.printing import task_source
+
         rows = zip(self.names, self.roles, examples, strict=True)
         return task_source(self.graph, [Slot.of(name, role, example) for name, role, example in rows])
 
@@ -120,7 +132,7 @@ class Program:
 def read(
     graph: fx.GraphModule, inputs: Sequence[Any], *, functional: bool = False, later: bool = False
 ) -> Program:
-    """Dynamo's graph and its example inputs as a program; raises :class:`Unsuitable`.
+    """Dynamo's graph and its example inputs as a program; raises :class:`Unsuitable` for what its nodes show.
 
     A ``functional`` graph has the casts of autocast in it, and its task is written from the values of a call;
     that of one whose values come ``later``, too.
@@ -141,7 +153,6 @@ def read(
     if not functional and torch.is_autocast_enabled(device.type):
         raise Unsuitable("autocast is enabled around it")
     rebuilt = _Rebuilt(graph, found)
-    traffic = run_fake(rebuilt.module, device)
     return Program(
         rebuilt.module,
         tuple(rebuilt.roles),
@@ -150,7 +161,6 @@ def read(
         tuple(place.index for place in tensors if place.role == "input"),
         tuple(rebuilt.held),
         rebuilt.results,
-        traffic,
     )
 
 

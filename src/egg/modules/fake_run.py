@@ -19,6 +19,10 @@ class Unsuitable(Exception):
     """A graph that is not answered by a kernel: why, in half a sentence."""
 
 
+class NoMemory(Unsuitable):
+    """A graph that cannot be looked at now; with more memory it could."""
+
+
 class _Traffic(fx.Interpreter):
     """Runs the graph and adds up the bytes that each node reads and writes; a view moves none."""
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import fx
+from torch.fx._lazy_graph_module import _make_graph_module
 
 from egg.core.errors import UsageError
-from egg.modules.layer_calls import as_dynamos
 
 INDUCTOR, EAGER, AOT_EAGER = "inductor", "eager", "aot_eager"
 Inner = Callable[..., Any]
@@ -68,16 +67,21 @@ class Fallback:
             return boxed(graph.forward)
         from torch._inductor.compile_fx import compile_fx_inner
 
-        untouched = fx.GraphModule(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
-        return self._able(lambda: compile_fx_inner(graph, inputs, **how), lambda _: boxed(untouched.forward))
+        nodes = copy.deepcopy(graph.graph)  # Inductor changes what it gets
+        return self._able(
+            lambda: compile_fx_inner(graph, inputs, **how),
+            lambda _: boxed(fx.GraphModule(graph, nodes).forward),
+        )
 
     def now(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The graph compiled; called by Dynamo within a backend. :class:`Eagerly` where Inductor fails."""
         self._check_options()
         if self.name == INDUCTOR:
             given = as_dynamos(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
-            eagerly = partial(Eagerly, graph.forward)
-            return self._able(lambda: self._inductor()(given, list(inputs)), eagerly)
+            inductor = self._inductor()
+            return self._able(
+                lambda: inductor(given, list(inputs)), lambda reason: Eagerly(running(graph), reason)
+            )
         from torch._dynamo.backends.registry import lookup_backend
 
         return lookup_backend(self.name)(graph, list(inputs))
@@ -121,6 +125,32 @@ class Fallback:
             reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
             self.notice(f"Inductor fails here ({reason}): the graph runs eagerly")
             return otherwise(reason)
+
+
+def as_dynamos(graph: fx.GraphModule, nodes: fx.Graph) -> fx.GraphModule:
+    """A module of other nodes with the same placeholders, known as Dynamo's as ``graph`` is.
+
+    AOTAutograd asks the module where its inputs come from: which are the same tensor, and which are
+    parameters that stay where they are, so that a CUDA graph reads them in place. Its cache goes by the
+    attributes of the module in their order, so that a copy is found as what it is a copy of. As Dynamo's, the
+    module has no code before something asks for it (:func:`running`).
+    """
+    made = _make_graph_module(graph, nodes)
+    made.meta = dict(graph.meta)
+    own = dict(made.__dict__)
+    made.__dict__.clear()
+    made.__dict__.update({**graph.__dict__, **own})
+    inputs = (module.graph.find_nodes(op="placeholder") for module in (graph, made))
+    for known, same in zip(*inputs, strict=True):
+        if hasattr(known, "_dynamo_source"):
+            same._dynamo_source = known._dynamo_source
+    return made
+
+
+def running(graph: fx.GraphModule) -> Callable[..., Any]:
+    """The graph operator by operator. Its code is written now, and not asked for at every call."""
+    _ = graph.code
+    return graph.forward
 
 
 def boxed(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,9 +16,9 @@ from torch import fx
 from torch.fx.node import _get_qualified_name
 
 
-def graph_text(module: fx.GraphModule) -> str:
-    places = {node: f"%{index}" for index, node in enumerate(module.graph.nodes)}
-    return "\n".join(_line(node, places) for node in module.graph.nodes)
+def graph_text(graph: fx.Graph) -> str:
+    places = {node: f"%{index}" for index, node in enumerate(graph.nodes)}
+    return "\n".join(_line(node, places) for node in graph.nodes)
 
 
 def values_text(tensor: torch.Tensor) -> str:

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from egg.modules.cuts import value_of, written_storages
+from egg.modules.fallback import as_dynamos
 from egg.modules.regions import Region
 from egg.modules.stored_kernel import StoredKernel
 from egg.modules.strides import fresh, with_strides
@@ -93,23 +94,6 @@ def copied_once(
         and not value_of(node).is_contiguous()
         and value_of(node).untyped_storage()._cdata not in written
     )
-
-
-def as_dynamos(graph: fx.GraphModule, nodes: fx.Graph) -> fx.GraphModule:
-    """A module of other nodes with the same placeholders, known as Dynamo's as ``graph`` is.
-
-    AOTAutograd asks the module where its inputs come from: which are the same tensor, and which are
-    parameters that stay where they are, so that a CUDA graph reads them in place.
-    """
-    made = fx.GraphModule(graph, nodes)
-    made.meta = dict(graph.meta)
-    if hasattr(graph, "_param_name_to_source"):
-        made._param_name_to_source = graph._param_name_to_source
-    inputs = (module.graph.find_nodes(op="placeholder") for module in (graph, made))
-    for known, same in zip(*inputs, strict=True):
-        if hasattr(known, "_dynamo_source"):
-            same._dynamo_source = known._dynamo_source
-    return made
 
 
 _TABLE: dict[str, Layer] = {}

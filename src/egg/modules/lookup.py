@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,11 +23,26 @@ from egg import __version__
 from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.policy import LibraryCalls, Precision
 from egg.modules.arithmetic import precision_here
-from egg.modules.dynamo import Program
-from egg.modules.fake_run import Unsuitable
+from egg.modules.counts import Call, Counts
+from egg.modules.fake_run import NoMemory, Unsuitable
 from egg.modules.fallback import INDUCTOR
-from egg.modules.stored_kernel import Call, Counts, StoredKernel
-from egg.store import Claim, Entry, Policy, Recorded, Rejected, Seen, Step, Store, Tuned, package_version
+from egg.store import (
+    Claim,
+    Entry,
+    Outline,
+    Policy,
+    Recorded,
+    Rejected,
+    Seen,
+    Step,
+    Store,
+    Tuned,
+    package_version,
+)
+
+if TYPE_CHECKING:
+    from egg.modules.dynamo import Program
+    from egg.modules.stored_kernel import StoredKernel
 
 log = logging.getLogger("egg")
 Notice = Callable[[str], None]
@@ -76,6 +91,8 @@ class Graph:
     """Of a call in each form that was timed."""
     given_up: dict[str, str] = field(default_factory=dict)
     """Forms that could not be timed, each with the reason."""
+    settled: bool = False
+    """The store has an entry for it, or its nodes show that it is left: the next process need not read it."""
 
 
 @dataclass(frozen=True)
@@ -122,32 +139,45 @@ class Lookup:
             claim = self._claim(program)
             known = self.store.find(claim)
             if known is None:
+                _ = program.traffic  # raises for a graph that no kernel may answer
                 found.route, found.key = "recorded", claim.key
                 return found, program, lambda args: self._record(found, program, args)
-            self._routed(self.store.record(claim, known.task, Seen(places, 0, program.traffic)), found)
+            self._routed(self.store.record(claim, known.task, Seen(places)), found)
             _count_at_exit(self.store, found)
             return found, program if found.route == "kernel" else None, None
         return found, None, None
 
     def without_kernels(self, step: Step) -> list[Graph] | None:
         """The rows of a graph that trains, where none of its graphs has a kernel to use or to wait for."""
-        found: list[Graph] = []
-        for part in step.parts:
-            row = Graph("left", part.reason, part=part.part)
-            if part.key:
-                entry = self.store.get(part.key)
-                if entry is None or (self.chosen.tune and isinstance(entry.state, Recorded)):
-                    return None
-                self._routed(entry, row)
-            found.append(row)
-        if any(row.route == "kernel" for row in found):
+        found = [self._row(Graph("left", part.reason, part.key, part.part)) for part in step.parts]
+        rows = [row for row in found if row is not None and row.route != "kernel"]
+        if len(rows) < len(found):
             return None
-        for row in found:
+        for row in rows:
             if row.key:
                 self.store.count(row.key, Seen(1))
                 _count_at_exit(self.store, row)
-        self.rows.extend(found)
-        return found
+        self.rows.extend(rows)
+        return rows
+
+    def outlined(self, outline: Outline) -> list[Graph] | None:
+        """The rows of what an earlier process found in a graph, not yet counted; ``None`` where an entry is
+        gone, or waits for a tuning."""
+        kinds = outline.kinds
+        found = [self._row(Graph("left", k.reason, k.key, places=len(k.spans) or 1)) for k in kinds]
+        rows = [row for row in found if row is not None]
+        return rows if len(rows) == len(found) else None
+
+    def count(self, rows: Sequence[Graph]) -> None:
+        """Count rows as those of the process; the store has their counts when it ends, in one write."""
+        for row in rows:
+            self.rows.append(row)
+            if row.key:
+                _count_at_exit(self.store, row, compiled=row.places)
+
+    def key(self, program: Program) -> str:
+        """Of the entry of a program."""
+        return self._claim(program).key
 
     def kernel(
         self, found: Graph, program: Program, fallback: Call, *, direct: bool = False
@@ -168,6 +198,8 @@ class Lookup:
         if path is None:
             found.route, found.reason = "left", "its kernel is damaged or was removed"
             return None
+        from egg.modules.stored_kernel import StoredKernel
+
         try:
             return StoredKernel(path, program, fallback, found.counts, failed, direct=direct)
         except Exception as error:  # a kernel file that does not load is out of use, as one that fails
@@ -183,6 +215,7 @@ class Lookup:
             return
         except (Unsuitable, TaskError) as reason:
             found.reason = str(reason).splitlines()[0]
+            found.settled = isinstance(reason, Unsuitable) and not isinstance(reason, NoMemory)
         except (MachineError, OSError) as error:
             found.reason = str(error).splitlines()[0]
             self.notice(f"the store is not used: {found.reason}")
@@ -195,8 +228,11 @@ class Lookup:
         """The entry of a graph, counted once more; one that is new is recorded, and tuned where asked."""
         claim = self._claim(program)
         known = self.store.find(claim)
-        task = known.task if known else program.task(values() if values is not None else None)
-        return self._tuned(self.store.record(claim, task, Seen(places, 0, program.traffic)))
+        if known is not None:
+            return self._tuned(self.store.record(claim, known.task, Seen(places)))
+        seen = Seen(places, 0, program.traffic)
+        task = program.task(values() if values is not None else None)
+        return self._tuned(self.store.record(claim, task, seen))
 
     def _record(self, found: Graph, program: Program, args: Sequence[Any]) -> bool:
         """Write the task of a functional graph from the arguments of a call."""
@@ -213,9 +249,18 @@ class Lookup:
         _tune(self.store, entry, self.chosen)
         return self.store.find(entry.claim) or entry
 
+    def _row(self, row: Graph) -> Graph | None:
+        """The row of a graph whose key is known, with its route; ``None`` where it must be read again."""
+        if row.key:
+            entry = self.store.get(row.key)
+            if entry is None or (self.chosen.tune and isinstance(entry.state, Recorded)):
+                return None
+            self._routed(entry, row)
+        return row
+
     def _routed(self, entry: Entry, found: Graph) -> None:
         state = entry.state
-        found.key = entry.key
+        found.key, found.settled = entry.key, True
         if isinstance(state, Rejected):
             found.route, found.reason = "rejected", state.reason
         elif not isinstance(state, Tuned):
@@ -262,15 +307,16 @@ def store_errors(notice: Notice) -> Iterator[None]:
         notice(f"the store is not written: {str(error).splitlines()[0]}")
 
 
-def _count_at_exit(store: Store, graph: Graph) -> None:
-    """Tell the store at the end of this process how often the graph ran; not in processes forked from it."""
+def _count_at_exit(store: Store, graph: Graph, compiled: int = 0) -> None:
+    """Add to the store's counts at the end of this process how often the graph ran, and was ``compiled``; not
+    in processes forked from it."""
     owner = os.getpid()
 
     def flush() -> None:
         calls = graph.counts.kernel + graph.counts.fallback
-        if calls and os.getpid() == owner:
+        if (calls or compiled) and os.getpid() == owner:
             with store_errors(lambda text: log.warning("%s", text)):
-                store.count(graph.key, Seen(0, calls))
+                store.count(graph.key, Seen(compiled, calls))
 
     atexit.register(flush)
 

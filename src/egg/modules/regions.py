@@ -19,13 +19,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import fx
 
 from egg.modules.cuts import left_out, pieces, value_of, written_arguments
-from egg.modules.dynamo import role_of
+from egg.modules.dynamo import MOST_WHOLE, role_of
+from egg.modules.fake_run import Unsuitable
 from egg.modules.graph_text import graph_text, target_name
 from egg.modules.repeats import Run, runs
 
@@ -33,8 +35,6 @@ LEAST_NODES = 4
 """A layer of fewer calls is left to the fallback, which fuses it with its neighbours."""
 LEAST_BLOCK = 10
 """Calls of a layer that is found by its operators: fewer may be alike by chance."""
-MOST_WHOLE = 40
-"""A graph of at most so many calls is one task."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Region:
     """Adjacent nodes of a graph, as a graph of their own."""
 
     nodes: tuple[fx.Node, ...]
-    module: fx.GraphModule
+    around: fx.GraphModule
+    """What they are a part of; it holds their constants."""
+    graph: fx.Graph
     arguments: tuple[fx.Node, ...]
     """The nodes that its placeholders stand for, in order."""
     outputs: tuple[fx.Node, ...]
@@ -50,6 +52,11 @@ class Region:
     """Equal for regions that one kernel answers."""
     left_out: frozenset[fx.Node] = frozenset()
     """Nodes that the graph around it computes, from arguments and outputs."""
+
+    @cached_property
+    def module(self) -> fx.GraphModule:
+        """What computes the region. Python code is written for it, so it is made for one region of a kind."""
+        return fx.GraphModule(self.around, self.graph)
 
     def examples(self, given: Mapping[fx.Node, Any]) -> list[Any]:
         """Of its placeholders: what the program passed, and fake tensors for what the graph computes."""
@@ -62,6 +69,25 @@ def layers(graph: fx.GraphModule) -> tuple[Region, ...]:
     if not _layered(graph, calls):
         return ()
     return _Cutting(graph, calls).repeated(_spans(calls))
+
+
+def layers_at(graph: fx.GraphModule, spans: Iterable[Sequence[int]]) -> tuple[Region, ...]:
+    """The layers of :func:`layers` that begin and end at these places among the calls.
+
+    Raises :class:`Unsuitable` where there is none: the places are those of another graph.
+    """
+    calls = _calls(graph)
+    cutting = _Cutting(graph, calls)
+    found = [cutting.cut(tuple(calls[start:stop]), apart=True) for start, stop in spans]
+    if None in found:
+        raise Unsuitable("no layer begins and ends there")
+    return tuple(region for region in found if region is not None)
+
+
+def spans_of(graph: fx.GraphModule, regions: Iterable[Region]) -> tuple[tuple[int, int], ...]:
+    """Where layers begin and end among the calls of the graph."""
+    places = {node: place for place, node in enumerate(_calls(graph))}
+    return tuple((places[region.nodes[0]], places[region.nodes[-1]] + 1) for region in regions)
 
 
 def functional_layers(graph: fx.GraphModule) -> tuple[Region, ...]:
@@ -93,7 +119,7 @@ class _Cutting:
 
     def repeated(self, spans: Iterable[tuple[fx.Node, ...]]) -> tuple[Region, ...]:
         """Disjoint regions that occur at least twice, of spans in the order of preference."""
-        found = [region for span in spans if (region := self._cut(span)) is not None]
+        found = [region for span in spans if (region := self.cut(span)) is not None]
         times = Counter(region.text for region in found)
         kinds: dict[str, list[Region]] = {}
         taken: set[fx.Node] = set()
@@ -110,11 +136,11 @@ class _Cutting:
             if len(piece) < LEAST_NODES:
                 continue
             for region in kind:
-                cut = self._cut(region.nodes[piece.start : piece.stop], apart=True)
+                cut = self.cut(region.nodes[piece.start : piece.stop], apart=True)
                 if cut is not None:
                     yield cut
 
-    def _cut(self, nodes: tuple[fx.Node, ...], *, apart: bool = False) -> Region | None:
+    def cut(self, nodes: tuple[fx.Node, ...], *, apart: bool = False) -> Region | None:
         """A region; ``None`` where something else than tensors leaves it or enters it.
 
         ``apart``: nodes that hand on a view or a count are left out of it.
@@ -136,13 +162,12 @@ class _Cutting:
             made[node] = new.node_copy(node, made.__getitem__)
             made[node].meta["example_value"] = value_of(node)
         new.output(tuple(made[node] for node in outputs))
-        module = fx.GraphModule(self._graph, new)
         forms = [
             f"{role_of(made[node], value)} {value.dtype} {tuple(value.shape)} {value.stride()}"
             for node, value in zip(arguments, values, strict=False)
         ]
-        text = "\n".join([graph_text(module), *forms])
-        return Region(nodes, module, tuple(arguments), outputs, text, beside)
+        text = "\n".join([graph_text(new), *forms])
+        return Region(nodes, self._graph, new, tuple(arguments), outputs, text, beside)
 
 
 def _spans(calls: Sequence[fx.Node]) -> Iterator[tuple[fx.Node, ...]]:

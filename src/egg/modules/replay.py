@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
+from egg.modules.counts import Counts
 from egg.modules.replayable import Inputs
-from egg.modules.stored_kernel import Counts
 
 Call = Callable[..., Any]
 _address = torch.Tensor.data_ptr

@@ -18,7 +18,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,10 +27,10 @@ from torch import nn
 
 from egg.core.errors import UsageError
 from egg.modules.binding import built
+from egg.modules.counts import Call, Counts
 from egg.modules.dynamo import Program
 from egg.modules.held import runs_on
 
-Call = Callable[..., Any]
 MOST_BOUND = 256
 """Modules that one graph keeps: more sets of tensors than a model has layers."""
 
@@ -44,18 +43,6 @@ OTHER_WAYS = re.compile(
 
 class Unbindable(UsageError):
     """A kernel file that does not hold what its graph's task holds."""
-
-
-@dataclass
-class Counts:
-    """How the calls of one graph were answered."""
-
-    kernel: int = 0
-    fallback: int = 0
-    outside: dict[str, int] = field(default_factory=dict)
-    """Calls outside of the kernel's domain, by reason."""
-    failure: str = ""
-    """The exception that put the kernel out of use."""
 
 
 class StoredKernel:

@@ -26,11 +26,11 @@ from torch import fx
 from egg import __version__
 from egg.modules.aot import read_functional
 from egg.modules.arithmetic import precision_here
+from egg.modules.counts import Call
 from egg.modules.fallback import Fallback, boxed, unboxed
 from egg.modules.graph_text import graph_text
 from egg.modules.lookup import Graph, Lookup, counting, store_errors
 from egg.modules.regions import Region, functional_layers
-from egg.modules.stored_kernel import Call
 from egg.modules.training_layers import LayeredPart, look_up
 from egg.store import Part, Step, assembly_name, package_version
 
@@ -66,7 +66,7 @@ class Training:
         casts = [f"{torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}" for kind in _KINDS]
         terms = [str(torch.__version__), package_version("triton"), __version__, precision_here().value]
         terms += [*casts, fallback.name, str(fallback.mode), repr(sorted(fallback.options.items()))]
-        return assembly_name(graph_text(graph), [*map(_form, inputs), *terms, chosen.library_calls])
+        return assembly_name(graph_text(graph.graph), [*map(_form, inputs), *terms, chosen.library_calls])
 
     def _remember(self, found: Graph) -> None:
         """Keep which graphs came out, once the last of them, the backward, is there."""

@@ -21,13 +21,13 @@ from torch import fx
 from torch._guards import TracingContext
 
 from egg.modules.aot import read_functional
+from egg.modules.counts import Call
 from egg.modules.fallback import Fallback, unboxed
 from egg.modules.graph_text import graph_text
 from egg.modules.layer_calls import Layer, replaced
 from egg.modules.lookup import Graph, Lookup, store_errors
 from egg.modules.probing import Probe
 from egg.modules.regions import Region
-from egg.modules.stored_kernel import Call
 from egg.modules.trial import KERNELS, PLAIN, Trial, Verdict
 from egg.store import Assembly, assembly_name
 
@@ -115,7 +115,7 @@ class LayeredPart:
         if not found.table:
             self._chosen = fallback.part(graph, inputs, **how)
             return
-        name = assembly_name(graph_text(graph), sorted(found.table))
+        name = assembly_name(graph_text(graph.graph), sorted(found.table))
         known = store.assembly(name)
         with_kernels = replaced(graph, found.placed, found.table)
         if known is not None or not any(isinstance(v, torch.Tensor) and v.is_cuda for v in inputs):

@@ -9,25 +9,38 @@ the GPU, so that the next process compiles the form that stays and no other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
 from egg import __version__
-from egg.modules.fallback import INDUCTOR, Eagerly, Fallback
+from egg.modules.counts import Call
+from egg.modules.fallback import INDUCTOR, Eagerly, Fallback, running
 from egg.modules.graph_text import graph_text
-from egg.modules.layer_calls import Layer, replaced
 from egg.modules.lookup import Graph, Lookup, counting, store_errors
-from egg.modules.regions import Region
 from egg.modules.replay import Replayed
 from egg.modules.replayable import Inputs, replayable
-from egg.modules.stored_kernel import Call
 from egg.modules.trial import FORMS, PLAIN, Form, Trial, Verdict
 from egg.store import Assembly, Store, Tuned, assembly_name, package_version
+
+if TYPE_CHECKING:
+    from egg.modules.layer_calls import Layer
+    from egg.modules.regions import Region
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of the store for layers of a graph, ready to be called."""
+
+    placed: Mapping[Region, str] = field(default_factory=dict)
+    """The key of the kernel for every layer that has one."""
+    table: Mapping[str, Layer] = field(default_factory=dict)
+    rows: Sequence[Graph] = ()
+    """Of what kernels answer."""
 
 
 @dataclass(frozen=True)
@@ -36,27 +49,36 @@ class Whole:
 
     graph: fx.GraphModule
     inputs: Sequence[Any]
-    placed: Mapping[Region, str]
-    """The key of the kernel for every layer that has one."""
-    table: Mapping[str, Layer]
     keys: Sequence[str]
     """Of all entries that were tuned."""
+    available: Sequence[str]
+    """Keys of those that have a kernel for layers of the graph."""
     rows: Sequence[Graph]
     """Of what the fallback answers; the first is that of the graph."""
-    kernels: Sequence[Graph]
-    """Of what kernels answer."""
     replay: Inputs
     lookup: Lookup
     fallback: Fallback
+    kernels: Kernels = field(default_factory=Kernels)
+    """Those that are ``available``; none where the verdict does without."""
 
     @cached_property
     def call(self) -> Call:
         """What answers the graph."""
         return counting(self._known() or self._tried(), self.rows)
 
+    @cached_property
+    def verdict(self) -> Assembly | None:
+        """Of an earlier trial."""
+        return self.lookup.store.assembly(self._name)
+
+    @property
+    def with_kernels(self) -> bool:
+        """Whether kernels are needed: there are some, and no verdict to do without."""
+        return bool(self.available) and (self.verdict is None or self.verdict.faster)
+
     def _known(self) -> Call | None:
         """In the form that an earlier trial found fastest."""
-        known = self.lookup.store.assembly(self._name)
+        known = self.verdict
         if known is None:
             return None
         form = Form(known.faster, known.eager, known.replayed)
@@ -72,7 +94,7 @@ class Whole:
         verdict then says so, and a later process does not ask Inductor again.
         """
         if len(self._forms) == 1 or not any(on_gpu(value) for value in self.inputs):
-            form = Form(kernels=bool(self.table))
+            form = Form(kernels=bool(self.available))
             return self._compiled([form])[0][form]
         calls, failed = self._compiled(self._forms)
         possible = {form: call for form, call in calls.items() if form not in failed}
@@ -90,7 +112,7 @@ class Whole:
         row.reason += _words(form, ratio, times)
         row.milliseconds, row.pending = times, False
         row.given_up = {str(tried): reason for tried, reason in {**failed, **verdict.given_up}.items()}
-        kept = Assembly(form.kernels, ratio, tuple(sorted(self.table)), form.replayed, form.eager, times)
+        kept = Assembly(form.kernels, ratio, tuple(sorted(self.available)), form.replayed, form.eager, times)
         with store_errors(self.lookup.notice):
             self.lookup.store.assembled(self._name, kept)
 
@@ -102,7 +124,7 @@ class Whole:
         return [
             form
             for form in FORMS
-            if (self.table or not form.kernels)
+            if (self.available or not form.kernels)
             and (self.fallback.name == INDUCTOR or not form.eager)
             and not (form.replayed and self.replay.obstacle)
         ]
@@ -120,16 +142,18 @@ class Whole:
 
     def _unreplayed(self, form: Form) -> Call:
         graph = self._with_kernels if form.kernels else self.graph
-        return graph.forward if form.eager else self.fallback.now(graph, self.inputs)
+        return running(graph) if form.eager else self.fallback.now(graph, self.inputs)
 
     def _replayed(self, form: Form, call: Call) -> Call:
         if not form.replayed:
             return call
-        return Replayed(call, self.replay, [row.counts for row in self.kernels] if form.kernels else ())
+        return Replayed(call, self.replay, [row.counts for row in self.kernels.rows] if form.kernels else ())
 
     @cached_property
     def _with_kernels(self) -> fx.GraphModule:
-        return replaced(self.graph, list(self.placed.items()), self.table)
+        from egg.modules.layer_calls import replaced
+
+        return replaced(self.graph, list(self.kernels.placed.items()), self.kernels.table)
 
     # -- the key of the verdict --------------------------------------------------------------------
 
@@ -137,21 +161,30 @@ class Whole:
     def _name(self) -> str:
         """Other kernels, inputs, options, versions or another GPU: another verdict."""
         store, fallback = self.lookup.store, self.fallback
-        kernels = [_kernel(store, key) for key in sorted(self.table)]
+        kernels = [_kernel(store, key) for key in sorted(self.available)]
         options = [fallback.name, str(fallback.mode), repr(sorted(fallback.options.items()))]
         versions = [str(torch.__version__), package_version("triton"), __version__]
         gpus = {torch.cuda.get_device_name(value.device) for value in self.inputs if on_gpu(value)}
         terms = [*sorted(self.keys), *kernels, *options, str(self.lookup.chosen.replay), *versions]
-        return assembly_name(graph_text(self.graph), [*terms, *sorted(gpus), *map(_form, self.inputs)])
+        return assembly_name(graph_text(self.graph.graph), [*terms, *sorted(gpus), *map(_form, self.inputs)])
 
 
-def replay_inputs(graph: fx.GraphModule, inputs: Sequence[Any], lookup: Lookup, fallback: Fallback) -> Inputs:
-    """How a graph is replayed; the options and the graph decide whether it may be."""
+def replay_inputs(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    lookup: Lookup,
+    fallback: Fallback,
+    known: Inputs | None = None,
+) -> Inputs:
+    """How a graph is replayed; the options and the graph decide whether it may be.
+
+    ``known``: what an earlier process found in the graph.
+    """
     if not (lookup.chosen.replay and fallback.replays):
         return Inputs(obstacle="the options exclude it")
     if any(isinstance(value, torch.SymInt) for value in inputs):
         return Inputs(obstacle="its sizes are free")
-    return replayable(graph, inputs)
+    return known or replayable(graph, inputs)
 
 
 def _kernel(store: Store, key: str) -> str:

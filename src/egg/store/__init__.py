@@ -4,6 +4,8 @@ from egg.store.claims import Claim, Policy, package_version
 from egg.store.entries import (
     Assembly,
     Entry,
+    Kind,
+    Outline,
     Part,
     Recorded,
     Rejected,
@@ -19,6 +21,8 @@ __all__ = [
     "Assembly",
     "Claim",
     "Entry",
+    "Kind",
+    "Outline",
     "Part",
     "Policy",
     "Recorded",

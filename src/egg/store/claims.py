@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 
 from egg.core.codec import to_json
@@ -69,6 +69,7 @@ class Claim:
         return ", ".join(found)
 
 
+@cache
 def package_version(package: str) -> str:
     """The version of an installed package, as a claim names it; empty where it is not installed."""
     try:

@@ -129,6 +129,33 @@ class Step:
     parts: tuple[Part, ...]
 
 
+@dataclass(frozen=True)
+class Kind:
+    """Layers of a graph that one task stands for, or the graph itself as one task."""
+
+    key: str
+    """Of the entry; empty for what is left."""
+    reason: str = ""
+    """Why it is left."""
+    spans: tuple[tuple[int, ...], ...] = ()
+    """Where each layer begins and ends among the calls of the graph; none for the graph itself."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What was found in a graph, so that a later process need not search it."""
+
+    layered: bool
+    """Whether the kinds are layers that repeat; otherwise the one kind is the graph."""
+    kinds: tuple[Kind, ...]
+    fixed: tuple[int, ...] = ()
+    """The places of the arguments that a CUDA graph of it reads where they lie."""
+    written: tuple[int, ...] = ()
+    """Those of them that a call changes in place."""
+    obstacle: str = ""
+    """Why it cannot be replayed as a CUDA graph."""
+
+
 def assembly_name(graph: str, terms: Sequence[str]) -> str:
     """The name of what is known of a graph under these terms."""
     return _digest([graph, *terms])[:32]

@@ -5,6 +5,7 @@
     entries/<graph>-<terms>.json    one entry (:mod:`egg.store.entries`)
     kernels/<hash>.py               a kernel file, named by the hash of its text
     assemblies/<hash>.json          whether a whole graph gained from the kernels for its layers
+    outlines/<hash>.json            the layers that repeat in a graph
     steps/<hash>.json               the forward and backward graphs of a graph that trains
     runs/<key>/                     the runs of ``egg tune``, with their logs
     damaged/                        what was set aside
@@ -37,7 +38,18 @@ from egg.core.errors import MachineError, UsageError
 from egg.core.places import data_folder
 from egg.core.source import content_hash
 from egg.store.claims import Claim
-from egg.store.entries import Assembly, Damaged, Entry, OtherSchema, Recorded, Rejected, Seen, Step, Tuned
+from egg.store.entries import (
+    Assembly,
+    Damaged,
+    Entry,
+    OtherSchema,
+    Outline,
+    Recorded,
+    Rejected,
+    Seen,
+    Step,
+    Tuned,
+)
 
 VARIABLE = "EGG_STORE"
 PATIENCE_SECONDS = 30.0
@@ -46,10 +58,11 @@ PAUSE_SECONDS = 0.005
 MOST_FAILURES = 8
 """Failures of a kernel that its entry keeps."""
 
-ENTRIES, KERNELS, ASSEMBLIES, STEPS, RUNS = "entries", "kernels", "assemblies", "steps", "runs"
+ENTRIES, KERNELS, RUNS = "entries", "kernels", "runs"
+ASSEMBLIES, OUTLINES, STEPS = "assemblies", "outlines", "steps"
 DAMAGED, LOCK = "damaged", "lock"
 
-Kept = TypeVar("Kept", Assembly, Step)
+Kept = TypeVar("Kept", Assembly, Outline, Step)
 Notice = Callable[[str], None]
 """Receives what a person should know and no program has to act on."""
 
@@ -190,6 +203,13 @@ class Store:
 
     def assembled(self, name: str, verdict: Assembly) -> None:
         self._write(self.folder / ASSEMBLIES / f"{name}.json", json.dumps(to_json(verdict)) + "\n")
+
+    def outline(self, name: str) -> Outline | None:
+        """What was found in a graph; ``None`` where that is not known."""
+        return self._kept(self.folder / OUTLINES / f"{name}.json", Outline)
+
+    def outlined(self, name: str, outline: Outline) -> None:
+        self._write(self.folder / OUTLINES / f"{name}.json", json.dumps(to_json(outline)) + "\n")
 
     def step(self, name: str) -> Step | None:
         """The graphs of one that trains; ``None`` where they are not known."""

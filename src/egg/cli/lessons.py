@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from egg.cli.errors import error_boundary
 from egg.cli.inputs import check_days
+from egg.cli.lazy import command_group
 from egg.cli.options import DebugOption, JsonOption
 from egg.cli.render import clean, console, print_outcome
 from egg.cli.tables import pairs, table
@@ -44,12 +45,8 @@ class FormerNames(TyperGroup):
         return super().parse_args(ctx, [re.sub(r"^--store(?==|$)", "--lessons", word) for word in args])
 
 
-lessons = typer.Typer(
-    name="lessons",
-    cls=FormerNames,
-    help="What runs have learned on this machine: list, carry, merge, forget.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+lessons = command_group(
+    "lessons", "What runs have learned on this machine: list, carry, merge, forget.", cls=FormerNames
 )
 
 

@@ -286,7 +286,7 @@ def test_a_reply_answers_the_question_it_was_written_for_and_no_other(begun, mon
 
     monkeypatch.setattr(offline, "look", overtaken)
     result = begun.reply(fenced(kernel("2.0 ms")))
-    assert (result.exit_code, "answered by somebody else" in result.stderr) == (2, True)
+    assert (result.exit_code, "answered already" in result.stderr) == (2, True)
     assert begun.next()["messages"][-2]["text"] == "no kernel at all"
 
 

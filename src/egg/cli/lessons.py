@@ -280,10 +280,10 @@ def _skills_view(rows: list[dict[str, Any]]) -> RenderableType:
 
 
 def _lesson_view(lesson: Lesson) -> RenderableType:
-    return pairs((name, one_line(value)) for name, value in _said(lesson) if value)
+    return pairs((name, one_line(value)) for name, value in _rows_of(lesson) if value)
 
 
-def _said(lesson: Lesson) -> Iterable[tuple[str, str]]:
+def _rows_of(lesson: Lesson) -> Iterable[tuple[str, str]]:
     yield "run", f"{lesson.run}, step {lesson.step}"
     yield "task", lesson.signature.key
     yield "on", f"{lesson.gpu} ({lesson.arch}), {'measured' if lesson.measured else 'predicted'}"

@@ -33,7 +33,7 @@ from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker.session import Session
 from egg.hardware.gpus import resolve
-from tests.evaluator.test_workload import uncounted_attention
+from tests.evaluator.workloads import uncounted_attention
 
 TASK = """
 import torch

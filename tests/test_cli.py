@@ -109,11 +109,11 @@ def test_errors_are_one_message_and_a_code(judge, error, code, kind):
     assert result.stdout == ""
     assert result.stderr.startswith("egg: ")
     assert "Traceback" not in result.stderr
-    told = json.loads(egg("eval", SOFTMAX, FUSED, "--json").stdout)
-    assert (told["schema"], told["error"]) == ("egg.error/1", kind)
+    printed = json.loads(egg("eval", SOFTMAX, FUSED, "--json").stdout)
+    assert (printed["schema"], printed["error"]) == ("egg.error/1", kind)
     if isinstance(error, MachineError | TaskError):
         assert f"hint: {error.hint}" in result.stderr
-        assert (told["message"], told["hint"]) == (error.message, error.hint)
+        assert (printed["message"], printed["hint"]) == (error.message, error.hint)
 
 
 def test_debug_shows_the_traceback_and_keeps_the_code(judge):
@@ -124,7 +124,7 @@ def test_debug_shows_the_traceback_and_keeps_the_code(judge):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((SOFTMAX, "absent.py"), "no such file: absent.py"),
         (("absent.py", FUSED), "no such file: absent.py"),
@@ -137,11 +137,11 @@ def test_debug_shows_the_traceback_and_keeps_the_code(judge):
         (("absent.jsonl:1/2", FUSED), "no such file"),
     ],
 )
-def test_usage_mistakes_end_with_2_and_nothing_is_judged(judge, arguments, said):
+def test_usage_mistakes_end_with_2_and_nothing_is_judged(judge, arguments, message):
     asked = judge(samples.compiled())
     result = egg("eval", *arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert asked == []
 
 
@@ -167,13 +167,13 @@ def test_a_task_from_a_suite(judge, suite, spec, name):
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"), [(":2", "means 2 tasks"), (":9/9", "no such task"), ("", "means 3 tasks")]
+    ("spec", "message"), [(":2", "means 2 tasks"), (":9/9", "no such task"), ("", "means 3 tasks")]
 )
-def test_a_task_not_in_a_suite(judge, suite, spec, said):
+def test_a_task_not_in_a_suite(judge, suite, spec, message):
     judge(samples.compiled())
     result = egg("eval", f"{suite}{spec}", FUSED)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_a_broken_suite_line_is_named(judge, suite):
@@ -314,8 +314,8 @@ def test_audit_of_a_real_task(tmp_path, body, code, word):
     result = egg("audit", path, "--device", "cpu")
     assert result.exit_code == code
     assert word in result.stdout
-    told = json.loads(egg("audit", path, "--device", "cpu", "--json").stdout)
-    assert told["degenerate"] is bool(code)
+    printed = json.loads(egg("audit", path, "--device", "cpu", "--json").stdout)
+    assert printed["degenerate"] is bool(code)
 
 
 def test_a_gpu_that_is_not_there_is_a_machine_error(tmp_path):
@@ -335,9 +335,9 @@ def test_doctor_json_and_code(monkeypatch, status):
     monkeypatch.setattr(doctor, "diagnose", lambda facts: (finding,))
     result = egg("doctor", "--json")
     assert result.exit_code == (3 if status == "fail" else 0)
-    told = json.loads(result.stdout)
-    assert told["able"] is (status == "ok")
-    assert told["findings"] == [
+    printed = json.loads(result.stdout)
+    assert printed["able"] is (status == "ok")
+    assert printed["findings"] == [
         {"name": "disk", "status": status, "detail": "0 GiB free", "mend": "free some"}
     ]
 
@@ -379,7 +379,7 @@ def test_signals_end_a_real_process_through_its_clean_up(number, code):
     assert process.stderr.readline() == "judging\n"
     time.sleep(0.1)
     process.send_signal(number)
-    _, said = process.communicate(timeout=180)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == code
-    assert "cleaned up" in said
-    assert "Traceback" not in said
+    assert "cleaned up" in errors
+    assert "Traceback" not in errors

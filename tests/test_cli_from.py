@@ -182,10 +182,10 @@ def test_a_refused_kernel_ends_the_run_with_the_refusal(
 ) -> None:
     result = by_the_expert(task, own(tmp_path, "refuse correctness"), tmp_path / "run")
     assert result.exit_code == 1, result.output
-    said = json.loads(result.stdout)
-    assert said["verdict"] == "reference"
-    assert "the given kernel was refused at gate correctness (correctness.wrong)" in said["reason"]
-    assert "something was seen; look at: look at it" in said["reason"]
+    printed = json.loads(result.stdout)
+    assert printed["verdict"] == "reference"
+    assert "the given kernel was refused at gate correctness (correctness.wrong)" in printed["reason"]
+    assert "something was seen; look at: look at it" in printed["reason"]
     assert len(judged_here[0].judged) == 1
     assert not [e for e in read_log(tmp_path / "run") if isinstance(e.event, Answered)], "no team was asked"
     assert egg("replay", tmp_path / "run").exit_code == 0

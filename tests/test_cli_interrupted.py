@@ -111,26 +111,26 @@ def test_a_stopped_run_says_how_to_go_on_and_does(task, tmp_path, number, code):
         assert server.asked.wait(60)  # type: ignore[attr-defined]
         time.sleep(0.5)  # by then it waits for the reply
         stopped.send_signal(number)
-        out, said = stopped.communicate(timeout=180)
-        assert stopped.returncode == code, said
-        assert f"go on with: egg resume {folder}" in said
-        assert "asking coder.seed" in said
-        assert "Traceback" not in said
+        out, errors = stopped.communicate(timeout=180)
+        assert stopped.returncode == code, errors
+        assert f"go on with: egg resume {folder}" in errors
+        assert "asking coder.seed" in errors
+        assert "Traceback" not in errors
         assert out == ""
         if number is signal.SIGTERM:
             return
 
         server.hangs.clear()  # type: ignore[attr-defined]
         resumed = process("resume", folder, "--json")
-        out, said = resumed.communicate(timeout=60)
-    assert resumed.returncode == 0, said
-    told = json.loads(out)
-    assert (told["waiting"], told["jobs"], told["ledger"]["unpriced_calls"]) == ("evaluations", 1, 1)
-    assert "coder.seed answered: 150 tokens" in said
-    assert "read back 2 events" in said
-    assert "run double" not in said
-    assert "\x1b" not in said
+        out, errors = resumed.communicate(timeout=60)
+    assert resumed.returncode == 0, errors
+    printed = json.loads(out)
+    assert (printed["waiting"], printed["jobs"], printed["ledger"]["unpriced_calls"]) == ("evaluations", 1, 1)
+    assert "coder.seed answered: 150 tokens" in errors
+    assert "read back 2 events" in errors
+    assert "run double" not in errors
+    assert "\x1b" not in errors
     assert "unpriced" in egg("resume", folder).stdout
     for path in folder.rglob("*"):
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
-    assert KEY not in said + out
+    assert KEY not in errors + out

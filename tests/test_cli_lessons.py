@@ -55,9 +55,9 @@ def test_the_store_goes_by_one_name_and_the_former_one_still_works(store: Path) 
     assert named.exit_code == 0, named.output
     assert egg("list", "--store", store, "--json").stdout == named.stdout
     assert egg("list", f"--store={store}", "--json").stdout == named.stdout
-    told = egg("list", "--help").stdout
-    assert "--lessons" in told
-    assert "--store" not in told
+    printed = egg("list", "--help").stdout
+    assert "--lessons" in printed
+    assert "--store" not in printed
 
 
 def test_list_says_for_every_skill_what_came_of_it(store: Path) -> None:
@@ -77,10 +77,10 @@ def test_list_says_for_every_skill_what_came_of_it(store: Path) -> None:
 def test_show_tells_each_lesson_of_a_skill_or_a_run(store: Path) -> None:
     found = egg("show", "split-k", "--lessons", store)
     assert found.exit_code == 0
-    for said in ("softmax:1", "1.250x (1 ms -> 0.8 ms)", "refused: build: build.compile", "NVIDIA H200"):
-        assert said in found.stdout
-    told = json.loads(egg("show", "two", "--lessons", store, "--json").stdout)["lessons"]
-    assert [(x["run"], x["step"]) for x in told] == [("two", 2), ("two", 3)]
+    for words in ("softmax:1", "1.250x (1 ms -> 0.8 ms)", "refused: build: build.compile", "NVIDIA H200"):
+        assert words in found.stdout
+    printed = json.loads(egg("show", "two", "--lessons", store, "--json").stdout)["lessons"]
+    assert [(x["run"], x["step"]) for x in printed] == [("two", 2), ("two", 3)]
 
 
 def test_what_is_exported_here_is_imported_there_once(store: Path, home: Path, tmp_path: Path) -> None:

@@ -95,11 +95,11 @@ def softmax(tmp_path_factory) -> tuple[dict, str]:
 
 
 def test_the_code_of_a_kernel_is_shown_and_a_wrong_name_lists_the_right_ones():
-    said = egg(SOFTMAX, FUSED, "--device", "cpu", "--target", "h200", "--code", "softmax_rows")
-    assert said.exit_code == 0, said.output
-    assert said.stdout.startswith("softmax_rows for H200: grid 16384 x 1 x 1")
-    assert "- special functions" in said.stdout
-    assert "SASS (line of the file | instruction):" in said.stdout
+    done = egg(SOFTMAX, FUSED, "--device", "cpu", "--target", "h200", "--code", "softmax_rows")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("softmax_rows for H200: grid 16384 x 1 x 1")
+    assert "- special functions" in done.stdout
+    assert "SASS (line of the file | instruction):" in done.stdout
     wrong = egg(SOFTMAX, FUSED, "--device", "cpu", "--code", "softmax:3", "--json")
     assert wrong.exit_code == 2
     assert "softmax_rows" in json.loads(wrong.stdout)["hint"]
@@ -109,9 +109,9 @@ def test_the_code_of_a_kernel_is_shown_and_a_wrong_name_lists_the_right_ones():
 def test_a_kernel_that_does_not_compile_has_no_code(tmp_path):
     file = tmp_path / "broken.py"
     file.write_text(BROKEN)
-    said = egg(SOFTMAX, file, "--device", "cpu", "--code", "broken")
-    assert said.exit_code == 1
-    assert "arange" in said.output
+    done = egg(SOFTMAX, file, "--device", "cpu", "--code", "broken")
+    assert done.exit_code == 1
+    assert "arange" in done.output
 
 
 # -- facts -------------------------------------------------------------------------------------------
@@ -136,21 +136,21 @@ def test_facts_of_a_product_and_what_rides_on_it():
 def test_facts_are_printed_with_what_is_predicted_named():
     result = egg(LINEAR, "--device", "cpu", "--target", "h200")
     assert result.exit_code == 0
-    said = result.stdout
+    text = result.stdout
     for word in ("linear.weight", "2048x2048", "contiguous", "aten.addmm", "34.4 G", "83.9 MB"):
-        assert word in said
-    assert "252 MB, 3x the least" in said
-    [floor] = [line for line in said.splitlines() if line.startswith("floor on H200")]
+        assert word in text
+    assert "252 MB, 3x the least" in text
+    [floor] = [line for line in text.splitlines() if line.startswith("floor on H200")]
     assert "0.104 ms (predicted); arithmetic-bound" in floor
-    [saved] = [line for line in said.splitlines() if line.startswith("fusion could save")]
+    [saved] = [line for line in text.splitlines() if line.startswith("fusion could save")]
     assert saved.rstrip().endswith("(predicted)")
-    assert "the task with everything fused: 410 FLOP/byte" in said
+    assert "the task with everything fused: 410 FLOP/byte" in text
 
 
 def test_the_target_and_the_precision_change_the_floor():
     def floor(*options: str) -> float:
-        told = json.loads(egg(LINEAR, "--json", "--device", "cpu", *options).stdout)
-        return told["gpu"]["floor_milliseconds"]
+        printed = json.loads(egg(LINEAR, "--json", "--device", "cpu", *options).stdout)
+        return printed["gpu"]["floor_milliseconds"]
 
     assert floor("--target", "a100") > floor("--target", "h200") > floor("--target", "b200")
     assert floor("--target", "h200", "--precision", "bf16") < floor("--target", "h200")
@@ -226,15 +226,15 @@ def test_another_schema_is_refused(softmax):
 
 
 def test_the_report_in_words(softmax):
-    said = shown(ProfileReport.from_json(softmax[0]))
-    [time] = [line for line in said.splitlines() if line.startswith("time  ")]
+    text = shown(ProfileReport.from_json(softmax[0]))
+    [time] = [line for line in text.splitlines() if line.startswith("time  ")]
     assert "predicted, not measured; 1 launch" in time
     for word in ("seen by", "resources", "not by times or counters", "dram", "evidence"):
-        assert word in said
+        assert word in text
     for word in ("wrong if", "registers", "none", "max 100%", "of its roof, predicted"):
-        assert word in said
-    [header] = [line for line in said.splitlines() if "share" in line and "limiter" in line]
-    [row] = [line for line in said.splitlines() if line.startswith("A") and " ms" in line]
+        assert word in text
+    [header] = [line for line in text.splitlines() if "share" in line and "limiter" in line]
+    [row] = [line for line in text.splitlines() if line.startswith("A") and " ms" in line]
     assert header.split()[:2] == ["kernel", "predicted"]
     assert "dram" in row
 
@@ -267,10 +267,10 @@ def test_a_kernel_that_does_not_compile_is_1_with_its_own_words(tmp_path):
     assert "power of 2" in report.failure.evidence
     assert report.profile is None
     assert not (tmp_path / "no.svg").exists()
-    said = shown(report)
-    assert "could not be run" in said
-    assert "power of 2" in said
-    assert "aten._softmax" in said, "the task's facts are shown all the same"
+    text = shown(report)
+    assert "could not be run" in text
+    assert "power of 2" in text
+    assert "aten._softmax" in text, "the task's facts are shown all the same"
 
 
 def test_it_needs_no_more_than_a_gpu_machine_has():
@@ -316,13 +316,13 @@ def test_a_kernel_is_looked_at_without_facts_too(tmp_path, softmax, monkeypatch)
     assert report.gpu.floor_milliseconds is None
     assert report.diagnosis is not None
     assert report.diagnosis.whole.headroom is None
-    said = shown(report)
-    assert "no facts: " in said
-    assert "the least the task could take is not known" in said
+    text = shown(report)
+    assert "no facts: " in text
+    assert "the least the task could take is not known" in text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("absent.py",), "no such file: absent.py"),
         ((SOFTMAX, "absent.py"), "no such file: absent.py"),
@@ -335,10 +335,10 @@ def test_a_kernel_is_looked_at_without_facts_too(tmp_path, softmax, monkeypatch)
         ((SOFTMAX, "--device", "cpu", "--svg", "/absent/folder/roof.svg"), "cannot write"),
     ],
 )
-def test_usage_mistakes_are_2(arguments, said):
+def test_usage_mistakes_are_2(arguments, message):
     result = egg(*arguments)
     assert result.exit_code == 2, result.output
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 
@@ -398,16 +398,16 @@ def _resources(work: KernelWork, shared: int, launches: int = 1) -> KernelResour
 
 
 def test_a_measured_profile_in_words():
-    told = egg(LINEAR, "--json", "--device", "cpu", "--target", "h200").stdout
-    report = measured(ProfileReport.from_json(json.loads(told)))
+    printed = egg(LINEAR, "--json", "--device", "cpu", "--target", "h200").stdout
+    report = measured(ProfileReport.from_json(json.loads(printed)))
     assert ProfileReport.from_json(json.loads(json.dumps(report.to_json()))) == report
-    said = shown(report)
-    assert "0.31 ms measured; 6 launches; no kernel ran in 6% of it" in said
-    assert "seen by          counters" in said
-    assert "ERR_NVGPUCTRPERM" in said
-    assert "warning: a warning" in said
+    text = shown(report)
+    assert "0.31 ms measured; 6 launches; no kernel ran in 6% of it" in text
+    assert "seen by          counters" in text
+    assert "ERR_NVGPUCTRPERM" in text
+    assert "warning: a warning" in text
     product, rows, library = (
-        [line.split() for line in said.splitlines() if line.startswith(f"{letter}  ")] for letter in "ABC"
+        [line.split() for line in text.splitlines() if line.startswith(f"{letter}  ")] for letter in "ABC"
     )
     assert product[0][1:6] == ["linear_gelu", "0.19", "ms", "61%", "1"]
     assert product[1][1:] == ["32x16", "8", "235", "16", "B", "96", "KiB", "max", "12%", "registers", "3.88"]
@@ -415,6 +415,6 @@ def test_a_measured_profile_in_words():
     assert rows[1][6:8] == ["512", "B"]
     assert library[0][-3:] == ["-", "-", "-"], "nothing but its time is known of a library's kernel"
     assert library[1][1:] == ["264", "12", "168", "-", "205", "KiB", "-", "-", "-"]
-    assert "(library)" in said
-    assert "not drawn, as their work is not known: C void cutlass" in said
-    assert "366 FLOP/byte" in said, "bytes as counted, where they were"
+    assert "(library)" in text
+    assert "not drawn, as their work is not known: C void cutlass" in text
+    assert "366 FLOP/byte" in text, "bytes as counted, where they were"

@@ -38,8 +38,8 @@ def test_replay_tells_an_unfinished_log_and_a_changed_one(tmp_path):
     result = egg("replay", folder)
     assert result.exit_code == 1
     assert "diverged after" in result.stdout
-    told = json.loads(egg("replay", folder, "--json").stdout)
-    assert (told["reproduced"], "step.closed" in told["difference"]) == (False, True)
+    printed = json.loads(egg("replay", folder, "--json").stdout)
+    assert (printed["reproduced"], "step.closed" in printed["difference"]) == (False, True)
     log.write_text("".join(["{}\n", *lines]))
     assert egg("replay", folder).exit_code == 2
 

@@ -40,8 +40,8 @@ def test_failed_strange_and_known_results_are_told(begun):
     assert begun.judge().exit_code == 0
     line = json.loads(begun.results.read_text())
     begun.results.write_text("".join(f"{json.dumps(row)}\n" for row in (line, {**line, "job": "else/1"})))
-    told = json.loads(egg("results", begun.folder, begun.results, "--json").stdout)
-    assert (told["taken"], told["known"], told["strange"]) == (0, 1, 1)
+    printed = json.loads(egg("results", begun.folder, begun.results, "--json").stdout)
+    assert (printed["taken"], printed["known"], printed["strange"]) == (0, 1, 1)
     assert "1 known already, 1 for nothing" in egg("results", begun.folder, begun.results).stdout
     begun.results.write_text('{"job": "a", "evaluation": {}}\n')
     assert egg("results", begun.folder, begun.results).exit_code == 2
@@ -59,8 +59,8 @@ def test_a_last_line_is_read_without_its_newline_and_passed_over_when_torn(begun
     begun.judge()
     verdict = begun.results.read_text().rstrip("\n")
     begun.results.write_text(f"{verdict}\n{failed}")
-    told = json.loads(egg("results", begun.folder, begun.results, "--json").stdout)
-    assert (told["known"], told["without_verdict"]) == (1, {}), "a job with a verdict has not failed"
+    printed = json.loads(egg("results", begun.folder, begun.results, "--json").stdout)
+    assert (printed["known"], printed["without_verdict"]) == (1, {}), "a job with a verdict has not failed"
 
 
 def test_many_runs_travel_together_and_one_that_cannot_go_on_stops_no_other(task, tmp_path):
@@ -70,8 +70,8 @@ def test_many_runs_travel_together_and_one_that_cannot_go_on_stops_no_other(task
         if says:
             run.reply(fenced(kernel(says)))
     folders = [run.folder for run in runs]
-    told = json.loads(egg("pending", *folders, folders[0], "--out", runs[0].jobs, "--json").stdout)
-    assert (told["jobs"], [row["jobs"] for row in told["runs"]]) == (2, [1, 1, 0])
+    printed = json.loads(egg("pending", *folders, folders[0], "--out", runs[0].jobs, "--json").stdout)
+    assert (printed["jobs"], [row["jobs"] for row in printed["runs"]]) == (2, [1, 1, 0])
     listed = json.loads(egg("runs", tmp_path / "many", "--json").stdout)["runs"]
     assert [row["waiting"] for row in listed] == ["evaluations", "evaluations", "reply"]
     with run_lock(folders[0]):

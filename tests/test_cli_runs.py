@@ -149,9 +149,9 @@ def test_a_whole_step_run_judged_elsewhere(begun):
     assert "ended, faster: 1.67 times the speed of eager PyTorch" in regraded.stdout
     assert begun.next()["waiting"] is None
 
-    told = json.loads(egg("resume", begun.folder, "--json").stdout)
-    assert (told["verdict"], told["waiting"], told["folder"]) == ("faster", None, str(begun.folder))
-    assert [(row["stage"], row["promoted"]) for row in told["stages"]] == [
+    printed = json.loads(egg("resume", begun.folder, "--json").stdout)
+    assert (printed["verdict"], printed["waiting"], printed["folder"]) == ("faster", None, str(begun.folder))
+    assert [(row["stage"], row["promoted"]) for row in printed["stages"]] == [
         ("seed", 1),
         ("structure", 1),
         ("mapping", 1),
@@ -225,9 +225,9 @@ def test_a_reply_from_a_file_and_what_cannot_be_one(begun, tmp_path):
     before = (begun.folder / "events.jsonl").read_bytes()
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "blank").write_text(" \n")
-    for file, said in (("absent", "no such file"), ("binary", "UTF-8"), ("blank", "empty")):
+    for file, message in (("absent", "no such file"), ("binary", "UTF-8"), ("blank", "empty")):
         result = egg("reply", begun.folder, "--file", tmp_path / file)
-        assert (result.exit_code, said in result.stderr) == (2, True)
+        assert (result.exit_code, message in result.stderr) == (2, True)
     assert (begun.folder / "events.jsonl").read_bytes() == before
     (tmp_path / "good.md").write_text(fenced(kernel("2.0 ms")))
     assert egg("reply", begun.folder, "--file", tmp_path / "good.md").exit_code == 0
@@ -286,12 +286,12 @@ def test_a_reply_answers_the_question_it_was_written_for_and_no_other(begun, mon
 
     monkeypatch.setattr(offline, "look", overtaken)
     result = begun.reply(fenced(kernel("2.0 ms")))
-    assert (result.exit_code, "answered by somebody else" in result.stderr) == (2, True)
+    assert (result.exit_code, "answered already" in result.stderr) == (2, True)
     assert begun.next()["messages"][-2]["text"] == "no kernel at all"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "hint"),
+    ("arguments", "message", "hint"),
     [
         (("--team", "pair"), "unknown team", "expert, llm, hybrid, step"),
         (("--team", "llm"), "the llm team needs a model", "--model"),
@@ -319,16 +319,18 @@ def test_a_reply_answers_the_question_it_was_written_for_and_no_other(begun, mon
         ((*STEP, "--out", "double.py"), "is a file", "--out"),
     ],
 )
-def test_mistakes_end_with_2_before_anything_is_written(task, tmp_path, monkeypatch, arguments, said, hint):
+def test_mistakes_end_with_2_before_anything_is_written(
+    task, tmp_path, monkeypatch, arguments, message, hint
+):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     result = egg("optimize", task, *arguments)
     assert result.exit_code == 2, result.output
-    assert said in result.stderr
+    assert message in result.stderr
     assert hint in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["double.py"]
-    if said != "Invalid value for":
-        told = json.loads(egg("optimize", task, *arguments, "--json").stdout)
-        assert (told["schema"], told["error"]) == ("egg.error/1", "usage")
+    if message != "Invalid value for":
+        printed = json.loads(egg("optimize", task, *arguments, "--json").stdout)
+        assert (printed["schema"], printed["error"]) == ("egg.error/1", "usage")
 
 
 def test_a_run_gets_a_folder_of_its_own(task, tmp_path, begun):
@@ -338,9 +340,9 @@ def test_a_run_gets_a_folder_of_its_own(task, tmp_path, begun):
     (tmp_path / "busy" / "kernel.py").write_text("mine\n")
     assert egg("optimize", task, *STEP, "--out", tmp_path / "busy").exit_code == 2
     assert (tmp_path / "busy" / "kernel.py").read_text() == "mine\n"
-    told = json.loads(egg("optimize", task, *STEP, "--json").stdout)
-    assert (tmp_path / told["folder"] / "events.jsonl").is_file()
-    assert Path(told["folder"]).parent.name == "egg-runs"
+    printed = json.loads(egg("optimize", task, *STEP, "--json").stdout)
+    assert (tmp_path / printed["folder"] / "events.jsonl").is_file()
+    assert Path(printed["folder"]).parent.name == "egg-runs"
 
 
 @pytest.mark.parametrize("verb", ["next", "resume", "replay"])
@@ -359,8 +361,8 @@ def test_replies_are_not_for_runs_that_a_model_answers(task, tmp_path, monkeypat
     assert f"interrupted; go on with: egg resume {folder}" in begun.stderr
     result = egg("reply", folder, "--file", "-", stdin="a reply")
     assert (result.exit_code, "a model answers in this run" in result.stderr) == (2, True)
-    told = json.loads(egg("next", folder, "--json").stdout)
-    assert (told["waiting"], told["purpose"]) == ("model", "coder.seed")
+    printed = json.loads(egg("next", folder, "--json").stdout)
+    assert (printed["waiting"], printed["purpose"]) == ("model", "coder.seed")
     assert "egg resume" in egg("next", folder).stdout
 
 

@@ -51,14 +51,14 @@ def data(*arguments: object, code: int = 0) -> dict[str, Any]:
     return json.loads(ended.stdout)
 
 
-def verdicts(told: dict[str, Any], stage: str = "structure") -> dict[str, dict[str, Any]]:
-    (found,) = [one for one in told["stages"] if one["stage"] == stage]
+def verdicts(printed: dict[str, Any], stage: str = "structure") -> dict[str, dict[str, Any]]:
+    (found,) = [one for one in printed["stages"] if one["stage"] == stage]
     return {one["skill"]: one for one in found["skills"]}
 
 
 def test_list() -> None:
-    told = data("skills", "list")
-    assert [one["name"] for one in told["skills"]] == ["convolve", "epilogue", "masks", "tile"]
+    printed = data("skills", "list")
+    assert [one["name"] for one in printed["skills"]] == ["convolve", "epilogue", "masks", "tile"]
     assert [s["name"] for s in data("skills", "list", "--stage", "tiling")["skills"]] == ["tile"]
     assert "tile" not in egg("skills", "list", "--target", "MI300X").stdout
     assert "4 skills of 4" in egg("skills", "list").stdout
@@ -70,9 +70,9 @@ def test_show(team: Path) -> None:
     assert "rows > 1000000" in shown.stdout
     assert "instead of" in shown.stdout
     assert "## When" in shown.stdout
-    told = data("skills", "show", "epilogue")
-    assert told["gate"] == "has_product and pointwise_gain > 1.05"
-    assert told["overrides"] == []
+    printed = data("skills", "show", "epilogue")
+    assert printed["gate"] == "has_product and pointwise_gain > 1.05"
+    assert printed["overrides"] == []
 
 
 def test_a_name_that_is_nearly_one() -> None:
@@ -86,9 +86,9 @@ def test_check_names_file_and_line(built_in: Path, tmp_path: Path) -> None:
     assert "4 skills: nothing is wrong" in egg("skills", "check").stdout
     path = write_skill(tmp_path / "bad", "wrong", gate="no_such_name > 1")
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "no_such_name" in text)
-    told = data("skills", "check", tmp_path / "bad", code=1)
-    assert told["skills"] == 1
-    (problem,) = told["problems"]
+    printed = data("skills", "check", tmp_path / "bad", code=1)
+    assert printed["skills"] == 1
+    (problem,) = printed["problems"]
     assert (problem["file"], problem["line"]) == (str(path), line)
     assert "no_such_name" in problem["message"]
     assert f"{path}:{line}: " in egg("skills", "check", tmp_path / "bad").stdout.replace("\n", "")
@@ -108,18 +108,18 @@ def test_check_of_a_folder_is_of_that_folder(
 
 
 def test_why_says_it_of_every_skill() -> None:
-    told = data("skills", "why", TASK, "--target", "H200")
-    assert told["schema"] == "egg.skills-why/1"
-    found = verdicts(told)
+    printed = data("skills", "why", TASK, "--target", "H200")
+    assert printed["schema"] == "egg.skills-why/1"
+    found = verdicts(printed)
     assert found["epilogue"]["offered"]
     assert found["epilogue"]["score"] > 0
     assert found["convolve"]["cause"] == "family"
-    tiling = verdicts(told, "tiling")["tile"]
+    tiling = verdicts(printed, "tiling")["tile"]
     assert (tiling["cause"], tiling["reason"]) == ("gate", "not has_base")
-    assert told["context"]["has_product"] is True
-    said = egg("skills", "why", TASK, "--target", "H200").stdout
-    assert "structure: 1 of 2 skills offered" in said
-    assert "no convolution in the program" in said
+    assert printed["context"]["has_product"] is True
+    text = egg("skills", "why", TASK, "--target", "H200").stdout
+    assert "structure: 1 of 2 skills offered" in text
+    assert "no convolution in the program" in text
 
 
 def test_a_users_folder_changes_why_without_code(team: Path) -> None:
@@ -134,15 +134,15 @@ def test_a_users_folder_changes_why_without_code(team: Path) -> None:
 
 
 def test_why_with_a_kernel_reads_it() -> None:
-    told = data("skills", "why", SOFTMAX, KERNEL, "--target", "H200", "--stage", "tiling")
-    assert [one["stage"] for one in told["stages"]] == ["tiling"]
-    assert verdicts(told, "tiling")["tile"]["offered"]
-    assert told["candidate"] == "fused"
+    printed = data("skills", "why", SOFTMAX, KERNEL, "--target", "H200", "--stage", "tiling")
+    assert [one["stage"] for one in printed["stages"]] == ["tiling"]
+    assert verdicts(printed, "tiling")["tile"]["offered"]
+    assert printed["candidate"] == "fused"
 
 
 def test_why_with_a_failure() -> None:
-    told = data("skills", "why", SOFTMAX, "--failure", "correctness.error")
-    assert verdicts(told, "debugging")["masks"]["offered"]
+    printed = data("skills", "why", SOFTMAX, "--failure", "correctness.error")
+    assert verdicts(printed, "debugging")["masks"]["offered"]
 
 
 @pytest.mark.parametrize("wrong", [("--stage", "nowhere"), ("--target", "none"), ("--skills", "/no/where")])

@@ -196,7 +196,7 @@ def test_a_figure_far_from_the_data_sheet_is_told(tmp_path, rate, fix):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("print('error: no GPU here', file=sys.stderr); sys.exit(3)", "no GPU here"),
         ("raise RuntimeError('CUDA error: wedged')", "wedged"),
@@ -204,11 +204,11 @@ def test_a_figure_far_from_the_data_sheet_is_told(tmp_path, rate, fix):
         ("time.sleep(60)", "within"),
     ],
 )
-def test_a_measurement_that_fails_keeps_nothing(tmp_path, monkeypatch, body, said):
+def test_a_measurement_that_fails_keeps_nothing(tmp_path, monkeypatch, body, message):
     monkeypatch.setattr(calibrating, "CALIBRATE_SECONDS", 2)
     with pytest.raises(MachineError) as caught:
         calibrate(tmp_path / "kept", program=pretended(tmp_path, body))
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.exit_code == 3
     assert not (tmp_path / "kept").exists()
 
@@ -237,6 +237,6 @@ def test_a_calibration_is_shown_by_the_command(monkeypatch, tmp_path):
     assert shown.exit_code == 0
     assert "88%" in shown.output
     assert (tmp_path / "config" / "egg" / "calibration" / "h200.json").exists()
-    told = json.loads(CliRunner().invoke(app, ["doctor", "--calibrate", "--json"]).stdout)
-    assert told["schema"] == "egg.calibrated/1"
-    assert {row["name"] for row in told["compared"]} >= {"copy", "matrix bf16", "launch"}
+    printed = json.loads(CliRunner().invoke(app, ["doctor", "--calibrate", "--json"]).stdout)
+    assert printed["schema"] == "egg.calibrated/1"
+    assert {row["name"] for row in printed["compared"]} >= {"copy", "matrix bf16", "launch"}

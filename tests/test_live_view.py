@@ -220,15 +220,15 @@ def test_nothing_a_model_says_drives_the_terminal(tmp_path, where):
 
 
 @pytest.mark.parametrize(
-    ("ledger", "said"),
+    ("ledger", "text"),
     [
         (Ledger(Usage(), 0.25, 3), "$0.2500"),
         (Ledger(Usage(), 0.0, 3, 3), "unpriced"),
         (Ledger(Usage(), 0.25, 3, 1), "$0.2500 and 1 unpriced call"),
     ],
 )
-def test_calls_without_a_price_are_never_free(ledger, said):
-    assert money(ledger) == said
+def test_calls_without_a_price_are_never_free(ledger, text):
+    assert money(ledger) == text
 
 
 def test_numbers_and_words():

@@ -59,9 +59,9 @@ def check_known(line: str) -> None:
     words = shlex.split(line)[1:]
     verbs = ("score", "compare", "export", "judge")
     inner = words[0] in ("kernels", "skills", "lessons") or (words[0] == "bench" and words[1] in verbs)
-    told = help_of(*words[: 2 if inner else 1])
+    help_text = help_of(*words[: 2 if inner else 1])
     options = {word.partition("=")[0] for word in words if word.startswith("--")}
-    assert all(option in told for option in options), line
+    assert all(option in help_text for option in options), line
 
 
 @pytest.fixture

@@ -52,8 +52,8 @@ def store(tmp_path: Path) -> Path:
 
 
 def terms(store: Path | None) -> Settings:
-    told = scripts.settings()
-    return replace(told, team="step", skills=(), lessons=str(store) if store is not None else None)
+    settings = scripts.settings()
+    return replace(settings, team="step", skills=(), lessons=str(store) if store is not None else None)
 
 
 def fenced(source: str) -> str:
@@ -61,7 +61,7 @@ def fenced(source: str) -> str:
 
 
 def follow(skill: str) -> str:
-    told = {
+    plan = {
         "bottleneck": "too slow",
         "worth_optimizing": True,
         "category": Category.OPERATOR_FUSION.value,
@@ -72,7 +72,7 @@ def follow(skill: str) -> str:
         "skill": skill,
         "reason": None,
     }
-    return json.dumps(told)
+    return json.dumps(plan)
 
 
 def run(folder: Path, store: Path | None) -> RunState:

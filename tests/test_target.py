@@ -67,9 +67,9 @@ def test_the_gpu_that_is_written_for(asked, found):
 
 @pytest.mark.usefixtures("three")
 def test_what_nobody_knows_is_not_guessed():
-    with pytest.raises(UsageError, match="'Strange' is not in the table, nor is its architecture") as said:
+    with pytest.raises(UsageError, match="'Strange' is not in the table, nor is its architecture") as caught:
         target_for(settings("cuda:2"))
-    assert "--target" in said.value.hint
+    assert "--target" in caught.value.hint
     with pytest.raises(MachineError, match="no GPU 3 here: 3 visible"):
         target_for(settings("cuda:3"))
 

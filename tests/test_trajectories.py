@@ -42,10 +42,10 @@ def test_the_log_is_reproduced_without_anybody_being_asked(run: Path, tmp_path: 
     command = [sys.executable, "-m", "egg.cli", "replay", str(tmp_path), "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert told["reproduced"]
-    assert told["events"] == len(read_log(run))
-    assert told["verdict"] == "faster"
+    printed = json.loads(ended.stdout)
+    assert printed["reproduced"]
+    assert printed["events"] == len(read_log(run))
+    assert printed["verdict"] == "faster"
     assert [path.name for path in tmp_path.iterdir()] == [LOG], "a replay writes nothing"
 
 

@@ -78,10 +78,10 @@ def test_without_the_folder_everything_is_as_before() -> None:
 def test_what_the_new_skill_is_for_decides() -> None:
     narrow = EXAMPLES / "row_softmax" / "row_softmax.py"
     assert not why("--skills", FOLDER, task=narrow)[NEW]["offered"]
-    told = egg(
+    printed = egg(
         "skills", "why", WIDE, "--target", "A100", "--stage", "structure", "--skills", FOLDER, "--json"
     )
-    (stage,) = json.loads(told.stdout)["stages"]
+    (stage,) = json.loads(printed.stdout)["stages"]
     (verdict,) = [one for one in stage["skills"] if one["skill"] == NEW]
     assert (verdict["cause"], verdict["reason"]) == ("hardware", "for sm_90, and the GPU is sm_80")
 
@@ -107,7 +107,7 @@ def test_the_users_own_folder_needs_no_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes", "said"),
+    ("was", "becomes", "message"),
     [
         ("stage:", "  stage: somewhere", "somewhere"),
         ("gain:", "  gain: much", "much"),
@@ -117,14 +117,14 @@ def test_the_users_own_folder_needs_no_option(tmp_path: Path) -> None:
     ],
 )
 def test_a_malformed_skill_refuses_the_whole_folder_with_file_and_line(
-    own: Path, was: str, becomes: str, said: str
+    own: Path, was: str, becomes: str, message: str
 ) -> None:
     path, line = spoil(own, NEW, was, becomes)
     ended = egg("skills", "why", WIDE, "--skills", own)
     assert ended.exit_code == 2
-    told = ended.stderr.replace("\n", "").replace(" ", "")
-    assert f"{path}:{line}:" in told
-    assert said.replace(" ", "") in told
+    printed = ended.stderr.replace("\n", "").replace(" ", "")
+    assert f"{path}:{line}:" in printed
+    assert message.replace(" ", "") in printed
     found = json.loads(egg("skills", "check", own, "--json").stdout)["problems"]
     assert (str(path), line) in [(one["file"], one["line"]) for one in found]
 
@@ -139,7 +139,7 @@ def test_an_unknown_name_in_a_condition_names_those_that_are_near(
     path, line = spoil(own, OVERRIDE, "gate:", f"  gate: {condition}")
     ended = egg("skills", "why", WIDE, "--skills", own)
     assert ended.exit_code == 2
-    told = " ".join(ended.stderr.split())
-    assert f"{path}:{line}:".replace(" ", "") in told.replace(" ", "")
-    assert name in told
-    assert near in told
+    printed = " ".join(ended.stderr.split())
+    assert f"{path}:{line}:".replace(" ", "") in printed.replace(" ", "")
+    assert name in printed
+    assert near in printed

@@ -133,8 +133,8 @@ def test_the_schema_is_strict_and_names_what_is_allowed(stage):
     assert not has_open_objects(schema)
     assert schema["required"] == list(GOOD)
     assert schema["additionalProperties"] is False
-    told = schema["properties"]["category"]["anyOf"][0]["enum"]
-    assert told == [c.value for c in assignment(stage).categories]
+    allowed = schema["properties"]["category"]["anyOf"][0]["enum"]
+    assert allowed == [c.value for c in assignment(stage).categories]
     assert schema["properties"]["skill"]["anyOf"] == [
         {"type": "string", "enum": ["wide-loads", "more-rows"]},
         {"type": "null"},

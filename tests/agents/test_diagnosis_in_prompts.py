@@ -36,29 +36,29 @@ def prompt(stage: Stage, *kernels: KernelResources, times: dict[str, float] | No
     """What the designer or the tuner is asked in a stage."""
     evaluation = judged(*kernels, times=times)
     profile = profile_of(evaluation, H200)
-    told = replace(
+    given = replace(
         brief(stage, base=kernel(evaluation)),
         diagnosis=diagnose(profile, H200, floor_milliseconds=0.028) if profile else None,
     )
     client = ScriptedClient(lambda _: "nothing")
     team = LlmTeam(client, prompt_tokens=3000, reply_tokens=1000)
-    team.tuner.tune(told) if stage.tunes else team.designer.design(told)
+    team.tuner.tune(given) if stage.tunes else team.designer.design(given)
     return client.requests[0].messages[-1].text
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_whoever_plans_reads_what_holds_the_base_back(stage):
-    said = prompt(stage, replace(SOFTMAX, grid=(8, 1, 1)))
-    section = said[said.index("## What holds it back") : said.index("\n# ", said.index("## What holds"))]
+    text = prompt(stage, replace(SOFTMAX, grid=(8, 1, 1)))
+    section = text[text.index("## What holds it back") : text.index("\n# ", text.index("## What holds"))]
     assert "**`softmax_rows`, 100% of the time, 0.4 ms measured: small_grid** (fewer programs than" in section
     assert "- grid 8 programs: The GPU has 132 SMs." in section
     assert "- Wrong if the work cannot be split further" in section
-    assert "not recorded here" not in said
-    assert "| softmax_rows | 8 x 1 x 1 |" in said
+    assert "not recorded here" not in text
+    assert "| softmax_rows | 8 x 1 x 1 |" in text
 
 
-def held_back(said: str) -> str:
-    return said[said.index("## What holds it back") : said.index("\n# ", said.index("## What holds"))]
+def held_back(text: str) -> str:
+    return text[text.index("## What holds it back") : text.index("\n# ", text.index("## What holds"))]
 
 
 def test_a_library_call_is_ranked_by_its_time_beside_own_kernels():
@@ -80,17 +80,17 @@ def test_what_was_not_timed_is_called_modelled_and_untimed_library_calls_are_nam
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_without_resources_nothing_is_said(stage):
-    said = prompt(stage)
-    assert "What holds it back" not in said
-    assert "- registers, spills and shared memory were not recorded here" in said
+    text = prompt(stage)
+    assert "What holds it back" not in text
+    assert "- registers, spills and shared memory were not recorded here" in text
 
 
 @pytest.mark.parametrize("kernels", [(), (SOFTMAX,)], ids=["without", "with"])
 def test_the_base_is_plain_markdown(kernels):
     """A table and a list are told apart from the text around them by exactly one empty line."""
-    said = prompt(Stage.TILING, *kernels)
-    assert "\n\n\n" not in said[said.index("Measured on") :]
-    lines = said.splitlines()
+    text = prompt(Stage.TILING, *kernels)
+    assert "\n\n\n" not in text[text.index("Measured on") :]
+    lines = text.splitlines()
     for index, line in enumerate(lines[1:], 1):
         if line.startswith("| kernel |"):
             assert lines[index - 1] == ""

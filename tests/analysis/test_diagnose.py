@@ -29,7 +29,7 @@ def found(planted: Planted, rung: Rung = Rung.COUNTERS) -> Bottleneck:
     return kernel
 
 
-def told(kernel: Bottleneck, name: str) -> float:
+def evidence_of(kernel: Bottleneck, name: str) -> float:
     return next(e.value for e in kernel.evidence if e.name == name)
 
 
@@ -118,7 +118,7 @@ def test_a_kernel_at_memorys_roof_has_nothing_to_gain() -> None:
     kernel = found(PLANTED["dram_copy"])
     assert kernel.gain < 1.2
     assert kernel.headroom == pytest.approx(1.14, abs=0.02)
-    assert told(kernel, "dram_rate") == pytest.approx(4.2, abs=0.1)
+    assert evidence_of(kernel, "dram_rate") == pytest.approx(4.2, abs=0.1)
 
 
 def test_headroom_is_time_over_the_floor_of_the_work() -> None:
@@ -230,7 +230,7 @@ def several(*parts: tuple[Planted, float], span: float | None = None) -> Profile
 def test_the_largest_kernel_speaks_for_the_whole() -> None:
     seen = diagnose(several((PLANTED["polynomial"], 0.64), (PLANTED["dram_copy"], 0.511)), H200)
     assert seen.whole.limiter is Limiter.FMA
-    assert told(seen.whole, "share") == pytest.approx(0.64 / (0.64 + 0.511))
+    assert evidence_of(seen.whole, "share") == pytest.approx(0.64 / (0.64 + 0.511))
     assert [k.share for k in seen.kernels] == pytest.approx([0.556, 0.444], abs=0.001)
 
 
@@ -248,7 +248,7 @@ def test_a_kernel_far_from_its_floor_outweighs_small_gaps() -> None:
 def test_what_kernels_pass_on_through_memory_is_told() -> None:
     seen = several((PLANTED["dram_copy"], 0.511), (PLANTED["dram_copy"], 0.511))
     whole = diagnose(seen, H200, floor_milliseconds=0.45).whole
-    assert told(whole, "passed_on") == pytest.approx(2.0, abs=0.05)
+    assert evidence_of(whole, "passed_on") == pytest.approx(2.0, abs=0.05)
     assert whole.headroom == pytest.approx(1.022 / 0.45)
     assert "passed_on" not in {e.name for e in diagnose(seen, H200, floor_milliseconds=0.8).whole.evidence}
 

@@ -111,4 +111,4 @@ socket.socket(fileno=os.dup(fd)).sendall(struct.pack("!I", len(body)) + body)
 """
     with pytest.raises(EggError) as caught:
         apart.check_loads(Task("strange", forged + REST))
-    assert "in a form that nobody speaks" in caught.value.message
+    assert "in an unknown form" in caught.value.message

@@ -28,7 +28,7 @@ def test_models_are_read_by_role():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("designer=a", "no model for the coder and the debugger"),
         ("planner=a,b", "no role 'planner'"),
@@ -36,8 +36,8 @@ def test_models_are_read_by_role():
         ("coder=a,coder=b", "--model is"),
     ],
 )
-def test_a_role_without_a_model_is_a_mistake(text, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_role_without_a_model_is_a_mistake(text, message):
+    with pytest.raises(UsageError, match=message):
         models_by_role("llm", text, None, None, None)
 
 

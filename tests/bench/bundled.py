@@ -57,7 +57,9 @@ def runs_is_repeatable_and_has_an_exact_answer(small: Task, *, widened: bool = F
                 assert torch.isfinite(made).all(), kind
                 assert torch.isfinite(exact).all(), kind
                 assert made.shape == exact.shape
-        assert [said for said in reference.warnings if not (widened and said.endswith("casts widened"))] == []
+        assert [
+            warning for warning in reference.warnings if not (widened and warning.endswith("casts widened"))
+        ] == []
 
 
 def has_a_sound_audit(small: Task) -> None:

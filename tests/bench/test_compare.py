@@ -147,7 +147,7 @@ def test_unlike_benches_are_refused_unless_asked_for():
         with pytest.raises(UsageError, match=what) as refused:
             compare([a], [b])
         assert refused.value.hint
-        assert any(what in said for said in compare([a], [b], unlike=True).differences)
+        assert any(what in difference for difference in compare([a], [b], unlike=True).differences)
 
 
 def test_a_mixed_bench_is_unlike_itself():

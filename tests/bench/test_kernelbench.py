@@ -70,8 +70,8 @@ def test_results_are_what_the_analysis_reads(written):
             "runtime",
             "runtime_stats",
         }
-    told = {int(n): (s[0]["compiled"], s[0]["correctness"], s[0]["runtime"]) for n, s in results.items()}
-    assert told == {
+    verdicts = {int(n): (s[0]["compiled"], s[0]["correctness"], s[0]["runtime"]) for n, s in results.items()}
+    assert verdicts == {
         2: (True, True, 1.0),
         3: (True, False, -1.0),
         4: (False, False, -1.0),
@@ -154,7 +154,7 @@ def test_nothing_is_written_over(written):
 
 def test_what_cannot_be_written_is_said_before_anything_is(tmp_path):
     two = [passed(task(1), {"eager": 1.0}), passed(task(2), {"eager": 1.0}, gpu="NVIDIA H100")]
-    for given, name, sources, said in (
+    for given, name, sources, message in (
         (two, "run", SOURCES, "NVIDIA H100 and NVIDIA H200"),
         (rows(), "run", {}, "not at hand"),
         (rows(), "run", dict.fromkeys(SOURCES, "another"), "not at hand"),
@@ -163,7 +163,7 @@ def test_what_cannot_be_written_is_said_before_anything_is(tmp_path):
         ([], "run", SOURCES, "level and a number"),
         ([failed(task(1)), replace(failed(task(2)), name="1_op")], "run", SOURCES, "2 tasks called 1_op.py"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             write(tmp_path, name, given, sources)
     assert list(tmp_path.iterdir()) == []
 

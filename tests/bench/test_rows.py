@@ -141,12 +141,12 @@ def test_degenerate_is_what_the_audit_said():
     from egg.evaluator.task.audit import Audit, NullResult
 
     nulls = (NullResult("zeros", True, 0.0),)
-    said = Audit("t", "h", Precision.MATCH, "cpu", 1e-4, nulls, False, False).warnings
+    audited = Audit("t", "h", Precision.MATCH, "cpu", 1e-4, nulls, False, False).warnings
     base = samples.measured()
     quick = Policy(level=Level.QUICK)
     for warnings, policy, degenerate in (
-        (said, Policy(), True),
-        (said, quick, True),
+        (audited, Policy(), True),
+        (audited, quick, True),
         ((), Policy(), False),
         (("no baseline 'compile': it failed",), Policy(), False),
         ((), quick, None),

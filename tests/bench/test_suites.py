@@ -117,7 +117,7 @@ def test_choosing_by_level_and_id(checkout, levels, ids, keys):
 
 
 @pytest.mark.parametrize(
-    ("levels", "ids", "said"),
+    ("levels", "ids", "message"),
     [
         ("4", None, "no level 4.*\n.*1, 2, 3"),
         ("one", None, "not a level: 'one'"),
@@ -134,8 +134,8 @@ def test_choosing_by_level_and_id(checkout, levels, ids, keys):
         (None, "9" * 5000, "no task"),
     ],
 )
-def test_what_means_nothing_is_refused(checkout, levels, ids, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_means_nothing_is_refused(checkout, levels, ids, message):
+    with pytest.raises(UsageError, match=message):
         load(checkout, levels=levels, ids=ids)
 
 
@@ -181,7 +181,7 @@ def test_a_folder_of_jsonl_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
@@ -203,9 +203,9 @@ def test_a_folder_of_jsonl_files(tmp_path):
         (line(code="\ud800"), "not valid Python"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path, broken, said):
+def test_a_broken_line_is_named(tmp_path, broken, message):
     path = written(tmp_path / "tasks.jsonl", line(7, 7) + "\n\n" + broken + "\n")
-    with pytest.raises(UsageError, match=rf"tasks\.jsonl, line 3.*{said}"):
+    with pytest.raises(UsageError, match=rf"tasks\.jsonl, line 3.*{message}"):
         load(path)
 
 

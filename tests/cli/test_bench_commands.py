@@ -86,7 +86,7 @@ def test_a_misspelt_verb_is_not_taken_for_a_suite(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("llm-ops", "--ids", "softmax_of_everything"), "has no task"),
         (("llm-ops", "--levels", "1"), "has no levels"),
@@ -102,17 +102,17 @@ def test_a_misspelt_verb_is_not_taken_for_a_suite(tmp_path):
         (("llm-ops", "--ray", "not an address"), "Ray"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_written(tmp_path, words, said):
+def test_mistakes_are_found_before_anything_is_written(tmp_path, words, message):
     done = egg(*words, "--out", "bench")
     assert done.exit_code == 2, done.output
-    assert said in done.stderr
+    assert message in done.stderr
     assert "hint:" in done.stderr
     assert not (tmp_path / "bench" / "bench.json").exists()
 
 
 def test_mistakes_are_told_to_programs_too():
-    told = json.loads(egg("nowhere", "--json").stdout)
-    assert (told["schema"], told["error"]) == ("egg.error/1", "usage")
+    printed = json.loads(egg("nowhere", "--json").stdout)
+    assert (printed["schema"], printed["error"]) == ("egg.error/1", "usage")
 
 
 def test_a_limit_on_the_whole_cost_leaves_tasks_out_and_says_so(tmp_path, monkeypatch):
@@ -143,9 +143,9 @@ def test_scores_of_a_folder_and_of_its_rows_are_the_same(a):
 
 def test_tasks_without_a_row_count_as_wrong(tmp_path):
     bench = kept(tmp_path / "begun", [passed(task(1), {"eager": 2.0})], tasks=4)
-    told = json.loads(egg("score", bench, "--json").stdout)
-    assert told["tasks"] == 4
-    assert told["scores"]["all"]["correct"]["value"] == 0.25
+    printed = json.loads(egg("score", bench, "--json").stdout)
+    assert printed["tasks"] == 4
+    assert printed["scores"]["all"]["correct"]["value"] == 0.25
     assert "25% CORRECT" in egg("score", bench).stdout
     assert "did not come to it" in egg("score", bench).stdout
 
@@ -166,17 +166,17 @@ def test_two_benches_are_compared_as_text_json_markdown_and_page(a, b, tmp_path)
     assert "lost" in text.stdout
     assert "page ->" in text.stdout
     assert "1/3" in parsed((tmp_path / "page.html").read_text()).text
-    told = json.loads(egg("compare", a, b, "--json").stdout)
-    assert told["schema"] == "egg.bench-comparison/1"
-    assert told["outcomes"] | {"faster": 2, "lost": 1} == told["outcomes"]
-    assert told["geomean"]["value"] == pytest.approx(1.5)
-    assert [task["outcome"] for task in told["tasks"]] == ["faster", "faster", "lost"]
+    printed = json.loads(egg("compare", a, b, "--json").stdout)
+    assert printed["schema"] == "egg.bench-comparison/1"
+    assert printed["outcomes"] | {"faster": 2, "lost": 1} == printed["outcomes"]
+    assert printed["geomean"]["value"] == pytest.approx(1.5)
+    assert [task["outcome"] for task in printed["tasks"]] == ["faster", "faster", "lost"]
     assert egg("compare", a, b, "--md").stdout.startswith("# ")
 
 
 def test_the_baseline_is_a_choice(a, b):
-    told = json.loads(egg("compare", a, b, "--over", "compile", "--json").stdout)
-    assert told["outcomes"]["tied"] == 2
+    printed = json.loads(egg("compare", a, b, "--over", "compile", "--json").stdout)
+    assert printed["outcomes"]["tied"] == 2
     assert egg("compare", a, b, "--over", "best").exit_code == 2
 
 
@@ -203,13 +203,13 @@ def test_a_page_that_cannot_be_written_is_no_traceback(a, b, tmp_path):
 def test_a_bench_is_exported_once_and_nothing_is_written_over(a, tmp_path):
     done = egg("export", a, "--kernelbench", "kb", "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["schema"] == "egg.bench-export/1"
+    printed = json.loads(done.stdout)
+    assert printed["schema"] == "egg.bench-export/1"
     run = tmp_path / "kb" / "runs" / "a_level1"
-    assert told["runs"] == ["kb/runs/a_level1"]
+    assert printed["runs"] == ["kb/runs/a_level1"]
     assert (run / "level_1_problem_2_sample_0_kernel.py").read_text() == kernel(2).source
     assert set(json.loads((run / "eval_results.json").read_text())) == {"1", "2", "3"}
-    assert all((tmp_path / path).is_file() for path in told["baselines"])
+    assert all((tmp_path / path).is_file() for path in printed["baselines"])
     again = egg("export", a, "--kernelbench", "kb")
     assert again.exit_code == 2
     assert "there already" in again.stderr

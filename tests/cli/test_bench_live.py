@@ -122,7 +122,7 @@ def test_a_lost_task_is_left_to_do_again(board):
 
 
 @pytest.mark.parametrize(
-    ("ended", "said"),
+    ("ended", "message"),
     [
         (row(1, 3.0), "accepted, 1 ms, 3.00x eager, 1.50x compile"),
         (passed(task(1), None), "accepted; no GPU measured it"),
@@ -131,13 +131,13 @@ def test_a_lost_task_is_left_to_do_again(board):
         (failed(task(1), Unable("no memory")), "machine unable: no memory"),
     ],
 )
-def test_every_end_has_its_words(ended, said):
-    assert row_text(ended) == said
+def test_every_end_has_its_words(ended, message):
+    assert row_text(ended) == message
 
 
 def test_time_is_told_as_roughly_as_it_is_known():
-    told = [time_left(s) for s in (None, 0.2, 75, 100, 3600, 9000)]
-    assert told == [
+    texts = [time_left(s) for s in (None, 0.2, 75, 100, 3600, 9000)]
+    assert texts == [
         "time left not known yet",
         "about 1 s left",
         "about 75 s left",

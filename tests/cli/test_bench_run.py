@@ -55,13 +55,13 @@ def started(place: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def until_told(process: subprocess.Popen[str], what: str) -> str:
+def until_printed(process: subprocess.Popen[str], what: str) -> str:
     """Everything on standard error up to the line that has ``what``, or to the end."""
     assert process.stderr is not None
-    told = ""
-    while what not in told and (line := process.stderr.readline()):
-        told += line
-    return told
+    printed = ""
+    while what not in printed and (line := process.stderr.readline()):
+        printed += line
+    return printed
 
 
 def judge_comes(group: int, seconds: float = 60.0) -> bool:
@@ -119,11 +119,11 @@ def test_a_bench_is_interrupted_gone_on_with_exported_and_judged_again(
 
     # Ctrl-C while the second task is judged.
     process = started(tmp_path, "suite", *JUDGED, "--out", "bench")
-    told = until_told(process, "[1/2]")
+    printed = until_printed(process, "[1/2]")
     at_work = judge_comes(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     code, out, err = ended(process)
-    err = told + err
+    err = printed + err
     assert at_work
     assert code == 130, err
     assert out == ""

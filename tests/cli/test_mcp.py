@@ -127,7 +127,7 @@ def test_a_run_from_the_built_in_team_asks_from_its_kernel_on(
     own.write_text(kernel("1.0 ms"))
 
     async def session(client: Any) -> None:
-        for start, said in (("expert", "2.0 ms"), (str(own), "1.0 ms")):
+        for start, shown in (("expert", "2.0 ms"), (str(own), "1.0 ms")):
             run = tmp_path / Path(start).stem
             begun = await called(
                 client,
@@ -140,7 +140,7 @@ def test_a_run_from_the_built_in_team_asks_from_its_kernel_on(
             )
             assert begun["waiting"] == "evaluations"
             log = (run / "expert" if start == "expert" else run) / "events.jsonl"
-            assert f'SAYS = \\"{said}\\"' in log.read_text()
+            assert f'SAYS = \\"{shown}\\"' in log.read_text()
         assert "no such file" in await refused(
             client, "start_run", task=str(task), start=str(tmp_path / "absent.py"), device="offline"
         )

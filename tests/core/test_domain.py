@@ -80,7 +80,7 @@ def test_sizes_that_the_constructor_ties() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outside", "said"),
+    ("outside", "reason"),
     [
         (call(TensorFacts("bfloat16", (4, 16))), "x is bfloat16"),
         (call(TensorFacts("float32", (4, 16, 1))), "3 dimensions"),
@@ -96,8 +96,8 @@ def test_sizes_that_the_constructor_ties() -> None:
         (Call(call(X).inputs, {"features": 8, "stride": [1, 2]}, Mode.EVAL), "eval mode"),
     ],
 )
-def test_outside_says_why(outside: Call, said: str) -> None:
-    assert said in LINEAR.outside(outside)
+def test_outside_says_why(outside: Call, reason: str) -> None:
+    assert reason in LINEAR.outside(outside)
 
 
 def test_a_flag_is_not_the_number_it_equals() -> None:

@@ -22,14 +22,14 @@ def test_the_documentation_has_every_budget_as_it_is() -> None:
     for line in re.findall(r"^\| `\w+` \|.*% \|$", text, re.MULTILINE):
         name, *numbers = (cell.strip(" `%") for cell in line.strip("|").split("|"))
         rows[name] = [int(n.removesuffix(" each") or 0) for n in numbers]
-    told = {}
+    expected = {}
     for name, b in BUDGETS.items():
         seeds, structure, *tuning = (b.steps.get(stage, 0) for stage in Stage if stage is not Stage.REGRADE)
         assert len(set(tuning)) == 1
         points = b.sweep_points if tuning[0] else 0
         within = round(100 * (b.headroom - 1))
-        told[name] = [seeds, structure, tuning[0], b.patience, b.repairs, points, within]
-    assert rows == told
+        expected[name] = [seeds, structure, tuning[0], b.patience, b.repairs, points, within]
+    assert rows == expected
 
 
 def test_the_command_line_names_every_budget() -> None:

@@ -24,10 +24,10 @@ class Attentive(ScriptedTeam):
 
     def __init__(self) -> None:
         super().__init__(SCRIPT)
-        self.told: list[Diagnosed | None] = []
+        self.diagnoses: list[Diagnosed | None] = []
 
     def tune(self, brief: Brief) -> Plan | Pass | Unusable:
-        self.told.append(brief.diagnosis)
+        self.diagnoses.append(brief.diagnosis)
         return super().tune(brief)
 
 
@@ -44,17 +44,17 @@ class Seeing(ScriptedJudge):
         return replace(found, verdict=replace(found.verdict, performance=performance))
 
 
-def told(folder: Path, *kernels: KernelResources) -> list[Diagnosed | None]:
+def diagnoses(folder: Path, *kernels: KernelResources) -> list[Diagnosed | None]:
     begin(folder)
     team = Attentive()
     go_on(folder, SCRIPT, Seeing(*kernels), team)
-    assert len(team.told) == 3, "mapping, tiling, memory"
-    return team.told
+    assert len(team.diagnoses) == 3, "mapping, tiling, memory"
+    return team.diagnoses
 
 
 def test_a_kernel_with_resources_comes_with_a_diagnosis(tmp_path: Path) -> None:
     few = replace(SOFTMAX, name="double", grid=(8, 1, 1))
-    for found in told(tmp_path, few):
+    for found in diagnoses(tmp_path, few):
         assert found is not None
         assert found.kernels[0].limiter is Limiter.SMALL_GRID
         assert found.whole.headroom is not None
@@ -62,16 +62,16 @@ def test_a_kernel_with_resources_comes_with_a_diagnosis(tmp_path: Path) -> None:
 
 
 def test_a_kernel_without_resources_comes_with_none(tmp_path: Path) -> None:
-    assert told(tmp_path) == [None, None, None]
+    assert diagnoses(tmp_path) == [None, None, None]
 
 
 def test_a_kernel_of_which_hardly_anything_is_known_comes_with_none(tmp_path: Path) -> None:
     bare = replace(SOFTMAX, work=None, instructions=None)
-    assert told(tmp_path, bare) == [None, None, None]
+    assert diagnoses(tmp_path, bare) == [None, None, None]
 
 
 def test_a_target_outside_the_table_is_no_obstacle(tmp_path: Path) -> None:
-    told(tmp_path, SOFTMAX)
+    diagnoses(tmp_path, SOFTMAX)
     state = state_of(tmp_path)
     assert diagnosed(state) is not None
     elsewhere = replace(state.started.facts.gpu, name="NVIDIA H20")

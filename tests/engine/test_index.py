@@ -40,9 +40,9 @@ def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
 def everything(folder: Path) -> dict[str, object]:
     """All that the projections say."""
     tables = ("events", "steps", "evaluations", "exchanges")
-    said: dict[str, object] = {table: rows(folder, f"SELECT * FROM {table}") for table in tables}
+    contents: dict[str, object] = {table: rows(folder, f"SELECT * FROM {table}") for table in tables}
     kernels = sorted((folder / "kernels").rglob("*"))
-    return said | {str(path.relative_to(folder)): path.read_text() for path in kernels if path.is_file()}
+    return contents | {str(path.relative_to(folder)): path.read_text() for path in kernels if path.is_file()}
 
 
 class TestTables:

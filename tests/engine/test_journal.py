@@ -30,15 +30,15 @@ def journal(*events: Event) -> tuple[Journal, list[Event]]:
     return Journal([STARTED, *events], append), written
 
 
-def nobody() -> Completion:
-    raise AssertionError("nobody may be called")
+def no_model() -> Completion:
+    raise AssertionError("no model may be called")
 
 
 def test_a_call_without_its_answer_is_read_back_and_the_next_is_made() -> None:
     book, written = journal(exchanged("wrong form"))
 
     def ask() -> Draft:
-        first = book.exchange(exchanged("").request, nobody)
+        first = book.exchange(exchanged("").request, no_model)
         second = book.exchange(exchanged("").request, lambda: exchanged("right").completion)
         return Draft(f"{first.text}, {second.text}")
 
@@ -49,13 +49,13 @@ def test_a_call_without_its_answer_is_read_back_and_the_next_is_made() -> None:
 
 def test_a_call_that_is_not_needed_any_more_answers_nobody_else() -> None:
     book, _ = journal(exchanged("first"), exchanged("second"))
-    book.answer("coder.seed", 1, lambda: Draft(book.exchange(exchanged("").request, nobody).text))
-    said = book.answer(
+    book.answer("coder.seed", 1, lambda: Draft(book.exchange(exchanged("").request, no_model).text))
+    reply = book.answer(
         "designer",
         2,
         lambda: Pass(book.exchange(exchanged("").request, lambda: exchanged("mine").completion).text),
     )
-    assert said == Pass("mine")
+    assert reply == Pass("mine")
     assert book.state.ledger.calls == 3
 
 

@@ -102,9 +102,9 @@ def test_of_many_that_try_at_once_one_gets_it(tmp_path: Path) -> None:
     folder = tmp_path / "contended"
     folder.mkdir()
     with holder(folder) as a, holder(folder) as b, holder(folder) as c:
-        said = [heard(process) for process in (a, b, c)]
-    assert said.count("held") == 1
-    assert sum(words.startswith("run contended is being written by ") for words in said) == 2
+        outcomes = [heard(process) for process in (a, b, c)]
+    assert outcomes.count("held") == 1
+    assert sum(words.startswith("run contended is being written by ") for words in outcomes) == 2
 
 
 def test_the_same_process_cannot_take_it_twice(tmp_path: Path) -> None:

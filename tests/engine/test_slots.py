@@ -90,9 +90,9 @@ class PlayedRay:
     def __init__(self, device: str = "cpu", kind: Kind | None = None, **nodes: dict[str, float]) -> None:
         self.alive = dict(nodes)
         self.actors: list[Actor] = []
-        self.said: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.events: deque[Callable[[], None]] = deque()
-        self.cluster = Cluster(self, object, device, kind, 3600.0, self.said.append, self.events.append)
+        self.cluster = Cluster(self, object, device, kind, 3600.0, self.messages.append, self.events.append)
 
     # what the cluster asks of Ray
 
@@ -155,17 +155,17 @@ class PlayedRay:
         self.end(actor, json.dumps({"answer to": actor.judging}))
 
     def answers(self) -> Counter[str]:
-        return Counter(message["ticket"] for message in self.said if "ticket" in message)
+        return Counter(message["ticket"] for message in self.messages if "ticket" in message)
 
     def line(self, ticket: str) -> dict[str, Any]:
-        (line,) = [message["line"] for message in self.said if message.get("ticket") == ticket]
+        (line,) = [message["line"] for message in self.messages if message.get("ticket") == ticket]
         return json.loads(line)
 
     def notes(self) -> str:
-        return "\n".join(message["note"] for message in self.said if "note" in message)
+        return "\n".join(message["note"] for message in self.messages if "note" in message)
 
     def judges(self) -> int:
-        return [message["judges"] for message in self.said if "ready" in message][-1]
+        return [message["judges"] for message in self.messages if "ready" in message][-1]
 
 
 # -- whatever happens -----------------------------------------------------------------------------------

@@ -234,8 +234,8 @@ def test_a_repair_is_swept_anew(tmp_path: Path) -> None:
     def first_wrong(candidate: Candidate) -> Act:
         return replace(act(candidate), refusal=INEXACT) if "(64, 128" in candidate.source else act(candidate)
 
-    mended = draft("6.4 / BLOCK + 0.4 ms", extra='TUNABLES = {"BLOCK": (128, 1024)}')
-    script = {**OPEN, "debugger tiling 1.1": DIAGNOSIS, "coder.repair tiling 1.1": mended}
+    repaired = draft("6.4 / BLOCK + 0.4 ms", extra='TUNABLES = {"BLOCK": (128, 1024)}')
+    script = {**OPEN, "debugger tiling 1.1": DIAGNOSIS, "coder.repair tiling 1.1": repaired}
     state = go_on(tmp_path, script, SecondHeatDies(first_wrong)).state
     step = state.steps_in(Stage.TILING)[0]
     assert set(outcomes_of(step)) == {128, 1024}

@@ -91,8 +91,8 @@ def test_a_predicted_winner_that_is_wrong_gives_way_to_the_next(tmp_path: Path) 
     state = go_on(tmp_path, CompilingJudge(wrong=(256,)))
     step = next(step for step in state.steps if step.sweep is not None)
     assert step.sweep is not None
-    told = {p.values["BLOCK"]: p.outcome for p in step.sweep.points}
-    assert told == {64: "predicted", 128: "predicted", 256: "correctness: correctness.wrong"}
+    outcomes = {p.values["BLOCK"]: p.outcome for p in step.sweep.points}
+    assert outcomes == {64: "predicted", 128: "predicted", 256: "correctness: correctness.wrong"}
     winner = next(p for p in step.sweep.points if p.candidate == step.sweep.winner)
     assert winner.values == {"BLOCK": 128}
     assert replay(tmp_path).state == state

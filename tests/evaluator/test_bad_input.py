@@ -39,7 +39,7 @@ def egg_here(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
-class Desk:
+class Files:
     """Files in a folder, and a command line to judge them with."""
 
     def __init__(self, folder: Path, command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
@@ -64,14 +64,14 @@ class Lent:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def files(tmp_path: Path, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> Files:
     monkeypatch.setattr("egg.evaluator.judge.oracle.Oracle", lambda _: Lent(oracle))
-    return Desk(tmp_path, egg_here)
+    return Files(tmp_path, egg_here)
 
 
 @pytest.fixture
-def real_desk(tmp_path: Path, sandbox: Sandbox) -> Iterator[Desk]:
-    yield Desk(tmp_path, egg)
+def real_files(tmp_path: Path, sandbox: Sandbox) -> Iterator[Files]:
+    yield Files(tmp_path, egg)
     assert sandbox.settles(lambda: not sandbox.processes()), "processes were left behind"
     assert sandbox.folders() == [], "folders were left behind"
 
@@ -103,8 +103,8 @@ def patched(source: str, old: str, new: str) -> str:
     ],
     ids=["nothing", "syntax", "empty", "no_model"],
 )
-def test_a_file_that_is_no_task_is_2(desk: Desk, task, words):
-    complains(desk.judge(task, KERNEL), 2, *words)
+def test_a_file_that_is_no_task_is_2(files: Files, task, words):
+    complains(files.judge(task, KERNEL), 2, *words)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_a_file_that_is_no_task_is_2(desk: Desk, task, words):
     ],
     ids=["nothing", "syntax", "other_name", "null_byte"],
 )
-def test_a_file_that_is_no_kernel_is_2(desk: Desk, kernel, words):
-    complains(desk.judge(TASK, kernel), 2, *words)
+def test_a_file_that_is_no_kernel_is_2(files: Files, kernel, words):
+    complains(files.judge(TASK, kernel), 2, *words)
 
 
 @pytest.mark.system
@@ -148,19 +148,19 @@ def test_a_folder_is_no_file(tmp_path):
     ],
     ids=["inputs", "no_list", "constructor", "import", "exit", "package", "output", "in_place", "no_class"],
 )  # fmt: skip
-def test_a_task_that_does_not_run_is_2(desk: Desk, task, words):
-    complains(desk.judge(task, KERNEL), 2, *words)
+def test_a_task_that_does_not_run_is_2(files: Files, task, words):
+    complains(files.judge(task, KERNEL), 2, *words)
 
 
 @pytest.mark.system
-def test_a_task_that_ends_the_process_is_2_by_the_real_command(real_desk: Desk):
-    complains(real_desk.judge(TASK + "\nimport sys\nsys.exit(0)\n", KERNEL), 2, "SystemExit")
+def test_a_task_that_ends_the_process_is_2_by_the_real_command(real_files: Files):
+    complains(real_files.judge(TASK + "\nimport sys\nsys.exit(0)\n", KERNEL), 2, "SystemExit")
 
 
-def test_a_task_too_large_for_any_machine_is_3(desk: Desk):
+def test_a_task_too_large_for_any_machine_is_3(files: Files):
     """No size in it can be made smaller: the number is computed, not named."""
     huge = patched(TASK, INPUTS, f"{INPUTS}\n    return [torch.zeros(int('1' + '0' * 14))]")
-    complains(desk.judge(huge, KERNEL), 3)
+    complains(files.judge(huge, KERNEL), 3)
 
 
 # machines that are not there
@@ -168,8 +168,8 @@ def test_a_task_too_large_for_any_machine_is_3(desk: Desk):
 
 @pytest.mark.system
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_3(real_desk: Desk):
-    complains(real_desk.judge(TASK, KERNEL, "--device", "cuda"), 3, "GPU")
+def test_a_gpu_that_is_not_there_is_3(real_files: Files):
+    complains(real_files.judge(TASK, KERNEL, "--device", "cuda"), 3, "GPU")
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_a_gpu_that_is_not_there_is_3(real_desk: Desk):
         ("--what",),
     ],
 )
-def test_a_wrong_option_is_2(desk: Desk, options):
-    done = desk.judge(TASK, KERNEL, *options)
+def test_a_wrong_option_is_2(files: Files, options):
+    done = files.judge(TASK, KERNEL, *options)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
@@ -191,17 +191,17 @@ def test_a_wrong_option_is_2(desk: Desk, options):
 # how it is said
 
 
-def test_json_says_it_to_programs_too(desk: Desk):
-    done = desk.judge("x = 1\n", KERNEL, "--json")
+def test_json_says_it_to_programs_too(files: Files):
+    done = files.judge("x = 1\n", KERNEL, "--json")
     complains(done, 2)
-    said = json.loads(done.stdout)
-    assert (said["schema"], said["error"]) == ("egg.error/1", "usage")
-    assert said["hint"]
+    printed = json.loads(done.stdout)
+    assert (printed["schema"], printed["error"]) == ("egg.error/1", "usage")
+    assert printed["hint"]
 
 
 @pytest.mark.system
-def test_debug_shows_the_traceback(real_desk: Desk):
-    done = real_desk.judge("x = 1\n", KERNEL, "--debug")
+def test_debug_shows_the_traceback(real_files: Files):
+    done = real_files.judge("x = 1\n", KERNEL, "--debug")
     assert done.returncode == 2
     assert "Traceback" in done.stderr
 
@@ -218,8 +218,8 @@ def test_debug_shows_the_traceback(real_desk: Desk):
     ],
     ids=["constructor", "import", "output"],
 )
-def test_a_kernel_that_fails_is_rejected_and_not_an_error(desk: Desk, kernel, gate):
-    done = desk.judge(TASK, kernel, "--json")
+def test_a_kernel_that_fails_is_rejected_and_not_an_error(files: Files, kernel, gate):
+    done = files.judge(TASK, kernel, "--json")
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     verdict = json.loads(done.stdout)["verdict"]
@@ -228,15 +228,15 @@ def test_a_kernel_that_fails_is_rejected_and_not_an_error(desk: Desk, kernel, ga
 
 
 @pytest.mark.system
-def test_a_kernel_that_fails_is_1_by_the_real_command(real_desk: Desk):
-    done = real_desk.judge(TASK, KERNEL + "\nraise ValueError('at import')\n")
+def test_a_kernel_that_fails_is_1_by_the_real_command(real_files: Files):
+    done = real_files.judge(TASK, KERNEL + "\nraise ValueError('at import')\n")
     assert done.returncode == 1, done.stderr
     assert "REJECTED" in done.stdout
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.system
-def test_an_honest_kernel_is_accepted_by_the_same_door(real_desk: Desk):
-    done = real_desk.judge(TASK, KERNEL)
+def test_an_honest_kernel_is_accepted_by_the_same_door(real_files: Files):
+    done = real_files.judge(TASK, KERNEL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ACCEPTED" in done.stdout

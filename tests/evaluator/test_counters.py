@@ -159,8 +159,8 @@ def test_any_name_has_some_function(kernel: str) -> None:
 
 
 def test_the_command_names_functions_exactly() -> None:
-    told = command("ncu", ["python", "x"], Wanted(("mm", "a+b"), 7), ["m.sum", "n.avg"], "/log")
-    given = told[told.index("--kernel-name") + 1].removeprefix("regex:")
+    words = command("ncu", ["python", "x"], Wanted(("mm", "a+b"), 7), ["m.sum", "n.avg"], "/log")
+    given = words[words.index("--kernel-name") + 1].removeprefix("regex:")
     assert re.search(given, "mm")
     assert re.search(given, "a+b")
     assert not re.search(given, "mm2")
@@ -169,8 +169,8 @@ def test_the_command_names_functions_exactly() -> None:
         ("--clock-control", "none"), ("--metrics", "m.sum,n.avg"), ("--launch-count", "7"),
         ("--log-file", "/log"), ("--profile-from-start", "off"),
     ):  # fmt: skip
-        assert told[told.index(option) + 1] == value
-    assert told[-2:] == ["python", "x"]
+        assert words[words.index(option) + 1] == value
+    assert words[-2:] == ["python", "x"]
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_a_refusal_has_a_reason(ended: Ended, log: str, reason: str, hint: str) 
 
 
 def test_unknown_metrics_are_told_by_name() -> None:
-    said = "==ERROR== Failed to find metric sm__a.sum\n==ERROR== Failed to find metrics: b__c.avg, d__e"
-    assert unknown_metrics(said) == ["sm__a.sum", "b__c.avg", "d__e"]
+    errors = "==ERROR== Failed to find metric sm__a.sum\n==ERROR== Failed to find metrics: b__c.avg, d__e"
+    assert unknown_metrics(errors) == ["sm__a.sum", "b__c.avg", "d__e"]
     assert unknown_metrics(REAL) == []
 
 

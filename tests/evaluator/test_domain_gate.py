@@ -120,9 +120,9 @@ def test_a_general_kernel_is_accepted_and_what_was_tried_is_said(judged: JudgeFu
     found = verified(evaluation)
     assert found.domain is None
     assert {t.outcome for t in found.tried} == {"right"}
-    said = " ".join(t.what for t in found.tried)
+    text = " ".join(t.what for t in found.tried)
     for part in ("x is 1 x 8", "every second element", "slope = ", "eval mode"):
-        assert part in said
+        assert part in text
     assert found.gradients == "lost without an error"
     assert "forward only: gradients are lost without an error" in evaluation.warnings
     assert len(found.tried) >= (10 if settings is ALL else 4)

@@ -255,8 +255,8 @@ def test_an_audit_that_found_no_memory_is_made_again(monkeypatch: pytest.MonkeyP
     task = Task("t", samples.WIDE.format(width=8, forward="x"))
     question = Question(task, Candidate(""), settings=LEVELS[Level.FULL])
     one = Judge(torch.device("cpu"))
-    said = [one._task_warnings(question) for _ in range(3)]
-    assert ["memory" in warning for (warning,) in said] == [True, False, False]
+    warnings = [one._task_warnings(question) for _ in range(3)]
+    assert ["memory" in warning for (warning,) in warnings] == [True, False, False]
     assert len(made) == 2
 
 

@@ -76,18 +76,18 @@ def candidate(work: Callable[[Channel], None]) -> Iterator[WorkerHandle]:
         process.join()
 
 
-def judge(folder: Path, said: Any, rounds: int, compile_first: Compile) -> None:
+def judge(folder: Path, messages: Any, rounds: int, compile_first: Compile) -> None:
     """Calls of a candidate beside others, then a measurement alone; what was used, and when."""
     gpu = SharedGpu(folder, SLOTS)
     with candidate(lambda channel: answer_calls(channel, compile_first)) as handle:
         handle.apart = gpu.apart
         for _ in range(rounds):
             gpu.together()
-            said.put(("together", *handle.request("call", 30)["used"]))
+            messages.put(("together", *handle.request("call", 30)["used"]))
             gpu.alone()
             began = time.monotonic()
             time.sleep(0.01)
-            said.put(("alone", began, time.monotonic()))
+            messages.put(("alone", began, time.monotonic()))
         gpu.leave()
     gpu.close()
 
@@ -101,17 +101,19 @@ def awaiting(event: Any) -> Compile:
 
 def test_judges_measure_while_another_ones_candidate_is_compiled(tmp_path: Path) -> None:
     """Were the GPU kept meanwhile, seven would wait for the eighth, whose compiling ends when they have."""
-    said, others_ended = fork.SimpleQueue(), fork.Event()
-    slow = fork.Process(target=judge, args=(tmp_path, said, 1, awaiting(others_ended)))
-    fast = [fork.Process(target=judge, args=(tmp_path, said, 4, lambda: time.sleep(0.05))) for _ in range(7)]
+    messages, others_ended = fork.SimpleQueue(), fork.Event()
+    slow = fork.Process(target=judge, args=(tmp_path, messages, 1, awaiting(others_ended)))
+    fast = [
+        fork.Process(target=judge, args=(tmp_path, messages, 4, lambda: time.sleep(0.05))) for _ in range(7)
+    ]
     had: list[Interval] = []
     for process in (slow, *fast):
         process.start()
     try:
         for _ in range(7 * 4 * 2):
-            had.append(said.get())
+            had.append(messages.get())
         others_ended.set()
-        had += [said.get(), said.get()]
+        had += [messages.get(), messages.get()]
     finally:
         for process in (slow, *fast):
             process.join(20)

@@ -56,7 +56,7 @@ def load(worker: WorkerHandle, source: str, timeout: float = 30.0) -> Built:
     return worker.ask(Load(source, arguments, 0, "match"), timeout)
 
 
-def said(worker: WorkerHandle, code: str) -> str:
+def answer_of(worker: WorkerHandle, code: str) -> str:
     """What ``code`` leaves in ``answer`` when it runs as a candidate at import."""
     with pytest.raises(Fault) as caught:
         load(worker, f"{code}\nraise RuntimeError(f'answer: {{answer}}')")
@@ -82,7 +82,7 @@ def test_an_honest_candidate_loads_and_is_described(worker):
 
 @as_root
 def test_a_candidate_is_nobody(worker):
-    uid, gid, groups = said(worker, "import os\nanswer = (os.getuid(), os.getgid(), os.getgroups())")[
+    uid, gid, groups = answer_of(worker, "import os\nanswer = (os.getuid(), os.getgid(), os.getgroups())")[
         1:-1
     ].split(", ", 2)
     assert int(uid) >= 1_000_000_000
@@ -96,13 +96,13 @@ def test_every_candidate_is_another_nobody(forkserver):
     found = set()
     for _ in range(2):
         worker = forkserver.worker()
-        found.add(said(worker, "import os\nanswer = os.getuid()"))
+        found.add(answer_of(worker, "import os\nanswer = os.getuid()"))
         worker.end()
     assert len(found) == 2
 
 
 def test_the_environment_is_an_allow_list(worker):
-    names = eval(said(worker, "import os\nanswer = sorted(os.environ)"))
+    names = eval(answer_of(worker, "import os\nanswer = sorted(os.environ)"))
     assert PLANTED not in names
     assert {"PATH", "HOME", "TRITON_CACHE_DIR"} <= set(names)
     assert not [name for name in names if "KEY" in name or "TOKEN" in name or "SECRET" in name]
@@ -121,7 +121,7 @@ for entry in os.listdir("/proc"):
             pass
 """
     if os.geteuid() == 0:
-        assert said(worker, code) == "[]"
+        assert answer_of(worker, code) == "[]"
 
 
 @with_landlock
@@ -140,7 +140,7 @@ for path in ({str(secret)!r}, "/home", "/boot", "/etc", "/etc/passwd", "/etc/sha
     except OSError:
         pass
 """
-    assert said(worker, code) == "[]"
+    assert answer_of(worker, code) == "[]"
 
 
 @with_landlock
@@ -158,7 +158,7 @@ for folder in ({str(tmp_path)!r}, "/tmp", "/usr", "/etc", "/root", os.getcwd(), 
         pass
 answer = answer == [os.getcwd(), tempfile.gettempdir()]
 """
-    assert said(worker, code) == "True"
+    assert answer_of(worker, code) == "True"
 
 
 def test_there_is_no_network(worker):
@@ -174,7 +174,7 @@ try:
 except OSError as error:
     answer = "refused"
 """
-    assert said(worker, code) == "refused"
+    assert answer_of(worker, code) == "refused"
     server.close()
 
 
@@ -190,7 +190,7 @@ for pid in ({os.getpid()}, os.getppid(), 1):
     except OSError:
         pass
 """
-    assert said(worker, code) == "[]"
+    assert answer_of(worker, code) == "[]"
 
 
 @as_root
@@ -205,7 +205,7 @@ for attempt in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.chroot(".
     except OSError:
         pass
 """
-    assert said(worker, code) == "[]"
+    assert answer_of(worker, code) == "[]"
 
 
 def test_nothing_of_the_oracle_is_inherited(worker):
@@ -216,7 +216,7 @@ folder = "/proc/self/fd/"
 answer = [os.readlink(folder + n) for n in os.listdir(folder) if os.path.lexists(folder + n)]
 answer = sum(name.startswith("socket:") for name in answer)
 """
-    assert said(worker, code) == "1"
+    assert answer_of(worker, code) == "1"
 
 
 # limits
@@ -439,7 +439,7 @@ for n in os.listdir("/proc/self/fd"):
     except OSError:
         pass
 """
-    assert set(eval(said(worker, pull))) == {"found"}
+    assert set(eval(answer_of(worker, pull))) == {"found"}
     memory.close()
 
 
@@ -480,7 +480,7 @@ def test_children_of_the_compiling_kind_are_confined_alike():
     try:
         worker = home.worker()
         assert "rlimits" in worker.means
-        assert said(worker, f"import os\nanswer = {PLANTED!r} in os.environ") == "False"
+        assert answer_of(worker, f"import os\nanswer = {PLANTED!r} in os.environ") == "False"
         worker.end()
     finally:
         home.close()

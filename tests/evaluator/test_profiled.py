@@ -165,8 +165,8 @@ def test_a_kernel_that_answers_another_question(instead: Callable[[str], None]) 
 def test_whose_fault_it_is(
     instead: Callable[[str], None], party: str, raised: type[Exception] | None
 ) -> None:
-    said = reply.Reply(fault=reply.Fault("some.reason", "the evidence", party))
-    instead(f"echo '{json.dumps(to_json(said))}' > reply-compile.json; exit 1")
+    answer = reply.Reply(fault=reply.Fault("some.reason", "the evidence", party))
+    instead(f"echo '{json.dumps(to_json(answer))}' > reply-compile.json; exit 1")
     if raised is None:
         assert "the evidence" in compiled(kernel()).lowered[2].reason
     else:
@@ -189,24 +189,24 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., repl
         }
         (tmp_path / reply.JOB).write_text(json.dumps(job))
         code = profiled.main(tmp_path, mode)
-        said = reply.read((tmp_path / reply.file_of(mode)).read_bytes())
-        assert code == (1 if said.fault else 0)
-        return said
+        answer = reply.read((tmp_path / reply.file_of(mode)).read_bytes())
+        assert code == (1 if answer.fault else 0)
+        return answer
 
     return ask
 
 
 def test_a_kernel_that_needs_values_cannot_be_followed(asked: Callable[..., reply.Reply]) -> None:
-    said = asked("compile", kernel(inside="assert x.sum().item() > 0").source)
-    assert said.compiled is not None
-    assert said.compiled.unsupported
-    assert said.compiled.resources == ()
+    answer = asked("compile", kernel(inside="assert x.sum().item() > 0").source)
+    assert answer.compiled is not None
+    assert answer.compiled.unsupported
+    assert answer.compiled.resources == ()
 
 
 def test_a_task_that_fails_is_the_tasks_fault(asked: Callable[..., reply.Reply]) -> None:
-    said = asked("compile", kernel().source, task=TASK.replace("torch.rand(1 << 20)", "1 / 0"))
-    assert said.fault is not None
-    assert (said.fault.party, "get_inputs" in said.fault.evidence) == (reply.TASK, True)
+    answer = asked("compile", kernel().source, task=TASK.replace("torch.rand(1 << 20)", "1 / 0"))
+    assert answer.fault is not None
+    assert (answer.fault.party, "get_inputs" in answer.fault.evidence) == (reply.TASK, True)
 
 
 class Clock:

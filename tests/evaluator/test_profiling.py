@@ -210,9 +210,9 @@ def test_counters(cell: Cell, tool: Path) -> None:
     assert addition.counters[Counter.NANOSECONDS] == 9056, "the tool writes its name in another way"
     assert memset.counters == {}
     assert profile.milliseconds == pytest.approx(0.175)
-    said = cell.take("said", 1 << 20).decode()
-    assert "regex:^(strided|mm|vectorized_elementwise_kernel)$ --launch-count 3" in said
-    assert said.endswith("python program")
+    answer = cell.take("said", 1 << 20).decode()
+    assert "regex:^(strided|mm|vectorized_elementwise_kernel)$ --launch-count 3" in answer
+    assert answer.endswith("python program")
 
 
 def test_an_unknown_metric_does_not_lose_the_others(cell: Cell, tool: Path) -> None:
@@ -334,8 +334,8 @@ def test_anything_for_a_trace(value: object) -> None:
 
 
 def test_a_reply_comes_back_as_it_was() -> None:
-    said = reply.Reply(times=TIMES)
-    assert reply.read(json.dumps(to_json(said)).encode()) == said
+    answer = reply.Reply(times=TIMES)
+    assert reply.read(json.dumps(to_json(answer)).encode()) == answer
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_two_loads_share_nothing_and_unload_forgets():
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         (LINEAR + "\n    raise ValueError('broken on purpose')", "broken on purpose"),
         (LINEAR + "\n    import no_such_package_anywhere", "no_such_package_anywhere"),
@@ -70,9 +70,9 @@ def test_two_loads_share_nothing_and_unload_forgets():
         (LINEAR + "\n    get_inputs = 3", "get_inputs is not callable"),
     ],
 )
-def test_source_that_does_not_run_is_a_task_error(source, said):
+def test_source_that_does_not_run_is_a_task_error(source, message):
     before = set(sys.modules)
-    with pytest.raises(TaskError, match=said):
+    with pytest.raises(TaskError, match=message):
         Program.load(task(source))
     assert not [m for m in set(sys.modules) - before if m.startswith("egg_task_")]
 

@@ -262,13 +262,13 @@ def test_a_long_python_loop_is_cut_until_it_can_be_measured(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("return x.reshape(-1)[torch.arange(int(x.sum()))]", "does not run on meta tensors"),
         ("return x @ torch.rand(1 << 13, 1 << 13)", "sizes tried, best n=16"),
     ],
 )
-def test_what_cannot_be_rescaled_says_what_was_tried(body, said):
+def test_what_cannot_be_rescaled_says_what_was_tried(body, message):
     sample = task(
         f"""
         class Model(nn.Module):
@@ -281,7 +281,7 @@ def test_what_cannot_be_rescaled_says_what_was_tried(body, said):
             return []
         """
     )
-    with pytest.raises(CannotRescale, match=said) as caught:
+    with pytest.raises(CannotRescale, match=message) as caught:
         rescale(sample, max_flops=1e6, max_elements=10**6, keep_at_least=16)
     assert isinstance(caught.value, TaskError)
 

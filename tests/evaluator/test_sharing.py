@@ -49,7 +49,7 @@ class Judges:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._said: Any = fork.SimpleQueue()
+        self._messages: Any = fork.SimpleQueue()
         self._processes: list[Any] = []
 
     def place(self, **options: Any) -> SharedGpu:
@@ -63,17 +63,17 @@ class Judges:
 
     def _live(self, body: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         random.seed(os.getpid())
-        body(self.place(), self._said.put, *arguments)
+        body(self.place(), self._messages.put, *arguments)
 
     def hear(self) -> Any:
-        return self._said.get()
+        return self._messages.get()
 
     def ended(self) -> list[Any]:
         """Everything that was said, in the order of the clock, once all have ended well."""
         heard = []
-        while any(p.is_alive() for p in self._processes) or not self._said.empty():
-            while not self._said.empty():
-                heard.append(self._said.get())
+        while any(p.is_alive() for p in self._processes) or not self._messages.empty():
+            while not self._messages.empty():
+                heard.append(self._messages.get())
             time.sleep(0.002)
         for process in self._processes:
             process.join()
@@ -136,8 +136,8 @@ def one_turn(gpu: SharedGpu, say: Callable[[Any], None], how: str) -> None:
 
 def later_turn(gpu: SharedGpu, say: Callable[[Any], None], how: str) -> None:
     """One that says so when it has to wait."""
-    said: list[float] = []
-    gpu._on_wait = lambda seconds: None if said else (said.append(seconds), say("waits"))[1]
+    waited: list[float] = []
+    gpu._on_wait = lambda seconds: None if waited else (waited.append(seconds), say("waits"))[1]
     one_turn(gpu, say, how)
 
 
@@ -258,13 +258,13 @@ def test_a_judge_that_waits_can_be_ended(judges: Judges) -> None:
 
 def test_waiting_is_told_while_it_lasts(judges: Judges, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "TELL_SECONDS", 0.05)
-    told: list[float] = []
-    first, second = judges.place(), judges.place(on_wait=told.append)
+    waited: list[float] = []
+    first, second = judges.place(), judges.place(on_wait=waited.append)
     first.alone()
     threading.Timer(0.3, first.leave).start()
     second.together()
-    assert len(told) > 2
-    assert second.waits[Wait.TURN] == pytest.approx(sum(told))
+    assert len(waited) > 2
+    assert second.waits[Wait.TURN] == pytest.approx(sum(waited))
     assert 0.2 < second.waits[Wait.TURN] < 5
 
 
@@ -319,7 +319,7 @@ def test_small_questions_overtake_one_that_lacks_memory_but_not_for_good(
         time.sleep(1.2)
         judges.start(one_question, 3)
         time.sleep(0.3)
-        assert judges._said.empty(), "it was overtaken long enough"
+        assert judges._messages.empty(), "it was overtaken long enough"
     assert [judges.hear(), judges.hear()] == [(SLOTS, True), (3, True)]
 
 
@@ -335,11 +335,11 @@ def test_the_need_of_a_task_is_told_from_its_shapes() -> None:
     total, one = 140 << 30, 4 * 1024 * (1 << 18)
     without_weights = samples.WIDE.replace("nn.Linear", "(lambda *_, **__: 0)")
     relu = Task("relu", without_weights.format(width=1 << 18, forward="x.relu()"))
-    said = needs.bytes_needed(relu, 2, total)
-    assert said is not None
-    assert 8 * 2 * one < said < 16 * 2 * one
+    needed = needs.bytes_needed(relu, 2, total)
+    assert needed is not None
+    assert 8 * 2 * one < needed < 16 * 2 * one
     chain = Task("chain", relu.source.replace("x.relu()", "(torch.cat([x, x, x]).relu() + 1).sum(1)"))
-    assert (needs.bytes_needed(chain, 2, total) or 0) > said, "what is made on the way counts"
+    assert (needs.bytes_needed(chain, 2, total) or 0) > needed, "what is made on the way counts"
     weighty = Task("weighty", samples.WIDE.format(width=1 << 14, forward="self.linear(x)"))
     assert (needs.bytes_needed(weighty, 2, total) or 0) > 8 * 4 * (1 << 28), "weights count"
     peeking = Task("peeking", samples.WIDE.format(width=64, forward="x if x.sum().item() > 0 else -x"))

@@ -60,13 +60,13 @@ def refused(oracle: Oracle, code: str, name: str = "strange") -> TaskError:
     return caught.value
 
 
-def said(oracle: Oracle, code: str) -> str:
+def answer_of(oracle: Oracle, code: str) -> str:
     message = refused(oracle, f"{code}\nraise RuntimeError(f'answer: {{answer}}')\n").message
     return message.split("answer: ", 1)[1]
 
 
 def test_a_task_sees_none_of_our_keys(oracle: Oracle) -> None:
-    found = eval(said(oracle, "import os\nanswer = sorted(os.environ)"))
+    found = eval(answer_of(oracle, "import os\nanswer = sorted(os.environ)"))
     assert "PATH" in found
     assert not [name for name in found if "KEY" in name or "TOKEN" in name]
 
@@ -92,7 +92,7 @@ for attempt in (
         pass
 open("own", "w").write("x")
 """
-    assert said(oracle, code) == "[]"
+    assert answer_of(oracle, code) == "[]"
     assert (tmp_path / "kept").is_dir()
 
 
@@ -109,12 +109,12 @@ for attempt in (lambda: os.setuid(0), lambda: os.kill(os.getppid(), 0), lambda: 
     except OSError:
         pass
 """
-    assert said(oracle, code) == "[True]"
+    assert answer_of(oracle, code) == "[True]"
 
 
 def test_what_a_task_prints_stays_off_our_streams(oracle: Oracle, capfd: pytest.CaptureFixture[str]) -> None:
     code = "import sys\nprint('{\"verdict\": 1}', flush=True)\nsys.stderr.write('x' * 5_000_000)\nanswer = 1"
-    assert said(oracle, code) == "1"
+    assert answer_of(oracle, code) == "1"
     assert capfd.readouterr() == ("", "")
     assert "xxx" in oracle.printed
 
@@ -148,6 +148,6 @@ if os.fork() == 0:
 os.wait()
 answer = 1
 """
-    assert said(oracle, code) == "1"
+    assert answer_of(oracle, code) == "1"
     oracle.close()
     assert subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout == b""

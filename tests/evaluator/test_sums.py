@@ -49,8 +49,8 @@ def test_one_kernel_says_what_many_operations_say():
     """In the interpreter, with few programs, so that each has several blocks."""
     code = "from tests.evaluator import test_sums as t; t.sums.PROGRAMS = 3; t.check('cpu')"
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.gpu

@@ -33,7 +33,7 @@ from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 from egg.evaluator.worker.session import Session
 from egg.hardware.gpus import resolve
-from tests.evaluator.test_workload import uncounted_attention
+from tests.evaluator.workloads import uncounted_attention
 
 TASK = """
 import torch
@@ -223,18 +223,20 @@ def test_a_session_that_was_disturbed_is_held_again_and_the_calmest_counts(
     trial = trial_for(HONEST)
     trial.settings = dataclasses.replace(trial.settings, retimed=retimed)
     calm = [1.0, 1.001, 0.999, 1.0, 1.0, 1.001]
-    told = []
+    sessions = []
 
     def rounds(*_: object) -> dict[str, list[float]]:
-        louder = 1.0 + len(told) / 10
-        eager = calm if len(told) >= disturbed else [1.0, 1.0, 2.0 * louder, 3.0 * louder, 2.0 * louder, 1.0]
-        told.append({"A": calm, "A'": calm, "eager": eager})
-        return told[-1]
+        louder = 1.0 + len(sessions) / 10
+        eager = (
+            calm if len(sessions) >= disturbed else [1.0, 1.0, 2.0 * louder, 3.0 * louder, 2.0 * louder, 1.0]
+        )
+        sessions.append({"A": calm, "A'": calm, "eager": eager})
+        return sessions[-1]
 
     monkeypatch.setattr(timing, "rounds", rounds)
     notes = timing.run(trial)
-    assert notes["sessions"] == len(told) == held
-    assert notes["times"] == (told[-1] if disturbed < held else told[0])
+    assert notes["sessions"] == len(sessions) == held
+    assert notes["times"] == (sessions[-1] if disturbed < held else sessions[0])
 
 
 def test_a_candidate_that_starts_to_remember_is_caught_while_it_is_timed(trial_for) -> None:

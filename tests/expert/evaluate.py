@@ -65,23 +65,23 @@ class _Run:
             made = RULES[node.op](self, node)
             made = made if isinstance(made, list | tuple) else [made]
             for name, tensor in zip(node.outputs, made, strict=True):
-                told = self._graph.value(name)
-                assert tuple(tensor.shape) == self.sizes(told.shape), (
+                declared = self._graph.value(name)
+                assert tuple(tensor.shape) == self.sizes(declared.shape), (
                     node,
                     tensor.shape,
-                    self.sizes(told.shape),
+                    self.sizes(declared.shape),
                 )
                 self._values[name] = tensor.to(self.dtype(name))
         return Evaluated([self._values[name] for name in self._graph.results], self._updates, self._values)
 
     def dtype(self, name: str) -> torch.dtype:
         """fp32 stands for whatever the leaves are computed in, so that a run may be made in fp64."""
-        told: torch.dtype = getattr(torch, self._graph.value(name).dtype)
+        declared: torch.dtype = getattr(torch, self._graph.value(name).dtype)
         wide = torch.get_default_dtype() == torch.float64
         return (
-            {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(told, told)
+            {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(declared, declared)
             if wide
-            else told
+            else declared
         )
 
     def number(self, size: Any) -> Any:

@@ -345,8 +345,8 @@ def _matmul(node: Node, operands: Sequence[Any], shape: Sequence[int], dtype: st
 
 
 def _conv(node: Node, operands: Sequence[Any], shape: Sequence[int], dtype: str) -> torch.Tensor:
-    told = (node["stride"], node["padding"], node["dilation"], node["groups"])
-    return F.conv2d(*operands, *told)
+    attributes = (node["stride"], node["padding"], node["dilation"], node["groups"])
+    return F.conv2d(*operands, *attributes)
 
 
 _EVALUATORS: dict[str, Any] = {

@@ -316,9 +316,9 @@ def test_neighbours_are_values_that_the_kernel_takes() -> None:
 
 
 def test_inexact_is_not_wrong() -> None:
-    told = "seed 1, output 0: relative rms error {} where the reference has 7.21e-08; 170.1x the allowed"
-    assert inexact(refusal("correctness.error", told.format("2.71e-04")))
-    assert not inexact(refusal("correctness.error", told.format("2.71e-01")))
+    evidence = "seed 1, output 0: relative rms error {} where the reference has 7.21e-08; 170.1x the allowed"
+    assert inexact(refusal("correctness.error", evidence.format("2.71e-04")))
+    assert not inexact(refusal("correctness.error", evidence.format("2.71e-01")))
     assert not inexact(refusal("build.compile", "relative rms error 1e-4"))
 
 

@@ -245,13 +245,13 @@ def test_scans_that_leave_the_element_itself_out(fn: str, neutral: float, revers
 
 def test_norms_over_other_than_the_last_dimensions() -> None:
     x, weight, bias = torch.randn(2, 5, 3), torch.randn(5, 1), torch.randn(5, 1)
-    told = {"dims": (1,), "eps": 1e-3}
-    node = Node("norm", ("x0", "x1", "x2"), ("y",), {"kind": "layer", **told})
+    attributes = {"dims": (1,), "eps": 1e-3}
+    node = Node("norm", ("x0", "x1", "x2"), ("y",), {"kind": "layer", **attributes})
     (y,) = computed(graph_of([(2, 5, 3), (5, 1), (5, 1)], node, (2, 5, 3)), x, weight, bias)
     centred = x - x.mean(1, keepdim=True)
     expected = centred / (centred.square().mean(1, keepdim=True) + 1e-3).sqrt() * weight + bias
     torch.testing.assert_close(y, expected)
-    node = Node("norm", ("x0", None, None), ("y",), {"kind": "rms", **told})
+    node = Node("norm", ("x0", None, None), ("y",), {"kind": "rms", **attributes})
     (y,) = computed(graph_of([(2, 5, 3)], node, (2, 5, 3)), x)
     torch.testing.assert_close(y, x / (x.square().mean(1, keepdim=True) + 1e-3).sqrt())
 
@@ -261,8 +261,8 @@ def test_a_recurrent_layer_whose_weights_belong_to_nobody() -> None:
     weights = [w.detach() for w in layer.parameters()]
     x, h, c = torch.randn(2, 5, 4), torch.randn(1, 2, 3), torch.randn(1, 2, 3)
     given = [x, h, c, *weights]
-    told = {"cell": "lstm", "layers": 1, "bidirectional": False, "batch_first": True, "bias": True}
-    node = Node("recurrent", tuple(f"x{n}" for n in range(7)), ("out", "hn", "cn"), told)
+    attributes = {"cell": "lstm", "layers": 1, "bidirectional": False, "batch_first": True, "bias": True}
+    node = Node("recurrent", tuple(f"x{n}" for n in range(7)), ("out", "hn", "cn"), attributes)
     graph = graph_of([tuple(t.shape) for t in given], node, (2, 5, 3), (1, 2, 3), (1, 2, 3))
     expected, ends = layer(x, (h, c))
     for one, other in zip(computed(graph, *given), (expected, *ends), strict=True):
@@ -271,8 +271,15 @@ def test_a_recurrent_layer_whose_weights_belong_to_nobody() -> None:
 
 def test_power_pools_and_products_over_several_dimensions() -> None:
     x = torch.rand(2, 3, 6, 6)
-    told = {"fn": "lp", "order": 3, "kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "ceil": False}
-    node = Node("pool", ("x0",), ("y",), told)
+    attributes = {
+        "fn": "lp",
+        "order": 3,
+        "kernel": (2, 2),
+        "stride": (2, 2),
+        "padding": (0, 0),
+        "ceil": False,
+    }
+    node = Node("pool", ("x0",), ("y",), attributes)
     (y,) = computed(graph_of([(2, 3, 6, 6)], node, (2, 3, 3, 3)), x)
     torch.testing.assert_close(y, torch.nn.functional.lp_pool2d(x, 3, 2))
     node = Node("reduce", ("x0",), ("y",), {"fn": "prod", "dims": (1, 3), "keepdim": False})
@@ -282,11 +289,15 @@ def test_power_pools_and_products_over_several_dimensions() -> None:
 
 def test_calls_under_names_that_kernel_files_may_use() -> None:
     x = torch.randn(2, 3, 4, 4)
-    told = {"target": "torch.ops.aten.pixel_shuffle.default", "arguments": (Operand(0), 1), "keywords": {}}
-    graph = graph_of([(2, 3, 4, 4)], Node("library", ("x0",), ("y",), told), (2, 3, 4, 4))
+    attributes = {
+        "target": "torch.ops.aten.pixel_shuffle.default",
+        "arguments": (Operand(0), 1),
+        "keywords": {},
+    }
+    graph = graph_of([(2, 3, 4, 4)], Node("library", ("x0",), ("y",), attributes), (2, 3, 4, 4))
     assert computed(graph, x)[0].shape == x.shape
-    told = {"target": "torch.ops.aten._made_up.default", "arguments": (Operand(0),), "keywords": {}}
-    graph = graph_of([(2, 3, 4, 4)], Node("library", ("x0",), ("y",), told), (2, 3, 4, 4))
+    attributes = {"target": "torch.ops.aten._made_up.default", "arguments": (Operand(0),), "keywords": {}}
+    graph = graph_of([(2, 3, 4, 4)], Node("library", ("x0",), ("y",), attributes), (2, 3, 4, 4))
     with pytest.raises(Unfit, match="_made_up"):
         computed(graph, x)
 

@@ -181,30 +181,31 @@ def test_evaluated_batch_norm_is_a_scale_and_a_shift() -> None:
 # -- windows ----------------------------------------------------------------------------------------
 
 
-def pooled(p: Program, fn: str, **told: Any) -> str:
+def pooled(p: Program, fn: str, **attributes: Any) -> str:
     n, c, h, w = p.size("batch", 3, 2), Size(2), p.size("height", 15, 12), p.size("width", 19, 23)
     rank = 2
-    stride, padding = told.get("stride", told["kernel"]), told.get("padding", (0, 0))
-    dilation, sizes = told.get("dilation", (1, 1)), []
+    stride, padding = attributes.get("stride", attributes["kernel"]), attributes.get("padding", (0, 0))
+    dilation, sizes = attributes.get("dilation", (1, 1)), []
     for axis, size in enumerate((h, w)):
         counts = []
         for value in size.values:
-            room = value + 2 * padding[axis] - dilation[axis] * (told["kernel"][axis] - 1) - 1
-            count = (room + (stride[axis] - 1 if told.get("ceil") else 0)) // stride[axis] + 1
+            room = value + 2 * padding[axis] - dilation[axis] * (attributes["kernel"][axis] - 1) - 1
+            count = (room + (stride[axis] - 1 if attributes.get("ceil") else 0)) // stride[axis] + 1
             counts.append(
-                count - (told.get("ceil", False) and (count - 1) * stride[axis] >= value + padding[axis])
+                count
+                - (attributes.get("ceil", False) and (count - 1) * stride[axis] >= value + padding[axis])
             )
         sizes.append(p.size(f"out_{axis}", *counts))
         p.symbols[f"out_{axis}"] = f"{counts[0]} if height == 15 else {counts[1]}"
     x = p.pointwise("relu", p.input("x", (n, c, h, w)))
     p.symbols = dict(sorted(p.symbols.items(), key=lambda item: item[0].startswith("out")))
     assert len(sizes) == rank
-    y = p.node("pool", (x,), (n, c, *sizes), fn=fn, **told)
+    y = p.node("pool", (x,), (n, c, *sizes), fn=fn, **attributes)
     return p.pointwise("mul", y, scalars=(None, 2.0))
 
 
 @pytest.mark.parametrize(
-    "told",
+    "attributes",
     [
         {"kernel": (2, 2)},
         {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1)},
@@ -212,14 +213,14 @@ def pooled(p: Program, fn: str, **told: Any) -> str:
         {"kernel": (7, 7), "stride": (2, 2), "padding": (3, 3)},
     ],
 )
-def test_windows_are_read_tap_by_tap(told: dict[str, Any]) -> None:
-    check(lambda p: pooled(p, "max", **told))
-    check(lambda p: pooled(p, "avg", **told))
-    check(lambda p: pooled(p, "avg", count_include_pad=False, **told))
+def test_windows_are_read_tap_by_tap(attributes: dict[str, Any]) -> None:
+    check(lambda p: pooled(p, "max", **attributes))
+    check(lambda p: pooled(p, "avg", **attributes))
+    check(lambda p: pooled(p, "avg", count_include_pad=False, **attributes))
 
 
 @pytest.mark.parametrize(
-    ("fn", "told"),
+    ("fn", "attributes"),
     [
         ("max", {"kernel": (4, 4), "stride": (1, 1), "padding": (1, 1)}),
         ("avg", {"kernel": (4, 3), "stride": (1, 2), "padding": (2, 1), "count_include_pad": False}),
@@ -228,28 +229,28 @@ def test_windows_are_read_tap_by_tap(told: dict[str, Any]) -> None:
     ],
 )
 def test_overlapping_windows_keep_their_rows(
-    fn: str, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    fn: str, attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loops_strips, "NARROWEST", 8)
-    text = check(lambda p: pooled(p, fn, **told), BLOCK_X=4, BLOCK_R=16)
+    text = check(lambda p: pooled(p, fn, **attributes), BLOCK_X=4, BLOCK_R=16)
     assert "for row in range(first" in text
-    assert text.count("above = ") == (0 if "dilation" in told else 2)
+    assert text.count("above = ") == (0 if "dilation" in attributes else 2)
 
 
 @pytest.mark.parametrize(
-    ("fn", "told"),
+    ("fn", "attributes"),
     [
         ("avg", {"kernel": (8,), "stride": (1,), "padding": (4,)}),
         ("max", {"kernel": (3,), "stride": (2,), "padding": (1,), "dilation": (3,)}),
     ],
 )
-def test_windows_along_a_line_find_their_neighbours(fn: str, told: dict[str, Any]) -> None:
+def test_windows_along_a_line_find_their_neighbours(fn: str, attributes: dict[str, Any]) -> None:
     def program(p: Program) -> str:
-        x, step = p.input("x", (p.size("rows", 3, 2), 4, p.size("width", 70, 50))), told["stride"][0]
-        reach = told.get("dilation", (1,))[0] * (told["kernel"][0] - 1) + 1
-        counts = [(w + 2 * told["padding"][0] - reach) // step + 1 for w in (70, 50)]
+        x, step = p.input("x", (p.size("rows", 3, 2), 4, p.size("width", 70, 50))), attributes["stride"][0]
+        reach = attributes.get("dilation", (1,))[0] * (attributes["kernel"][0] - 1) + 1
+        counts = [(w + 2 * attributes["padding"][0] - reach) // step + 1 for w in (70, 50)]
         p.symbols["out"] = f"{counts[0]} if width == 70 else {counts[1]}"
-        return p.node("pool", (x,), (p.shape(x)[0], 4, p.size("out", *counts)), fn=fn, **told)
+        return p.node("pool", (x,), (p.shape(x)[0], 4, p.size("out", *counts)), fn=fn, **attributes)
 
     text = check(program, BLOCK_R=16)
     assert "tl.minimum(col_block" in text
@@ -329,8 +330,8 @@ def test_decaying_totals(dim: int, dtype: str) -> None:
         shape = (p.size("a", 3, 2), p.size("b", 21, 40), p.size("c", 7, 5))
         taken = p.pointwise("mul", p.input("x", shape, dtype), scalars=(None, 0.5))
         decay = p.pointwise("sigmoid", p.input("rate", shape, dtype))
-        told = {"fn": "decayed", "dim": dim, "reverse": False, "exclusive": False}
-        return p.pointwise("mul", p.node("scan", (taken, decay), shape, **told), scalars=(None, 2.0))
+        attributes = {"fn": "decayed", "dim": dim, "reverse": False, "exclusive": False}
+        return p.pointwise("mul", p.node("scan", (taken, decay), shape, **attributes), scalars=(None, 2.0))
 
     for mode in (0, 2, 4, 5):
         assert "followed" in check(program, **MODES[mode])
@@ -345,7 +346,12 @@ def test_scans(fn: str, dim: int) -> None:
         def program(p: Program, reverse: bool = reverse, exclusive: bool = exclusive) -> str:
             x = p.input("x", (p.size("a", 3, 2), p.size("b", 21, 40), p.size("c", 7, 5)))
             x = p.pointwise("mul", x, scalars=(None, 0.5))
-            told = {"fn": fn, "dim": dim, "reverse": reverse, "exclusive": exclusive and fn != "logcumsumexp"}
-            return p.pointwise("mul", p.node("scan", (x,), p.shape(x), **told), scalars=(None, 2.0))
+            attributes = {
+                "fn": fn,
+                "dim": dim,
+                "reverse": reverse,
+                "exclusive": exclusive and fn != "logcumsumexp",
+            }
+            return p.pointwise("mul", p.node("scan", (x,), p.shape(x), **attributes), scalars=(None, 2.0))
 
         check(program, **MODES[mode])

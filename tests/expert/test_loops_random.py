@@ -73,8 +73,12 @@ def _grown(draw: st.DrawFn, p: Program, x: str, step: int) -> str:
         case "norm":
             count = draw(st.integers(1, rank))
             weight = p.parameter(f"w{step}", shape[rank - count :], p.values[x].dtype)
-            told: dict[str, Any] = {"kind": "layer", "dims": tuple(range(rank - count, rank)), "eps": 1e-2}
-            return p.node("norm", (x, weight, None), shape, **told)
+            attributes: dict[str, Any] = {
+                "kind": "layer",
+                "dims": tuple(range(rank - count, rank)),
+                "eps": 1e-2,
+            }
+            return p.node("norm", (x, weight, None), shape, **attributes)
         case "flip":
             return p.node("view", (x,), shape, how="flip", dims=(draw(st.integers(0, rank - 1)),))
         case "slice":

@@ -157,8 +157,8 @@ def trained(p: Program) -> tuple[str, list[str]]:
     own = [p.parameter(f"bn.{name}", (6,)) for name in ("weight", "bias", "running_mean", "running_var")]
     for name, shape in (("y", p.shape(x)), ("new_mean", (Size(6),)), ("new_var", (Size(6),))):
         p.values[name] = Value(name, shape, "float32", contiguous_stride(shape))
-    told = {"kind": "batch", "dims": (0, 2, 3), "eps": 1e-5, "training": True, "momentum": 0.1}
-    p.nodes.append(Node("norm", (x, *own), ("y", "new_mean", "new_var"), told, "bn"))
+    attributes = {"kind": "batch", "dims": (0, 2, 3), "eps": 1e-5, "training": True, "momentum": 0.1}
+    p.nodes.append(Node("norm", (x, *own), ("y", "new_mean", "new_var"), attributes, "bn"))
     return p.pointwise("relu", "y"), own
 
 

@@ -82,11 +82,11 @@ def whole(graph: Graph, structure: Structure) -> None:
         if group.nodes[0].op != "joined":  # a room is there before its parts
             assert set(group.reads(graph)) <= known, group.name
         known |= {name for node in group.nodes for name in node.outputs}
-    told: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     texts: dict[str, str] = {}
     for group, part in zip(structure.groups, structure.parts, strict=True):
         same = (group.pattern, part.constants, tuple(part.kernels))
-        assert told.setdefault(group.name, same) == same, group.name
+        assert attributes.setdefault(group.name, same) == same, group.name
         for name, text in {**part.kernels, **part.helpers}.items():
             assert texts.setdefault(name, text) == text, name
 
@@ -129,8 +129,8 @@ def _linear(p: Program, x: str, before: str, name: str) -> str:
 
 def _layer_norm(p: Program, x: str, before: str, name: str) -> str:
     weight = p.parameter(f"{name}_weight", p.shape(x)[-1:])
-    told: dict[str, Any] = {"kind": "layer", "dims": (len(p.shape(x)) - 1,), "eps": 1e-2}
-    return p.node("norm", (x, weight, None), p.shape(x), label=name, **told)
+    attributes: dict[str, Any] = {"kind": "layer", "dims": (len(p.shape(x)) - 1,), "eps": 1e-2}
+    return p.node("norm", (x, weight, None), p.shape(x), label=name, **attributes)
 
 
 def _cat_slice(p: Program, x: str, before: str, name: str) -> str:
@@ -143,9 +143,9 @@ def _cat_slice(p: Program, x: str, before: str, name: str) -> str:
 def _conv(p: Program, x: str, before: str, name: str) -> str:
     channels = p.shape(x)[1]
     weight = p.parameter(f"{name}_weight", (channels, channels, 3, 3))
-    told: dict[str, Any] = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1,
+    attributes: dict[str, Any] = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1,
                             "transposed": False, "output_padding": (0, 0)}  # fmt: skip
-    made = p.node("conv", (x, weight, None), p.shape(x), label=name, **told)
+    made = p.node("conv", (x, weight, None), p.shape(x), label=name, **attributes)
     return p.pointwise("mul", p.pointwise("relu", made), scalars=(None, 0.25))
 
 
@@ -154,9 +154,9 @@ def _batch_norm(p: Program, x: str, before: str, name: str) -> str:
     channels = p.shape(x)[1:2]
     words = ("weight", "bias", "running_mean", "running_var")
     held = [p.parameter(f"{name}_{word}", channels) for word in words]
-    told = {"kind": "batch", "dims": (0, 2, 3), "eps": 1e-2, "training": True, "momentum": 0.1}
-    y = p.node("norm", (x, *held), p.shape(x), label=name, **told)
-    p.nodes[-1] = Node("norm", p.nodes[-1].inputs, (y, f"{y}_mean", f"{y}_var"), told, name)
+    attributes = {"kind": "batch", "dims": (0, 2, 3), "eps": 1e-2, "training": True, "momentum": 0.1}
+    y = p.node("norm", (x, *held), p.shape(x), label=name, **attributes)
+    p.nodes[-1] = Node("norm", p.nodes[-1].inputs, (y, f"{y}_mean", f"{y}_var"), attributes, name)
     for made, buffer in zip((f"{y}_mean", f"{y}_var"), held[2:], strict=True):
         p.values[made] = Value(made, channels, "float32", contiguous_stride(channels))
         p.nodes.append(Node("update", (buffer, made), (), {}, buffer))
@@ -164,10 +164,10 @@ def _batch_norm(p: Program, x: str, before: str, name: str) -> str:
 
 
 def _max_pool(p: Program, x: str, before: str, name: str) -> str:
-    told: dict[str, Any] = {"fn": "max", "kernel": (3, 3), "stride": (1, 1), "padding": (1, 1),
+    attributes: dict[str, Any] = {"fn": "max", "kernel": (3, 3), "stride": (1, 1), "padding": (1, 1),
                             "dilation": (1, 1), "ceil": False, "count_include_pad": True, "divisor": None,
                             "adaptive": False}  # fmt: skip
-    return p.node("pool", (x,), p.shape(x), **told)
+    return p.node("pool", (x,), p.shape(x), **attributes)
 
 
 LAYERS: dict[str, Callable[[Program, str, str, str], str]] = {

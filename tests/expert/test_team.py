@@ -118,8 +118,8 @@ def timed(
     known = {Candidate(source).hash: times[name] for name, source in written.items() if name in times}
 
     def act(candidate: Candidate) -> Act:
-        told = known.get(candidate.hash, 9.0)
-        return Act(refusal=told) if isinstance(told, Refusal) else Act(told)
+        milliseconds = known.get(candidate.hash, 9.0)
+        return Act(refusal=milliseconds) if isinstance(milliseconds, Refusal) else Act(milliseconds)
 
     return ScriptedJudge(act) if slow is None else Seeing(act, slow)
 

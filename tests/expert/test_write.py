@@ -170,8 +170,8 @@ def test_the_most_important_tunables_are_kept(tmp_path: Path) -> None:
     (first, _), (second, part) = parts
     many = tuple(Constant(f"SMALL_{n}", 1, (1, 2)) for n in range(7))
     large = tuple(Constant(f"LARGE_{n}", 1, (1, 2)) for n in range(5))
-    told = [(first, replace(part, constants=large)), (second, replace(part, constants=many))]
-    space = read_space(write_file(TASK, graph, told, ["Projection."]))
+    grouped = [(first, replace(part, constants=large)), (second, replace(part, constants=many))]
+    space = read_space(write_file(TASK, graph, grouped, ["Projection."]))
     assert space is not None
     names = [t.name for t in space.tunables]
     assert len(names) == write.MOST_TUNABLES == 8

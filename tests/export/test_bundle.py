@@ -52,10 +52,10 @@ def test_a_bundle_is_judged_again_and_compared(name: str, run: Path, tmp_path: P
     assert packed.exit_code == 0, packed.output
     checked = egg("verify", tmp_path / name, "--json")
     assert checked.exit_code == 0, checked.output
-    said = json.loads(checked.stdout)
-    assert said["holds"]
-    assert said["digest"] == json.loads(packed.stdout)["digest"]
-    assert {row["what"] for row in said["compared"]} >= {"verdict", "torch", "speed"}
+    printed = json.loads(checked.stdout)
+    assert printed["holds"]
+    assert printed["digest"] == json.loads(packed.stdout)["digest"]
+    assert {row["what"] for row in printed["compared"]} >= {"verdict", "torch", "speed"}
 
 
 def test_a_claim_that_does_not_hold_here_is_told_with_the_refusal(

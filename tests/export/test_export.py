@@ -56,8 +56,8 @@ def run(tmp_path: Path) -> Path:
 def test_the_operator_of_a_run_passes_its_own_tests(run: Path, tmp_path: Path) -> None:
     result = egg("export", run, tmp_path / "op", "--json")
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    assert said["operator"].startswith("torch.ops.egg_double_")
+    printed = json.loads(result.stdout)
+    assert printed["operator"].startswith("torch.ops.egg_double_")
     tested = apart(
         "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "op" / "tests",
         "--rootdir", tmp_path / "op", PYTHONPATH=str(tmp_path / "op"),

@@ -90,7 +90,7 @@ def test_a_write_that_fails_leaves_the_earlier_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "Expecting value"),
         ("{", "Expecting"),
@@ -109,13 +109,13 @@ def test_a_write_that_fails_leaves_the_earlier_one(tmp_path, monkeypatch):
         (json.dumps({k: v for k, v in MEASURED.to_json().items() if k != "when"}), "when"),
     ],
 )
-def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, text, said):
+def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, text, message):
     file = tmp_path / "h200.json"
     file.write_text(text)
     with pytest.raises(UsageError) as caught:
         load("H200", tmp_path)
     assert str(file) in caught.value.message
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert "--calibrate" in caught.value.hint
 
 

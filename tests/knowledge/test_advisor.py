@@ -68,19 +68,19 @@ def test_a_skill_comes_with_its_text_and_its_reason(folder: Path) -> None:
 
 
 def test_by_stage(folder: Path) -> None:
-    told = advisor(folder)
-    assert [s.name for s in told.advise(brief(Stage.SEED, steps=0))] == ["seed-well"]
-    assert [s.name for s in told.advise(brief(Stage.MEMORY, steps=0))] == ["wider"]
-    assert told.advise(brief(Stage.TILING, steps=0)) == ()
+    advised = advisor(folder)
+    assert [s.name for s in advised.advise(brief(Stage.SEED, steps=0))] == ["seed-well"]
+    assert [s.name for s in advised.advise(brief(Stage.MEMORY, steps=0))] == ["wider"]
+    assert advised.advise(brief(Stage.TILING, steps=0)) == ()
 
 
 def test_a_refusal_brings_the_debugging_skills_instead(folder: Path) -> None:
-    told, asked = advisor(folder), brief(Stage.STRUCTURE, steps=0)
-    (skill,) = told.advise(mending(asked, REFUSAL))
+    advised, asked = advisor(folder), brief(Stage.STRUCTURE, steps=0)
+    (skill,) = advised.advise(mending(asked, REFUSAL))
     assert skill.name == "mask-it"
     assert skill.reason.startswith("refused with correctness.error")
-    assert told.advise(mending(asked, replace(REFUSAL, reason="build.compile"))) == ()
-    assert [s.name for s in told.advise(mending(asked, None))] == ["fuse", "split"], (
+    assert advised.advise(mending(asked, replace(REFUSAL, reason="build.compile"))) == ()
+    assert [s.name for s in advised.advise(mending(asked, None))] == ["fuse", "split"], (
         "the engine's own objection"
     )
 

@@ -159,7 +159,7 @@ def test_check_runs_a_users_patterns(
     assert ended.exit_code == 1, ended.output
     assert f"{asset}:1: pattern.wrong: output 0 is wrong" in ended.stdout.replace("\n", "")
     assert "1 skill, 1 pattern run: 1 fault" in ended.stdout
-    told = json.loads(CliRunner().invoke(app, [*check, "--run", "--json"]).stdout)
-    assert (told["patterns"], len(told["problems"])) == (1, 1)
+    printed = json.loads(CliRunner().invoke(app, [*check, "--run", "--json"]).stdout)
+    assert (printed["patterns"], len(printed["problems"])) == (1, 1)
     asset.write_text(RIGHT, encoding="utf-8")
     assert CliRunner().invoke(app, [*check, "--run"]).exit_code == 0

@@ -350,7 +350,7 @@ def test_an_asset_that_is_no_utf8(tmp_path):
     """Python reads other encodings where a file names one; whoever runs the pattern does not."""
     folder = skill(tmp_path, asset=ASSET)
     (folder / "assets" / "pattern.py").write_bytes(b"# coding: latin-1\n# \xe9\n" + ASSET.encode())
-    assert any(name == "pattern.py" and "cannot be read" in told for name, _, told in faults(folder))
+    assert any(name == "pattern.py" and "cannot be read" in message for name, _, message in faults(folder))
 
 
 def test_an_asset_is_read_and_never_run(tmp_path):

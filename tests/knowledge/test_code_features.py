@@ -142,7 +142,7 @@ def test_persistent_loops(body: str, persistent: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "more", "said"),
+    ("call", "more", "precision"),
     [
         ("tl.dot(a, b)", {}, "default"),
         ("tl.dot(a, b, allow_tf32=False)", {}, "ieee"),
@@ -162,8 +162,8 @@ def test_persistent_loops(body: str, persistent: bool) -> None:
         ("tl.dot(a, b, input_precision=UNKNOWN)", {}, "default"),
     ],
 )
-def test_the_precision_of_products(call: str, more: dict[str, str], said: str) -> None:
-    assert of(f"c = {call}\ntl.store(x, c)", **more)["input_precision"] == said
+def test_the_precision_of_products(call: str, more: dict[str, str], precision: str) -> None:
+    assert of(f"c = {call}\ntl.store(x, c)", **more)["input_precision"] == precision
 
 
 @pytest.mark.parametrize(

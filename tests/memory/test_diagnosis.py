@@ -55,16 +55,16 @@ def test_what_is_predicted_says_so(rung):
 def test_the_whole_is_told_where_its_longest_kernel_does_not_tell_it():
     launches = replace(WHOLE, limiter=Limiter.LAUNCH)
     assert "The whole program" not in render_diagnosis(diagnosed(SPILLS))
-    said = render_diagnosis(diagnosed(SPILLS, whole=launches))
-    assert said.index("**The whole program: launch**") < said.index("**`gemm`")
-    assert "- Now 5 times the least that the task can take." in said
+    text = render_diagnosis(diagnosed(SPILLS, whole=launches))
+    assert text.index("**The whole program: launch**") < text.index("**`gemm`")
+    assert "- Now 5 times the least that the task can take." in text
 
 
 def test_a_program_of_many_small_kernels_is_told_as_a_whole():
     crumbs = [replace(SPILLS, kernel=f"k{i}", share=0.02) for i in range(50)]
-    said = render_diagnosis(diagnosed(*crumbs))
-    assert said.count("**The whole program: spills**") == 1
-    assert "`k0`" not in said
+    text = render_diagnosis(diagnosed(*crumbs))
+    assert text.count("**The whole program: spills**") == 1
+    assert "`k0`" not in text
 
 
 def test_no_more_kernels_than_can_be_acted_on():
@@ -76,7 +76,7 @@ def test_a_kernel_of_which_nothing_is_known_is_left_out():
     library = replace(SPILLS, kernel="aten.mm", limiter=Limiter.LATENCY, gain=1.0, headroom=None, share=0.5)
     assert "aten.mm" not in render_diagnosis(diagnosed(library, replace(SPILLS, share=0.5)))
     timed = replace(library, own=False, milliseconds=0.2)
-    said = render_diagnosis(diagnosed(replace(SPILLS, share=0.4, milliseconds=0.16), timed))
-    assert said.index("**`aten.mm` (library call), 50% of the time, 0.2 ms measured**") < said.index("`gemm`")
-    assert "Its code is the library's" in said
-    assert "modelled" not in said
+    text = render_diagnosis(diagnosed(replace(SPILLS, share=0.4, milliseconds=0.16), timed))
+    assert text.index("**`aten.mm` (library call), 50% of the time, 0.2 ms measured**") < text.index("`gemm`")
+    assert "Its code is the library's" in text
+    assert "modelled" not in text

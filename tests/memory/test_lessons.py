@@ -214,8 +214,8 @@ def test_a_run_that_is_killed_and_resumed_is_learned_from_once(cut: int, tmp_pat
         assert [timeless(x) for x in kept.lessons()] == [timeless(x) for x in whole]
 
 
-def timeless(told: Lesson) -> Lesson:
-    return replace(told, when="2026-01-01T00:00:00.000Z")
+def timeless(one: Lesson) -> Lesson:
+    return replace(one, when="2026-01-01T00:00:00.000Z")
 
 
 def test_lessons_are_written_as_each_step_ends(tmp_path: Path) -> None:
@@ -243,13 +243,13 @@ def test_lessons_are_written_as_each_step_ends(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_written_is_told_once_and_costs_no_run(tmp_path: Path) -> None:
     store = tmp_path / "lessons.sqlite"
     store.write_bytes(b"not a database, but long enough to look like some file" * 20)
-    told: list[EggError] = []
+    errors: list[EggError] = []
     ran(tmp_path / "run", scripts.FULL)
-    remembering = Remembering(tmp_path / "run", store, told.append)
+    remembering = Remembering(tmp_path / "run", store, errors.append)
     for entry in read_log(tmp_path / "run"):
         remembering.event(entry.event, None, True)  # type: ignore[arg-type]
-    assert len(told) == 1
-    assert "damaged" in told[0].message
+    assert len(errors) == 1
+    assert "damaged" in errors[0].message
 
 
 def test_lessons_come_back_as_they_were_by_stage_skill_and_run(tmp_path: Path) -> None:
@@ -366,14 +366,14 @@ def test_without_a_store_nothing_is_recalled(tmp_path: Path) -> None:
 
 
 def test_an_export_brings_everything_to_another_machine_once(tmp_path: Path) -> None:
-    told = [lesson("r", n) for n in range(1, 6)]
+    written = [lesson("r", n) for n in range(1, 6)]
     file = tmp_path / "lessons.jsonl"
-    file.write_text(write_lines(told))
+    file.write_text(write_lines(written))
     assert json.loads(file.read_text().splitlines()[0]) == {"schema": "egg.lessons/1", "lessons": 5}
-    assert read_lines(file) == tuple(told)
+    assert read_lines(file) == tuple(written)
     other = tmp_path / "other.sqlite"
     with LessonStore(other) as store:
-        store.add([lesson("q", 1), told[0]])
+        store.add([lesson("q", 1), written[0]])
     assert is_store(other)
     assert not is_store(file)
     here = tmp_path / "here.sqlite"

@@ -82,21 +82,21 @@ def test_a_prediction_stands_beside_its_outcome() -> None:
 
 
 def test_outcomes_are_named_in_both_directions() -> None:
-    def told(predicted: float, gain: Gain | None) -> str:
+    def rendered(predicted: float, gain: Gain | None) -> str:
         one = Step(1, Stage.TILING, "b", plan("x", predicted), (), Decision.NOT_BETTER, "r", None, gain)
         return render_trajectory(Trajectory(Stage.TILING, (one,)), PLENTY)
 
-    assert "predicted 1.30x, measured 1.27x: as predicted" in told(1.3, Gain(1.27, True, True))
-    assert "measured 2.00x: missed, it went beyond" in told(1.3, Gain(2.0, True, True))
-    assert "predicted 1.10x, measured 1.00x (within the noise): missed, it fell short" in told(
+    assert "predicted 1.30x, measured 1.27x: as predicted" in rendered(1.3, Gain(1.27, True, True))
+    assert "measured 2.00x: missed, it went beyond" in rendered(1.3, Gain(2.0, True, True))
+    assert "predicted 1.10x, measured 1.00x (within the noise): missed, it fell short" in rendered(
         1.1, Gain(1.0, False, True)
     )
-    assert "predicted 1.02x, measured 1.00x (within the noise): as predicted" in told(
+    assert "predicted 1.02x, measured 1.00x (within the noise): as predicted" in rendered(
         1.02, Gain(1.0, False, True)
     )
-    assert "predicted 1.30x, estimated 1.04x: missed" in told(1.3, Gain(1.04, True, False))
-    assert "measured 0.70x: missed, it fell short" in told(1.3, Gain(0.7, False, True))
-    assert "predicted 1.30x, never timed" in told(1.3, None)
+    assert "predicted 1.30x, estimated 1.04x: missed" in rendered(1.3, Gain(1.04, True, False))
+    assert "measured 0.70x: missed, it fell short" in rendered(1.3, Gain(0.7, False, True))
+    assert "predicted 1.30x, never timed" in rendered(1.3, None)
 
 
 def test_each_failure_is_told_once() -> None:
@@ -205,7 +205,7 @@ def test_handoffs_tell_contract_score_losses_and_the_open_bottleneck() -> None:
 # -- what goes first -----------------------------------------------------------------------------
 
 
-def told_steps(text: str) -> set[int]:
+def steps_in(text: str) -> set[int]:
     return {int(n) for n in re.findall(r"^- Step (\d+)", text, re.MULTILINE)}
 
 
@@ -232,7 +232,7 @@ def test_details_go_first_then_whole_steps_and_the_least_informative_before_the_
     for budget in range(estimate_tokens(render_trajectory(MIXED, PLENTY)), -1, -1):
         text = render_trajectory(MIXED, budget)
         shortened += sorted({*range(1, 7)} - in_full(text) - {*shortened})
-        vanished += sorted({*range(1, 7)} - told_steps(text) - {*vanished})
+        vanished += sorted({*range(1, 7)} - steps_in(text) - {*vanished})
         assert not vanished or len(shortened) == 6
     assert shortened == vanished == [2, 5, 3, 4, 1, 6]
 
@@ -253,7 +253,7 @@ def test_the_open_chain_outlasts_the_history() -> None:
         text = render_trajectory(trajectory, budget)
         if "omega" not in text:
             assert "alpha" not in text
-        if told_steps(text):
+        if steps_in(text):
             assert "1. first file: build: build.compile" in text
 
 

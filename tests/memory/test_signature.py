@@ -51,8 +51,8 @@ def test_families_sizes_dtype_and_bound() -> None:
 
 
 def test_the_facts_own_times_by_family_come_first() -> None:
-    told = facts({"product": 1e12}, "x float32[8, 8]", eager={"convolution": 3.0, "pointwise": 1.0})
-    assert signature_of(told).families == {"convolution": 0.8, "pointwise": 0.2}
+    known = facts({"product": 1e12}, "x float32[8, 8]", eager={"convolution": 3.0, "pointwise": 1.0})
+    assert signature_of(known).families == {"convolution": 0.8, "pointwise": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -72,17 +72,17 @@ def test_the_facts_own_times_by_family_come_first() -> None:
     ],
 )
 def test_a_log_without_counts_is_read_by_the_names_of_its_operations(operation: str, family: str) -> None:
-    told = facts({}, "x float32[64, 64]", operations=(operation,))
-    assert signature_of(told).families == {family: 1.0}
+    known = facts({}, "x float32[64, 64]", operations=(operation,))
+    assert signature_of(known).families == {family: 1.0}
 
 
 def test_moves_count_though_they_compute_nothing() -> None:
-    told = facts(
+    known = facts(
         {"pointwise": 1e6, "movement": 0.0},
         "x float32[1000, 1000]",
         operations=("aten.add [1000, 1000]", "aten.clone [1000, 1000]"),
     )
-    assert signature_of(told).families == {"movement": 0.5, "pointwise": 0.5}
+    assert signature_of(known).families == {"movement": 0.5, "pointwise": 0.5}
 
 
 def test_without_a_program_nothing_is_known() -> None:
@@ -98,8 +98,8 @@ def test_the_key_reads_as_a_description_and_names_nothing_of_the_program() -> No
 
 
 def test_it_survives_json() -> None:
-    for told in (SOFTMAX, PRODUCT):
-        found = signature_of(told)
+    for known in (SOFTMAX, PRODUCT):
+        found = signature_of(known)
         assert from_json(TaskSignature, to_json(found)) == found
 
 

@@ -54,8 +54,8 @@ def failed(skill: str = "split-k", **changed: Any) -> Lesson:
 
 
 def refused(skill: str = "split-k", failure: str = "correctness: correctness.error") -> Lesson:
-    told = {"verdict": Verdict.REFUSED, "failure": failure, "gain": None, "after": None}
-    return lesson(f"run-{next(RUNS)}", skill=skill, **told)
+    outcome = {"verdict": Verdict.REFUSED, "failure": failure, "gain": None, "after": None}
+    return lesson(f"run-{next(RUNS)}", skill=skill, **outcome)
 
 
 def of(*lessons: Lesson, signature: TaskSignature = SIGNATURE, gpu: Any = H200) -> Standing:
@@ -123,7 +123,7 @@ def test_old_certainty_can_be_outvoted() -> None:
         max_size=60,
     )
 )
-def test_no_store_pushes_anything_beyond_its_bounds(told: list[tuple[str, bool, float, bool, int]]) -> None:
+def test_no_store_pushes_anything_beyond_its_bounds(drawn: list[tuple[str, bool, float, bool, int]]) -> None:
     lessons = [
         lesson(
             f"run-{run}",
@@ -133,7 +133,7 @@ def test_no_store_pushes_anything_beyond_its_bounds(told: list[tuple[str, bool, 
             measured=measured,
             verdict=Verdict.PROMOTED if good else Verdict.NO_GAIN,
         )
-        for n, (skill, good, gain, measured, run) in enumerate(told)
+        for n, (skill, good, gain, measured, run) in enumerate(drawn)
     ]
     for standing in weighed(lessons, SIGNATURE, H200).values():
         assert LEAST_WEIGHT <= standing.weight <= MOST_WEIGHT
@@ -143,9 +143,9 @@ def test_no_store_pushes_anything_beyond_its_bounds(told: list[tuple[str, bool, 
 
 
 def test_the_order_of_lessons_does_not_matter() -> None:
-    told = [worked(), failed(), refused(), worked("other"), worked(gain=1.7)]
-    for order in itertools.permutations(told):
-        assert weighed(order, SIGNATURE, H200) == weighed(told, SIGNATURE, H200)
+    written = [worked(), failed(), refused(), worked("other"), worked(gain=1.7)]
+    for order in itertools.permutations(written):
+        assert weighed(order, SIGNATURE, H200) == weighed(written, SIGNATURE, H200)
 
 
 def test_it_explains_itself() -> None:

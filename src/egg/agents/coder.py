@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from egg.agents.asking import Asker
 from egg.agents.edit_replies import read_draft
 from egg.agents.outline import parts_named
-from egg.agents.prompting import Prompt, Prompter, without_chain
+from egg.agents.prompting import Prompt, Prompter
 from egg.agents.tooling import Toolkit
 from egg.core.plan import Diagnosis, Draft, Plan, Unusable
 from egg.core.roles import Brief, Failure
@@ -43,12 +43,10 @@ class LlmCoder:
         return self._write("coder.optimize", brief, prompt, source)
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
-        prompt = self.prompter.prompt(
+        prompt = self.prompter.failure_prompt(
             "coder_repair.md",
-            without_chain(brief),
-            failure=failure,
-            failed=self.prompter.failed_shown(brief, failure),
-            chain=failure.chain,
+            brief,
+            failure,
             skills=self.prompter.read(brief.skills, pattern=True),
             diagnosis=diagnosis,
         )

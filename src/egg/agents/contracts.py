@@ -36,7 +36,7 @@ REASON_WORDS = 60
 LARGEST_SPEEDUP = 1000.0
 
 
-def _said(value: str) -> str:
+def _filled_in(value: str) -> str:
     """Text that says something: a placeholder copied from the example does not."""
     text = value.strip()
     if not text:
@@ -71,7 +71,7 @@ def _nothing(value: Any) -> Any:
     return None if isinstance(value, str) and value.strip().lower() in ("", "none", "null", "n/a") else value
 
 
-Said = AfterValidator(_said)
+FilledIn = AfterValidator(_filled_in)
 
 
 class Reply(BaseModel):
@@ -83,10 +83,10 @@ class Reply(BaseModel):
 class DiagnosisReply(Reply):
     """The debugger's contract."""
 
-    critical_issue: Annotated[str, Said, _at_most(DIAGNOSIS_WORDS)] = Field(
+    critical_issue: Annotated[str, FilledIn, _at_most(DIAGNOSIS_WORDS)] = Field(
         description=f"root cause, not symptom; at most {DIAGNOSIS_WORDS} words"
     )
-    modification_plan: Annotated[str, Said, _at_most(DIAGNOSIS_WORDS)] = Field(
+    modification_plan: Annotated[str, FilledIn, _at_most(DIAGNOSIS_WORDS)] = Field(
         description=f"what to change, and where in the file; at most {DIAGNOSIS_WORDS} words"
     )
 
@@ -97,7 +97,7 @@ class DiagnosisReply(Reply):
 class PlanReply(Reply):
     """The contract of designer and tuner. Analysis first, so that the verdict follows from it."""
 
-    bottleneck: Annotated[str, Said, _at_most(BOTTLENECK_WORDS)] = Field(
+    bottleneck: Annotated[str, FilledIn, _at_most(BOTTLENECK_WORDS)] = Field(
         description=f"what limits the base now, with the number that shows it; "
         f"at most {BOTTLENECK_WORDS} words"
     )
@@ -105,7 +105,7 @@ class PlanReply(Reply):
         description="whether one change within this stage should gain more than noise"
     )
     category: Any
-    change: Annotated[str, Said, _at_most(CHANGE_WORDS)] | None = Field(
+    change: Annotated[str, FilledIn, _at_most(CHANGE_WORDS)] | None = Field(
         default=None,
         description="the one change, concrete enough to write the code from: which kernel, which lines, "
         f"which values; at most {CHANGE_WORDS} words; null when not worth it",
@@ -114,13 +114,13 @@ class PlanReply(Reply):
         default=None, description="base time over new time, 1.0 is no change; null when not worth it"
     )
     metric: Any
-    expectation: Annotated[str, Said, _at_most(EXPECTATION_WORDS)] | None = Field(
+    expectation: Annotated[str, FilledIn, _at_most(EXPECTATION_WORDS)] | None = Field(
         default=None,
         description=f"how that metric moves, from which number to which; at most {EXPECTATION_WORDS} words; "
         "null when not worth it",
     )
     skill: Any
-    reason: Annotated[str, Said, _at_most(REASON_WORDS)] | None = Field(
+    reason: Annotated[str, FilledIn, _at_most(REASON_WORDS)] | None = Field(
         default=None,
         description=f"why nothing is worth it; at most {REASON_WORDS} words; null when something is",
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from egg.agents.asking import Asker
 from egg.agents.contracts import DiagnosisReply, example_of, read, schema_of
-from egg.agents.prompting import Prompter, without_chain
+from egg.agents.prompting import Prompter
 from egg.agents.tooling import Toolkit
 from egg.core.plan import Diagnosis, Unusable
 from egg.core.roles import Brief, Failure
@@ -20,14 +20,7 @@ class LlmDebugger:
 
     def diagnose(self, brief: Brief, failure: Failure) -> Diagnosis | Unusable:
         schema = schema_of(DiagnosisReply)
-        prompt = self.prompter.prompt(
-            "debugger.md",
-            without_chain(brief),
-            failure=failure,
-            failed=self.prompter.failed_shown(brief, failure),
-            chain=failure.chain,
-            example=example_of(schema),
-        )
+        prompt = self.prompter.failure_prompt("debugger.md", brief, failure, example=example_of(schema))
         request = self.asker.request("debugger", prompt, schema)
         source = failure.candidate.source
         session = self.tools.session("debugger", brief, source) if self.tools is not None else None

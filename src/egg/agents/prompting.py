@@ -105,6 +105,17 @@ class Prompter:
         shares = {FORWARD: 0.5, **dict.fromkeys(changed, 1.0), **dict.fromkeys(named, 2.0)}
         return within_budget(failure.candidate.source, self.base_tokens, shares)
 
+    def failure_prompt(self, template: str, brief: Brief, failure: Failure, **more: Any) -> Prompt:
+        """The same for a role that repairs: with the failed file, the failure and the open repair chain."""
+        return self.prompt(
+            template,
+            without_chain(brief),
+            failure=failure,
+            failed=self.failed_shown(brief, failure),
+            chain=failure.chain,
+            **more,
+        )
+
     def prompt(self, template: str, brief: Brief, **more: Any) -> Prompt:
         """System and user message for ``template``. What is in ``more`` overrides what the brief gives."""
         writes = template.startswith("coder")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from egg.api.runs import state_of
 from egg.core.errors import EggError
 from egg.core.facts import Facts
 from egg.core.step import Kernel
-from egg.engine.log import LOG
+from egg.engine.log import LOG, read_log
+from egg.engine.state import fold
 from egg.memory.phrases import score as worded
 from egg.memory.signature import kinship, signature_of, similarity
 
@@ -64,7 +64,7 @@ def kernels_alike(
 
 def _alike(facts: Facts, run: Path) -> Alike | None:
     try:
-        state = state_of(run)
+        state = fold(entry.event for entry in read_log(run))
     except (EggError, ValueError):
         return None
     kernel = state.best_kernel

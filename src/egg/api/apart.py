@@ -190,7 +190,7 @@ def _known(error: Any) -> EggError:
     if isinstance(error, dict) and isinstance(error.get("message"), str):
         hint = str(error.get("hint", ""))
         return error_from({"kind": error.get("kind"), "message": error["message"], "hint": hint})
-    return MachineError("the task's process answers in a form that nobody speaks", "read the task file")
+    return MachineError("the task's process answers in an unknown form", "read the task file")
 
 
 def _blamed(task: Task, worker: WorkerHandle, fault: Fault) -> EggError:

@@ -92,7 +92,7 @@ class RoutedClient:
 
 
 class OutsideClient:
-    """Somebody outside answers: first the replies that were brought, then the run waits."""
+    """The caller answers: first the replies that were brought, then the run waits."""
 
     def __init__(self, replies: Iterable[str] = ()) -> None:
         self.unused = list(replies)

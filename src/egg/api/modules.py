@@ -64,7 +64,7 @@ def optimize(
     keeps the run (``egg-runs/<name>`` where it is left out). Interrupted with Ctrl-C, it returns the best
     that was verified until then.
 
-    ``use_unmeasured`` lets a kernel answer that is verified and whose speed nobody knows, for tests without a
+    ``use_unmeasured`` lets a kernel answer that is verified and whose speed is unknown, for tests without a
     GPU (with ``TRITON_INTERPRET=1`` in the environment, kernels then run in Triton's interpreter).
 
     A module whose course depends on values (``.item()``, ``nonzero``) is optimized in parts, those before and

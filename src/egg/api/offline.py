@@ -98,7 +98,7 @@ class OneReply(OutsideClient):
     def complete(self, request: Request, on_text: OnText = ignore_text) -> Completion:
         if self.unused and request != self._question:
             raise UsageError(
-                f"the question was answered by somebody else; the run now asks {request.purpose}",
+                f"the question was answered already; the run now asks {request.purpose}",
                 "read the open question with `egg next RUN`",
             )
         return super().complete(request, on_text)

@@ -39,6 +39,7 @@ from egg.cli.bench_options import (
 from egg.cli.bench_samples import sample_places, show_samples
 from egg.cli.errors import INTERRUPTED, TERMINATED, Interrupted, error_boundary, kept
 from egg.cli.inputs import check_device, check_target
+from egg.cli.lazy import command_group
 from egg.cli.options import (
     LIMITS,
     OPTIONS,
@@ -113,12 +114,8 @@ class SuiteOrVerb(TyperGroup):
             ctx.fail(f"no such suite: {word}; did you mean egg bench {close[0]}?")
 
 
-bench = typer.Typer(
-    name="bench",
-    cls=SuiteOrVerb,
-    help="Run a whole suite of tasks and score it; compare, export and judge benches.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+bench = command_group(
+    "bench", "Run a whole suite of tasks and score it; compare, export and judge benches.", cls=SuiteOrVerb
 )
 
 

@@ -13,6 +13,7 @@ import typer
 
 from egg.cli.errors import error_boundary
 from egg.cli.inputs import check_days
+from egg.cli.lazy import command_group
 from egg.cli.options import DebugOption, JsonOption
 from egg.cli.render import clean, console, print_outcome
 from egg.cli.tables import pairs, table
@@ -42,11 +43,8 @@ KeysArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY...]", help="Entries, by key or its beginning; all where left out."),
 ]
-kernels = typer.Typer(
-    name="kernels",
-    help='The kernel store of torch.compile(backend="egg"): list, read, share, prune.',
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+kernels = command_group(
+    "kernels", 'The kernel store of torch.compile(backend="egg"): list, read, share, prune.'
 )
 
 

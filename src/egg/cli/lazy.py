@@ -16,6 +16,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
+def command_group(name: str, help: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """A command that has commands of its own; without one it prints its help."""
+    return typer.Typer(
+        name=name,
+        cls=cls,
+        help=help,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
 @dataclass(frozen=True)
 class Entry:
     """One command: its name, the module whose ``register`` adds it, and its line in the help."""

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from egg.cli.errors import error_boundary
 from egg.cli.inputs import check_days
+from egg.cli.lazy import command_group
 from egg.cli.options import DebugOption, JsonOption
 from egg.cli.render import clean, console, print_outcome
 from egg.cli.tables import pairs, table
@@ -44,12 +45,8 @@ class FormerNames(TyperGroup):
         return super().parse_args(ctx, [re.sub(r"^--store(?==|$)", "--lessons", word) for word in args])
 
 
-lessons = typer.Typer(
-    name="lessons",
-    cls=FormerNames,
-    help="What runs have learned on this machine: list, carry, merge, forget.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+lessons = command_group(
+    "lessons", "What runs have learned on this machine: list, carry, merge, forget.", cls=FormerNames
 )
 
 
@@ -283,10 +280,10 @@ def _skills_view(rows: list[dict[str, Any]]) -> RenderableType:
 
 
 def _lesson_view(lesson: Lesson) -> RenderableType:
-    return pairs((name, one_line(value)) for name, value in _said(lesson) if value)
+    return pairs((name, one_line(value)) for name, value in _rows_of(lesson) if value)
 
 
-def _said(lesson: Lesson) -> Iterable[tuple[str, str]]:
+def _rows_of(lesson: Lesson) -> Iterable[tuple[str, str]]:
     yield "run", f"{lesson.run}, step {lesson.step}"
     yield "task", lesson.signature.key
     yield "on", f"{lesson.gpu} ({lesson.arch}), {'measured' if lesson.measured else 'predicted'}"

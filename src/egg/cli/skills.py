@@ -14,6 +14,7 @@ from rich.text import Text
 
 from egg.cli.errors import error_boundary
 from egg.cli.inputs import check_device, check_target, read_task
+from egg.cli.lazy import command_group
 from egg.cli.options import (
     DebugOption,
     DeviceOption,
@@ -52,12 +53,7 @@ FoldersOption = Annotated[
 StageOption = Annotated[
     str | None, typer.Option("--stage", metavar="STAGE", help="Of one stage only; debugging is one, too.")
 ]
-skills = typer.Typer(
-    name="skills",
-    help="What experts know: list it, read it, check it, ask why it is offered.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+skills = command_group("skills", "What experts know: list it, read it, check it, ask why it is offered.")
 
 
 def register(app: typer.Typer) -> None:

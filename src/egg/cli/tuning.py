@@ -78,8 +78,8 @@ def tune(
         with kept("egg tune"):
             for tuned in tuning(place, chosen, settings, here, os.environ, watching):
                 done.append(tuned)
-                said = f"[{len(done)}/{len(chosen)}] {tuned.name}: {clean(state_words(tuned))}"
-                screen.print(said, soft_wrap=True)
+                line = f"[{len(done)}/{len(chosen)}] {tuned.name}: {clean(state_words(tuned))}"
+                screen.print(line, soft_wrap=True)
         if as_json:
             rows = [entry_json(tuned) for tuned in done]
             print(json.dumps({"tuned": rows, "elsewhere": found.elsewhere}, indent=2))

@@ -10,12 +10,12 @@ by us, and is an error.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from egg.core.errors import MachineError, UsageError
+from egg.core.locks import try_lock
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -108,20 +108,12 @@ class LineFile:
             raise UsageError(f"cannot write {self.path}: {reason.strerror}", "choose another place") from None
 
     def _take(self) -> None:
-        """Be the only writer: the lock is the kernel's, and ends with the process that holds it."""
+        """Be the only writer."""
         assert self._handle is not None
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(self._handle, self.path, "use a local disk, or mount it with locks"):
             raise UsageError(
                 f"{self.path} is being written by another process", "wait until it ends, or stop it"
-            ) from None
-        except OSError as reason:
-            if reason.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise
-            raise MachineError(
-                f"the file system of {self.path} has no locks", "use a local disk, or mount it with locks"
-            ) from None
+            )
 
     def _cut_torn_line(self) -> None:
         """Cut off what follows the last whole line, where it is ours."""

@@ -1,15 +1,12 @@
 """One writer per run: a lock that dies with its holder.
 
-The lock is the kernel's (``flock``), not the file's existence: a holder that is killed, by
-whatever signal, holds nothing any more, so there is no stale lock to clean up. What is
-written inside the file only tells people who the holder is. Readers need no lock: the log
-grows by whole lines and everything else in the folder is replaced atomically.
+The lock is the kernel's (:mod:`egg.core.locks`), not the file's existence. What is written
+inside the file only tells people who the holder is. Readers need no lock: the log grows by
+whole lines and everything else in the folder is replaced atomically.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import socket
@@ -18,13 +15,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from egg.core.errors import MachineError, UsageError
+from egg.core.errors import UsageError
+from egg.core.locks import try_lock
 
 LOCK = "lock"
 
 
 class Locked(UsageError):
-    """Somebody else is at it."""
+    """Another process writes it."""
 
 
 @contextmanager
@@ -50,19 +48,11 @@ def run_lock(folder: Path, what: str = "run") -> Iterator[None]:
 
 
 def _take(handle: int, folder: Path, what: str) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(handle, folder, "keep runs on a local disk, or mount it with locks"):
         raise Locked(
             f"{what} {folder.resolve().name} is being written by {_holder(handle)}",
             f"wait until it ends or stop that process; reading the {what} needs no lock",
-        ) from None
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
-        raise MachineError(
-            f"the file system of {folder} has no locks", "keep runs on a local disk, or mount it with locks"
-        ) from None
+        )
 
 
 def _sign(handle: int) -> None:

@@ -286,14 +286,14 @@ class StepInProgress:
         except BadTunables as reason:
             return f"the table of tunables cannot be used: {reason}"
         if self._row.stage.tunes and state.contract is not None:
-            return _told(static_breaches(state.contract, source))
+            return _broken_contract(static_breaches(state.contract, source))
         return ""
 
     def _breach(self, source: str, evaluation: Evaluation) -> str:
         contract = self._effects.state.contract
         if contract is None or not self._row.stage.tunes:
             return ""
-        return _told(breaches(contract, source, evaluation))
+        return _broken_contract(breaches(contract, source, evaluation))
 
     def _breached(self, file: Candidate) -> Breach:
         return lambda found: self._breach(file.source, found)
@@ -371,5 +371,5 @@ class StepInProgress:
         )
 
 
-def _told(broken: tuple[str, ...]) -> str:
+def _broken_contract(broken: tuple[str, ...]) -> str:
     return f"the structure contract is broken: {'; '.join(broken)}" if broken else ""

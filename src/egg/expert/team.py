@@ -1,8 +1,8 @@
 """The built-in team: the four roles over graph, patterns and moves, without a model.
 
 Nothing is remembered from one question to the next: the recipe of the base is read off the steps that a
-brief shows, so a run that is resumed or replayed comes to the same files. What costs time, capturing the
-program, is kept per task.
+brief shows (:mod:`egg.expert.deciding.recipes`), so a run that is resumed or replayed comes to the same
+files.
 
 - The coder's seed is the recipe that should be the fastest (:mod:`egg.expert.deciding.first`); a repair takes
   the next more careful one (:mod:`egg.expert.deciding.repairs`).
@@ -18,22 +18,18 @@ program, is kept per task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from egg.analysis.generated import library_calls
 from egg.core.errors import TaskError
 from egg.core.evaluation import Accepted
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Prediction, Unusable, Weighed
-from egg.core.policy import LibraryCalls
 from egg.core.resources import KernelResources
 from egg.core.roles import Brief, Failure
-from egg.core.source import Task
-from egg.core.stage import Category, Metric, Stage
-from egg.core.step import Attempt, Decision, Kernel, Step
-from egg.expert.assemble import NothingToWrite, Written, graph_of, kernel_file, short
+from egg.core.stage import Category, Metric
+from egg.core.step import Kernel
+from egg.expert.assemble import NothingToWrite
 from egg.expert.compiled.translate import CompiledFile, compiled_file
 from egg.expert.deciding.evidence import inexact
-from egg.expert.deciding.first import first_recipe
 from egg.expert.deciding.given import ANEW, builds_on_given, opened, turned
 from egg.expert.deciding.options import (
     Base,
@@ -43,19 +39,27 @@ from egg.expert.deciding.options import (
     sketched,
     worth_trying,
 )
-from egg.expert.deciding.repairs import repaired
+from egg.expert.deciding.recipes import (
+    base_recipe,
+    initial_recipe,
+    library_allowed,
+    next_repair,
+    planned_recipe,
+    repaired_recipe,
+    seed_recipe,
+    steps_of,
+    tried_changes,
+    written_for,
+)
 from egg.expert.deciding.translation import (
     NO_OWN_KERNEL,
-    is_translation,
     lead_of_translation,
-    own_attempts,
     turns_constants,
 )
 from egg.expert.deciding.tuning import tunings
-from egg.expert.graph import Graph
-from egg.expert.moves import Move, Open, Recipe, Set, change_text, moves_in
+from egg.expert.moves import Move, Recipe, change_text
 from egg.expert.parts import Unfit
-from egg.expert.pattern import Alternative, Repair
+from egg.expert.pattern import Alternative
 from egg.hardware.gpus import resolve
 
 FEWEST_WRITTEN, NODES_WRITTEN = 2, 400
@@ -86,8 +90,8 @@ class ExpertTeam:
 
     def design(self, brief: Brief) -> Plan | Pass | Unusable:
         """The structure with the largest predicted gain that was not tried."""
-        tried = _tried(brief)
-        if builds_on_given(_steps(brief)):
+        tried = tried_changes(brief)
+        if builds_on_given(steps_of(brief)):
             return Pass("this team has one other structure, and tried it") if ANEW in tried else _anew(brief)
         recipe = base_recipe(brief)
         priced = _priced(brief, recipe)
@@ -98,7 +102,7 @@ class ExpertTeam:
                 skill = _offered(brief, option.skills)
                 return Plan(option.category, option.against, change, prediction, skill)
         best = max((gain for gain, _ in priced), default=None)
-        if lead_of_translation(_steps(brief)) == NO_OWN_KERNEL:
+        if lead_of_translation(steps_of(brief)) == NO_OWN_KERNEL:
             return Pass("torch.compile's structure is the base, and no kernel of this team's was accepted")
         if best is None:
             return Pass("there is no other way to write it")
@@ -107,9 +111,9 @@ class ExpertTeam:
     def alternatives(self, brief: Brief) -> tuple[Weighed, ...]:
         """Every other structure that it can write for the base, tried or not, the largest predicted gain
         first; for a team that goes on from its kernel."""
-        if brief.base is None or builds_on_given(_steps(brief)):
+        if brief.base is None or builds_on_given(steps_of(brief)):
             return ()
-        recipe, tried = base_recipe(brief), _tried(brief)
+        recipe, tried = base_recipe(brief), tried_changes(brief)
         try:
             priced = _priced(brief, recipe)
         except (NothingToWrite, TaskError, Unfit):
@@ -126,7 +130,7 @@ class ExpertTeam:
 
     def tune(self, brief: Brief) -> Plan | Pass | Unusable:
         """The constants that should relieve what the heaviest group waits for, at a few values."""
-        tried = _tried(brief)
+        tried = tried_changes(brief)
         if brief.base is not None and not _has_recipe(brief):
             stage, source = brief.assignment.stage, brief.base.candidate.source
             plans = (plan for plan in turned(source, stage, brief.diagnosis) if plan.change not in tried)
@@ -150,22 +154,24 @@ class ExpertTeam:
 
     def seed(self, brief: Brief) -> Draft | Unusable:
         """From the plain recipe; after seeds that failed, where the last one gave up."""
-        return _draft(brief, _seeded(brief, ()))
+        return _draft(brief, seed_recipe(brief, ()))
 
     def optimize(self, brief: Brief, plan: Plan) -> Draft | Unusable:
         if brief.base is not None and plan.change != ANEW and turns_constants(plan):
             return Draft(opened(brief.base.candidate.source, plan))
-        return _draft(brief, _planned(brief, plan))
+        return _draft(brief, planned_recipe(brief, plan))
 
     def repair(self, brief: Brief, failure: Failure, diagnosis: Diagnosis) -> Draft | Unusable:
         """A seed is repaired until it works. A change of it is not worth that, unless it is only inexact."""
         if failure.refusal is None:
             return Unusable(failure.objection)
         if failure.plan is None:
-            return _draft(brief, _seeded(brief, brief.trajectory.chain))
+            return _draft(brief, seed_recipe(brief, brief.trajectory.chain))
         if failure.plan.change != ANEW and (brief.assignment.stage.tunes or not inexact(failure.refusal)):
             return Unusable("the base stands: this change does not work here")
-        return _draft(brief, _climbed(brief, _planned(brief, failure.plan), brief.trajectory.chain))
+        return _draft(
+            brief, repaired_recipe(brief, planned_recipe(brief, failure.plan), brief.trajectory.chain)
+        )
 
     def translate(self, brief: Brief) -> Draft | Unusable:
         """What torch.compile generated, as a kernel file; its library calls only where those are allowed."""
@@ -173,7 +179,7 @@ class ExpertTeam:
         if graph is None:
             return Unusable("nothing was recorded of torch.compile")
         calls = library_calls(graph)
-        if calls and not _library(brief):
+        if calls and not library_allowed(brief):
             return Unusable(f"library calls are forbidden, and torch.compile makes {', '.join(calls)}")
         found = compiled_file(brief.task, graph, resolve(brief.facts.gpu.name))
         return Draft(found.source) if isinstance(found, CompiledFile) else Unusable(found.reason)
@@ -184,107 +190,12 @@ class ExpertTeam:
             return Unusable("there is no refusal to explain")
         *before, last = brief.trajectory.chain
         if failure.plan is None:
-            recipe = _seeded(brief, before)
+            recipe = seed_recipe(brief, before)
         else:
-            recipe = _climbed(brief, _planned(brief, failure.plan), before)
-        found = recipe and _repaired(brief, recipe, [*before, last])
+            recipe = repaired_recipe(brief, planned_recipe(brief, failure.plan), before)
+        found = recipe and next_repair(brief, recipe, [*before, last])
         sentence = found[1].sentence if found else "no more careful way to write it is left"
         return Diagnosis(f"{refusal.gate.value}: {refusal.reason}", sentence)
-
-
-# -- what the log says ---------------------------------------------------------------------------------
-
-
-def base_recipe(brief: Brief) -> Recipe:
-    """The recipe of the base: the seed's, changed by every step that was kept, each as it was repaired and
-    at the values that its sweep found best. Where the base has none: of the last kernel that has one."""
-    recipe, seeds = Recipe(), []
-    for step in _steps(brief):
-        if step.stage is Stage.SEED:
-            seeds += own_attempts(step.attempts)
-        if step.decision is not Decision.PROMOTED or is_translation(step) or turns_constants(step.plan):
-            continue
-        if step.plan is None:
-            start, attempts = _first(brief), seeds
-        elif step.plan.change == ANEW:
-            start, attempts = _first(brief), step.attempts
-        else:
-            start, attempts = recipe.after(*moves_in(step.plan.change)), step.attempts
-        found = _climbed(brief, start, [attempt for attempt in attempts if attempt.failed])
-        recipe = _settled(brief, found or start, step)
-    return recipe
-
-
-def _settled(brief: Brief, recipe: Recipe, step: Step) -> Recipe:
-    """Constants that were open get what was measured as best; with them all others of their group, since a
-    rule might choose them otherwise beside the new value."""
-    moves = moves_in(step.plan.change) if step.plan is not None else ()
-    opened = [move for move in moves if isinstance(move, Open)]
-    if not opened:
-        return recipe
-    points = {point.candidate: point.values for point in step.sweep.points} if step.sweep else {}
-    best = points.get(str(step.candidate), {})
-    settled: list[Move] = []
-    written = _written(brief, recipe)
-    for group, part in zip(written.structure.groups, written.structure.parts, strict=True):
-        for constant in part.constants if group.name in {move.group for move in opened} else ():
-            name = short(group.name, constant.name)
-            first = next((m.values[0] for m in opened if (m.group, m.name) == (group.name, name)), None)
-            value = best.get(constant.name, constant.value if first is None else first)
-            settled.append(Set(group.name, name, value))
-    return recipe.closed().after(*settled)
-
-
-def _planned(brief: Brief, plan: Plan) -> Recipe:
-    return _first(brief) if plan.change == ANEW else base_recipe(brief).after(*moves_in(plan.change))
-
-
-def _tried(brief: Brief) -> set[str]:
-    return {step.plan.change for step in _steps(brief) if step.plan is not None}
-
-
-def _steps(brief: Brief) -> list[Step]:
-    """All steps of the run so far, the stages that ended first; a stage may have been opened again."""
-    found = [*(step for handoff in brief.handoffs for step in handoff.tried), *brief.trajectory.steps]
-    return list({step.number: step for step in found}.values())
-
-
-def _seeded(brief: Brief, chain: Sequence[Attempt]) -> Recipe | None:
-    """The seed's recipe after all that was refused of it, in earlier steps and in this one."""
-    earlier = [a for step in _steps(brief) if step.stage is Stage.SEED for a in own_attempts(step.attempts)]
-    return _climbed(brief, _first(brief), [*earlier, *chain])
-
-
-def _first(brief: Brief) -> Recipe:
-    """The recipe to begin with; the plain one where nothing can be written, which says why."""
-    try:
-        return _first_of(brief.task, brief.facts.gpu.name, _library(brief))
-    except (NothingToWrite, TaskError, Unfit):
-        return Recipe()
-
-
-@lru_cache(maxsize=8)
-def _first_of(task: Task, gpu: str, library: bool) -> Recipe:
-    return first_recipe(lambda recipe: _file(task, recipe, gpu), resolve(gpu), library)
-
-
-def _climbed(brief: Brief, start: Recipe, attempts: Sequence[Attempt]) -> Recipe | None:
-    """``start`` after one repair for each refusal; ``None`` where the ladder ended."""
-    recipe = start
-    for at, attempt in enumerate(attempts):
-        if attempt.refusal is not None:
-            found = _repaired(brief, recipe, attempts[: at + 1])
-            if found is None:
-                return None
-            recipe = found[0]
-    return recipe
-
-
-def _repaired(brief: Brief, recipe: Recipe, attempts: Sequence[Attempt]) -> tuple[Recipe, Repair] | None:
-    refusal = attempts[-1].refusal
-    assert refusal is not None
-    tried = {attempt.candidate for attempt in attempts}
-    return repaired(recipe, refusal, tried, lambda other: _written(brief, other), _library(brief))
 
 
 # -- what is known of the base --------------------------------------------------------------------------
@@ -293,15 +204,15 @@ def _repaired(brief: Brief, recipe: Recipe, attempts: Sequence[Attempt]) -> tupl
 def _base(brief: Brief, recipe: Recipe) -> Base:
     """The file of ``recipe`` with what was seen of its kernels: it is the base, or a translation of
     torch.compile's code took its place."""
-    replaced = lead_of_translation(_steps(brief)) is not None
+    replaced = lead_of_translation(steps_of(brief)) is not None
     kernel, diagnosis = (brief.own, brief.own_diagnosis) if replaced else (brief.base, brief.diagnosis)
-    file, gpu = _written(brief, recipe), resolve(brief.facts.gpu.name)
+    file, gpu = written_for(brief, recipe), resolve(brief.facts.gpu.name)
     return Base(file, gpu, recipe.grades, _kernels(kernel), diagnosis)
 
 
 def _has_recipe(brief: Brief) -> bool:
     """Whether the base is a file of this team's own."""
-    steps = _steps(brief)
+    steps = steps_of(brief)
     return not builds_on_given(steps) and lead_of_translation(steps) is None
 
 
@@ -312,7 +223,7 @@ def _kernels(kernel: Kernel | None) -> tuple[KernelResources, ...]:
 
 def _anew(brief: Brief) -> Plan | Pass:
     """The team's own first kernel in the place of a given one, priced by its estimated time."""
-    recipe = _first(brief)
+    recipe = initial_recipe(brief)
     try:
         own = _base(brief, recipe)
     except (NothingToWrite, TaskError, Unfit) as reason:
@@ -332,10 +243,10 @@ def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Alternative]]:
     kernel, and the translation's lead over that is taken off.
     A long program takes seconds to write, so of those that must be written whole only the first are.
     """
-    lead = lead_of_translation(_steps(brief)) or 1.0
+    lead = lead_of_translation(steps_of(brief)) or 1.0
     if lead == NO_OWN_KERNEL:
         return []
-    base, library = _base(brief, recipe), _library(brief)
+    base, library = _base(brief, recipe), library_allowed(brief)
     left = max(FEWEST_WRITTEN, NODES_WRITTEN // max(1, len(base.structure.graph.nodes)))
     found: list[tuple[float, Alternative]] = []
     for option in options(base, library):
@@ -345,7 +256,7 @@ def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Alternative]]:
                 left -= 1
                 if left < 0:
                     continue
-                other = _written(brief, recipe.after(*option.moves))
+                other = written_for(brief, recipe.after(*option.moves))
         except (NothingToWrite, Unfit, TaskError):
             continue
         if library or not other.structure.left_to_pytorch:
@@ -356,7 +267,7 @@ def _priced(brief: Brief, recipe: Recipe) -> list[tuple[float, Alternative]]:
 def _differs(brief: Brief, recipe: Recipe, moves: Sequence[Move]) -> bool:
     """Whether moves make another file: a pattern may have no use for an option."""
     try:
-        return _written(brief, recipe.after(*moves)).source != _written(brief, recipe).source
+        return written_for(brief, recipe.after(*moves)).source != written_for(brief, recipe).source
     except (NothingToWrite, TaskError, Unfit):
         return False
 
@@ -364,33 +275,15 @@ def _differs(brief: Brief, recipe: Recipe, moves: Sequence[Move]) -> bool:
 # -- writing -------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=8)
-def _graph(task: Task) -> Graph:
-    return graph_of(task)
-
-
-@lru_cache(maxsize=32)
-def _file(task: Task, recipe: Recipe, gpu: str) -> Written:
-    return kernel_file(task, _graph(task), recipe, resolve(gpu))
-
-
-def _written(brief: Brief, recipe: Recipe) -> Written:
-    return _file(brief.task, recipe, brief.facts.gpu.name)
-
-
-def _library(brief: Brief) -> bool:
-    return brief.policy.library_calls is LibraryCalls.ALLOW
-
-
 def _draft(brief: Brief, recipe: Recipe | None) -> Draft | Unusable:
     if recipe is None:
         return Unusable("no more careful way to write it is left")
     try:
-        written = _written(brief, recipe)
+        written = written_for(brief, recipe)
     except (NothingToWrite, TaskError, Unfit) as reason:
         return Unusable(str(reason))
     left = written.structure.left_to_pytorch
-    if left and not _library(brief):
+    if left and not library_allowed(brief):
         return Unusable(f"library calls are forbidden, and no pattern covers {', '.join(left)}")
     return Draft(written.source)
 

@@ -262,11 +262,11 @@ def judged_words(evaluation: Evaluation) -> str:
     """One clause: at which level, where, and how fast where a GPU measured it."""
     machine, verdict = evaluation.machine, evaluation.verdict
     where = machine.gpu or "the CPU, by Triton's interpreter"
-    said = f"accepted at level {evaluation.policy.level.value} on {where} (torch {machine.torch})"
+    verdict_words = f"accepted at level {evaluation.policy.level.value} on {where} (torch {machine.torch})"
     if isinstance(verdict, Accepted) and isinstance(verdict.performance, Measured):
         gains = ", ".join(f"{b.speedup.median:.2f}x {b.name}" for b in verdict.performance.baselines)
-        return f"{said}; {gains}"
-    return f"{said}; no GPU measured it, so nothing is said of its speed"
+        return f"{verdict_words}; {gains}"
+    return f"{verdict_words}; no GPU measured it, so nothing is said of its speed"
 
 
 def _render(template: str, values: dict[str, Any]) -> str:

@@ -122,7 +122,7 @@ class _Log:
             arch=started.facts.gpu.arch,
             source=source,
             diff=_diff(self._first or self._seed(), source),
-            won=tuple(self._said(step) for step in self._won),
+            won=tuple(self._taught_by(step) for step in self._won),
             milliseconds=milliseconds,
             speedup=speedup,
             version=started.version,
@@ -136,7 +136,7 @@ class _Log:
         first = self._won[0].candidate if self._won else None
         return self._sources.get(first or "", "")
 
-    def _said(self, step: Step) -> Won:
+    def _taught_by(self, step: Step) -> Won:
         """A first kernel follows no plan: what it teaches is the structure that the stages kept."""
         plan, gain = step.plan, step.gain
         if plan is None:

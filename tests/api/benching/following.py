@@ -23,7 +23,7 @@ from tests.api.benching.pools import ScriptedPool
 from tests.api.benching.tasks import BROKEN, ROOT, options, relu, suite
 
 
-def told(news: News) -> str:
+def described(news: News) -> str:
     match news:
         case Opened(rows=rows, pending=pending):
             return f"opened {len(rows)} {len(pending)}"
@@ -47,7 +47,7 @@ def main() -> None:
         workers=1 if judge == "cpu" else 2,
         environ={},
         pool=None if judge == "cpu" else ScriptedPool(lambda job, before: True),
-        on_news=lambda news: print(told(news), flush=True),
+        on_news=lambda news: print(described(news), flush=True),
     )
     print("interrupted" if result.interrupted else "finished", *result.missing, flush=True)
 

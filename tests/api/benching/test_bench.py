@@ -250,11 +250,11 @@ def test_other_terms_and_other_tasks_are_refused_with_what_differs(tmp_path: Pat
         "level: full before, audit now": options(Level.AUDIT),
         "target: H200 before, A100": replace(was, settings=replace(was.settings, target="A100")),
     }
-    for said, now in changes.items():
+    for message, now in changes.items():
         with pytest.raises(UsageError) as caught:
             bench(TWO, tmp_path, options=now)
-        assert said in caught.value.message
-    for said, tasks in {
+        assert message in caught.value.message
+    for message, tasks in {
         "1 new: 1/3": suite(relu(1), relu(2), relu(3)),
         "1 missing: 1/2": suite(relu(1)),
         "1 changed: 1/2": suite(relu(1), replace(relu(2), source=relu(3).source)),
@@ -262,14 +262,14 @@ def test_other_terms_and_other_tasks_are_refused_with_what_differs(tmp_path: Pat
     }.items():
         with pytest.raises(UsageError) as caught:
             bench(tasks, tmp_path)
-        assert said in caught.value.message
+        assert message in caught.value.message
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files, "nothing was touched"
 
 
 def test_what_can_work_for_no_task_is_told_before_anything_is_written(tmp_path: Path) -> None:
     was = options().settings
     model = ModelChoice("openai", "m", "http://user:secret@localhost:1/v1")
-    for settings, said in (
+    for settings, message in (
         (replace(was, team="step"), "go on by itself"),
         (replace(was, team="nobody"), "go on by itself"),
         (replace(was, team="llm"), "needs a model"),
@@ -277,7 +277,7 @@ def test_what_can_work_for_no_task_is_told_before_anything_is_written(tmp_path: 
         (replace(was, device="offline"), "another machine"),
         (replace(was, target="Z9000"), "unknown GPU"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             bench(TWO, tmp_path / "bench", options=replace(options(), settings=settings))
     with pytest.raises(UsageError, match="0 workers"):
         bench(TWO, tmp_path / "bench", workers=0)

@@ -71,7 +71,7 @@ class Relayed:
         self.now += seconds
         self.relay.pass_on(0.0)
 
-    def told(self, worker: int) -> list[tuple[int, int, str]]:
+    def replies_to(self, worker: int) -> list[tuple[int, int, str]]:
         return [(found.batch, found.place, found.answer.job) for found in self.heard[worker]]
 
 
@@ -82,8 +82,8 @@ def test_answers_go_to_who_asked_in_any_order() -> None:
     for place in (2, 1, 0):
         at.answer(place)
     at.turn()
-    assert at.told(1) == [(1, 1, "b"), (1, 0, "a")]
-    assert at.told(2) == [(7, 0, "a")]
+    assert at.replies_to(1) == [(1, 1, "b"), (1, 0, "a")]
+    assert at.replies_to(2) == [(7, 0, "a")]
     assert not at.relay.waits
 
 
@@ -93,7 +93,7 @@ def test_a_lost_job_is_submitted_once_more_and_then_its_asker_is_told() -> None:
     at.turn()
     at.turn(101)
     assert [asked.id for _, asked in at.pool.submitted] == ["a", "a"]
-    assert at.told(1) == []
+    assert at.replies_to(1) == []
     at.turn()
     at.turn(101)
     (found,) = at.heard[1]
@@ -114,7 +114,7 @@ def test_a_long_queue_loses_nothing() -> None:
         at.answer(place)
     at.turn()
     assert len(at.pool.submitted) == 200
-    assert [name for _, _, name in at.told(1)] == [str(n) for n in range(200)]
+    assert [name for _, _, name in at.replies_to(1)] == [str(n) for n in range(200)]
 
 
 def test_nobody_hears_what_a_dead_worker_asked_nor_an_earlier_question() -> None:
@@ -126,8 +126,8 @@ def test_nobody_hears_what_a_dead_worker_asked_nor_an_earlier_question() -> None
     for place in range(3):
         at.answer(place)
     at.turn()
-    assert at.told(1) == []
-    assert at.told(2) == [(2, 0, "c")]
+    assert at.replies_to(1) == []
+    assert at.replies_to(2) == [(2, 0, "c")]
 
 
 def test_a_pool_that_served_another_bench_answers_this_one_alone() -> None:
@@ -137,10 +137,10 @@ def test_a_pool_that_served_another_bench_answers_this_one_alone() -> None:
     now.ask(1, 1, "ours")
     now.answer(0)
     now.turn()
-    assert now.told(1) == []
+    assert now.replies_to(1) == []
     now.answer(1)
     now.turn()
-    assert now.told(1) == [(1, 0, "ours")]
+    assert now.replies_to(1) == [(1, 0, "ours")]
 
 
 @given(st.lists(st.sampled_from(["answer", "lose", "twice", "wait"]), max_size=40), st.integers(1, 6))
@@ -158,7 +158,7 @@ def test_every_job_is_answered_once_whatever_the_pool_does(deeds: list[str], cou
                 at.answer(next_one)
             next_one += 1
         at.turn()
-    assert Counter(place for _, place, _ in at.told(1)) == dict.fromkeys(range(count), 1)
+    assert Counter(place for _, place, _ in at.replies_to(1)) == dict.fromkeys(range(count), 1)
 
 
 def test_what_one_kernel_met_is_raised_when_the_others_are_answered() -> None:

@@ -89,6 +89,6 @@ def test_a_candidate_sees_its_tensors_on_the_gpu():
     exec(code, candidate)
     x = torch.zeros(2)
     with ClaimCuda():
-        said, made, number = candidate["f"](x)  # type: ignore[operator]
+        device, made, number = candidate["f"](x)  # type: ignore[operator]
         truth = x.device.type
-    assert (said, made.device.type, number, truth) == ("cuda:0", "cpu", 0, "cpu")
+    assert (device, made.device.type, number, truth) == ("cuda:0", "cpu", 0, "cpu")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -99,14 +100,21 @@ def ask(trial: Trial, change: Change, asking: Asking = PLAIN) -> Outcome:
     return ask_as_it_is(trial, change, asking)
 
 
+@contextmanager
+def in_mode_of(change: Change, reference: Reference, inputs: Any) -> Iterator[None]:
+    """With the reference in the mode that a change asks for, where it draws once before it is asked."""
+    with reference.in_mode(change.training):
+        if change.training is not None:
+            with reference.spared():
+                reference.draws(inputs)
+        yield
+
+
 def ask_as_it_is(trial: Trial, change: Change, asking: Asking = PLAIN) -> Outcome:
     """With the state that earlier calls left, on both sides."""
     try:
         reference, inputs = question(trial, change)
-        with reference.in_mode(change.training):
-            if change.training is not None:
-                with reference.spared():
-                    reference.draws(inputs)
+        with in_mode_of(change, reference, inputs):
             return _asked(trial, change, reference, inputs, asking)
     except torch.OutOfMemoryError as error:
         return Outcome(Answer.SKIPPED, f"no memory for it: {error}"[:200])

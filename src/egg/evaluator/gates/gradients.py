@@ -15,7 +15,7 @@ import torch
 
 from egg.core.errors import MachineError, TaskError
 from egg.evaluator.compare.compare import compare
-from egg.evaluator.gates.beside import GROSS, Answer, build_anew, outcome_of, question
+from egg.evaluator.gates.beside import GROSS, Answer, build_anew, in_mode_of, outcome_of, question
 from egg.evaluator.gates.second import CHAOTIC, Beside, beside
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.probes import Change
@@ -60,10 +60,7 @@ def gradients(trial: Trial, change: Change, way: Way = PLAIN) -> tuple[Gradient,
         trial.connection.reweigh()
     try:
         reference, inputs = question(trial, change)
-        with reference.in_mode(change.training):
-            if change.training is not None:
-                with reference.spared():
-                    reference.draws(inputs)
+        with in_mode_of(change, reference, inputs):
             inputs = _spread(inputs) if way.large else inputs
             case = reference.answer("under grad mode", inputs, seed=FORWARD_SEED)
             wanted = _ours(reference, case, Yardstick.ITSELF, way)

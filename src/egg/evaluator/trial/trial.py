@@ -22,7 +22,7 @@ from egg.core.evaluation import Baseline, Interval, Provenance, Verified
 from egg.core.policy import Policy
 from egg.core.resources import KernelResources
 from egg.core.source import Candidate
-from egg.evaluator.process.handle import ForkServer, WorkerHandle
+from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.patterns import compiler_target
 from egg.evaluator.process.sharing import Sharing, Unshared
 from egg.evaluator.reference.reference import Case, Reference
@@ -189,6 +189,15 @@ class Trial:
             self.see(reply.record)
             self._check_generator(reply)
         return reply
+
+    def attempt(self, case: Case, options: protocol.Options) -> protocol.Forwarded | None:
+        """The answer to inputs that the candidate may refuse; ``None`` where it raises, and lives on."""
+        self.buffers.place(case)
+        try:
+            return self.ask(case, options=options)
+        except Fault as fault:
+            self.connection.survive(fault)
+            return None
 
     def _check_generator(self, reply: protocol.Forwarded) -> None:
         """A program that draws behind this call draws other numbers where this one drew some, too."""

@@ -66,7 +66,7 @@ class Outside:
 
 
 class Noted:
-    """The accesses of one program, in order; part of :class:`~egg.evaluator.work.program.Watch`."""
+    """The accesses of one program, in order; part of :class:`~egg.evaluator.work.tally.Watch`."""
 
     def __init__(self, tensors: Mapping[str, TensorArgument]) -> None:
         self.tensors = tensors

@@ -1,33 +1,26 @@
 """Follow one program of a launch through Triton's IR and count what it does.
 
 Integers and addresses are computed; of everything else only the amount is counted. Loops are
-not run to their end: their trips are sampled, with what a loop carries (pointers, counters)
-put forward in even steps, as its first trip shows them. Where a trip shows that the steps are
-not even after all, the trips are run one after the other.
+not run to their end: their trips are sampled (:mod:`egg.evaluator.work.trips`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from egg.evaluator.work import costs
 from egg.evaluator.work.access import Accessed, accessed, described
 from egg.evaluator.work.arguments import TensorArgument
-from egg.evaluator.work.carried import Carried, Uneven, as_guess, held, same, scalar, stepping, truth
-from egg.evaluator.work.sampling import Tally, add, added_up
-from egg.evaluator.work.tally import Amount, Product, Steps, Watch, bounds, matters
+from egg.evaluator.work.carried import Carried, as_guess, held, scalar, truth
+from egg.evaluator.work.sampling import Tally, add
+from egg.evaluator.work.tally import Amount, Product, Steps, bounds
 from egg.evaluator.work.tiles import evaluate, unknown
+from egg.evaluator.work.trips import Counting
 from egg.evaluator.work.ttir import Function, Module, Op, Region
 from egg.evaluator.work.values import INTEGER_OPS, Known, Number
 
-FEWEST_TRIPS, MOST_TRIPS = 5, 12
-"""That are looked at in one loop."""
-LONGEST_WALK = 256
-"""Trips that are run one after the other where a loop cannot be sampled."""
-_FARTHEST = 1 << 40
-"""Trips of a loop whose end is searched."""
 _DEEPEST_CALL, _MOST_BLOCKS = 8, 64
 _ACCESSED_PER_STEP, _COMPUTED_PER_STEP = 200, 3_000
 """Elements of a tile that take as long as one more operation."""
@@ -43,7 +36,7 @@ _REFERENCES = re.compile(r"%[\w.$\-#]+")
 Env = dict[str, Known]
 
 
-class Program:
+class Program(Counting):
     """One program: its place in the grid, and what has been counted of it."""
 
     def __init__(
@@ -55,17 +48,13 @@ class Program:
         place: tuple[int, ...],
         steps: Steps,
     ) -> None:
+        super().__init__(steps)
         self._module, self._tensors = module, tensors
-        self._grid, self._place, self._steps = grid, place, steps
+        self._grid, self._place = grid, place
         self._env: Env = dict(arguments)
-        self._tally: Tally = {}
         self._calls = 0
-        self.complete = True
-        """Nothing that was counted depends on data."""
         self.wide = False
         """Whether integers of 32 bits are computed in 64."""
-        self.watch: Watch | None = None
-        """Receives every access before it is counted."""
         self._unsure = 0
         """Branches and loops under way of which data decide whether they are run, or how often."""
         self._endless = 0
@@ -170,25 +159,12 @@ class Program:
         self._count("flops", flops)
         self._count("special", special)
 
-    def _count(self, key: Hashable, amount: float) -> None:
-        if amount:
-            self._tally[key] = self._tally.get(key, 0.0) + amount
-
     def _bind(self, names: Sequence[str], given: Sequence[Known]) -> None:
         for i, name in enumerate(names):
             self._env[name] = given[i] if i < len(given) else None
 
     def _values(self, names: Sequence[str]) -> Carried:
         return tuple(self._env.get(name) for name in names)
-
-    def _apart(self, work: Callable[..., Carried], *given: object) -> tuple[Tally, Carried]:
-        """Do something with a tally of its own."""
-        outer, self._tally = self._tally, {}
-        try:
-            results = work(*given)
-            return self._tally, results
-        finally:
-            self._tally = outer
 
     # control flow
 
@@ -245,7 +221,7 @@ class Program:
         self._unsure += unsure
         self._endless += unsure
         try:
-            return self._loop(op, trips, start, body)
+            return self._loop(trips, start, body, innermost=_innermost(op))
         finally:
             self._unsure -= unsure
             self._endless -= unsure
@@ -271,7 +247,7 @@ class Program:
         if trips is None:
             self.complete = False
         self._endless += trips is None
-        carried = self._loop(op, 1 if trips is None else trips, start, body)
+        carried = self._loop(1 if trips is None else trips, start, body, innermost=_innermost(op))
         self._endless -= trips is None
         _, results = self._apart(ask, carried)
         self._unsure -= trips is None
@@ -282,118 +258,9 @@ class Program:
         pairs = [part.partition("=") for part in text.split(",") if "=" in part]
         return [name.strip() for name, _, _ in pairs], self._values([given.strip() for _, _, given in pairs])
 
-    def _trips_of_while(
-        self,
-        start: Carried,
-        ask: Callable[[Carried], Carried],
-        body: Callable[[int, Carried], Carried],
-    ) -> int | None:
-        """How often the condition holds; ``None`` where it follows from data, or no end is found.
 
-        What is carried is put forward in even steps; the end is bracketed by doubling, then by
-        halving. Whether the steps were even shows at that end: if not, the trips are walked.
-        """
-
-        def holds(carried: Carried) -> bool | None:
-            _, results = self._apart(ask, carried)
-            return truth(results[0]) if results else None
-
-        def after(carried: Carried) -> Carried:
-            return self._apart(body, 0, carried)[1]
-
-        first = holds(start)
-        if not first:
-            return None if first is None else 0
-        carried = after(start)
-        try:
-            at = stepping(start, carried)
-            low, high = 0, 1
-            while high < _FARTHEST and holds(at(high)):
-                low, high = high, high * 2
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if holds(at(middle)) else (low, middle)
-            if holds(at(high)) is False and all(map(same, after(at(low)), at(high))):
-                return high
-        except Uneven:
-            pass
-        for trip in range(1, LONGEST_WALK):
-            answer = holds(carried)
-            if not answer or self._steps.short:
-                return trip if answer is False else None
-            carried = after(carried)
-        return None
-
-    def _loop(self, op: Op, trips: int, start: Carried, body: Callable[[int, Carried], Carried]) -> Carried:
-        """Count so many trips; what the loop hands on behind the last of them.
-
-        A trip that loads is waited for; where an inner loop loads, only its trips are counted so.
-        """
-        if trips == 0:
-            return start
-        total, results = self._apart(self._trips, trips, start, body)
-        if not any(map(_has_loop, op.regions)):
-            self._count("iterations", trips)
-        if "waits" not in total and any(isinstance(key, Amount) and not key.site.store for key in total):
-            self._count("waits", trips)
-        add(self._tally, total)
-        return results
-
-    def _trips(self, trips: int, start: Carried, body: Callable[[int, Carried], Carried]) -> Carried:
-        """Count the trips of a loop by looking at few of them, if what it carries goes on in even steps."""
-        first, second = self._apart(body, 0, start)
-        if trips == 1:
-            add(self._tally, first)
-            return second
-        mark = self.watch.mark() if self.watch is not None else 0
-        try:
-            at = stepping(start, second)
-            seen: dict[int, Carried] = {0: second}
-
-            def look(trip: int) -> Tally:
-                if trip == 0:
-                    return first
-                counted, results = self._apart(body, trip, at(trip))
-                if not all(map(same, results, at(trip + 1))):
-                    raise Uneven
-                seen[trip] = results
-                return counted
-
-            total = added_up(
-                trips,
-                look,
-                least=FEWEST_TRIPS,
-                most=MOST_TRIPS,
-                exact=matters,
-                bound=bounds,
-                enough=lambda: self._steps.short,
-            )
-        except Uneven:
-            if self.watch is not None:
-                self.watch.take_back(mark)
-            return self._walk(trips, first, second, body)
-        self.complete = self.complete and len(seen) > 1
-        add(self._tally, total)
-        return seen.get(trips - 1) or at(trips)
-
-    def _walk(
-        self, trips: int, first: Tally, carried: Carried, body: Callable[[int, Carried], Carried]
-    ) -> Carried:
-        """Run trip after trip; what is beyond the means is taken to be like what came before."""
-        total, most = dict(first), {key: first[key] for key in filter(bounds, first)}
-        walked = 1
-        while walked < min(trips, LONGEST_WALK) and not self._steps.short:
-            counted, carried = self._apart(body, walked, carried)
-            add(total, counted)
-            for key in filter(bounds, counted):
-                most[key] = max(most.get(key, 0.0), counted[key])
-            walked += 1
-        total |= {key: amount * walked for key, amount in most.items()}
-        add(self._tally, total, trips / walked)
-        if walked < trips:
-            self.complete = False
-            return tuple(map(as_guess, carried))
-        return carried
+def _innermost(op: Op) -> bool:
+    return not any(map(_has_loop, op.regions))
 
 
 def _has_loop(region: Region) -> bool:

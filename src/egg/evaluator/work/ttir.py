@@ -9,6 +9,7 @@ kept like any other, and text that is no IR at all gives a module without functi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -218,16 +219,21 @@ def _result_names(text: str) -> tuple[str, ...]:
     return tuple(n for n in names if n)
 
 
-def _cut_types(text: str) -> tuple[str, str, str]:
-    """Split at the last colon outside all brackets; region operations have theirs at the very end."""
-    depth, at = 0, -1
-    for i, character in enumerate(text):
+def _outside_brackets(text: str, mark: str) -> Iterator[int]:
+    """Where a character stands outside of all brackets; the end of an arrow closes none."""
+    depth = 0
+    for at, character in enumerate(text):
         if character in "([{<":
             depth += 1
-        elif character in ")]}" or (character == ">" and text[i - 1] != "-"):
+        elif character in ")]}" or (character == ">" and text[at - 1] != "-"):
             depth -= 1
-        elif character == ":" and depth == 0:
-            at = i
+        elif character == mark and depth == 0:
+            yield at
+
+
+def _cut_types(text: str) -> tuple[str, str, str]:
+    """Split at the last colon outside all brackets; region operations have theirs at the very end."""
+    at = max(_outside_brackets(text, ":"), default=-1)
     return (text, "", "") if at < 0 else (text[:at], ":", text[at + 1 :])
 
 
@@ -292,15 +298,10 @@ def _attributes(text: str) -> dict[str, str]:
 
 def _split(text: str) -> list[str]:
     """At the commas outside of all brackets."""
-    parts, depth, start = [], 0, 0
-    for i, character in enumerate(text):
-        if character in "([{<":
-            depth += 1
-        elif character in ")]}" or (character == ">" and text[i - 1] != "-"):
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(text[start:i])
-            start = i + 1
+    parts, start = [], 0
+    for at in _outside_brackets(text, ","):
+        parts.append(text[start:at])
+        start = at + 1
     return [*parts, text[start:]] if text[start:].strip() else parts
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from egg.expert.algebra.upsampled import PHASES, by_phases
+from egg.expert.emit.names import underscored
 from egg.expert.graph import HALF, Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, as_size, product
 
@@ -59,7 +60,7 @@ def _arguments_turned(graph: Graph, suited: Collection[str], turned: Collection[
         return graph
     values, nodes, named = dict(graph.values), list[Node](), dict[str, str]()
     for value in copied:
-        name = _fresh(values, f"{value.name}_last")
+        name = underscored(f"{value.name}_last", values)
         values[name] = replace(_laid(value), name=name, origin=Origin.NODE, path="")
         nodes.append(Node("pointwise", (value.name,), (name,), {"fn": "cast", "scalars": ()}, "copy"))
         named[value.name] = name
@@ -159,7 +160,7 @@ def _without_biases(graph: Graph, convolutions: Collection[str]) -> Graph:
             nodes.append(node)
             continue
         made, bias = graph.result(node), graph.value(str(node.inputs[2]))
-        spread, added = (_fresh(values, f"{made.name}_{stem}") for stem in ("bias", "biased"))
+        spread, added = (underscored(f"{made.name}_{stem}", values) for stem in ("bias", "biased"))
         shape = (*bias.shape, *(Size(1) for _ in made.shape[2:]))
         values[spread] = Value(spread, shape, bias.dtype, contiguous_stride(shape))
         values[added] = replace(made, name=added)
@@ -204,7 +205,7 @@ def _as_products(graph: Graph, convolutions: Collection[str]) -> Graph:
 
     def view(source: str, shape: tuple[Size, ...], name: str, **how: object) -> str:
         """A dense value of that shape."""
-        name = _fresh(values, name)
+        name = underscored(name, values)
         values[name] = Value(name, shape, values[source].dtype, contiguous_stride(shape))
         nodes.append(Node("view", (source,), (name,), how, str(how["how"])))
         return name
@@ -222,7 +223,7 @@ def _as_products(graph: Graph, convolutions: Collection[str]) -> Graph:
         matrix = view(weight.name, (outputs, inputs), f"{made.name}_matrix", how="reshape")
         right = view(matrix, (inputs, outputs), f"{made.name}_weight", how="permute", dims=(1, 0))
         values[right] = replace(values[right], stride=(ONE, inputs))
-        times = _fresh(values, f"{made.name}_product")
+        times = underscored(f"{made.name}_product", values)
         values[times] = Value(times, (rows, outputs), made.dtype, contiguous_stride((rows, outputs)))
         bias = [name for name in node.inputs[2:3] if name is not None]
         nodes.append(Node("matmul", (left, right, *bias), (times,), {}, node.label))
@@ -230,9 +231,3 @@ def _as_products(graph: Graph, convolutions: Collection[str]) -> Graph:
         back = (0, made.rank - 1, *range(1, made.rank - 1))
         nodes.append(Node("view", (spread,), (made.name,), {"how": "permute", "dims": back}, "permute"))
     return graph.rebuilt(tuple(nodes), values)
-
-
-def _fresh(values: Collection[str], name: str) -> str:
-    while name in values:
-        name += "_"
-    return name

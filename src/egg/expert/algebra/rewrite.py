@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from egg.expert.emit.names import numbered
 from egg.expert.graph import Graph, Node, Value, contiguous_stride
 from egg.expert.sizes import Size
 
@@ -56,7 +57,7 @@ class Draft:
         """A node with one new result."""
         base = f"{self.node.output}_{stem}"
         taken = self.graph.values.keys() | {v.name for v in self.values}
-        name = next(n for n in (base, *(f"{base}_{i}" for i in range(2, 99))) if n not in taken)
+        name = numbered(base, taken)
         sizes = tuple(shape)
         kind = dtype or self.graph.result(self.node).dtype
         self.values.append(Value(name, sizes, kind, contiguous_stride(sizes)))

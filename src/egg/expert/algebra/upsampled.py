@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from egg.expert.emit.names import numbered
 from egg.expert.graph import HALF, HELD, Graph, Node, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, Symbol, as_size, product
 
@@ -158,10 +159,7 @@ class _Draft:
         return value
 
     def _fresh(self, stem: str) -> str:
-        name, number = stem, 2
-        while name in self.values or name in self.graph.symbols or name in self.symbols:
-            name, number = f"{stem}_{number}", number + 1
-        return name
+        return numbered(stem, {*self.values, *self.graph.symbols, *self.symbols})
 
 
 def _interleaved(source: Value, made: Value) -> tuple[Size, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from egg.expert.compiled.module import Form
+from egg.expert.emit.names import underscored
 from egg.expert.graph import Graph, Origin, Value, contiguous_stride
 from egg.expert.parts import Unfit
 from egg.expert.sizes import Size
@@ -104,9 +105,7 @@ def _held(graph: Graph, source: Source, form: Form, first_paths: Callable[[], Ma
     if path in known:
         return known[path]
     origin = Origin.PARAMETER if source.registered else Origin.CONSTANT
-    name = path.replace(".", "_")
-    while name in graph.values:
-        name += "_"
+    name = underscored(path.replace(".", "_"), graph.values)
     return _formed(Value(name, (), str(form.dtype).removeprefix("torch."), (), origin, path), form)
 
 

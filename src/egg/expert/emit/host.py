@@ -15,7 +15,7 @@ from types import MappingProxyType
 from egg.expert.emit.keeping import KEEP
 from egg.expert.emit.kernel import size_names
 from egg.expert.emit.language import docstring
-from egg.expert.emit.names import read_by
+from egg.expert.emit.names import read_by, underscored
 from egg.expert.emit.reader import pointer_stem
 from egg.expert.graph import Graph
 from egg.expert.parts import Group, spelled
@@ -50,9 +50,7 @@ class Host:
     def local(self, stem: str) -> str:
         """A variable of the function, named so that it is no tensor and no size of the program."""
         taken = {*self._tensors().values(), *size_names(self.graph), *self.group.writes(self.graph)}
-        while stem in taken:
-            stem += "_"
-        return stem
+        return underscored(stem, taken)
 
     def _tensors(self) -> dict[str, str]:
         """What the function calls the values that it is given, arguments of the program first."""
@@ -61,8 +59,7 @@ class Host:
         for name in sorted(self.group.reads(self.graph), key=self._rank):
             value = self.graph.value(name)
             local = pointer_stem(value) if spelled(self.graph, name) != value.name else value.name
-            while local in taken:
-                local += "_"
+            local = underscored(local, taken)
             taken.add(local)
             found[name] = local
         lent = (name for name in self.group.writes(self.graph) if self.graph.value(name).lent)

@@ -57,14 +57,19 @@ def with_method(model: str, forward: list[str]) -> list[str]:
     return _making(model, _packing(model, forward))
 
 
+def _unused(name: str, endings: str, model: str) -> str:
+    """A name that the class does not have, neither alone nor with one of the endings."""
+    while re.search(rf"\b{name}({endings})?\b", model):
+        name += "_"
+    return name
+
+
 def _making(model: str, forward: list[str]) -> list[str]:
     """With the method for tensors of plain numbers."""
     text = "\n".join(forward)
     if f"{MAKE_ONCE}(" not in text:
         return forward
-    name = "made_once"
-    while re.search(rf"\b{name}(_tensors)?\b", model):
-        name += "_"
+    name = _unused("made_once", "_tensors", model)
     method = [f"    {name}_tensors = None", "", *_ONCE.format(name=name).split("\n"), ""]
     return [*method, *text.replace(f"{MAKE_ONCE}(", f"self.{name}(").split("\n")]
 
@@ -78,9 +83,7 @@ def _packing(model: str, forward: list[str]) -> list[str]:
     text = "\n".join(forward)
     if f"{KEEP}(" not in text:
         return forward
-    name = "packed"
-    while re.search(rf"\b{name}(_weights|_versions)?\b", model):
-        name += "_"
+    name = _unused("packed", "_weights|_versions", model)
     methods = [f"    {name}_weights = None", "", *_METHOD.format(name=name).split("\n"), ""]
     if WANTED in text:
         text = text.replace(WANTED, f"({WANTED}, self.{name}_versions())")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from itertools import count
 from textwrap import dedent
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -17,6 +18,19 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 Edit = tuple[int, int, int, str]
 """Line (from 1), first and last column in bytes, and the text to put there."""
+
+
+def numbered(stem: str, taken: Container[str], first: int = 1) -> str:
+    """The first of ``stem``, ``stem_2``, ``stem_3`` ... that is not taken; ``first``: where to begin."""
+    names = (stem if number == 1 else f"{stem}_{number}" for number in count(first))
+    return next(name for name in names if name not in taken)
+
+
+def underscored(name: str, taken: Container[str]) -> str:
+    """``name``, with as many underscores behind it as it takes to be another than all others."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def taken_from_outside(node: ast.AST) -> set[str]:

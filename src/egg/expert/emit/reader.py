@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from egg.expert.emit.language import Language
+from egg.expert.emit.names import numbered
 from egg.expert.emit.triton.language import TRITON
 from egg.expert.emit.words import INSTEAD
 from egg.expert.graph import Graph, Node, Origin, Value
@@ -43,10 +44,7 @@ class Body:
         """A fresh variable name like ``wanted``."""
         base = "".join(c if c.isalnum() or c == "_" else "_" for c in wanted) or "v"
         base = INSTEAD.get(base, base)
-        name, count = base, 1
-        while name in self.taken:
-            count += 1
-            name = f"{base}_{count}"
+        name = numbered(base, self.taken)
         self.taken.add(name)
         return name
 

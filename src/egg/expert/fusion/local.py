@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from egg.expert.emit.names import numbered
 from egg.expert.emit.words import RESERVED, of_kernels
 from egg.expert.graph import HELD, Graph, Node, Origin, Value
 from egg.expert.parts import Group, Part, spelled
@@ -57,7 +58,10 @@ class Local:
         """The part with the program's names in its lines."""
         text = "\n".join(part.call)
         made = set(re.findall(r"^(\w+)(?= = )", text, re.MULTILINE)) - self.spelled.keys()
-        names = {**self.spelled, **{name: _free(name, self.avoided) for name in made & self.avoided}}
+        names = {
+            **self.spelled,
+            **{name: numbered(name, self.avoided) for name in made & self.avoided},
+        }
         call = _NAME.sub(lambda found: names.get(found[0], found[0]), text)
         sizes = dict.fromkeys(self.spelled.get(name, name) for name in part.sizes)
         counts = tuple(_NAME.sub(lambda found: names.get(found[0], found[0]), text) for text in part.counts)
@@ -67,13 +71,6 @@ class Local:
 
 _NAME = re.compile(r"(?<![\w.\"'])(?:self\.)?[A-Za-z_]\w*\b(?!=(?!=))")
 """A name that stands for itself, a value at ``self`` included; no keyword of a call."""
-
-
-def _free(name: str, avoided: frozenset[str]) -> str:
-    number = 2
-    while f"{name}_{number}" in avoided:
-        number += 1
-    return f"{name}_{number}"
 
 
 # -- what a group touches ------------------------------------------------------------------------------
@@ -270,10 +267,7 @@ def _distinct(role: str, taken: set[str], prefix: str = "") -> str:
     for name in (role, prefix + role):
         if name not in taken:
             return name
-    number = 2
-    while f"{role}_{number}" in taken:
-        number += 1
-    return f"{role}_{number}"
+    return numbered(role, taken, first=2)
 
 
 def _size_roles(graph: Graph, nodes: Sequence[Node], met: Sequence[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from egg.expert.emit.names import numbered
 from egg.expert.emit.ordering import in_turns, longest
 from egg.expert.graph import FLOATS, Graph, Node, Value, contiguous_stride
 from egg.expert.sizes import Size, Symbol
@@ -133,8 +134,7 @@ class _Cut:
         return self._values[name]
 
     def _fresh(self, stem: str) -> str:
-        names = (stem, *(f"{stem}_{number}" for number in range(2, 99)))
-        return next(name for name in names if name not in self._values and name not in self._symbols)
+        return numbered(stem, {*self._values, *self._symbols})
 
     def _reads(self, name: str) -> bool:
         return name in self.graph.results or bool(self.graph.consumers[name])

@@ -15,10 +15,11 @@ the graph for a second one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from egg.expert.cost import LAUNCH
+from egg.expert.emit.names import numbered
 from egg.expert.graph import Graph, Node, Value
 from egg.expert.pattern import Pattern
 from egg.expert.sizes import Size
@@ -195,9 +196,4 @@ class _Placing:
         return replace(node, inputs=tuple(names), outputs=(made.name,))
 
     def _fresh(self, stem: str) -> str:
-        taken: Mapping[str, object] = {**self._values, **self.graph.symbols}
-        name, number = stem, 1
-        while name in taken:
-            number += 1
-            name = f"{stem}_{number}"
-        return name
+        return numbered(stem, self._values.keys() | self.graph.symbols.keys())

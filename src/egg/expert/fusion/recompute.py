@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from egg.expert.emit.names import numbered
 from egg.expert.emit.triton.scalar import cheap
 from egg.expert.graph import Graph, Node, Origin, Value
 from egg.expert.pattern import Pattern
@@ -151,10 +152,7 @@ class _Recompute:
         return steps
 
     def _fresh(self, stem: str) -> str:
-        taken, number = {**self._values, **self.graph.symbols}, 2
-        while f"{stem}_{number}" in taken:
-            number += 1
-        return f"{stem}_{number}"
+        return numbered(stem, self._values.keys() | self.graph.symbols.keys(), first=2)
 
 
 def moves_nothing(graph: Graph, node: Node) -> bool:

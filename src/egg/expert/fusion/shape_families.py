@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from egg.expert.emit.names import numbered
 from egg.expert.fusion.local import ROLES, Names, local
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group
@@ -121,10 +122,7 @@ def _roles(graph: Graph, names: Sequence[Names], plain: Sequence[Graph]) -> dict
             row = tuple(one.values[name].shape[dim].value for one in plain)
             if len(set(row)) == 1 or row in wanted.values():
                 continue
-            word, number = _agreed(graph, names, name, dim) or words[dim], 1
-            while (role := word if number == 1 else f"{word}_{number}") in wanted:
-                number += 1
-            wanted[role] = row
+            wanted[numbered(_agreed(graph, names, name, dim) or words[dim], wanted)] = row
     return wanted
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from egg.expert.emit.host import Host
-from egg.expert.emit.names import renamed_functions
+from egg.expert.emit.names import numbered, renamed_functions
 from egg.expert.emit.triton.plain_sizes import with_caller_sizes, with_runtime_sizes
 from egg.expert.fusion import shape_families
 from egg.expert.fusion.local import (
@@ -182,10 +182,7 @@ class _Writing:
 
     def _numbered(self, stem: str) -> str:
         """Two classes that do the same differ by a number in their names."""
-        name, number = stem, 1
-        while name in self._taken:
-            number += 1
-            name = f"{stem}_{number}"
+        name = numbered(stem, self._taken)
         self._taken.add(name)
         return name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from egg.expert.emit.names import numbered
 from egg.expert.writing.slots import Kind, Slot, path_steps
 
 NEUTRAL = {Kind.PATH: "layer", Kind.NUMBER: "size", Kind.NAME: "given"}
@@ -50,10 +51,7 @@ class Columns:
         return self._columns[entries]
 
     def free(self, wish: str) -> str:
-        name, number = wish, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wish}_{number}"
+        name = numbered(wish, self._taken)
         self._taken.add(name)
         return name
 

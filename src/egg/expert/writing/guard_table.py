@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from egg.expert.emit.names import underscored
 from egg.expert.writing.breaking import LIMIT
 from egg.expert.writing.literals import literal_text
 
@@ -42,7 +43,7 @@ def weight_tables(
 
 def _loop(shapes: Mapping[str, Sequence[str]], check: str, dtype: str, taken: frozenset[str]) -> list[str]:
     words = ("shape", "names", "layers", "layer", "name", "paths")
-    shape, names, layers, layer, name, paths = (_free(word, taken) for word in words)
+    shape, names, layers, layer, name, paths = (underscored(word, taken) for word in words)
     rows: list[str] = []
     for text, held in shapes.items():
         for leaves, having in _by_leaves(held).items():
@@ -74,9 +75,3 @@ def _row(shape: str, names: str, layers: Sequence[str]) -> list[str]:
     )
     head = ["    (", f"        {shape},", f"        {literal_text(names)},", '        """']
     return [*head, *(f"        {text}" for text in inner), '        """,', "    ),"]
-
-
-def _free(word: str, taken: frozenset[str]) -> str:
-    while word in taken:
-        word += "_"
-    return word

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from egg.core.domain import Format
+from egg.expert.emit.names import underscored
 from egg.expert.graph import Graph
 from egg.expert.writing.constructor import Constructor
 
@@ -42,10 +43,7 @@ class Names:
         taken = {*graph.values, *graph.symbols, *built.names, *functions, *re.findall(r"[A-Za-z_]\w*", texts)}
         found: dict[str, str] = {}
         for name, wanted in vars(cls()).items():
-            if name != "domain":
-                while wanted in taken:
-                    wanted += "_"
-            found[name] = wanted
+            found[name] = wanted if name == "domain" else underscored(wanted, taken)
         return cls(**found)
 
 

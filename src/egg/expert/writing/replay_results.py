@@ -20,7 +20,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from egg.expert.emit.names import words
+from egg.expert.emit.names import underscored, words
 from egg.expert.graph import Graph
 from egg.expert.writing.heading import Parts
 from egg.expert.writing.layout import laid_out
@@ -52,7 +52,7 @@ class Placed:
 def placed(lines: Sequence[str], helpers: Mapping[str, str]) -> Placed:
     """The body of ``launches`` with every allocation of a result replaced by memory it is given."""
     text = textwrap.dedent("\n".join(lines))
-    into = _free(INTO, words(text))
+    into = underscored(INTO, words(text))
     body = ast.parse(text).body
     rows, changed = list(lines), dict(helpers)
     found: dict[int, tuple[ast.Assign, str]] = {}
@@ -193,7 +193,7 @@ def _taking(helper: str) -> tuple[str, str] | None:
     statement = _only_assignment(function.body, returns[0].value.id)
     if statement is None or not isinstance(statement.value, ast.Call):
         return None
-    called, name = ast.unparse(statement.value.func), _free("out", words(helper))
+    called, name = ast.unparse(statement.value.func), underscored("out", words(helper))
     if called not in ALLOCATED or not arguments:
         return None
     source = " ".join((ast.get_source_segment(helper, statement.value) or "").split())
@@ -216,9 +216,3 @@ def with_argument(text: str, argument: str) -> str:
     cut = last.end_col_offset or 0
     rows[(last.end_lineno or 1) - 1] = f"{row[:cut].decode()}, {argument}{row[cut:].decode()}"
     return "\n".join(rows)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

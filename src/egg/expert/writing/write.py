@@ -17,7 +17,7 @@ from egg.core.domain_words import words_of
 from egg.core.source import Task
 from egg.expert.emit.keeping import with_method
 from egg.expert.emit.languages import LANGUAGES
-from egg.expert.emit.names import read_names
+from egg.expert.emit.names import read_names, underscored
 from egg.expert.emit.words import RESERVED
 from egg.expert.fusion.reach import largest_counts
 from egg.expert.fusion.sharing import renamed_part
@@ -110,9 +110,7 @@ def _with_own_names(graph: Graph, parts: Parts, built: Constructor) -> Parts:
     names: dict[str, str] = {}
     for name in sorted(functions & taken):
         new = f"{name}_kernel" if name in kernels else f"compute_{name}"
-        while new in taken | functions:
-            new += "_"
-        names[name] = new
+        names[name] = underscored(new, taken | functions)
     if not names:
         return parts
     return [(group, renamed_part(part, names)) for group, part in parts]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from egg.expert.emit.kernel import tuple_text
+from egg.expert.emit.names import underscored
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Launch, Part, Target, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream
@@ -115,10 +116,7 @@ class Cut:
         return early, [node for node in self.group.nodes if id(node) not in taken]
 
     def _name(self, word: str) -> str:
-        name = f"{self.norm.output}_{word}"
-        while name in self.graph.values:
-            name += "_"
-        return name
+        return underscored(f"{self.norm.output}_{word}", self.graph.values)
 
     def _front(self, early: list[Node]) -> tuple[Graph, Group]:
         """The convolution, its result, and what its tiles leave."""

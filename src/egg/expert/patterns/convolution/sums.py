@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from egg.expert.emit.kernel import size_names
+from egg.expert.emit.names import underscored
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Part, Target, Unfit
 from egg.expert.patterns.convolution.pooled import Windows, downstream
@@ -78,9 +79,7 @@ class _Cut:
         rest = {id(node) for node in (*self._early, *self._late)}
         side = {id(node) for node in group.nodes if id(node) not in rest}
         self._late = [node for node in group.nodes if id(node) in side or id(node) in late]
-        self._name = f"{found.output}_parts"
-        while self._name in graph.values:
-            self._name += "_"
+        self._name = underscored(f"{found.output}_parts", graph.values)
         self._count = count
         self._tiles = tuple(-(-value // rows) for value in count.values)
 
@@ -103,10 +102,7 @@ class _Cut:
         )
 
     def _size_name(self) -> str:
-        name = "tiles"
-        while name in size_names(self._graph) or name in self._graph.values:
-            name += "_"
-        return name
+        return underscored("tiles", {*size_names(self._graph), *self._graph.values})
 
     def _parts(self, tiles: Size, origin: Origin) -> Value:
         shape = (self._source.shape[0], tiles, self._source.shape[1])

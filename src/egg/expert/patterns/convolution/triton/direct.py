@@ -126,11 +126,7 @@ def _calculated(form: Form) -> bool:
 
 def _scaled_products(body: Body, grade: Grade, x: str, w: str) -> None:
     """Both operands as fp16, scaled by a power of two per position and per channel, undone block by block."""
-    body.line(f"x_e = scale_exponent(tl.max(tl.abs({x}), axis=0))[None, :]")
-    body.line(f"x_scaled = tl.trans({x} * power_of_two(141 - x_e))")
-    body.line("x_high = x_scaled.to(tl.float16)")
-    if grade.name == "fp32":
-        body.line("x_low = (x_scaled - x_high.to(tl.float32)).to(tl.float16)")
+    scaling.write_halves(body, grade, "x", x, turned=True)
     _weight_products(body, grade, w)
     body.line("acc += part * tl.trans(power_of_two(x_e - 141)) * power_of_two(w_e - 141)")
 
@@ -142,11 +138,8 @@ def scaled_products(body: Body, grade: Grade, w: str) -> None:
 
 
 def _weight_products(body: Body, grade: Grade, w: str) -> None:
-    body.line(f"w_e = scale_exponent(tl.max(tl.abs({w}), axis=0))[None, :]")
-    body.line(f"w_scaled = {w} * power_of_two(141 - w_e)")
-    body.line("w_high = w_scaled.to(tl.float16)")
+    scaling.write_halves(body, grade, "w", w)
     if grade.name == "fp32":
-        body.line("w_low = (w_scaled - w_high.to(tl.float32)).to(tl.float16)")
         body.line("part = tl.dot(x_low, w_high)  # small ones first, and each block from zero:")
         body.line("part = tl.dot(x_high, w_low, part)  # tensor cores cut off where they add up")
         body.line("part = tl.dot(x_high, w_high, part)")

@@ -4,9 +4,9 @@ it.
 The input is brought once per call into zero-padded channels-last order, the weights into rows ordered by tap
 and channel. Then for one tap the channels of a position lie side by side, borders need no tests (they are
 zeros in memory), and of the address arithmetic a handful of numbers per trip is left. Packing also decides
-the precision: fp32 operands become fp16 after an exact scaling by powers of two (see
-:mod:`convolution_pack`), one half for TF32's accuracy at twice TF32's speed, two halves and three products
-for fp32's. The scales are undone in the epilogue, exactly.
+the precision (:mod:`~egg.expert.patterns.convolution.triton.packing`): fp32 operands become fp16 after an
+exact scaling by powers of two, one half for TF32's accuracy at twice TF32's speed, two halves and three
+products for fp32's. The scales are undone in the epilogue, exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from egg.expert.patterns.convolution.form import Form
 from egg.expert.patterns.convolution.grade import Grade
 from egg.expert.patterns.convolution.tiles import packed_tile
 from egg.expert.patterns.convolution.triton.frame import close_tile, grid, new_kernel, open_tile
-from egg.expert.patterns.convolution.triton.pack import Packing
+from egg.expert.patterns.convolution.triton.pack import packing_code
+from egg.expert.patterns.convolution.triton.packing import Packing
 from egg.expert.patterns.convolution.triton.phases import define_phase
 from egg.expert.patterns.convolution.triton.tail import Tail, finish, finished
 from egg.expert.sizes import ONE, Size
@@ -55,12 +56,12 @@ def write_packed(form: Form, grade: Grade, target: Target) -> Part:
     close_tile(form, kernel)
     sums = packing.unscaled(kernel, "acc")
     finish(form, kernel, tail, {}, sums)
-    kernel.meta = {**meta, **packing.meta()}
+    kernel.meta = dict(meta)
     options = {
         "num_warps": knobs.constant("NUM_WARPS", tail.warps(tile), (4, 8)),
         "num_stages": knobs.constant("NUM_STAGES", tile.stages, (1, 2, 3, 4)),
     }
-    code = packing.code()
+    code = packing_code(packing)
     code.call += tail.preparations()
     code.launch(kernel, grid(form, meta["BLOCK_P"], meta["BLOCK_O"]), options)
     return finished(form, code, knobs, SUMMARY, packing.counts)

@@ -125,11 +125,7 @@ def _weights(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str])
     if not grade.scales:
         line(f"w_high = {scaling.operand(grade, w)}")
         return
-    line(f"w_e = scale_exponent(tl.max(tl.abs({w}), axis=1))[:, None]")
-    line(f"w_scaled = {w} * power_of_two(141 - w_e)")
-    line("w_high = w_scaled.to(tl.float16)")
-    if grade.name == "fp32":
-        line("w_low = (w_scaled - w_high.to(tl.float32)).to(tl.float16)")
+    scaling.write_halves(body, grade, "w", w, axis=1)
 
 
 def _product(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str]) -> None:
@@ -143,11 +139,8 @@ def _product(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str])
     if not grade.scales:
         line(f"acc = tl.dot(w_high, {scaling.operand(grade, x)})")
         return
-    line(f"x_e = scale_exponent(tl.max(tl.abs({x}), axis=0))[None, :]")
-    line(f"x_scaled = {x} * power_of_two(141 - x_e)")
-    line("x_high = x_scaled.to(tl.float16)")
+    scaling.write_halves(body, grade, "x", x)
     if grade.name == "fp32":
-        line("x_low = (x_scaled - x_high.to(tl.float32)).to(tl.float16)")
         line("part = tl.dot(w_low, x_high)  # small ones first")
         line("part = tl.dot(w_high, x_low, part)")
         line("part = tl.dot(w_high, x_high, part)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from egg.expert.emit.kernel import DeviceFunction
+from egg.expert.emit.reader import Body
 from egg.expert.emit.triton.language import TRITON
 from egg.expert.patterns.convolution.grade import Grade
 
@@ -35,3 +36,18 @@ def operand(grade: Grade, text: str) -> str:
 def precision(grade: Grade) -> str:
     """The further argument of ``tl.dot``, where nothing is scaled."""
     return ', input_precision="ieee"' if grade.name == "ieee" else ""
+
+
+def write_halves(body: Body, grade: Grade, name: str, tile: str, axis: int = 0, turned: bool = False) -> None:
+    """``NAME_high``, and for fp32 ``NAME_low``: the tile as fp16, transposed where it is ``turned``.
+
+    What lies along ``axis`` is scaled by one power of two, 2^(141 - ``NAME_e``), so that its largest number
+    fills fp16. The low half is what rounding to the high half leaves over.
+    """
+    spread = "[None, :]" if axis == 0 else "[:, None]"
+    scaled = f"{tile} * power_of_two(141 - {name}_e)"
+    body.line(f"{name}_e = scale_exponent(tl.max(tl.abs({tile}), axis={axis})){spread}")
+    body.line(f"{name}_scaled = tl.trans({scaled})" if turned else f"{name}_scaled = {scaled}")
+    body.line(f"{name}_high = {name}_scaled.to(tl.float16)")
+    if grade.name == "fp32":
+        body.line(f"{name}_low = ({name}_scaled - {name}_high.to(tl.float32)).to(tl.float16)")

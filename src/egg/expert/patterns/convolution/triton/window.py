@@ -165,11 +165,7 @@ def _inputs(form: Form, kernel: Kernel, grade: Grade, pointers: dict[str, str]) 
     x = reader.read(form.x.name, (loop_index("n", form.batch), channel, *at), tuple(guards))
     x = body.let("x", f"tl.where(live & {' & '.join(guards)}, {x}, 0.0)")
     if grade.scales:
-        line(f"x_e = scale_exponent(tl.max(tl.abs({x}), axis=0))[None, :]")
-        line(f"x_scaled = tl.trans({x} * power_of_two(141 - x_e))")
-        line("x_high = x_scaled.to(tl.float16)")
-        if grade.name == "fp32":
-            line("x_low = (x_scaled - x_high.to(tl.float32)).to(tl.float16)")
+        scaling.write_halves(body, grade, "x", x, turned=True)
         return "x_high"
     return body.let("x", scaling.operand(grade, f"tl.trans({x})"))
 

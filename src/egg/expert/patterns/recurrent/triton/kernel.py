@@ -60,7 +60,7 @@ class Walk:
     backward: bool
     """The second chain goes from the last step to the first."""
     last_state: bool
-    """Somebody reads the state behind the last step."""
+    """Whether the state behind the last step is read."""
     mode: str
     """``steps``: a launch is one step, so launches order them. ``alone``: a program has all units of its
     rows, so no program waits for another. ``cooperative``: programs wait for each other through counters."""

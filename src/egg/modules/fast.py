@@ -27,6 +27,7 @@ from egg.modules.calling import Called, twins_of
 from egg.modules.capture_types import TENSOR, Captured
 from egg.modules.held import TENSORS, HeldKernel, OutsideDomain, runs_on
 from egg.modules.outcome import Outcome
+from egg.modules.saving import save
 from egg.modules.state import Watch
 from egg.modules.structure import same_leaf
 from egg.modules.twin import Twin
@@ -75,9 +76,7 @@ class Optimized(Twin):
 
     def save(self, folder: str | Path) -> Path:
         """Keep the kernel and what ties it to the module, for ``egg.load``; the weights are not in there."""
-        from egg.modules.saving import save
-
-        return save(self, Path(folder))
+        return save(self.original, self.captured, self.result, Path(folder))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["_dispatch"].call(args, kwargs)

@@ -16,7 +16,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,22 +30,18 @@ from egg.modules.outcome import Outcome
 from egg.modules.sizes import Sizes
 from egg.modules.structure import Structure, flatten
 
-if TYPE_CHECKING:
-    from egg.modules.fast import Optimized
-
 SCHEMA = "egg.capture/1"
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def save(fast: Optimized, folder: Path) -> Path:
-    result, captured = fast.result, fast.captured
+def save(module: nn.Module, captured: Captured, result: Outcome, folder: Path) -> Path:
     if result.source is None or result.evaluation is None:
         raise UsageError(f"there is no kernel to save: {result.reason}", "optimize with a larger budget")
     data = {
         "schema": SCHEMA,
         "name": captured.task.name,
         "reason": result.reason,
-        "fingerprint": fingerprint(fast.original),
+        "fingerprint": fingerprint(module),
         "capture": _capture_data(captured),
     }
     folder.mkdir(parents=True, exist_ok=True)

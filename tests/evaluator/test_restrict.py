@@ -129,6 +129,26 @@ def test_builtins_imports_and_memos(text: str, reason: str) -> None:
     assert refused.value.reason == reason
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tl.sum.get_capture_scope()\n",
+        "from triton.language import sum as total\ntotal.used_global_vals\n",
+        "[tl.sum][0].get_capture_scope()\n",
+        "getattr(*[tl.sum, 'device_caches'])\n",
+        "hasattr(*[tl.sum, 'get_capture_scope'])\n",
+    ],
+)
+def test_a_kernel_does_not_lead_into_triton(text: str) -> None:
+    with pytest.raises(RestrictedError, match="of a kernel"):
+        run("import triton.language as tl\n" + text)
+
+
+def test_a_kernel_is_run_by_its_public_methods() -> None:
+    found = run("import triton.language as tl\nnames = [tl.sum][0].arg_names\nfunction = tl.sum.fn\n")
+    assert "input" in str(found["names"])
+
+
 def test_compiled_code_may_import_on_first_use() -> None:
     """As ``PyImport_Import`` asks: it takes the module from ``sys.modules``, and the caller gets nothing."""
     modules = Modules(set())
@@ -221,6 +241,24 @@ def test_what_was_patched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(execute, "__code__", lines_of.__code__)
     assert any("execute has other code" in name for name in before.changed())
+
+
+def test_a_live_object_that_hides_a_method_is_named() -> None:
+    before = Snapshot()
+    modules = Modules(set())
+    assert before.changed() == []
+    modules.check_value = lambda value, name: None  # type: ignore[method-assign]
+    assert before.changed() == ["egg.evaluator.restrict.modules.Modules.check_value of one object"]
+
+
+def test_a_live_object_of_another_class_is_named() -> None:
+    class Lenient(Modules):
+        pass
+
+    before = Snapshot()
+    modules = Modules(set())
+    modules.__class__ = Lenient
+    assert before.changed() == ["egg.evaluator.restrict.modules.Modules became a " + Lenient.__qualname__]
 
 
 def test_plain_format_strings_stay() -> None:

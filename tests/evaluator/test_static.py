@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from collections import Counter
@@ -14,6 +15,8 @@ from egg.core.policy import LibraryCalls
 from egg.core.source import Candidate
 from egg.evaluator.static import check, findings
 from egg.evaluator.static.namespaces import judge
+from egg.evaluator.static.owned import HOMES
+from egg.evaluator.static.vocabulary import words
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 
@@ -418,6 +421,44 @@ def test_no_module_can_be_reached_that_is_not_meant_to_be() -> None:
                 leaks.append(f"{child} is {value.__name__}")
             queue.append((child, value))
     assert leaks == []
+
+
+def test_open_namespaces_give_only_what_is_their_own() -> None:
+    """Whatever a library happens to import (functions, classes, dictionaries) is out of reach."""
+    found: dict[str, object] = {}
+    for space in HOMES:
+        module = importlib.import_module(space)
+        names = [
+            name for name in dir(module) if not name.startswith("_") and judge(f"{space}.{name}") is None
+        ]
+        found |= {f"{space}.{name}": getattr(module, name) for name in names}
+    foreign = {
+        path: value
+        for path, value in found.items()
+        if str(getattr(value, "__module__", type(value).__module__)).partition(".")[0]
+        not in ("torch", "triton")
+        and not isinstance(value, types.ModuleType | int | str)
+    }
+    assert foreign == {}
+    assert {"triton.language.dot", "torch.nn.functional.max_pool2d", "torch.linalg.det"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    "path",
+    words("""
+    triton.language.extra.modules triton.language.extra.spec triton.language.extra.module_from_spec
+    triton.language.core.wraps triton.language.core.dataclass triton.language.core.builtin
+    triton.language.math.wraps torch.nn.functional.handle_torch_function torch.types.IO
+    torch.nn.functional.has_torch_function_unary torch.nn.functional.boolean_dispatch
+    triton.language.extra.cuda.utils triton.language.extra.modules.builtins
+    """),
+)
+def test_what_a_namespace_imports_is_not_its_own(path: str) -> None:
+    assert judge(path) is not None
+
+
+def test_a_name_that_another_version_has_is_left_to_the_import() -> None:
+    assert judge("triton.language.math.a_name_to_come") is None
 
 
 def test_tables_name_only_what_exists() -> None:

@@ -8,8 +8,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import triton.language as tl
 from torch import nn
 from torch.autograd.function import FunctionCtx
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import KernelInterface
 
 from egg.evaluator.restrict.classes import Classes
 from egg.evaluator.restrict.formats import FORMATTING, plain_format
@@ -23,6 +26,10 @@ REGISTER = "register"
 """Of an abstract base class: it would change what ``isinstance`` says elsewhere."""
 LOOKED_AT = FORMATTING | {REGISTER}
 """Names whose load is always guarded, also on what an import gave."""
+KERNEL_ATTRIBUTES = frozenset(
+    words("run warmup fn base_fn arg_names configs best_config cache keys add_pre_run_hook")
+)
+"""What a file may use of a kernel. The rest is Triton's: ``get_capture_scope`` gives a module's namespace."""
 TENSOR_SETTABLE = frozenset(["data", "grad", "requires_grad"])
 NATIVE = words("""
     abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
@@ -34,6 +41,7 @@ NATIVE = words("""
     TypeError UserWarning ValueError Warning ZeroDivisionError DeprecationWarning FutureWarning MemoryError
     UnboundLocalError NameError RecursionError FloatingPointError TimeoutError
 """)
+KERNELS = (KernelInterface, type(tl.sum), type(tl.cdiv))
 _getattr, _setattr, _hasattr, _isinstance, _type = getattr, setattr, hasattr, isinstance, type
 
 
@@ -56,6 +64,7 @@ class Guards:
             )
         if kind in self.own or (kind is torch.Tensor and name[0] != "_"):
             return _getattr(receiver, name, *default)
+        _check_kernel(kind, name)
         if not (_isinstance(receiver, _type) and receiver in self.own) and not self._is_parent(receiver):
             if _isinstance(receiver, ModuleType):
                 self.modules.check_attribute(receiver, name)
@@ -91,6 +100,7 @@ class Guards:
 
     def hasattr(self, receiver: Any, name: str) -> bool:
         _check(name)
+        _check_kernel(_type(receiver), name)
         return _hasattr(receiver, name)
 
     def setattr(self, receiver: Any, name: str, value: Any) -> None:
@@ -119,6 +129,17 @@ def _check(name: str) -> None:
     why = refused_name(name)
     if why is not None:
         raise RestrictedError(why)
+
+
+def names_of_kernels() -> frozenset[str]:
+    """Attribute names that are refused of a kernel: those of Triton's own, of the class that is in use."""
+    public = {name for kernel in (tl.sum, Autotuner, Heuristics) for name in dir(kernel) if name[0] != "_"}
+    return frozenset(public - KERNEL_ATTRIBUTES)
+
+
+def _check_kernel(kind: type, name: str) -> None:
+    if issubclass(kind, KERNELS) and name not in KERNEL_ATTRIBUTES:
+        raise RestrictedError(f".{name} of a kernel: a kernel is launched, run or warmed up")
 
 
 def _absent(name: str, why: str) -> Any:

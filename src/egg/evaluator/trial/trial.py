@@ -154,6 +154,10 @@ class Trial:
     def _make_checks(self) -> Checks:
         return Checks(self.reference, self.policy, self.buffers)
 
+    def parts(self) -> tuple[object, ...]:
+        """What a verdict rests on: the trial, and its parts that answer, carry and compare."""
+        return self, self.reference, self.buffers, self.connection, self.checks
+
     @property
     def device(self) -> torch.device:
         return self.reference.device

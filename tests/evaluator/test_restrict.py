@@ -264,6 +264,33 @@ def test_a_live_object_of_another_class_is_named() -> None:
 def test_plain_format_strings_stay() -> None:
     text = "class F:\n    def format(self, x):\n        return x\n"
     text += "a = '{:>6.2f}|{0!r}|{x:{w}}'.replace('{0!r}', '{!r}').format(1.5, 'y', x=3, w=4)\n"
-    text += "b = F().format(7)\nc = list(map('{:02d}'.format, [1, 2]))\n"
+    text += "b = F().format(7)\nc = list(map(F().format, [1, 2]))\n"
     found = run(text)
-    assert (found["a"], found["b"], found["c"]) == ("  1.50|'y'|   3", 7, ["01", "02"])
+    assert (found["a"], found["b"], found["c"]) == ("  1.50|'y'|   3", 7, [1, 2])
+
+
+@pytest.mark.parametrize("text", ["said = ['{}'][0].format\n", "getattr('{}', 'format')\n"])
+def test_a_strings_method_is_called_on_the_spot(text: str) -> None:
+    with pytest.raises(RestrictedError, match="kept instead of called"):
+        run(text)
+
+
+def test_a_file_sees_the_objects_that_it_sees_elsewhere() -> None:
+    """What restricted execution puts in the place of Python's own is printed, and answers, as that does."""
+    text = """
+import functools, logging
+
+@functools.cache
+def twice(n: int) -> int:
+    return 2 * n
+
+answers = [twice(3), twice(3)]
+kinds = [type(twice).__name__, hasattr(twice, "cache_clear"), str(type), type.__name__]
+logger = logging.getLogger("kernels")
+kinds += [repr(logger), type(logger).__name__, logger.isEnabledFor(logging.DEBUG), logger.level]
+"""
+    plain: dict[str, object] = {}
+    exec(text, plain)
+    found = run(text)
+    assert found["answers"] == plain["answers"] == [6, 6]
+    assert found["kinds"] == plain["kinds"]

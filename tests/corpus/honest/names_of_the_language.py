@@ -27,7 +27,7 @@ def cubes(x, out, n, BLOCK: constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     v = tl.load(x + at, mask=inside, other=0.0)
-    magnitude = libdevice.fabs(v)
+    magnitude = libdevice.abs(v)
     tl.store(out + at, tl.math.fma(v * magnitude, magnitude, v), mask=inside)
 
 

@@ -16,11 +16,11 @@ from triton.runtime.jit import KernelInterface
 
 from egg.evaluator.restrict.classes import Classes
 from egg.evaluator.restrict.formats import FORMATTING, plain_format
-from egg.evaluator.restrict.modules import Modules
+from egg.evaluator.restrict.modules import Logger, Modules
 from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
 from egg.evaluator.static.vocabulary import DENIED_BUILTINS, words
 
-LOAD, STORE = "__egg_load__", "__egg_store__"
+LOAD, KEEP, STORE = "__egg_load__", "__egg_keep__", "__egg_store__"
 """Special names, which no kernel file can say."""
 REGISTER = "register"
 """Of an abstract base class: it would change what ``isinstance`` says elsewhere."""
@@ -74,6 +74,13 @@ class Guards:
         self.modules.check_value(value, name)
         return value
 
+    def keep(self, receiver: Any, name: str, *default: Any) -> Any:
+        """``receiver.name`` where it is not called on the spot: a string's method is a stand-in, which its
+        printed form would show."""
+        if name in FORMATTING and plain_format(receiver, name) is not None:
+            raise RestrictedError(f".{name} of a string is kept instead of called")
+        return self.load(receiver, name, *default)
+
     def _is_parent(self, receiver: Any) -> bool:
         """``super()`` of one of the file's own objects: what it inherits is its own to extend."""
         return _type(receiver) is super and _getattr(receiver, "__self_class__") in self.own
@@ -96,11 +103,13 @@ class Guards:
 
     def getattr(self, receiver: Any, name: str, *default: Any) -> Any:
         _check(name)
-        return self.load(receiver, name, *default)
+        return self.keep(receiver, name, *default)
 
     def hasattr(self, receiver: Any, name: str) -> bool:
         _check(name)
         _check_kernel(_type(receiver), name)
+        if _isinstance(receiver, Logger):
+            raise RestrictedError(f"asks whether a logger has .{name}")
         return _hasattr(receiver, name)
 
     def setattr(self, receiver: Any, name: str, value: Any) -> None:
@@ -121,6 +130,7 @@ class Guards:
             "__import__": self.modules.imported,
             "__debug__": True,
             LOAD: self.load,
+            KEEP: self.keep,
             STORE: self.store,
         }
 
@@ -164,4 +174,7 @@ class _Asked(_type):
 
 
 class GuardedType(metaclass=_Asked):
-    """Stands for ``type``."""
+    """Stands for ``type``, and is printed as it is."""
+
+
+GuardedType.__module__, GuardedType.__name__, GuardedType.__qualname__ = "builtins", "type", "type"

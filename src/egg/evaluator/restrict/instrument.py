@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 
-from egg.evaluator.restrict.guards import LOAD, LOOKED_AT, STORE
+from egg.evaluator.restrict.guards import KEEP, LOAD, LOOKED_AT, STORE
 from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
 from egg.evaluator.static.main_block import without_main_block
 from egg.evaluator.static.namespaces import is_module
@@ -32,14 +32,20 @@ class _Instrument(ast.NodeTransformer):
     def __init__(self, program: Program, guarded: frozenset[str]) -> None:
         self._program = program
         self._guarded = guarded
+        self._called: ast.expr | None = None
+        """What the call that is being visited calls."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self._called = node.func
+        return self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        known = self._is_module(node.value)
+        known, called = self._is_module(node.value), self._called is node
         node.value = self.visit(node.value)
         if isinstance(node.ctx, ast.Store | ast.Del):
             node.value = _call(STORE, node, node.value)
         elif node.attr in LOOKED_AT or (not known and (node.attr in self._guarded or is_private(node.attr))):
-            return _call(LOAD, node, node.value)
+            return _call(LOAD if called else KEEP, node, node.value)
         return node
 
     def visit_MatchClass(self, node: ast.MatchClass) -> ast.MatchClass:

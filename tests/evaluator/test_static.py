@@ -395,6 +395,46 @@ def test_constructors_and_inputs_may_compute() -> None:
     assert codes(top=top, library_calls=FORBID) == ()
 
 
+# -- nothing tells the judge from another caller ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        "JUDGED = 'dida' in __name__\n",
+        "def f():\n    return __name__\n",
+        "JUDGED = 'built-in' in repr(hasattr)\n",
+        "kind = type\n",
+        "JUDGED = type.__name__ == 'type'\n",
+        "import functools\nJUDGED = functools.wraps.__name__ == 'wraps'\n",
+        "from functools import wraps\nkeep = wraps\nJUDGED = 'wraps' in str(keep)\n",
+        "import functools\nJUDGED = 'wraps' in str(getattr(functools, 'wraps'))\n",
+        "import logging\nJUDGED = 'getLogger' in repr(logging.getLogger)\n",
+        "from torch.library import custom_op\nJUDGED = 'locals' in repr(custom_op)\n",
+    ],
+)
+def test_a_stand_in_is_called_and_nothing_else(top: str) -> None:
+    assert codes(top=top) == ("static.dynamic",)
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        "import logging\nlogger = logging.getLogger(__name__)\n",
+        "import logging\nlogger = logging.getLogger(name=__name__)\n",
+        "def f(x):\n    return isinstance(x, type) or isinstance(x, (int, type))\n",
+        "def f(kind: type, other: type[nn.Module] | None = None) -> type:\n    return type(kind.dtype)\n",
+        "def f(type, dir):\n    return [type, dir]\n",
+        "from dataclasses import dataclass\nkept = dataclass\n\n@kept\nclass P:\n    n: int\n",
+        "import functools\ndef d(f):\n    @functools.wraps(f)\n    def g():\n        f()\n    return g\n",
+        "import abc\nclass A(metaclass=abc.ABCMeta):\n    pass\n",
+        "if __name__ == '__main__':\n    print(__name__)\n",
+    ],
+)
+def test_plain_uses_of_stand_ins_stay(top: str) -> None:
+    assert codes(top=top) == ()
+
+
 # -- the tables agree with the installed packages --------------------------------------------------
 
 

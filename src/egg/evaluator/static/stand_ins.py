@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from egg.evaluator.static.findings import Finding
 from egg.evaluator.static.scopes import Program, line
@@ -22,8 +23,9 @@ GUARDED: dict[str, frozenset[str]] = {
     "abc": frozenset(["ABCMeta"]),
     "logging": frozenset(words("getLogger debug info warning error critical basicConfig")),
     "warnings": STANDARD["warnings"] or frozenset(),
+    "torch.library": frozenset(["custom_op"]),
 }
-"""Functions of the standard library for which restricted execution has its own."""
+"""Functions for which restricted execution, or a worker, has its own."""
 PATHS = frozenset(f"{module}.{name}" for module, names in GUARDED.items() for name in names)
 TESTS = ("isinstance", "issubclass")
 LOGGER = "logging.getLogger"
@@ -31,7 +33,7 @@ LOGGER = "logging.getLogger"
 
 def find(program: Program) -> Iterator[Finding]:
     for node in program.nodes():
-        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        if not _is_read(node):
             continue
         if isinstance(node, ast.Name) and node.id == "__name__":
             if not _names_a_logger(program, node):
@@ -40,7 +42,14 @@ def find(program: Program) -> Iterator[Finding]:
             yield Finding(line(node), "static.dynamic", f"keeps {name} as a value instead of calling it")
 
 
-def _stand_in(program: Program, node: ast.Name | ast.Attribute) -> str:
+def _is_read(node: ast.AST) -> TypeGuard[ast.expr]:
+    """A name, an attribute, or ``getattr`` of one by a literal name."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        return isinstance(node.ctx, ast.Load)
+    return isinstance(node, ast.Call)
+
+
+def _stand_in(program: Program, node: ast.expr) -> str:
     """The built-in or the path that the expression may stand for, where it is a stand-in."""
     if isinstance(node, ast.Name) and node.id in BUILTINS:
         _, local = program.lookup(node.id, program.scope_of[node])
@@ -48,7 +57,7 @@ def _stand_in(program: Program, node: ast.Name | ast.Attribute) -> str:
     return next(iter(sorted(program.paths(node) & PATHS)), "")
 
 
-def _is_used_plainly(program: Program, node: ast.Name | ast.Attribute) -> bool:
+def _is_used_plainly(program: Program, node: ast.expr) -> bool:
     """Called, a decorator, a metaclass, given another name, or a class in an annotation or a test."""
     up = program.parent_of[node]
     match up:

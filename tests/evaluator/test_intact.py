@@ -13,9 +13,12 @@ import torch
 from egg.core.policy import Level
 from egg.core.source import Task
 from egg.evaluator.compare import compare
+from egg.evaluator.gates import second
 from egg.evaluator.judge import answers, judge
 from egg.evaluator.judge.intact import Snapshot, Tampered
-from egg.evaluator.trial import checks, levels
+from egg.evaluator.trial import buffers, checks, levels
+
+TASK = Task("t", "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n")
 
 
 def other(*args: Any, **kwargs: Any) -> None:
@@ -78,13 +81,12 @@ def test_a_change_is_seen(snapshot: Snapshot, name: str) -> None:
 
 
 def test_a_change_is_the_tasks_error(snapshot: Snapshot) -> None:
-    task = Task("t", "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checks.Checks, "check_values", other)
         with pytest.raises(
             Tampered, match=r"task 't' changes the judge: egg.evaluator.trial.checks.Checks.check_values"
         ):
-            snapshot.check(task)
+            snapshot.check(TASK)
 
 
 def test_what_pytorch_does_itself_is_no_change(snapshot: Snapshot) -> None:
@@ -106,3 +108,37 @@ def test_compiling_a_baseline_is_no_change(snapshot: Snapshot) -> None:
     with torch.no_grad():
         torch.compile(model, backend="eager", dynamic=False)(torch.zeros(1, 2))
     assert snapshot.changed() == []
+
+
+class Part:
+    """Of no class of the judge's."""
+
+
+@pytest.fixture
+def evaluation() -> buffers.Buffers:
+    """An object of the judge's that holds another, in a container."""
+    outer = buffers.Buffers.__new__(buffers.Buffers)
+    vars(outer)["kept"] = [{"inner": buffers.Buffers.__new__(buffers.Buffers)}]
+    return outer
+
+
+def test_an_untouched_evaluation_is_not_suspected(snapshot: Snapshot, evaluation: buffers.Buffers) -> None:
+    snapshot.check(TASK, [evaluation])
+
+
+def test_a_method_hidden_on_a_live_object_is_seen(snapshot: Snapshot, evaluation: buffers.Buffers) -> None:
+    vars(vars(evaluation)["kept"][0]["inner"])["outputs"] = other
+    with pytest.raises(Tampered, match=r"Buffers\.outputs of one object"):
+        snapshot.check(TASK, [evaluation])
+
+
+def test_an_object_in_the_place_of_a_part_is_seen(snapshot: Snapshot, evaluation: buffers.Buffers) -> None:
+    with pytest.raises(Tampered, match="became a Part"):
+        snapshot.check(TASK, [evaluation, Part()])
+
+
+def test_live_checks_have_no_place_for_another_method() -> None:
+    """Those of a call beside the task's own live within one gate, and are not looked at behind it."""
+    for cls in (checks.Checks, second.BesideChecks):
+        with pytest.raises(AttributeError):
+            cls.__new__(cls).check_values = other

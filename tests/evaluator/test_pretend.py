@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from egg.evaluator.restrict.names import CANDIDATE_FILE
 from egg.evaluator.tensors import hosts
 from egg.evaluator.worker.outputs import HOST, describe
-from egg.evaluator.worker.pretend import CANDIDATE, ClaimCuda
+from egg.evaluator.worker.pretend import ClaimCuda
 
 ASKS = """
 import torch
@@ -101,7 +102,8 @@ def copied_and_waited(x):
 @pytest.fixture(scope="module")
 def pretended() -> Callable[..., torch.Tensor]:
     """Calls functions of a file as the worker does, with an input that lies on the GPU."""
-    candidate = types.ModuleType(CANDIDATE)
+    candidate = types.ModuleType("any_name")
+    candidate.__file__ = CANDIDATE_FILE
     exec(HOST_CODE, candidate.__dict__)
 
     def call(name: str) -> torch.Tensor:

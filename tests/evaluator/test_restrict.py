@@ -129,6 +129,26 @@ def test_builtins_imports_and_memos(text: str, reason: str) -> None:
     assert refused.value.reason == reason
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tl.sum.get_capture_scope()\n",
+        "from triton.language import sum as total\ntotal.used_global_vals\n",
+        "[tl.sum][0].get_capture_scope()\n",
+        "getattr(*[tl.sum, 'device_caches'])\n",
+        "hasattr(*[tl.sum, 'get_capture_scope'])\n",
+    ],
+)
+def test_a_kernel_does_not_lead_into_triton(text: str) -> None:
+    with pytest.raises(RestrictedError, match="of a kernel"):
+        run("import triton.language as tl\n" + text)
+
+
+def test_a_kernel_is_run_by_its_public_methods() -> None:
+    found = run("import triton.language as tl\nnames = [tl.sum][0].arg_names\nfunction = tl.sum.fn\n")
+    assert "input" in str(found["names"])
+
+
 def test_compiled_code_may_import_on_first_use() -> None:
     """As ``PyImport_Import`` asks: it takes the module from ``sys.modules``, and the caller gets nothing."""
     modules = Modules(set())
@@ -223,9 +243,54 @@ def test_what_was_patched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("execute has other code" in name for name in before.changed())
 
 
+def test_a_live_object_that_hides_a_method_is_named() -> None:
+    before = Snapshot()
+    modules = Modules(set())
+    assert before.changed() == []
+    modules.check_value = lambda value, name: None  # type: ignore[method-assign]
+    assert before.changed() == ["egg.evaluator.restrict.modules.Modules.check_value of one object"]
+
+
+def test_a_live_object_of_another_class_is_named() -> None:
+    class Lenient(Modules):
+        pass
+
+    before = Snapshot()
+    modules = Modules(set())
+    modules.__class__ = Lenient
+    assert before.changed() == ["egg.evaluator.restrict.modules.Modules became a " + Lenient.__qualname__]
+
+
 def test_plain_format_strings_stay() -> None:
     text = "class F:\n    def format(self, x):\n        return x\n"
     text += "a = '{:>6.2f}|{0!r}|{x:{w}}'.replace('{0!r}', '{!r}').format(1.5, 'y', x=3, w=4)\n"
-    text += "b = F().format(7)\nc = list(map('{:02d}'.format, [1, 2]))\n"
+    text += "b = F().format(7)\nc = list(map(F().format, [1, 2]))\n"
     found = run(text)
-    assert (found["a"], found["b"], found["c"]) == ("  1.50|'y'|   3", 7, ["01", "02"])
+    assert (found["a"], found["b"], found["c"]) == ("  1.50|'y'|   3", 7, [1, 2])
+
+
+@pytest.mark.parametrize("text", ["said = ['{}'][0].format\n", "getattr('{}', 'format')\n"])
+def test_a_strings_method_is_called_on_the_spot(text: str) -> None:
+    with pytest.raises(RestrictedError, match="kept instead of called"):
+        run(text)
+
+
+def test_a_file_sees_the_objects_that_it_sees_elsewhere() -> None:
+    """What restricted execution puts in the place of Python's own is printed, and answers, as that does."""
+    text = """
+import functools, logging
+
+@functools.cache
+def twice(n: int) -> int:
+    return 2 * n
+
+answers = [twice(3), twice(3)]
+kinds = [type(twice).__name__, hasattr(twice, "cache_clear"), str(type), type.__name__]
+logger = logging.getLogger("kernels")
+kinds += [repr(logger), type(logger).__name__, logger.isEnabledFor(logging.DEBUG), logger.level]
+"""
+    plain: dict[str, object] = {}
+    exec(text, plain)
+    found = run(text)
+    assert found["answers"] == plain["answers"] == [6, 6]
+    assert found["kinds"] == plain["kinds"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from collections import Counter
@@ -14,6 +15,8 @@ from egg.core.policy import LibraryCalls
 from egg.core.source import Candidate
 from egg.evaluator.static import check, findings
 from egg.evaluator.static.namespaces import judge
+from egg.evaluator.static.owned import HOMES
+from egg.evaluator.static.vocabulary import words
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 
@@ -392,6 +395,46 @@ def test_constructors_and_inputs_may_compute() -> None:
     assert codes(top=top, library_calls=FORBID) == ()
 
 
+# -- nothing tells the judge from another caller ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        "JUDGED = 'dida' in __name__\n",
+        "def f():\n    return __name__\n",
+        "JUDGED = 'built-in' in repr(hasattr)\n",
+        "kind = type\n",
+        "JUDGED = type.__name__ == 'type'\n",
+        "import functools\nJUDGED = functools.wraps.__name__ == 'wraps'\n",
+        "from functools import wraps\nkeep = wraps\nJUDGED = 'wraps' in str(keep)\n",
+        "import functools\nJUDGED = 'wraps' in str(getattr(functools, 'wraps'))\n",
+        "import logging\nJUDGED = 'getLogger' in repr(logging.getLogger)\n",
+        "from torch.library import custom_op\nJUDGED = 'locals' in repr(custom_op)\n",
+    ],
+)
+def test_a_stand_in_is_called_and_nothing_else(top: str) -> None:
+    assert codes(top=top) == ("static.dynamic",)
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        "import logging\nlogger = logging.getLogger(__name__)\n",
+        "import logging\nlogger = logging.getLogger(name=__name__)\n",
+        "def f(x):\n    return isinstance(x, type) or isinstance(x, (int, type))\n",
+        "def f(kind: type, other: type[nn.Module] | None = None) -> type:\n    return type(kind.dtype)\n",
+        "def f(type, dir):\n    return [type, dir]\n",
+        "from dataclasses import dataclass\nkept = dataclass\n\n@kept\nclass P:\n    n: int\n",
+        "import functools\ndef d(f):\n    @functools.wraps(f)\n    def g():\n        f()\n    return g\n",
+        "import abc\nclass A(metaclass=abc.ABCMeta):\n    pass\n",
+        "if __name__ == '__main__':\n    print(__name__)\n",
+    ],
+)
+def test_plain_uses_of_stand_ins_stay(top: str) -> None:
+    assert codes(top=top) == ()
+
+
 # -- the tables agree with the installed packages --------------------------------------------------
 
 
@@ -418,6 +461,44 @@ def test_no_module_can_be_reached_that_is_not_meant_to_be() -> None:
                 leaks.append(f"{child} is {value.__name__}")
             queue.append((child, value))
     assert leaks == []
+
+
+def test_open_namespaces_give_only_what_is_their_own() -> None:
+    """Whatever a library happens to import (functions, classes, dictionaries) is out of reach."""
+    found: dict[str, object] = {}
+    for space in HOMES:
+        module = importlib.import_module(space)
+        names = [
+            name for name in dir(module) if not name.startswith("_") and judge(f"{space}.{name}") is None
+        ]
+        found |= {f"{space}.{name}": getattr(module, name) for name in names}
+    foreign = {
+        path: value
+        for path, value in found.items()
+        if str(getattr(value, "__module__", type(value).__module__)).partition(".")[0]
+        not in ("torch", "triton")
+        and not isinstance(value, types.ModuleType | int | str)
+    }
+    assert foreign == {}
+    assert {"triton.language.dot", "torch.nn.functional.max_pool2d", "torch.linalg.det"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    "path",
+    words("""
+    triton.language.extra.modules triton.language.extra.spec triton.language.extra.module_from_spec
+    triton.language.core.wraps triton.language.core.dataclass triton.language.core.builtin
+    triton.language.math.wraps torch.nn.functional.handle_torch_function torch.types.IO
+    torch.nn.functional.has_torch_function_unary torch.nn.functional.boolean_dispatch
+    triton.language.extra.cuda.utils triton.language.extra.modules.builtins
+    """),
+)
+def test_what_a_namespace_imports_is_not_its_own(path: str) -> None:
+    assert judge(path) is not None
+
+
+def test_a_name_that_another_version_has_is_left_to_the_import() -> None:
+    assert judge("triton.language.math.a_name_to_come") is None
 
 
 def test_tables_name_only_what_exists() -> None:

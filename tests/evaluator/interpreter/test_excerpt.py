@@ -85,7 +85,7 @@ def test_what_configurations_set_is_not_compared():
 
 def test_a_candidate_sees_its_tensors_on_the_gpu():
     code = "def f(x):\n    return str(x.device), torch.empty(2, device=x.device).to(x.device), x.get_device()"
-    candidate: dict[str, object] = {"__name__": "candidate", "torch": torch}
+    candidate: dict[str, object] = {"__file__": "candidate.py", "torch": torch}
     exec(code, candidate)
     x = torch.zeros(2)
     with ClaimCuda():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from egg.evaluator.gates import beyond, unusual
+from egg.evaluator.gates import beyond, under_grad, unusual
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.reference import Case
@@ -31,6 +31,7 @@ def run(trial: Trial) -> Notes:
     trial.connection.restore_weights()
     found = {
         "without_answer": skipped,
+        "grad_mode": under_grad.run(trial),
         "unvaried": beyond.redrawn(trial, examine),
         "unusual": unusual.run(trial),
         "not_numbers": beyond.not_numbers(trial),

@@ -75,7 +75,7 @@ class SecondBuffers(Buffers):
         super().fill(slot, tensor)
 
 
-@dataclass
+@dataclass(slots=True)
 class BesideChecks(Checks):
     """By the ordinary rule, and by the error that the reference has at the task's own call."""
 
@@ -87,7 +87,7 @@ class BesideChecks(Checks):
     """The reference's relative error of the output compared last, here or at the task's own call."""
 
     def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
-        error = super().error(case, position, got, expected, golden)
+        error = Checks.error(self, case, position, got, expected, golden)
         usual = self.allowed.get(position, NOT_KNOWN)
         self.uncertain = max(self.uncertain, error.reference_relative)
         self.doubt = max(usual.rms, error.reference_relative)

@@ -3,8 +3,9 @@
 A task runs in the oracle's process, so it can reach the oracle's own modules. They are looked at before any
 task is loaded and again after each gate: every function with its code and its defaults, every class with what
 it defines, every constant with what it holds, of this package; and of PyTorch and the standard library the
-functions that comparing and reporting rest on. A difference is the task's doing, and the task is refused. The
-process is not used again.
+functions that comparing and reporting rest on; and the objects of the evaluation in progress, of which none
+may hide a method of its class. A difference is the task's doing, and the task is refused. The process is not
+used again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import builtins
 import dataclasses
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from torch._dynamo.mutation_guard import install_generation_tagging_init
 
 from egg.core.errors import TaskError
 from egg.core.source import Task
+from egg.evaluator.restrict import live
 
 OWN = "egg."
 LENT = (
@@ -98,9 +100,10 @@ class Snapshot:
             self._lent(f"torch.{cls.__name__}", vars(cls))
         self._hooks = _hooks()
 
-    def check(self, task: Task) -> None:
-        """Raises :class:`Tampered` where something is not as it was."""
-        changed = self.changed()
+    def check(self, task: Task, evaluation: Iterable[object] = ()) -> None:
+        """Raises :class:`Tampered` where something is not as it was, or an object of the ``evaluation``, or
+        one that it holds, is no longer what its class makes it."""
+        changed = [*self.changed(), *live.altered(live.within(evaluation))]
         if changed:
             raise Tampered(
                 f"task {task.name!r} changes the judge: {', '.join(changed[:3])}",

@@ -154,7 +154,7 @@ class Judge:
         try:
             self._check_health()
             trial = self._backend.trial(question)
-            self._intact.check(question.task)
+            self._intact.check(question.task, trial.parts())
             gates = list(records)
             refusal = self._through_gates(trial, question, records)
             while refusal is not None and (other := self._backend.again(question, trial, refusal.reason)):
@@ -219,7 +219,7 @@ class Judge:
                 refusal = Refusal(gate, fault.reason, fault.evidence, hint_for(fault.reason), fault.facts)
                 refusal = _with_sizes(refusal, trial)
             records.append(GateRecord(gate, refusal is None, self._now() - started, notes))
-            self._intact.check(question.task)
+            self._intact.check(question.task, trial.parts())
             if refusal is not None:
                 return refusal
         return None

@@ -13,7 +13,8 @@ it. Reading cannot follow every value, so four things are decided on objects whi
   are copies that hold the allowed names and nothing else.
 - :mod:`.classes`: class statements. Bases and special methods are judged on the class that was built.
 
-:mod:`.integrity` is the second line: it compares the loaded modules and classes with what they were before.
+:mod:`.integrity` is the second line: it compares the loaded modules and classes with what they were before,
+and :mod:`.live` objects of this package with their classes.
 """
 
 from __future__ import annotations

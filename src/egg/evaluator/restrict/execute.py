@@ -9,7 +9,7 @@ import os
 import sys
 from types import ModuleType
 
-from egg.evaluator.restrict.guards import Guards
+from egg.evaluator.restrict.guards import Guards, names_of_kernels
 from egg.evaluator.restrict.instrument import instrumented
 from egg.evaluator.restrict.modules import names_of_modules
 
@@ -17,7 +17,7 @@ from egg.evaluator.restrict.modules import names_of_modules
 @functools.cache
 def guarded_names() -> frozenset[str]:
     """Computed once, before there is a candidate: it looks at every loaded module."""
-    return names_of_modules()
+    return names_of_modules() | names_of_kernels()
 
 
 def lines_of(source: str) -> list[str]:

@@ -8,21 +8,28 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import triton.language as tl
 from torch import nn
 from torch.autograd.function import FunctionCtx
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import KernelInterface
 
 from egg.evaluator.restrict.classes import Classes
 from egg.evaluator.restrict.formats import FORMATTING, plain_format
-from egg.evaluator.restrict.modules import Modules
+from egg.evaluator.restrict.modules import Logger, Modules
 from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
 from egg.evaluator.static.vocabulary import DENIED_BUILTINS, words
 
-LOAD, STORE = "__egg_load__", "__egg_store__"
+LOAD, KEEP, STORE = "__egg_load__", "__egg_keep__", "__egg_store__"
 """Special names, which no kernel file can say."""
 REGISTER = "register"
 """Of an abstract base class: it would change what ``isinstance`` says elsewhere."""
 LOOKED_AT = FORMATTING | {REGISTER}
 """Names whose load is always guarded, also on what an import gave."""
+KERNEL_ATTRIBUTES = frozenset(
+    words("run warmup fn base_fn arg_names configs best_config cache keys add_pre_run_hook")
+)
+"""What a file may use of a kernel. The rest is Triton's: ``get_capture_scope`` gives a module's namespace."""
 TENSOR_SETTABLE = frozenset(["data", "grad", "requires_grad"])
 NATIVE = words("""
     abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter
@@ -34,6 +41,7 @@ NATIVE = words("""
     TypeError UserWarning ValueError Warning ZeroDivisionError DeprecationWarning FutureWarning MemoryError
     UnboundLocalError NameError RecursionError FloatingPointError TimeoutError
 """)
+KERNELS = (KernelInterface, type(tl.sum), type(tl.cdiv))
 _getattr, _setattr, _hasattr, _isinstance, _type = getattr, setattr, hasattr, isinstance, type
 
 
@@ -56,6 +64,7 @@ class Guards:
             )
         if kind in self.own or (kind is torch.Tensor and name[0] != "_"):
             return _getattr(receiver, name, *default)
+        _check_kernel(kind, name)
         if not (_isinstance(receiver, _type) and receiver in self.own) and not self._is_parent(receiver):
             if _isinstance(receiver, ModuleType):
                 self.modules.check_attribute(receiver, name)
@@ -64,6 +73,13 @@ class Guards:
         value = _getattr(receiver, name, *default)
         self.modules.check_value(value, name)
         return value
+
+    def keep(self, receiver: Any, name: str, *default: Any) -> Any:
+        """``receiver.name`` where it is not called on the spot: a string's method is a stand-in, which its
+        printed form would show."""
+        if name in FORMATTING and plain_format(receiver, name) is not None:
+            raise RestrictedError(f".{name} of a string is kept instead of called")
+        return self.load(receiver, name, *default)
 
     def _is_parent(self, receiver: Any) -> bool:
         """``super()`` of one of the file's own objects: what it inherits is its own to extend."""
@@ -87,10 +103,13 @@ class Guards:
 
     def getattr(self, receiver: Any, name: str, *default: Any) -> Any:
         _check(name)
-        return self.load(receiver, name, *default)
+        return self.keep(receiver, name, *default)
 
     def hasattr(self, receiver: Any, name: str) -> bool:
         _check(name)
+        _check_kernel(_type(receiver), name)
+        if _isinstance(receiver, Logger):
+            raise RestrictedError(f"asks whether a logger has .{name}")
         return _hasattr(receiver, name)
 
     def setattr(self, receiver: Any, name: str, value: Any) -> None:
@@ -111,6 +130,7 @@ class Guards:
             "__import__": self.modules.imported,
             "__debug__": True,
             LOAD: self.load,
+            KEEP: self.keep,
             STORE: self.store,
         }
 
@@ -119,6 +139,17 @@ def _check(name: str) -> None:
     why = refused_name(name)
     if why is not None:
         raise RestrictedError(why)
+
+
+def names_of_kernels() -> frozenset[str]:
+    """Attribute names that are refused of a kernel: those of Triton's own, of the class that is in use."""
+    public = {name for kernel in (tl.sum, Autotuner, Heuristics) for name in dir(kernel) if name[0] != "_"}
+    return frozenset(public - KERNEL_ATTRIBUTES)
+
+
+def _check_kernel(kind: type, name: str) -> None:
+    if issubclass(kind, KERNELS) and name not in KERNEL_ATTRIBUTES:
+        raise RestrictedError(f".{name} of a kernel: a kernel is launched, run or warmed up")
 
 
 def _absent(name: str, why: str) -> Any:
@@ -143,4 +174,7 @@ class _Asked(_type):
 
 
 class GuardedType(metaclass=_Asked):
-    """Stands for ``type``."""
+    """Stands for ``type``, and is printed as it is."""
+
+
+GuardedType.__module__, GuardedType.__name__, GuardedType.__qualname__ = "builtins", "type", "type"

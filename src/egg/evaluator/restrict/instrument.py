@@ -1,7 +1,7 @@
 """The tree that runs: the one that was read, with guards where an object decides.
 
-A name that only imports bind stands for what the static gate resolved it to, and what is dotted onto it stays
-native. On every other receiver a guard is put in front of
+A name that only imports bind stands for what the static gate resolved it to: where that is a module, what is
+dotted onto it was judged by its path and stays native. On every other receiver a guard is put in front of
 
 - a read of a private name, or of one behind which a loaded module has a module or a refused function;
 - every assignment to an attribute: ``r.a = v`` becomes ``store(r, "a").a = v``, which evaluates ``r`` once.
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import ast
 
-from egg.evaluator.restrict.guards import LOAD, LOOKED_AT, STORE
+from egg.evaluator.restrict.guards import KEEP, LOAD, LOOKED_AT, STORE
 from egg.evaluator.restrict.names import RestrictedError, is_private, refused_name
 from egg.evaluator.static.main_block import without_main_block
+from egg.evaluator.static.namespaces import is_module
 from egg.evaluator.static.scopes import Imported, Program
 
 WHOLE = frozenset(["bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple"])
@@ -31,14 +32,20 @@ class _Instrument(ast.NodeTransformer):
     def __init__(self, program: Program, guarded: frozenset[str]) -> None:
         self._program = program
         self._guarded = guarded
+        self._called: ast.expr | None = None
+        """What the call that is being visited calls."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self._called = node.func
+        return self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        known = self._only_imported(node.value)
+        known, called = self._is_module(node.value), self._called is node
         node.value = self.visit(node.value)
         if isinstance(node.ctx, ast.Store | ast.Del):
             node.value = _call(STORE, node, node.value)
         elif node.attr in LOOKED_AT or (not known and (node.attr in self._guarded or is_private(node.attr))):
-            return _call(LOAD, node, node.value)
+            return _call(LOAD if called else KEEP, node, node.value)
         return node
 
     def visit_MatchClass(self, node: ast.MatchClass) -> ast.MatchClass:
@@ -57,6 +64,10 @@ class _Instrument(ast.NodeTransformer):
             return False
         found, _ = self._program.lookup(node.id, self._program.scope_of[node])
         return bool(found) and all(isinstance(binding, Imported) for binding, _ in found)
+
+    def _is_module(self, node: ast.expr) -> bool:
+        """An expression of names that only imports bind, and that leads to modules alone."""
+        return self._only_imported(node) and all(map(is_module, self._program.paths(node)))
 
 
 def _call(guard: str, node: ast.Attribute, receiver: ast.expr) -> ast.Call:

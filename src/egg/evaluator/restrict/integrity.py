@@ -4,7 +4,7 @@ The namespaces of the loaded modules and classes of PyTorch, Triton, this packag
 standard library that they stand on are copied before the candidate is imported. Afterwards each name must
 still hold the same object, by identity, and each function the same code. What a library does to itself is
 allowed for: names that appear (a lazy import), and values that are neither functions nor classes (caches,
-flags). In this package nothing changes.
+flags). In this package nothing changes, and no live object of it hides a method of its class.
 
 The comparison runs in the candidate's process. It is the second line: a file that could forge it would need
 ``sys.modules``, frames or attributes by name, which restricted execution does not give it.
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+from egg.evaluator.restrict import live
 from egg.evaluator.restrict.names import CANDIDATE_FILE
 from egg.evaluator.static.vocabulary import words
 
@@ -75,7 +76,7 @@ class Snapshot:
 
     def changed(self) -> list[str]:
         """What was patched, by dotted name; a few of them."""
-        found = [*self._changed_names(), *self._changed_code()]
+        found = [*self._changed_names(), *self._changed_code(), *live.altered(live.in_this_process())]
         return found[:MOST_NAMED]
 
     def _changed_names(self) -> Iterator[str]:

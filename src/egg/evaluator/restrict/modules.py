@@ -173,22 +173,23 @@ def _wraps(wrapped: Callable[..., Any]) -> Callable[[FunctionType], FunctionType
 def _lru_cache(maxsize: Any = 128, typed: bool = False) -> Any:
     if callable(maxsize):
         return _memoised(maxsize)
-    return _memoised
+    return lambda function: _memoised(function, maxsize, typed)
 
 
-def _memoised(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Remember plain answers to plain questions, such as the number of multiprocessors; never tensors."""
-    known: dict[Any, Any] = {}
+def _memoised(function: Callable[..., Any], maxsize: int | None = None, typed: bool = False) -> Any:
+    """Remember plain answers to plain questions, such as the number of multiprocessors; never tensors.
 
-    def remembered(*args: Any, **kwargs: Any) -> Any:
-        key = (args, tuple(sorted(kwargs.items())))
-        _must_be_plain(key, "is given")
-        if key not in known:
-            known[key] = function(*args, **kwargs)
-            _must_be_plain(known[key], "gives")
-        return known[key]
+    What is returned is an object of Python's own cache, as elsewhere.
+    """
 
-    return remembered
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        _must_be_plain((args, tuple(sorted(kwargs.items()))), "is given")
+        answer = function(*args, **kwargs)
+        _must_be_plain(answer, "gives")
+        return answer
+
+    return functools.lru_cache(maxsize, typed)(plain)
 
 
 def _must_be_plain(value: Any, verb: str) -> None:
@@ -202,28 +203,41 @@ def _must_be_plain(value: Any, verb: str) -> None:
         )
 
 
-class _Quiet:
-    """A logger that drops what it gets."""
+class Logger:
+    """A logger that drops what it gets, and answers as one of Python's without a configuration."""
 
-    level = 30
+    level, disabled, propagate = 0, False, True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{'RootLogger' if self.name == 'root' else 'Logger'} {self.name} (WARNING)>"
 
     def drop(self, *args: Any, **kwargs: Any) -> None: ...
 
     debug = info = warning = warn = error = critical = exception = log = setLevel = drop
 
     def isEnabledFor(self, level: int) -> bool:
-        return False
+        return level >= WARNING
+
+    def getEffectiveLevel(self) -> int:
+        return WARNING
+
+
+Logger.__module__ = "logging"
+WARNING = 30
 
 
 def _logging() -> dict[str, Any]:
     levels = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50, "NOTSET": 0}
-    quiet = _Quiet()
-    functions = dict.fromkeys(("debug", "info", "warning", "error", "critical", "basicConfig"), quiet.drop)
-    return {**levels, **functions, "getLogger": lambda name=None: quiet}
+    quiet = Logger("root").drop
+    functions = dict.fromkeys(("debug", "info", "warning", "error", "critical", "basicConfig"), quiet)
+    return {**levels, **functions, "getLogger": lambda name=None: Logger(name or "root")}
 
 
 def _warnings() -> dict[str, Any]:
-    return dict.fromkeys(("warn", "filterwarnings", "simplefilter"), _Quiet().drop)
+    return dict.fromkeys(("warn", "filterwarnings", "simplefilter"), Logger("root").drop)
 
 
 def names_of_modules() -> frozenset[str]:

@@ -2,8 +2,9 @@
 
 The file is parsed, never run. Names are resolved to what they stand for (``import torch as t``,
 ``o = t.ops``, ``getattr(torch, "ops")`` all mean ``torch.ops``), then each family of rules walks the
-tree: the language (imports, names, attributes, classes, exceptions), state that outlives a call, the
-presence of a kernel, and, where library calls are forbidden, compute outside the candidate's kernels.
+tree: the language (imports, names, attributes, classes, exceptions), what would tell the judge from other
+callers, state that outlives a call, the presence of a kernel, and, where library calls are forbidden, compute
+outside the candidate's kernels.
 
 The rules refuse roads, not destinations: a cheat that keeps to plain code is left to the gates that
 watch the candidate run. What the rules buy is that those gates cannot be dodged.
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from egg.core.evaluation import Refusal
 from egg.core.policy import LibraryCalls
 from egg.core.source import Candidate
-from egg.evaluator.static import kernels, language, library, state
+from egg.evaluator.static import kernels, language, library, stand_ins, state
 from egg.evaluator.static.findings import Finding, Findings
 from egg.evaluator.static.main_block import without_main_block
 from egg.evaluator.static.scopes import Program, TangledError
@@ -51,6 +52,7 @@ def findings(source: str, library_calls: LibraryCalls) -> Findings:
 
 def _find(program: Program, library_calls: LibraryCalls) -> Iterator[Finding]:
     yield from language.find(program)
+    yield from stand_ins.find(program)
     yield from state.find(program)
     yield from kernels.find(program)
     if library_calls is LibraryCalls.FORBID:

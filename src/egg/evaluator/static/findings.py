@@ -23,7 +23,8 @@ HINTS: dict[str, str] = {
     ),
     "static.dynamic": (
         "write names and attributes out, so that what runs can be read: no eval, no computed "
-        "attribute names, no modules passed around as values"
+        "attribute names, no modules passed around as values; nothing may depend on who runs the file: call "
+        "getattr, type and the like on the spot, and leave __name__ to a logger"
     ),
     "static.try": (
         "let errors surface: compute must not fall back to something else; choose configurations "

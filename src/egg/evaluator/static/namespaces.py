@@ -7,10 +7,10 @@ attribute name alone, in :mod:`.language`).
 
 from __future__ import annotations
 
+from egg.evaluator.static.owned import HOMES, owns
 from egg.evaluator.static.vocabulary import (
     CUDA,
     DATA_MOVEMENT,
-    LEAKED_MODULES,
     NN_DENIED,
     NN_FUNCTIONS,
     NUMPY,
@@ -19,6 +19,7 @@ from egg.evaluator.static.vocabulary import (
     TENSOR_COMPUTE,
     TORCH_TYPES,
     TRITON,
+    TYPE_NAMES,
     words,
 )
 
@@ -145,9 +146,9 @@ def _torch(parts: list[str]) -> Verdict:
         return _because(f"torch.cuda.{rest[0]}", CUDA_REASONS.get(rest[0]))
     if name == "autograd" and rest and rest[0] != "Function":
         return _because(f"torch.autograd.{rest[0]}")
-    if name == "types" and rest and rest[0] in LEAKED_MODULES:
+    if name == "types" and rest and rest[0] not in TYPE_NAMES:
         return _because(f"torch.types.{rest[0]}")
-    return _tensor_namespace(parts)
+    return _owned(parts)
 
 
 def _decorators(parts: list[str]) -> Verdict:
@@ -170,18 +171,17 @@ def _nn(rest: list[str]) -> Verdict:
         return _because(f"torch.nn.{name}")
     if name == "utils" and rest[1:] and rest[1] not in ("rnn", "weight_norm", "spectral_norm"):
         return _because(f"torch.nn.utils.{rest[1]}")
-    if name == "utils" and rest[2:] and rest[2] in LEAKED_MODULES:
-        return _because(f"torch.nn.utils.{rest[1]}.{rest[2]}")
     if name in ("modules", "parameter") and rest[1:] and not rest[1][0].isupper():
         return _because(f"torch.nn.{name}.{rest[1]}")
-    return _tensor_namespace(["torch", "nn", *rest])
+    return _owned(["torch", "nn", *rest])
 
 
-def _tensor_namespace(parts: list[str]) -> Verdict:
-    for cut in (2, 3):
-        space = ".".join(parts[:cut])
-        if space in TENSOR_NAMESPACES and len(parts) > cut and parts[cut] in LEAKED_MODULES:
-            return _because(f"{space}.{parts[cut]}")
+def _owned(parts: list[str]) -> Verdict:
+    """Of every open namespace on the way only what is its own, or a module that is listed."""
+    for cut in range(2, len(parts)):
+        space, name = ".".join(parts[:cut]), parts[cut]
+        if space in HOMES and f"{space}.{name}" not in MODULES and not owns(space, name):
+            return _because(f"{space}.{name}")
     return None
 
 
@@ -197,12 +197,7 @@ def _triton(parts: list[str]) -> Verdict:
         return _because(f"triton.tools.{rest[0]}")
     if name == "tools" and rest[1:] and rest[1] != "TensorDescriptor":
         return _because(f"triton.tools.tensor_descriptor.{rest[1]}")
-    if name == "language":
-        open_modules = ("math", "core")
-        leaked = [p for i, p in enumerate(rest) if p in LEAKED_MODULES and not (i == 0 and p in open_modules)]
-        if leaked:
-            return _because(".".join(parts[: parts.index(leaked[0], 2) + 1]))
-    return None
+    return _owned(parts)
 
 
 def _numpy(parts: list[str]) -> Verdict:

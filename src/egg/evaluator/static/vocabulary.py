@@ -89,6 +89,9 @@ TORCH_TYPES: frozenset[str] = frozenset(
     """)
 )
 
+TYPE_NAMES: frozenset[str] = frozenset(words("Device Number Size SymBool SymFloat SymInt Tensor"))
+"""``torch.types``: what an annotation names."""
+
 CUDA: frozenset[str] = frozenset(
     words("""
     is_available device_count current_device get_device_properties get_device_capability get_device_name
@@ -164,14 +167,6 @@ NUMPY: frozenset[str] = (
     | NUMPY_VALUES
 )
 """Functions of NumPy on plain numbers and arrays: for constructors alone."""
-
-LEAKED_MODULES: frozenset[str] = frozenset(
-    words("""
-    torch np numpy importlib warnings dataclasses os sys inspect builtins knobs ir pkgutil module math typing
-    core functools itertools operator types weakref ctypes threading grad semantic target_info tl
-    """)
-)
-"""Modules that an allowed namespace happens to expose because it imports them itself."""
 
 DENIED_BUILTINS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(

@@ -23,9 +23,12 @@ EXPLICABLE = 0.25
 """A relative rms error beyond this is no rounding, however the program amplifies it."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Checks:
-    """Holds outputs against the reference's; remembers the worst that passed."""
+    """Holds outputs against the reference's; remembers the worst that passed.
+
+    Slots, because the task's code runs in this process: no attribute can hide a method of a live object.
+    """
 
     reference: Reference
     policy: Policy

@@ -154,6 +154,10 @@ class Trial:
     def _make_checks(self) -> Checks:
         return Checks(self.reference, self.policy, self.buffers)
 
+    def parts(self) -> tuple[object, ...]:
+        """What a verdict rests on: the trial, and its parts that answer, carry and compare."""
+        return self, self.reference, self.buffers, self.connection, self.checks
+
     @property
     def device(self) -> torch.device:
         return self.reference.device
@@ -178,15 +182,26 @@ class Trial:
         self.checks.names = names
         self.connection.agree_on(names)
 
-    def ask(self, case: Case, index: int = 0, options: protocol.Options | None = None) -> protocol.Forwarded:
-        """Have the candidate answer the inputs that lie in set ``index``; its outputs are poisoned first."""
+    def ask(
+        self,
+        case: Case,
+        index: int = 0,
+        options: protocol.Options | None = None,
+        *,
+        watched: bool = True,
+    ) -> protocol.Forwarded:
+        """Have the candidate answer the inputs that lie in set ``index``; its outputs are poisoned first.
+
+        Where the call is not ``watched``, the rules on whose work it is are asked elsewhere.
+        """
         chosen = options or protocol.Options()
         self.buffers.make_room()
         self.buffers.poison(index)
         call = self.buffers.call_set(case, index)
         reply = self.connection.request(protocol.Forward(call, case.seed, chosen))
         if not chosen.skip:
-            self.see(reply.record)
+            if watched:
+                self.see(reply.record)
             self._check_generator(reply)
         return reply
 

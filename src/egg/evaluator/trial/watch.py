@@ -57,7 +57,7 @@ CASTING = frozenset(
 """Operations that a copy to another order or dtype can stand for."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Watch:
     """The rules for one evaluation, and what its calls have shown so far."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -54,13 +55,15 @@ class Calling(Holding):
         answers = undefined.native() if options.native else contextlib.nullcontext()
         try:
             with extremes, drawn, answers, recorder, HostReads() as reads:
-                result = self._call_checked(arguments)
+                result = self._call_checked(arguments, options.grad)
             drew = generators.advanced(seeded, self._device)
             self._synchronize()
         finally:
             launches.skip(set())
         self._give_back(call.slots)
         leaves = leaves_of(result)
+        if options.grad is not protocol.GradMode.OFF:
+            leaves = [(path, _detached(leaf)) for path, leaf in leaves]
         if options.keep:
             self._kept = leaves
         return protocol.Forwarded(
@@ -220,6 +223,11 @@ class Calling(Holding):
             del result
         self._end(asked.session)
         return protocol.Observation(tuple(seen))
+
+
+def _detached(leaf: Any) -> Any:
+    """Without the graph that a call under grad mode hangs on it; anything but a plain tensor stays."""
+    return leaf.detach() if type(leaf) is torch.Tensor and leaf.requires_grad else leaf
 
 
 def _sketched(found: Sketch) -> protocol.Sketched:

@@ -20,9 +20,9 @@ from torch.overrides import TorchFunctionMode
 from egg.evaluator.offline.fakecuda import FakeContext, FakeStream
 from egg.evaluator.offline.properties import properties
 from egg.evaluator.offline.target import GpuTarget
+from egg.evaluator.restrict.names import CANDIDATE_FILE
 from egg.evaluator.tensors import hosts
 
-CANDIDATE = "candidate"
 _DEVICE = torch.Tensor.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _IS_CUDA = torch.Tensor.is_cuda.__get__  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -54,8 +54,9 @@ class ClaimCuda(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        own = caller == CANDIDATE
+        names = sys._getframe(1).f_globals
+        caller = str(names.get("__name__", ""))
+        own = str(names.get("__file__", "")).endswith(CANDIDATE_FILE)
         if own and func in (_IS_CUDA, _IS_CPU, _DEVICE, torch.Tensor.get_device):
             return _claimed(func, hosts.on_host(args[0]))
         if func is _PARSED:  # of ``module.to(device)``, which moves its tensors one by one

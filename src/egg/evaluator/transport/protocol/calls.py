@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from egg.evaluator.task.gradient_ways import PLAIN, Way
 from egg.evaluator.transport.protocol.base import Done, Json, Request
@@ -93,6 +94,16 @@ class SketchTerms:
     sizes: tuple[int, ...]
 
 
+class GradMode(StrEnum):
+    """Whether PyTorch records gradients during a call; no input requires one."""
+
+    OFF = "off"
+    ON = "on"
+    """The parameters require what they do."""
+    FROZEN = "frozen"
+    """No parameter requires one either."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How a forward is run.
@@ -114,6 +125,7 @@ class Options:
     lot: int | None = None
     """A seed: programs of a launch run in an order drawn with it."""
     sketch: SketchTerms | None = None
+    grad: GradMode = GradMode.OFF
 
 
 @dataclass(frozen=True)

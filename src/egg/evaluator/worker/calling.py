@@ -10,6 +10,7 @@ import torch
 from egg.evaluator.interpreter import undefined
 from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.task.gradients import differentiated
 from egg.evaluator.tensors import generators
@@ -17,6 +18,7 @@ from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import freshen, protocol
 from egg.evaluator.worker import faults
+from egg.evaluator.worker.held import state_of
 from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
@@ -41,9 +43,13 @@ class Calling(Holding):
         launches.skip(set(options.skip))
         arguments = self._arguments(call.inputs, call.slots)
         filled = (arenas.poison if options.poison else torch.Tensor.zero_) if options.traced else None
+        terms = options.sketch
+        state = state_of(self._module)
+        flow = Flow(terms.runs, (arguments, state), terms.seed) if terms and terms.runs else None
         recorder = Recorder(
             fill_empties=filled,
-            sketcher=Sketcher(options.sketch.seed, options.sketch.sizes) if options.sketch else None,
+            sketcher=Sketcher(terms.seed, terms.sizes) if terms else None,
+            flow=flow,
             given=arguments,
             launched=lambda: sum(launches.counts().values()),
         )
@@ -72,6 +78,7 @@ class Calling(Holding):
             sketches=tuple(map(_sketched, recorder.sketches)),
             moved=tuple(map(_sketched, recorder.moved_sketches)),
             drew=drew,
+            found=_found(flow) if flow is not None else (),
         )
 
     def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:
@@ -220,6 +227,11 @@ class Calling(Holding):
             del result
         self._end(asked.session)
         return protocol.Observation(tuple(seen))
+
+
+def _found(flow: Flow) -> tuple[protocol.Found, ...]:
+    pairs = zip(flow.made, flow.alone, strict=True)
+    return tuple(protocol.Found(tuple(made.tolist()), tuple(alone.tolist())) for made, alone in pairs)
 
 
 def _sketched(found: Sketch) -> protocol.Sketched:

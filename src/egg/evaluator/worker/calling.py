@@ -23,6 +23,7 @@ from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
+from egg.evaluator.worker.pretend import ClaimCuda
 from egg.evaluator.worker.settings import checked
 
 
@@ -209,7 +210,11 @@ class Calling(Holding):
             self._give_back(given.slots)
 
     def on_observe(self, asked: protocol.Observe) -> protocol.Observation:
-        """The calls of a timing session once more, in the same process, each recorded."""
+        """The calls of a timing session once more, in the same process, each recorded.
+
+        On a GPU without a function mode, as under the clock: PyTorch's own Python code goes other ways where
+        there is one, which code that it calls could see. What the host reads there the dispatcher shows.
+        """
         assert self._launches is not None
         launches, sets = self._launches, asked.session.sets
         prepared = [self._arguments(s.inputs, s.slots) for s in sets]
@@ -220,7 +225,8 @@ class Calling(Holding):
             launches.reset()
             arguments = prepared[call % len(sets)]
             recorder = Recorder(launched=lambda: sum(launches.counts().values()), given=arguments)
-            with recorder, HostReads() as reads:
+            reads = HostReads()
+            with recorder, reads if isinstance(self._pretence, ClaimCuda) else contextlib.nullcontext():
                 result = self._call(arguments)
             kinds = (kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor))
             seen.append(protocol.Observed(recorded(recorder, reads, launches), tuple(kinds)))

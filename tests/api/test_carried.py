@@ -87,6 +87,18 @@ def test_what_cannot_be_is_refused_with_the_reason(
     assert why in caught.value.message
 
 
+def test_a_signed_result_of_a_job_with_weaker_settings_is_for_other_settings(tmp_path: Path) -> None:
+    weaker = replace(JOB.question, settings=replace(JOB.question.level_settings, seeds=0, unusual=()))
+    ((_, evaluation),) = ScriptedJudge(lambda candidate: Act(1.0)).judge([Job(JOB.id, weaker)])
+    path, key = tmp_path / "results.jsonl", key_from({"EGG_RESULTS_KEY": "a long random text"})
+    path.write_text(Answer(JOB.id, evaluation).to_line(key) + "\n")
+    carried = read_results(path, key).verdicts[JOB.id]
+    check_carried(Job(JOB.id, weaker), carried, KNOWN)
+    with pytest.raises(UsageError, match="for another set of settings") as caught:
+        check_carried(JOB, carried, KNOWN)
+    assert "'seeds': 0" in caught.value.message
+
+
 def test_who_need_not_read_everything_may_be_below_the_floor() -> None:
     gathered = replace(FACTS, program=ProgramFacts(1e9, BYTES, (), ("aten.embedding [1]",)))
     check_carried(JOB, timed(judged(), 0.3), gathered)

@@ -42,7 +42,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "moved": [],
         "aliases": [["0", "an input"]],
         "launched": {"kernel": 2},
-        "drew": False,
+        "drew": False, "found": [],
     },
     "gradients": {
         "requires": [True], "error": "", "given": ["input 0"], "intact": True, "outputs": [OUTPUT],

@@ -102,6 +102,8 @@ def test_nothing_but_own_objects_is_assigned_to(text: str) -> None:
         "class T(torch.dtype if False else str):\n    pass\n",
         "class C:\n    if True:\n        def __exit__(self, *e):\n            return True\n",
         "class C(nn.Module, extra=1):\n    pass\n",
+        "class C(nn.MultiheadAttention):\n    def merge_masks(self, *given):\n        pass\n",
+        "class B(nn.GRU):\n    pass\nclass C(B):\n    @property\n    def hidden_size(self):\n        pass\n",
     ],
 )
 def test_classes_are_judged_by_their_bases_and_methods(text: str) -> None:
@@ -156,6 +158,44 @@ def test_compiled_code_may_import_on_first_use() -> None:
     for asked in (("torch.storage", None), ("os", [])):
         with pytest.raises(RestrictedError):
             modules.imported(asked[0], None, None, asked[1], 0)
+
+
+@pytest.mark.parametrize(
+    "asked", ["getattr(Own(), 'answer', None)", "hasattr(Own(), 'answer') and Own().answer"]
+)
+def test_what_a_property_raises_is_not_caught_by_asking_for_it(asked: str) -> None:
+    own = "class Own:\n    @property\n    def answer(self):\n        raise AttributeError('seen')\n"
+    with pytest.raises(AttributeError, match="seen"):
+        run(f"{own}{asked}\n")
+
+
+def test_a_module_with_a_forward_of_its_own_may_replace_and_ask_for_what_is_not_there() -> None:
+    made = run(
+        """
+class Own(nn.MultiheadAttention):
+    @property
+    def width(self):
+        return self.embed_dim
+
+    def merge_masks(self, *given):
+        return None
+
+    def forward(self, x):
+        return x
+
+
+class Kept(nn.Linear):
+    def reset_parameters(self):
+        super().reset_parameters()
+
+    def packed(self):
+        return self.weight.t()
+
+
+answer = getattr(Own(2, 2), "missing", 3), getattr(Own(2, 2), "width", 0), Kept(2, 2).packed().shape
+"""
+    )
+    assert made["answer"] == (3, 2, (2, 2))
 
 
 def test_honest_code_runs_as_it_would() -> None:

@@ -116,6 +116,7 @@ def check_carried(job: Job, evaluation: Evaluation, facts: Facts, fault: str = "
         ("task", asked.task.hash, evaluation.task_hash),
         ("kernel", asked.candidate.hash, evaluation.candidate_hash),
         ("policy", asked.policy, evaluation.policy),
+        ("set of settings", asked.replaced, evaluation.settings),
     ):
         if wanted != found:
             raise UsageError(

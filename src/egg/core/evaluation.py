@@ -324,6 +324,8 @@ class Evaluation:
     waited: Waited = NOT_WAITED
     contenders: tuple[Contender, ...] = ()
     """The files that were to be timed side by side with the candidate, in their order, where any were."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Where the question replaced what its level spends: the settings that differ, as they were."""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:

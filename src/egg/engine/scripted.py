@@ -180,6 +180,7 @@ class ScriptedJudge:
             gates=_course(asked, act),
             seconds=1.0,
             contenders=tuple(self._contender(act, file) for file in asked.contenders),
+            settings=asked.replaced,
         )
 
     def _contender(self, own: Act, file: Candidate) -> Contender:

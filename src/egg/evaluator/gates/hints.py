@@ -22,7 +22,8 @@ HINTS = {
     "restricted.attribute": "write attribute names out, and use public ones",
     "restricted.builtin": "a kernel file needs no files, frames, namespaces or generated code",
     "restricted.cache": "memoise plain numbers only; keep what depends on weights on self",
-    "restricted.class": "derive from torch.nn.Module (or torch.autograd.Function, Enum, a dataclass)",
+    "restricted.class": "derive from torch.nn.Module (or torch.autograd.Function, Enum, a dataclass); a "
+    "class that derives from another module of torch.nn and replaces its methods has a forward of its own",
     "restricted.import": "import torch, triton and the few standard modules that docs/evaluation.md names",
     "restricted.patch": "assign only to attributes of the file's own objects",
     "build.compile": "the kernel does not compile for the target: see the compiler's message",

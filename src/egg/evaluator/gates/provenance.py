@@ -11,6 +11,7 @@ import torch
 
 from egg.core.evaluation import Provenance
 from egg.core.policy import LibraryCalls
+from egg.evaluator.gates import borrowed
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
 from egg.evaluator.operators.spent import Work
@@ -21,7 +22,7 @@ from egg.evaluator.transport import protocol
 from egg.evaluator.trial.levels import Profile
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
-from egg.evaluator.trial.watch import FIG_LEAF, Watch, listed
+from egg.evaluator.trial.watch import CAST, FIG_LEAF, GATHERING, Watch, by_name, listed
 
 KERNELS_SECONDS = 60.0
 MOST_UNCHANGED = 0.5
@@ -41,7 +42,12 @@ def run(trial: Trial) -> Notes:
     first = trial.ask(case, options=protocol.Options(traced=True, sketch=_sketch_terms(trial, case)))
     trial.checks.check_form(case, first.outputs)
     normal = [answer.clone() for answer in _answers(trial, case, first)]
-    second = trial.ask(case, options=protocol.Options(traced=True, poison=False))
+    library = bool(first.record.ops) and trial.policy.library_calls is not LibraryCalls.FORBID
+    wanted = borrowed.wanted_runs(case, normal, trial.sketch_seed) if library else ()
+    terms = replace(_sketch_terms(trial, case), runs=wanted)
+    second = trial.ask(
+        case, options=protocol.Options(traced=True, poison=False, sketch=terms if wanted else None)
+    )
     launches = second.record.launches or first.record.launches
     if not launches:
         raise Refused(
@@ -59,12 +65,13 @@ def run(trial: Trial) -> Notes:
     for reply in (first, second):
         watch.see(replace(reply.record, launches=launches))
     _check_single(trial, case, normal, first, reference)
+    _check_copies(trial, case, second, reference)
     own = set(first.record.launches) | set(second.record.launches)
     times: Mapping[str, float] = {}
     if trial.device.type == "cuda":
         _read_kernels(trial, case)
         times = _spans(trial, case) if len(own) + len(library) > 1 else {}
-    _check_kernels_matter(trial, case, normal, sorted(own), reference)
+    _check_kernels_matter(trial, case, normal, sorted(own), reference, terms)
     share = None
     if trial.device.type == "cuda" and _profiled(trial.settings.profile, library):
         share = _own_share(trial, case, own)
@@ -94,6 +101,7 @@ class Counted:
 
     compute: Mapping[str, int]
     moves: Mapping[str, int]
+    copies: Mapping[str, int]
     work: Work
     sketches: tuple[Sketch, ...]
     """Of what its operations produced."""
@@ -104,6 +112,12 @@ class Counted:
         """Whether it is one operation."""
         return sum(self.compute.values()) + sum(self.moves.values()) <= 1
 
+    @property
+    def moving(self) -> bool:
+        """Whether part of its work is to move elements to other places."""
+        moved = self.moves or self.copies.keys() - {CAST}
+        return bool(moved) or any(name in GATHERING for name in by_name(self.compute))
+
 
 def _reference(trial: Trial, case: Case) -> Counted:
     sketcher = _sketcher(trial, case)
@@ -113,6 +127,7 @@ def _reference(trial: Trial, case: Case) -> Counted:
     return Counted(
         recorder.compute,
         recorder.moves,
+        recorder.copies,
         recorder.work()[1],
         (*recorder.sketches, *recorder.moved_sketches),
         tuple(sketch for sketch in inputs if sketch is not None),
@@ -138,7 +153,12 @@ def _watch(trial: Trial, case: Case, reference: Counted, *, steady: bool) -> Wat
 
 
 def _check_kernels_matter(
-    trial: Trial, case: Case, normal: list[torch.Tensor], kernels: list[str], reference: Counted
+    trial: Trial,
+    case: Case,
+    normal: list[torch.Tensor],
+    kernels: list[str],
+    reference: Counted,
+    terms: protocol.SketchTerms,
 ) -> None:
     """Switch all own kernels off in a new instance: the output must change, and PyTorch must not find it.
 
@@ -153,7 +173,7 @@ def _check_kernels_matter(
         trial.connection.fresh()
         reply = trial.ask(
             case,
-            options=protocol.Options(traced=True, skip=tuple(kernels), sketch=_sketch_terms(trial, case)),
+            options=protocol.Options(traced=True, skip=tuple(kernels), sketch=terms),
         )
     except Fault:
         # It cannot even answer without them: they matter. An index that a kernel would have written may
@@ -169,7 +189,8 @@ def _check_kernels_matter(
     if reference.single or trial.policy.library_calls is LibraryCalls.FORBID:
         _check_share(normal, without, case, kernels)
     computed, moved = (tuple(map(_sketch, found)) for found in (reply.sketches, reply.moved))
-    if answers and all(_found(answer, computed, moved, reference) for answer in answers):
+    whole = answers and all(_found(answer, computed, moved, reference) for answer in answers)
+    if whole or (borrowed.made_by_library(reply.found) and not borrowed.selects(trial, case, terms.seed)):
         ran = listed(Counter(reply.record.ops) + Counter(reply.record.moves))
         raise Refused(
             "provenance.fig_leaf", f"PyTorch finds the answer without {', '.join(kernels)}: {ran}", FIG_LEAF
@@ -235,6 +256,22 @@ def _check_single(
     if answers and all(answer is not None and library(answer) for answer in answers):
         ran = listed(Counter(reply.record.ops) + Counter(reply.record.moves))
         raise Refused("provenance.fig_leaf", f"PyTorch finds the answer between the kernels: {ran}", FIG_LEAF)
+
+
+def _check_copies(trial: Trial, case: Case, reply: protocol.Forwarded, reference: Counted) -> None:
+    """No library may make the answer of copies of the inputs, whatever their size and however it is counted.
+
+    A reference that moves data itself is left out: there a copy may be the part that was taken over.
+    """
+    if reference.moving or not borrowed.made_of_inputs(reply.found):
+        return
+    if not borrowed.selects(trial, case, trial.sketch_seed):
+        ran = listed(Counter(reply.record.ops) + Counter(reply.record.moves))
+        raise Refused(
+            "provenance.fig_leaf",
+            f"PyTorch makes the answer of the inputs or copies of them: {ran}",
+            FIG_LEAF,
+        )
 
 
 def _sketch(found: protocol.Sketched) -> Sketch:

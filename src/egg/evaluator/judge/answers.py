@@ -22,6 +22,7 @@ def check_answer(question: Question, evaluation: Evaluation) -> None:
         ("task", question.task.hash, evaluation.task_hash),
         ("kernel", question.candidate.hash, evaluation.candidate_hash),
         ("policy", question.policy, evaluation.policy),
+        ("set of settings", question.replaced, evaluation.settings),
     ):
         if asked != found:
             raise _unbelievable(f"it is for another {name}")

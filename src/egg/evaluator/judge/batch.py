@@ -1,9 +1,9 @@
 """A file of jobs in, a file of results out: the same for the command line and for a bare GPU machine.
 
 Each line of the results file is ``{"job", "evaluation"}`` or ``{"job", "error"}``, written as soon as the
-job ends. A run that was killed goes on where it was: a job is skipped when the file holds an evaluation
-of the same task, candidate and policy under its name; jobs that met an error are tried again. A line cut
-short by the kill is dropped first.
+job ends. A run that was killed goes on where it was: a job is skipped when the file holds an evaluation of
+the same task, candidate, policy and settings under its name; jobs that met an error are tried again. A line
+cut short by the kill is dropped first.
 """
 
 from __future__ import annotations
@@ -128,12 +128,14 @@ class Times:
 
 def _job_identity(job: Job) -> tuple[str, ...]:
     asked = job.question
-    return job.id, asked.task.hash, asked.candidate.hash, json.dumps(to_json(asked.policy), sort_keys=True)
+    terms = (json.dumps(value, sort_keys=True) for value in (to_json(asked.policy), asked.replaced))
+    return job.id, asked.task.hash, asked.candidate.hash, *terms
 
 
 def _identity(job_id: str, evaluation: Mapping[str, Any]) -> tuple[str, ...]:
-    policy = json.dumps(evaluation["policy"], sort_keys=True)
-    return job_id, evaluation["task_hash"], evaluation["candidate_hash"], policy
+    given = (evaluation["policy"], evaluation.get("settings", {}))
+    terms = (json.dumps(value, sort_keys=True) for value in given)
+    return job_id, evaluation["task_hash"], evaluation["candidate_hash"], *terms
 
 
 def _judged(path: Path) -> Iterator[tuple[str, ...]]:

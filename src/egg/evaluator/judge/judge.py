@@ -194,6 +194,7 @@ class Judge:
                 }
             ),
             contenders=_ranked(question, trial, verdict),
+            settings=question.replaced,
         )
 
     def _through_gates(self, trial: Trial, question: Question, records: list[GateRecord]) -> Refusal | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from egg.core.codec import from_json
+from egg.core.codec import from_json, to_json
 from egg.core.evaluation import Gate
 from egg.core.policy import Policy, Precision
 from egg.core.source import Candidate, Task
@@ -36,6 +36,12 @@ class Question:
     @property
     def level_settings(self) -> LevelSettings:
         return self.settings or LEVELS[self.policy.level]
+
+    @property
+    def replaced(self) -> dict[str, Any]:
+        """Of what the policy's level spends, what this question replaces; part of the evaluation."""
+        usual, spent = (to_json(settings) for settings in (LEVELS[self.policy.level], self.level_settings))
+        return {name: value for name, value in spent.items() if value != usual[name]}
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ what is left to libraries can be compared like with like.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.operators.spent import Work, work_of
 from egg.evaluator.tensors.modes import LightMode
@@ -45,6 +46,8 @@ MOVES = frozenset(REARRANGING.split())
 """Operations that move data to other places: the work of a task that moves, and plumbing elsewhere."""
 COPIES = frozenset(["copy_", "_to_copy", "clone"])
 """Copies, which may put elements into another order or dtype: where a task does no more, that is its work."""
+OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
+"""Operations that write their first operand and do not read it."""
 READING = frozenset(["_local_scalar_dense"])
 """Operations by which the host reads a value."""
 OWN_OPERATORS: set[str] = set()
@@ -66,10 +69,11 @@ def base_name(func: Any) -> str:
 class Recorder(LightMode):
     """Counts compute operations while active, apart from those that move data, and values read by the host.
 
-    Optionally fills what ``torch.empty`` returns, adds up the work of the operations, and keeps sketches of
-    what they produced. ``launched`` counts the own kernels that ran so far: work is split by whether one
-    followed it. An operator that the file registered (``torch.library.custom_op``) is no library's; what
-    its body calls is recorded, because the body switches the recorder on again.
+    Optionally fills what ``torch.empty`` returns, adds up the work of the operations, keeps sketches of what
+    they produced, and shows a ``flow`` what each reads and makes. ``launched`` counts the own kernels that
+    ran so far: work is split by whether one followed it. An operator that the file registered
+    (``torch.library.custom_op``) is no library's; what its body calls is recorded, because the body switches
+    the recorder on again.
     """
 
     def __init__(
@@ -79,8 +83,10 @@ class Recorder(LightMode):
         sketcher: Sketcher | None = None,
         launched: Callable[[], int] | None = None,
         given: Any = (),
+        flow: Flow | None = None,
     ) -> None:
         super().__init__()
+        self._flow = flow
         self.compute: Counter[str] = Counter()
         self.moves: Counter[str] = Counter()
         self.copies: Counter[str] = Counter()
@@ -117,12 +123,16 @@ class Recorder(LightMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = base_name(func)
         held = _nbytes(args[0]) if self._fill is not None and name in GROWING else None
+        flow = self._flow if name not in SILENT else None
+        given = flow is not None and flow.given(_read(name, func, args, kwargs or {}))
         result = func(*args, **(kwargs or {}))
         self.seen.add(name)
         if held is not None and self._fill is not None:
             _fill_behind(args[0], held, self._fill)
         if func._schema.name in OWN_OPERATORS:
             return result
+        if flow is not None:
+            flow.see(result, given=given, computes=name not in NEUTRAL)
         if name in READING:
             self.host_reads += 1
         if name in MOVES:
@@ -169,12 +179,21 @@ class Recorder(LightMode):
             or min(source.numel(), result.numel()) < 2
         ):
             return
-        if same and source.shape == result.shape and _steps(source) == _steps(result):
+        in_order = source.shape == result.shape and _steps(source) == _steps(result)
+        if same and in_order:
             return
-        self.copies[name] += 1
+        self.copies["cast" if in_order else name] += 1
         if self._sketcher is not None:
             sketch = self._sketcher.sketch(result)
             self.moved_sketches += [sketch] if sketch is not None else []
+
+
+def _read(name: str, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """The operands without those that are only written."""
+    if name in OVERWRITING:
+        return args[1:], kwargs
+    written = {argument.name for argument in func._schema.arguments if argument.is_out}
+    return args, {key: value for key, value in kwargs.items() if key not in written}
 
 
 def _nbytes(tensor: torch.Tensor) -> int | None:

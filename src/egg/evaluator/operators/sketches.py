@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
+from egg.evaluator.operators.runs import plain
 from egg.evaluator.tensors.memory import pieces
 
 SAMPLES = 64
@@ -92,7 +93,7 @@ class Sketcher:
 
     def sketch(self, tensor: torch.Tensor) -> Sketch | None:
         """``None`` where it cannot be an answer, or has values that are not finite."""
-        values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        values = plain(tensor)
         if values.numel() not in self._sizes or values.layout is not torch.strided:
             return None
         sketch = Sketch(values.numel(), *_sums(values), _moments(values), self._samples(values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import builtins
 import enum
+import functools
 import typing
 from typing import Any
 
@@ -25,6 +26,8 @@ AUTOMATIC = frozenset(
 """Special names that Python itself puts into a class."""
 MADE_BY_METACLASS = (enum.Enum, tuple, dict)
 """Classes whose metaclass adds special methods of its own; what the file adds is read in its text."""
+OUTSIDE = frozenset(words("__init__ reset_parameters extra_repr train"))
+"""Methods of a library's modules that no forward calls."""
 ROOTS = (object, torch.autograd.Function, abc.ABC)
 
 
@@ -45,6 +48,7 @@ class Classes:
         chosen = {} if metaclass is None else {"metaclass": abc.ABCMeta}
         made = builtins.__build_class__(body, name, *bases, **chosen, **options)
         self._check(made)
+        self._check_inside(made)
         self._own.add(made)
         return made
 
@@ -57,6 +61,28 @@ class Classes:
             return True
         origin = typing.get_origin(base)
         return origin is not None and self._allowed(origin)
+
+    def _check_inside(self, made: Any) -> None:
+        """No method of the file runs inside the forward of a library's module.
+
+        That chooses its way by what is going on around the call (modes, tracing): a method in one of its ways
+        would show whether the call is watched. A class with a forward of its own is free.
+        """
+        if not isinstance(made, type) or not issubclass(made, nn.Module):
+            return
+        library = [kind for kind in made.__mro__ if kind is not made and kind not in self._own]
+        forward = next(kind for kind in made.__mro__ if "forward" in vars(kind))
+        if forward is nn.Module or forward not in library:
+            return
+        replaceable = {name for kind in library if kind not in (nn.Module, object) for name in vars(kind)}
+        for kind in (made, *(kind for kind in made.__mro__ if kind in self._own)):
+            for name, value in vars(kind).items():
+                replaces = callable(value) and name in replaceable - OUTSIDE
+                if replaces or isinstance(value, property | functools.cached_property):
+                    raise RestrictedError(
+                        f"class {made.__name__} has .{name} under the forward of {forward.__name__}, which "
+                        "may call it: give the class a forward of its own", "restricted.class",
+                    )  # fmt: skip
 
     def _check(self, made: Any) -> None:
         if not isinstance(made, type) or issubclass(made, MADE_BY_METACLASS):

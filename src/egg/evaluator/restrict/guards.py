@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import builtins
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -63,7 +64,7 @@ class Guards:
                 f".{name} makes others instances of {receiver.__name__}", "restricted.patch"
             )
         if kind in self.own or (kind is torch.Tensor and name[0] != "_"):
-            return _getattr(receiver, name, *default)
+            return _getattr(receiver, name, *(() if _computes(kind, name) else default))
         _check_kernel(kind, name)
         if not (_isinstance(receiver, _type) and receiver in self.own) and not self._is_parent(receiver):
             if _isinstance(receiver, ModuleType):
@@ -110,7 +111,7 @@ class Guards:
         _check_kernel(_type(receiver), name)
         if _isinstance(receiver, Logger):
             raise RestrictedError(f"asks whether a logger has .{name}")
-        return _hasattr(receiver, name)
+        return _computes(_type(receiver), name) or _hasattr(receiver, name)
 
     def setattr(self, receiver: Any, name: str, value: Any) -> None:
         _check(name)
@@ -133,6 +134,15 @@ class Guards:
             KEEP: self.keep,
             STORE: self.store,
         }
+
+
+def _computes(kind: type, name: str) -> bool:
+    """Whether a class has a property of this name: what its code raises is no answer to whether it is there.
+
+    ``getattr`` with a default and ``hasattr`` would catch an ``AttributeError`` out of any depth below it.
+    """
+    found = next((vars(one)[name] for one in kind.__mro__ if name in vars(one)), None)
+    return _isinstance(found, property | functools.cached_property)
 
 
 def _check(name: str) -> None:

@@ -11,6 +11,7 @@ import torch
 from egg.evaluator.interpreter import undefined
 from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.task.gradients import differentiated
 from egg.evaluator.tensors import generators
@@ -18,10 +19,12 @@ from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import freshen, protocol
 from egg.evaluator.worker import faults
+from egg.evaluator.worker.held import state_of
 from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
+from egg.evaluator.worker.pretend import ClaimCuda
 from egg.evaluator.worker.settings import checked
 
 
@@ -42,9 +45,13 @@ class Calling(Holding):
         launches.skip(set(options.skip))
         arguments = self._arguments(call.inputs, call.slots)
         filled = (arenas.poison if options.poison else torch.Tensor.zero_) if options.traced else None
+        terms = options.sketch
+        state = state_of(self._module)
+        flow = Flow(terms.runs, (arguments, state), terms.seed) if terms and terms.runs else None
         recorder = Recorder(
             fill_empties=filled,
-            sketcher=Sketcher(options.sketch.seed, options.sketch.sizes) if options.sketch else None,
+            sketcher=Sketcher(terms.seed, terms.sizes) if terms else None,
+            flow=flow,
             given=arguments,
             launched=lambda: sum(launches.counts().values()),
         )
@@ -75,6 +82,7 @@ class Calling(Holding):
             sketches=tuple(map(_sketched, recorder.sketches)),
             moved=tuple(map(_sketched, recorder.moved_sketches)),
             drew=drew,
+            found=_found(flow) if flow is not None else (),
         )
 
     def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:
@@ -205,7 +213,11 @@ class Calling(Holding):
             self._give_back(given.slots)
 
     def on_observe(self, asked: protocol.Observe) -> protocol.Observation:
-        """The calls of a timing session once more, in the same process, each recorded."""
+        """The calls of a timing session once more, in the same process, each recorded.
+
+        On a GPU without a function mode, as under the clock: PyTorch's own Python code goes other ways where
+        there is one, which code that it calls could see. What the host reads there the dispatcher shows.
+        """
         assert self._launches is not None
         launches, sets = self._launches, asked.session.sets
         prepared = [self._arguments(s.inputs, s.slots) for s in sets]
@@ -216,7 +228,8 @@ class Calling(Holding):
             launches.reset()
             arguments = prepared[call % len(sets)]
             recorder = Recorder(launched=lambda: sum(launches.counts().values()), given=arguments)
-            with recorder, HostReads() as reads:
+            reads = HostReads()
+            with recorder, reads if isinstance(self._pretence, ClaimCuda) else contextlib.nullcontext():
                 result = self._call(arguments)
             kinds = (kind_of(leaf) for _, leaf in leaves_of(result) if isinstance(leaf, torch.Tensor))
             seen.append(protocol.Observed(recorded(recorder, reads, launches), tuple(kinds)))
@@ -228,6 +241,11 @@ class Calling(Holding):
 def _detached(leaf: Any) -> Any:
     """Without the graph that a call under grad mode hangs on it; anything but a plain tensor stays."""
     return leaf.detach() if type(leaf) is torch.Tensor and leaf.requires_grad else leaf
+
+
+def _found(flow: Flow) -> tuple[protocol.Found, ...]:
+    pairs = zip(flow.made, flow.alone, strict=True)
+    return tuple(protocol.Found(tuple(made.tolist()), tuple(alone.tolist())) for made, alone in pairs)
 
 
 def _sketched(found: Sketch) -> protocol.Sketched:

@@ -25,6 +25,7 @@ _copy = torch.Tensor.copy_
 _Tensor = torch.Tensor
 CONTAINERS = (list, tuple, dict, OrderedDict)
 PLAIN = "Tensor"
+UNRESOLVED = ", to be conjugated or negated by each reader (.resolve_conj() carries it out)"
 HOST = "the host's memory"
 """In place of a device: where a tensor would lie if there were the GPU that is pretended."""
 
@@ -77,10 +78,20 @@ def describe(path: str, leaf: Any) -> OutputForm:
         shape=tuple(leaf.shape),
         dtype=str(leaf.dtype),
         device=HOST if hosts.on_host(leaf) else leaf.device.type,
-        layout=str(leaf.layout),
+        layout=layout_of(leaf),
         stride=tuple(leaf.stride()) if leaf.layout == torch.strided else (),
         storage=storage_of(leaf),
     )
+
+
+def layout_of(leaf: torch.Tensor) -> str:
+    """With what PyTorch only notes of it: a conjugation or negation that each reader has to carry out."""
+    return f"{leaf.layout}{UNRESOLVED}" if leaf.is_conj() or leaf.is_neg() else str(leaf.layout)
+
+
+def resolved(layout: str) -> str:
+    """The layout of the same tensor with that carried out."""
+    return layout.removesuffix(UNRESOLVED)
 
 
 def storage_of(leaf: torch.Tensor) -> int:

@@ -64,6 +64,15 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Found:
+    """Of one answer, which of its runs operators of PyTorch made."""
+
+    made: tuple[bool, ...]
+    alone: tuple[bool, ...]
+    """Of the inputs' and the weights' values alone."""
+
+
+@dataclass(frozen=True)
 class Forwarded:
     record: Record
     outputs: tuple[OutputForm, ...]
@@ -75,6 +84,8 @@ class Forwarded:
     moved: tuple[Sketched, ...]
     drew: bool
     """Whether random generators stand elsewhere than before."""
+    found: tuple[Found, ...]
+    """For each answer whose runs were looked for."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,9 @@ class SketchTerms:
 
     seed: int
     sizes: tuple[int, ...]
+    runs: tuple[tuple[Finite, ...], ...] = ()
+    """Of each answer, numbers of runs (:mod:`~egg.evaluator.operators.runs`) to look for in what PyTorch's
+    operators make; empty where there is nothing to look for."""
 
 
 class GradMode(StrEnum):

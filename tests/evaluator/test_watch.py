@@ -13,11 +13,13 @@ from egg.core.policy import LibraryCalls, Policy
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
 from egg.evaluator.operators.spent import Work
+from egg.evaluator.tensors import hosts
 from egg.evaluator.transport.protocol import Record, Spent
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.watch import Watch
 from egg.evaluator.worker.hostreads import HostReads
 from egg.evaluator.worker.outputs import kind_of
+from egg.evaluator.worker.pretend import ClaimCuda
 
 SHAPE = (16, 40)
 
@@ -99,6 +101,27 @@ def test_values_that_the_host_reads(x: torch.Tensor, read: Callable[[torch.Tenso
     with HostReads() as reads:
         read(x)
     assert reads.seen["floats"] == count
+
+
+@pytest.mark.parametrize(
+    ("read", "count"),
+    [
+        (lambda x, host: host.copy_(x), 640),
+        (lambda x, host: host.view(-1)[:40].copy_(x[0]), 40),
+        (lambda x, host: [torch.empty((n, 0)).shape[0] for n in x[0].long()], 40),
+        (lambda x, host: torch.full((2,), x[0, 0]), 1),
+        (lambda x, host: host.copy_(host * 2.0), 0),
+        (lambda x, host: x.copy_(host), 0),
+    ],
+)
+def test_values_that_leave_the_device(
+    x: torch.Tensor, read: Callable[[torch.Tensor, torch.Tensor], Any], count: int
+) -> None:
+    host = torch.zeros_like(x)
+    hosts.leave_on_host(host)
+    with ClaimCuda(), Recorder() as recorder:
+        read(x, host)
+    assert recorder.reads.total() == count
 
 
 NOTHING = Spent(0.0, 0.0, 0.0)

@@ -125,7 +125,8 @@ def check_host(record: Record) -> None:
     if floats > MOST_FLOATS or others > MOST_OTHERS:
         raise Refused(
             "provenance.host", f"the host read {floats + others} values of tensors in one call",
-            "compute in kernels: .tolist(), .item() and printing bring values to Python, "
+            "compute in kernels: .tolist(), .item(), printing, a tensor given as a size, and copies into the "
+            "host's memory (.cpu(), copy_ into a CPU tensor or an array) bring values to Python, "
             f"which may see {MOST_FLOATS} floating-point and {MOST_OTHERS} other values per call",
         )  # fmt: skip
 

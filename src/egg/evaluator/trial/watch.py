@@ -104,6 +104,8 @@ class Watch:
         before, whole = (Work(s.products, s.others, s.moved) for s in (record.before, record.work))
         simple = not self.work.products and self.work.others <= SIMPLE * self.elements
         spent = before if simple else whole
+        if wanted.total() <= 1 and not self.work.products:
+            spent = Work(0.0, spent.others + spent.products, spent.moved)  # a sum as a product with ones
         if self.work and spent.covers(self.work, NEARLY_ALL) and not _partly(wanted, done):
             ran = listed(Counter(record.ops) + Counter(record.moves))
             raise Refused(

@@ -58,6 +58,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "canary": {"healthy": True},
     "asked": {"launches": [["kernel", [["n", "3"]]]], "unsupported": ""},
     "excerpt": {"without": "", "launches": [["kernel", 8, 2]], "whole": False, "outputs": [OUTPUT]},
+    "follows": {"tensors": 2},
     "drop": {"shared": [[0, 1]], "within": [[0, [["0", "itself"]]]]},
     "configure": {"most": 2, "names": {"kernel": "BLOCK: 64"}, "choices": 1},
 }  # fmt: skip

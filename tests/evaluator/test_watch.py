@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from egg.core.policy import LibraryCalls, Policy
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
 from egg.evaluator.operators.spent import Work
+from egg.evaluator.tensors import hosts
 from egg.evaluator.transport.protocol import Record, Spent
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.watch import Watch
 from egg.evaluator.worker.hostreads import HostReads
 from egg.evaluator.worker.outputs import kind_of
+from egg.evaluator.worker.pretend import ClaimCuda
 
 SHAPE = (16, 40)
 
@@ -83,6 +86,49 @@ def test_the_same_work_under_other_names(x: torch.Tensor) -> None:
     assert work(lambda: torch.cat([x, x])).covers(work(lambda: x.repeat(2, 1)), 0.9)
 
 
+def normalized(x: torch.Tensor) -> torch.Tensor:
+    apart = x - x.mean(-1, keepdim=True)
+    return apart * (apart * apart).mean(-1, keepdim=True)
+
+
+def averaged(x: torch.Tensor) -> torch.Tensor:
+    """Windows of 5 by 5, as differences of prefix sums."""
+    sums = x.cumsum(-1)
+    rows = (sums[..., 5:] - sums[..., :-5]).cumsum(-2)
+    return rows[..., 5:, :] - rows[..., :-5, :]
+
+
+def two_largest(x: torch.Tensor) -> torch.Tensor:
+    first = x.amax(-1, keepdim=True)
+    return torch.where(x == first, -torch.inf, x).amax(-1)
+
+
+@pytest.mark.parametrize(
+    ("composite", "parts", "least"),
+    [
+        (lambda x: F.layer_norm(x, x.shape[-1:]), normalized, 0.9),
+        (lambda x: F.group_norm(x[None], 4), lambda x: torch.addcmul(x, *torch.var_mean(x, 0)), 0.9),
+        (lambda x: F.avg_pool2d(x[None], 5, 1), averaged, 0.6),
+        (lambda x: x.topk(2).values, two_largest, 0.9),
+        (lambda x: F.normalize(x), lambda x: x / torch.linalg.vector_norm(x, dim=-1, keepdim=True), 0.9),
+    ],
+)
+def test_an_operator_counts_for_the_cheapest_way_to_write_it(
+    x: torch.Tensor, composite: Callable[..., Any], parts: Callable[..., Any], least: float
+) -> None:
+    whole = work(lambda: composite(x))
+    assert work(lambda: parts(x)).covers(whole, least)
+    assert not work(lambda: x.mean(-1)).covers(whole, 0.9)
+
+
+def test_a_single_operation_may_be_done_as_a_product(x: torch.Tensor) -> None:
+    watch = Watch(Policy(), {"sum": 1}, {}, Work(others=1000.0), 10, steady=True)
+    with pytest.raises(Refused, match="as much work"):
+        watch.see(record(Spent(2000.0, 0.0, 0.0), ops={"mv": 1}))
+    several = Watch(Policy(), {"mul": 1, "sum": 1, "relu": 1}, {}, Work(others=1000.0), 10, steady=True)
+    several.see(record(Spent(2000.0, 0.0, 0.0), ops={"mm": 1}))
+
+
 @pytest.mark.parametrize(
     ("read", "count"),
     [
@@ -99,6 +145,27 @@ def test_values_that_the_host_reads(x: torch.Tensor, read: Callable[[torch.Tenso
     with HostReads() as reads:
         read(x)
     assert reads.seen["floats"] == count
+
+
+@pytest.mark.parametrize(
+    ("read", "count"),
+    [
+        (lambda x, host: host.copy_(x), 640),
+        (lambda x, host: host.view(-1)[:40].copy_(x[0]), 40),
+        (lambda x, host: [torch.empty((n, 0)).shape[0] for n in x[0].abs().long()], 40),
+        (lambda x, host: torch.full((2,), x[0, 0]), 1),
+        (lambda x, host: host.copy_(host * 2.0), 0),
+        (lambda x, host: x.copy_(host), 0),
+    ],
+)
+def test_values_that_leave_the_device(
+    x: torch.Tensor, read: Callable[[torch.Tensor, torch.Tensor], Any], count: int
+) -> None:
+    host = torch.zeros_like(x)
+    hosts.leave_on_host(host)
+    with ClaimCuda(), Recorder() as recorder:
+        read(x, host)
+    assert recorder.reads.total() == count
 
 
 NOTHING = Spent(0.0, 0.0, 0.0)

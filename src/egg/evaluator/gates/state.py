@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from egg.evaluator.gates import attributes, left, many
+from egg.evaluator.gates import attributes, left, many, remembered
 from egg.evaluator.gates.correctness import meaningful
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.reference import Case
@@ -71,6 +71,7 @@ def run(trial: Trial) -> Notes:
         )  # fmt: skip
     notes = {"deterministic": _equal(before, trial.buffers.outputs()), "probed": _probe(trial, first, work)}
     del first
+    notes["kept"] = remembered.run(trial)
     return notes | many.run(trial, each) | left.run(trial) | {"attributes": attributes.run(trial)}
 
 

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.operators.spent import Work, work_of
+from egg.evaluator.tensors import hosts
 from egg.evaluator.tensors.modes import LightMode
 
 ALLOCATIONS = frozenset(
@@ -49,7 +50,7 @@ COPIES = frozenset(["copy_", "_to_copy", "clone"])
 OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
 """Operations that write their first operand and do not read it."""
 READING = frozenset(["_local_scalar_dense"])
-"""Operations by which the host reads a value."""
+"""Operations by which the host reads a number."""
 OWN_OPERATORS: set[str] = set()
 """Operators that the candidate registered, as ``namespace::name``."""
 ACTIVE: list[Recorder] = []
@@ -92,7 +93,8 @@ class Recorder(LightMode):
         self.copies: Counter[str] = Counter()
         """Of other than ``given`` tensors, into another order or dtype."""
         self.seen: set[str] = set()
-        self.host_reads = 0
+        self.reads: Counter[str] = Counter()
+        """Values of the device's that the host got, by kind."""
         self.sketches: list[Sketch] = []
         self.moved_sketches: list[Sketch] = []
         self._spent: dict[int, Work] = {}
@@ -133,8 +135,7 @@ class Recorder(LightMode):
             return result
         if flow is not None:
             flow.see(result, given=given, computes=name not in NEUTRAL)
-        if name in READING:
-            self.host_reads += 1
+        self._note_reads(name, args, kwargs, result)
         if name in MOVES:
             self.moves[name] += 1
             self._note(func, name, args, kwargs, result, self.moved_sketches)
@@ -146,6 +147,25 @@ class Recorder(LightMode):
         elif self._fill is not None and name in ALLOCATIONS and isinstance(result, torch.Tensor):
             self._fill(result)
         return result
+
+    def _note_reads(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        """Count what leaves the device: a number, or elements that an operator writes to the host's memory.
+
+        What becomes of them there (a list, an array or a bytearray in the same memory) no operator shows.
+        """
+        if name in READING:
+            self.reads[kind_of(args[0])] += 1
+            return
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        for made in tree_leaves(result) if given else ():
+            if isinstance(made, torch.Tensor) and hosts.crosses(given, made):
+                self.reads[kind_of(made)] += made.numel()
+
+    def note_launch(self, given: Any) -> None:
+        """Count what a kernel on a GPU is given of the host's memory (pinned): it may fill that unseen."""
+        for tensor in tree_leaves(given):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu":
+                self.reads[kind_of(tensor)] += tensor.numel()
 
     def _note(self, func: Any, name: str, args: Any, kwargs: Any, result: Any, into: list[Sketch]) -> None:
         if self._launched is not None:
@@ -194,6 +214,11 @@ def _read(name: str, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         return args[1:], kwargs
     written = {argument.name for argument in func._schema.arguments if argument.is_out}
     return args, {key: value for key, value in kwargs.items() if key not in written}
+
+
+def kind_of(tensor: torch.Tensor) -> str:
+    """Of values that the host reads."""
+    return "floats" if tensor.is_floating_point() or tensor.is_complex() else "others"
 
 
 def _nbytes(tensor: torch.Tensor) -> int | None:

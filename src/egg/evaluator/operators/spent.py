@@ -2,7 +2,9 @@
 
 Three sums that are not added up: operations of products (matrix products, convolutions, attention),
 operations of everything else that computes, and bytes that were moved to other places. The conventions are
-those of :mod:`egg.evaluator.task.costs`.
+those of :mod:`egg.evaluator.task.costs`, but for operators that stand for several others. Those count here
+for the cheapest way to write them in other operators of PyTorch: were they to count for more, a library could
+do all of the reference's work under other names and still seem to leave a part of it.
 """
 
 from __future__ import annotations
@@ -13,12 +15,19 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from egg.core.facts import Family
-from egg.evaluator.task.costs import Call, family_of, flops_of, size_of
+from egg.evaluator.task.costs import Call, family_of, flops_of, needs_statistics, size_of, window_of
 
 PRODUCTS = (Family.PRODUCT, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENCE)
 
-SEVERAL = {"logsumexp": 4.0, "var": 3.0, "std": 3.0, "var_mean": 3.0, "std_mean": 3.0}
-"""Reductions that take several operations for each element: maximum, difference, exponential, sum."""
+SEVERAL = {
+    "logsumexp": 4.0,
+    **dict.fromkeys(("var", "std", "var_mean", "std_mean"), 3.0),
+    **dict.fromkeys(("linalg_vector_norm", "norm", "addcmul", "addcdiv", "lerp"), 2.0),
+}
+"""Operators that take several operations for each element: maximum, difference, exponential, sum; square
+and sum; product and sum."""
+STATISTICS, APPLYING = 3.0, 2.0
+"""Of a normalization, for each element: mean and variance together; product with a factor and sum."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,10 @@ def work_of(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, An
     estimate = hidden_work(call)
     if estimate is not None:
         return estimate
+    if family is Family.NORMALIZATION:
+        return Work(others=_normalizing(call) * call.made[0].numel())
+    if family is Family.POOLING:
+        return Work(others=min(flops_of(call, family), _separable(call)))
     if family is Family.GATHER:
         return Work(others=float(max(t.numel() for t in call.made) if not _adds(call) else _largest(call)))
     if family is Family.OTHER:
@@ -90,9 +103,44 @@ def hidden_work(call: Call) -> Work | None:
     if name.startswith(("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "ormqr", "geqrf")):
         return _factored(call) if name not in ("linalg_vector_norm", "linalg_cross") else None
     if name in ("sort", "argsort", "msort", "unique", "_unique2", "topk", "kthvalue", "median", "mode"):
-        size = _largest(call)
-        return Work(others=float(size) * math.log2(max(2, size)))
+        return _sorted_elements(call)
     return None
+
+
+def _normalizing(call: Call) -> float:
+    """Operations per element: statistics, then one factor and one offset for each group.
+
+    Weights of channels are part of that factor and offset. Those of a layer norm differ inside a group, and
+    take an operation each. By a norm alone it is a square, a sum and a product.
+    """
+    if not needs_statistics(call):
+        return APPLYING
+    if call.name in ("_weight_norm_interface", "renorm"):
+        return STATISTICS
+    if call.name in ("native_layer_norm", "_fused_rms_norm"):
+        affine = sum(call.argument(name) is not None for name in ("weight", "bias"))
+        return affine + (STATISTICS if "rms" in call.name else STATISTICS + APPLYING)
+    return STATISTICS + APPLYING
+
+
+def _separable(call: Call) -> float:
+    """A window is gone over one dimension after the other; sums are differences of prefix sums."""
+    window, largest = window_of(call), float(_largest(call))
+    ways = [largest + call.made[0].numel() * sum(window)] if len(window) > 1 else [math.inf]
+    ways += [2.0 * len(window) * largest] if "avg" in call.name else []
+    return min(ways)
+
+
+def _sorted_elements(call: Call) -> Work:
+    """Rows are sorted, not the whole; the few largest of a row are found by as many maxima."""
+    size, name = _largest(call), call.name
+    dim = call.argument("dim", -1)
+    shape = call.given[0].shape
+    length = shape[dim] if isinstance(dim, int) and shape and name not in ("unique", "_unique2") else size
+    passes = math.log2(max(2, length))
+    if name == "topk":
+        passes = min(passes, 2.0 * call.argument("k", 1))
+    return Work(others=size * passes)
 
 
 def _factored(call: Call) -> Work:

@@ -152,11 +152,11 @@ def flops_of(call: Call, family: Family) -> float:
         case Family.REDUCTION | Family.SCAN:
             return float(read)
         case Family.NORMALIZATION:
-            return (NORMALIZING if _needs_statistics(call) else 2.0) * elements
+            return (NORMALIZING if needs_statistics(call) else 2.0) * elements
         case Family.SOFTMAX:
             return 5.0 * elements
         case Family.POOLING:
-            return float(max(read, elements * math.prod(_window(call, given[0]))))
+            return float(max(read, elements * math.prod(window_of(call))))
         case Family.LOSS:
             return 3.0 * (_targets(call).numel() if _picks(call) else read)
         case _:
@@ -188,7 +188,7 @@ def _other_product(call: Call) -> float:
     return 2.0 * max(t.numel() for t in call.given)
 
 
-def _window(call: Call, source: torch.Tensor) -> tuple[int, ...]:
+def window_of(call: Call) -> tuple[int, ...]:
     """Of a pooling operator; 1 where it has none and takes each element once."""
     size = call.argument("kernel_size")
     if size is None:
@@ -197,7 +197,7 @@ def _window(call: Call, source: torch.Tensor) -> tuple[int, ...]:
     return tuple(size) * dims if len(size) == 1 else tuple(size)
 
 
-def _needs_statistics(call: Call) -> bool:
+def needs_statistics(call: Call) -> bool:
     """Whether a normalization looks at its data before it scales it."""
     if call.name in ("_native_batch_norm_legit_no_training", "_batch_norm_no_update"):
         return False
@@ -232,7 +232,7 @@ def written_bytes(call: Call, tensor: torch.Tensor, whole: int) -> int:
     if family is Family.GATHER and call.func._schema.is_mutable:
         return 0
     statistics = family is Family.NORMALIZATION and tensor is not call.made[0]
-    return 0 if statistics and not _needs_statistics(call) else whole
+    return 0 if statistics and not needs_statistics(call) else whole
 
 
 def extra_of(call: Call) -> Extra:
@@ -247,7 +247,7 @@ def again(tensor: torch.Tensor, row: int) -> int:
 
 def _batch_norm(call: Call) -> Extra:
     """Statistics, then the same input again."""
-    return Extra(1, size_of(call.given[0])) if _needs_statistics(call) else Extra()
+    return Extra(1, size_of(call.given[0])) if needs_statistics(call) else Extra()
 
 
 def _group_norm(call: Call) -> Extra:

@@ -9,6 +9,7 @@ is given other memory (``parameter.data = moved``) lies there. Memory of which n
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,15 @@ _UNDERWAY: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
 def on_host(tensor: Any) -> bool:
     found = _note_of(tensor)
     return found is not None and found[1]
+
+
+def crosses(given: Sequence[torch.Tensor], made: torch.Tensor) -> bool:
+    """Whether an operator brought values from a GPU, or from where one would be, to the host's memory."""
+    if made.device.type != "cpu":
+        return False
+    if any(tensor.device.type != "cpu" for tensor in given):
+        return True
+    return on_host(made) and not all(map(on_host, given))
 
 
 def known(tensor: torch.Tensor) -> bool:

@@ -122,6 +122,8 @@ class Watch:
         before, whole = (Work(s.products, s.others, s.moved) for s in (record.before, record.work))
         simple = not self.work.products and self.work.others <= SIMPLE * self.elements
         spent = before if simple else whole
+        if wanted.total() <= 1 and not self.work.products:
+            spent = Work(0.0, spent.others + spent.products, spent.moved)  # a sum as a product with ones
         if self.work and spent.covers(self.work, NEARLY_ALL) and not _partly(wanted, done):
             ran = listed(Counter(record.ops) + Counter(record.moves))
             raise Refused(
@@ -143,7 +145,8 @@ def check_host(record: Record) -> None:
     if floats > MOST_FLOATS or others > MOST_OTHERS:
         raise Refused(
             "provenance.host", f"the host read {floats + others} values of tensors in one call",
-            "compute in kernels: .tolist(), .item() and printing bring values to Python, "
+            "compute in kernels: .tolist(), .item(), printing, a tensor given as a size, and copies into the "
+            "host's memory (.cpu(), copy_ into a CPU tensor or an array) bring values to Python, "
             f"which may see {MOST_FLOATS} floating-point and {MOST_OTHERS} other values per call",
         )  # fmt: skip
 

@@ -152,6 +152,25 @@ class Calling(Holding):
             tuple(shared_storages(held)), tuple((number, pairs) for number, pairs in within if pairs)
         )
 
+    def on_note(self, asked: protocol.Note) -> None:
+        self._noted.note(self._spared())
+
+    def on_follows(self, asked: protocol.Follows) -> protocol.Followed:
+        return protocol.Followed(self._noted.compare(self._spared()))
+
+    def on_put_back(self, asked: protocol.PutBack) -> None:
+        self._noted.put_back(asked.number, self._spared())
+
+    def _spared(self) -> set[int]:
+        """Addresses of inputs, and of weights that the judge loads and compares by name."""
+        assert self._module is not None
+        assert self._inputs is not None
+        loaded = self._loaded.names if self._loaded is not None else {}
+        state = state_of(self._module)
+        named = (state[name] for name in loaded if name in state)
+        noted = (held.untyped_storage().data_ptr() for held in self._noted.noted.values())
+        return {*self._inputs.addresses, *(t.untyped_storage().data_ptr() for t in named), *noted}
+
     def on_calls(self, asked: protocol.Calls) -> None:
         """One call per entry of ``moves``, rotating over the sets; every output is delivered.
 

@@ -19,7 +19,7 @@ from egg.evaluator.task.precision import HALF_DTYPES, precision_scope
 from egg.evaluator.task.signature import signature_of
 from egg.evaluator.transport import arena as arenas
 from egg.evaluator.transport import exchange, protocol
-from egg.evaluator.worker import contenders, pretend
+from egg.evaluator.worker import contenders, hostreads, pretend
 from egg.evaluator.worker.held import parameters_of, parts_of, state_of
 from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
@@ -51,6 +51,7 @@ class Holding(Instance):
         """Import the candidate and build ``ModelNew`` as KernelBench builds it."""
         if asked.target is not None and os.environ.get("TRITON_INTERPRET") == "1":
             pretend.answer_for(GpuTarget.of(asked.target))
+            hostreads.watch_methods()
             self._pretence = pretend.ClaimCuda()
         self._restricted = asked.restricted
         self._init = exchange.unwhole(asked.init)

@@ -1,19 +1,29 @@
 """How many values of tensors the host's Python code got to see in a call.
 
 A kernel file that reads its inputs into Python, computes there and has a kernel copy the result runs no
-operator of PyTorch that computes. Every way from a tensor to Python's numbers goes through PyTorch's
-functions, which a mode sees, also where no operator is dispatched.
+operator of PyTorch that computes. Values are counted in three places, and the largest count holds:
+
+- the dispatcher (:class:`~egg.evaluator.operators.ops.Recorder`): a number that is read, by whatever
+  function or argument, and elements that are copied from the device into the host's memory, whatever else
+  lies there (an array, a bytearray). On a GPU nothing comes to the host without that;
+- PyTorch's functions, which a mode sees, also where no operator is dispatched (a tensor of the host's);
+- without a GPU, where a tensor of the device's can be read in place, the methods that do so. A mode is off
+  inside PyTorch's own functions, and code of the candidate's may run there (``__index__`` of a size, a
+  function that is an argument); the methods are not.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.operators.ops import Recorder, kind_of
+from egg.evaluator.tensors import hosts
 from egg.evaluator.transport.protocol import Record, Spent
 from egg.evaluator.worker.launches import Launches
 
@@ -31,6 +41,10 @@ WHOLE = frozenset(
         "map2_",
     ]
 )
+IN_PLACE = ("tolist", "numpy", "__dlpack__", "apply_", "map_", "map2_")
+"""Those of them that read memory of the host's without an operator."""
+SHARING = ("asarray", "as_tensor", "from_numpy")
+"""Functions of a file's whose result may lie in the memory of an object that is no tensor."""
 SINGLE = frozenset(["item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "is_nonzero"])
 
 
@@ -41,14 +55,14 @@ def recorded(recorder: Recorder, reads: HostReads, launches: Launches) -> Record
         ops=dict(recorder.compute),
         moves=dict(recorder.moves),
         copies=dict(recorder.copies),
-        reads=dict(reads.seen),
+        reads=dict(reads.seen | reads.in_place | recorder.reads),
         launches=launches.counts(),
         before=before,
         work=whole,
     )
 
 
-ACTIVE: list[TorchFunctionMode] = []
+ACTIVE: list[HostReads] = []
 """At work, innermost last."""
 
 
@@ -58,6 +72,8 @@ class HostReads(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.seen: Counter[str] = Counter()
+        self.in_place: Counter[str] = Counter()
+        """By methods, whether a mode saw them or not."""
 
     def __enter__(self) -> Any:
         ACTIVE.append(self)
@@ -72,6 +88,40 @@ class HostReads(TorchFunctionMode):
         if name in WHOLE or name in SINGLE:
             tensor = args[0] if args else None
             if isinstance(tensor, torch.Tensor):
-                kind = "floats" if tensor.is_floating_point() or tensor.is_complex() else "others"
-                self.seen[kind] += tensor.numel() if name in WHOLE else 1
+                self.seen[kind_of(tensor)] += tensor.numel() if name in WHOLE else 1
         return func(*args, **(kwargs or {}))
+
+
+def watch_methods() -> None:
+    """Count in the methods themselves, for the rest of this process's life: for a process without a GPU."""
+    for name in IN_PLACE:
+        setattr(torch.Tensor, name, _counted(getattr(torch.Tensor, name)))
+    for name in SHARING:
+        setattr(torch, name, _on_host(getattr(torch, name)))
+
+
+def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        caller = str(sys._getframe(1).f_globals.get("__name__", ""))
+        for reads in ACTIVE[-1:] if not caller.startswith("egg.") else ():  # sketches are the judge's
+            reads.in_place[kind_of(tensor)] += tensor.numel()
+        return method(tensor, *args, **kwargs)
+
+    return _named(counted, method)
+
+
+def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    def made(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        data = next(iter((*args, *kwargs.values())))
+        if not isinstance(data, torch.Tensor) and not hosts.known(result):
+            hosts.leave_on_host(result)
+        return result
+
+    return _named(made, function)
+
+
+def _named(stand_in: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Without a reference to the original that a file could follow, as ``functools.wraps`` leaves one."""
+    stand_in.__name__ = stand_in.__qualname__ = original.__name__
+    return stand_in

@@ -29,5 +29,5 @@ def _drawn_name() -> str:
         word = "".join(secrets.choice(string.ascii_lowercase) for _ in range(3 + secrets.randbelow(8)))
         forms = (word, f"{word}.kernel", "kernel", f"egg_kernel_{word}", f"egg_{word}_{secrets.token_hex(4)}")
         name = secrets.choice(forms)
-        if name not in sys.modules:
+        if name not in sys.modules and word != __name__.partition(".")[0]:
             return name

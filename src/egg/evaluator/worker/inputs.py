@@ -60,6 +60,11 @@ class Inputs:
             if not self._shared(slot):
                 _bytes(self._arena.view(slot), slot).copy_(_bytes(self.alias(slot), slot))
 
+    @property
+    def addresses(self) -> set[int]:
+        """Of the memory behind all tensors that a candidate was given."""
+        return {tensor.untyped_storage().data_ptr() for tensor in self._held.values()}
+
     def _shared(self, slot: Slot) -> bool:
         return self._device.type != "cuda" or slot.nbytes == 0
 

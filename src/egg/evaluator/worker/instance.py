@@ -18,6 +18,7 @@ from egg.evaluator.worker.device_turn import Announce, DeviceTurn
 from egg.evaluator.worker.fence import Fence
 from egg.evaluator.worker.held import parameters_of
 from egg.evaluator.worker.inputs import Inputs
+from egg.evaluator.worker.kept import Kept
 from egg.evaluator.worker.launches import Launches
 from egg.evaluator.worker.outputs import describe, lay
 from egg.evaluator.worker.pretend import ClaimCuda, settle
@@ -50,6 +51,7 @@ class Instance:
         self._kept: list[tuple[str, Any]] = []
         self._held: list[list[tuple[str, Any]]] = []
         """Outputs of many calls."""
+        self._noted = Kept()
         self._pretence: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._loaded: protocol.Weights | None = None
         self._watched: Sequence[Launched] = []

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from egg.evaluator.operators.ops import ACTIVE
 from egg.evaluator.transport.protocol import Configurations, KernelRows, Numbers
 from egg.evaluator.work.arguments import Argument, argument_forms, heft
 
@@ -73,6 +74,8 @@ class JitLaunches:
             if kwargs.get("warmup"):
                 return original(kernel, *args, **kwargs)
             (self._counts if self._capture is None else self._capture)[name] += 1
+            for recorder in ACTIVE[-1:]:
+                recorder.note_launch((args, kwargs))
             if name in self._skip:
                 return None
             if self._watched is not None:

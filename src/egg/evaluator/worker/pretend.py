@@ -134,6 +134,10 @@ def _moved(result: torch.Tensor, before: torch.Tensor, host: bool) -> torch.Tens
     """A copy where a GPU would make one: what has another name still lies where it lay."""
     if result is before and hosts.on_host(before) == host:
         return result
+    if host and not hosts.on_host(before):
+        moved = torch.empty_like(result)
+        hosts.leave_on_host(moved)
+        return moved.copy_(result)  # an operator from the device to the host, as the recorder would see there
     moved = result.clone() if result is before else result
     (hosts.leave_on_host if host else hosts.take_from_host)(moved)
     return moved

@@ -261,3 +261,26 @@ class Gradients(Request[Backward], command="gradients"):
     seed: int
     way: Way = PLAIN
     training: bool | None = None
+
+
+@dataclass(frozen=True)
+class Note(Request[Done], command="note"):
+    """Note what the tensors hold that the candidate keeps."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    tensors: int
+    """How many hold something else than was noted."""
+
+
+@dataclass(frozen=True)
+class Follows(Request[Followed], command="follows"):
+    """Find the kept tensors that the calls since the note changed."""
+
+
+@dataclass(frozen=True)
+class PutBack(Request[Done], command="put_back"):
+    """Give one of those what it held when it was noted."""
+
+    number: int

@@ -1,0 +1,100 @@
+"""Answers that follow from what an earlier call left on the device.
+
+Launches tell a candidate that remembers from one that computes only where it launches something else. A
+kernel that finds its inputs unchanged, and leaves what it made of them the last time, launches the same: it
+pays where an input has the same values in every draw of the task. So a call on other values is made, also of
+those inputs; what it changed in the tensors that the candidate keeps is put back, in one tensor at a time,
+and the call is repeated (:mod:`egg.evaluator.worker.kept`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import torch
+
+from egg.core.errors import MachineError, TaskError
+from egg.evaluator.gates.correctness import meaningful
+from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.reference import Case
+from egg.evaluator.task.program import map_tensors, outputs_of, restrided
+from egg.evaluator.task.unvaried import can_vary, other_values
+from egg.evaluator.transport import protocol
+from egg.evaluator.transport.freshen import Kind
+from egg.evaluator.trial.levels import Probes
+from egg.evaluator.trial.refused import Refused
+from egg.evaluator.trial.trial import Trial
+
+MOST = 8
+"""Kept tensors of which each is put back alone."""
+SMALLER = 0.75
+HINT = (
+    "compute everything that follows from the inputs on every call, from those that a task never varies too; "
+    "what is kept may depend on weights, shapes and constants alone"
+)
+
+
+def run(trial: Trial) -> str:
+    """Returns what was done, in words."""
+    if trial.settings.domain is not Probes.ALL:
+        return "not asked"
+    if trial.reference.moving or trial.reference.leaves:
+        return "the reference keeps something itself"
+    first, second = trial.reference.draw(), _other_inputs(trial)
+    try:
+        _answer(trial, "before other values", first)
+        trial.connection.request(protocol.Note())
+        case = _answer(trial, "other values", second)
+        changed = trial.connection.request(protocol.Follows()).tensors
+        for number in range(min(changed, MOST)):
+            trial.connection.request(protocol.PutBack(number))
+            _repeat(trial, case)
+    except Fault as fault:
+        trial.connection.survive(fault)
+        return "raises"
+    return f"{changed} tensors that follow from inputs are kept"
+
+
+def _answer(trial: Trial, label: str, inputs: list[Any]) -> Case:
+    case = trial.reference.answer(label, inputs, own=False)
+    trial.buffers.place(case)
+    trial.check(case, trial.ask(case))
+    return case
+
+
+def _repeat(trial: Trial, case: Case) -> None:
+    trial.buffers.place(case)
+    reply = trial.ask(case)
+    try:
+        trial.check(case, reply)
+    except Refused as wrong:
+        if wrong.reason.startswith("provenance."):
+            raise
+        raise Refused(
+            "state.remembers",
+            "a tensor that the file keeps got back what it held after an earlier call, and the answer was "
+            f"wrong: {wrong.evidence}",
+            HINT,
+            facts=wrong.facts,
+        ) from None
+
+
+def _other_inputs(trial: Trial) -> list[Any]:
+    """Another draw, with other values of what the generator never varies where the reference takes them."""
+    inputs = trial.reference.draw()
+    kinds = iter(trial.reference.kinds)
+    generator = torch.Generator().manual_seed(secrets.randbits(48))
+
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        if next(kinds) is not Kind.FIXED:
+            return tensor
+        if tensor.is_floating_point():
+            return restrided(tensor, lambda given: given * SMALLER)
+        return other_values(tensor, generator) if can_vary(tensor) else tensor
+
+    changed = map_tensors(inputs, other)
+    try:
+        return changed if meaningful(trial, outputs_of(trial.reference.run(changed))) else inputs
+    except (TaskError, MachineError):
+        return inputs

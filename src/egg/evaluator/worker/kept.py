@@ -1,0 +1,71 @@
+"""Tensors that a candidate keeps between calls, and whether its answers follow from what they hold.
+
+A kernel may compare its inputs with a copy of them from the last call, and leave the answer of that call
+where it lies: the same kernels are launched, and no value comes to the host. So the judge notes what every
+kept tensor holds behind one call, and which elements another call changed: those follow from the inputs. Each
+such tensor alone then gets back what it held before, and the second call is repeated. Work space is
+overwritten by it, and weights that were packed, tables and zeros around an input were never changed.
+
+Tensors are found where Python's collector keeps them, wherever a file put them: on its module, in a global, a
+closure, a dictionary. Values are put back that the tensor held before, so that an index stays one.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+KINDS = (torch.Tensor, nn.Parameter, nn.Buffer)
+MOST_BYTES = 256 << 20
+"""Of one tensor's memory that is noted."""
+
+
+@dataclass
+class Kept:
+    """What kept tensors held behind one call, by the address of their memory."""
+
+    noted: dict[int, torch.Tensor] = field(default_factory=dict)
+    changed: list[int] = field(default_factory=list)
+
+    def note(self, spared: Collection[int]) -> None:
+        """Note what is held now; ``spared`` are addresses of memory that the judge owns or compares."""
+        self.noted = {at: held.clone() for at, held in _memories(spared)}
+
+    def compare(self, spared: Collection[int]) -> int:
+        """How many of them hold something else by now."""
+        self.changed = [
+            at
+            for at, held in _memories(spared)
+            if at in self.noted and _alike(held, self.noted[at]) and bool((held != self.noted[at]).any())
+        ]
+        return len(self.changed)
+
+    def put_back(self, number: int, spared: Collection[int]) -> None:
+        """The elements of one of them that had changed, as they were."""
+        at = self.changed[number]
+        held = dict(_memories(spared)).get(at)
+        if held is not None and _alike(held, self.noted[at]):
+            held.copy_(self.noted[at])
+
+
+def _memories(spared: Collection[int]) -> Iterator[tuple[int, torch.Tensor]]:
+    """Every memory behind a live tensor, once, as a row of bytes."""
+    seen = set(spared)
+    for found in gc.get_objects():
+        if type(found) not in KINDS or found.layout is not torch.strided or found.device.type == "meta":
+            continue
+        storage = found.untyped_storage()
+        at, size = storage.data_ptr(), storage.nbytes()
+        if at and at not in seen and size <= MOST_BYTES:
+            seen.add(at)
+            raw: Any = torch.empty(0, dtype=torch.uint8, device=found.device)
+            yield at, raw.set_(storage, 0, (size,))
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.device == other.device

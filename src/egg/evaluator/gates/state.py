@@ -20,10 +20,11 @@ import torch
 
 from egg.evaluator.gates import attributes, left, many
 from egg.evaluator.gates.correctness import meaningful
+from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import outputs_of
-from egg.evaluator.transport.protocol import Forwarded
+from egg.evaluator.transport.protocol import Forwarded, Options
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 
@@ -53,6 +54,7 @@ def run(trial: Trial) -> Notes:
     Inputs and answers may be gigabytes: of A its inputs are kept, and each of the other
     questions is gone before the next is drawn.
     """
+    grad_mode = _under_grad_mode(trial)
     each = _warm(trial)
     first = trial.reference.question("A")
     case, reply = _asked(trial, first)
@@ -69,9 +71,32 @@ def run(trial: Trial) -> Notes:
             f"for inputs that it saw before it launches {_named(again)}, where it launched {_named(work)}",
             "do the same work on every call: timed calls never repeat their inputs",
         )  # fmt: skip
-    notes = {"deterministic": _equal(before, trial.buffers.outputs()), "probed": _probe(trial, first, work)}
+    notes = {
+        "grad_mode": grad_mode,
+        "deterministic": _equal(before, trial.buffers.outputs()),
+        "probed": _probe(trial, first, work),
+    }
     del first
     return notes | many.run(trial, each) | left.run(trial) | {"attributes": attributes.run(trial)}
+
+
+def _under_grad_mode(trial: Trial) -> str:
+    """One call under grad mode, where nothing requires a gradient; a file that raises there says so.
+
+    Most callers of a frozen module do not switch grad mode off. What is left switched off behind the call
+    shows there alone, and so does what becomes of gradients that a caller accumulated.
+    """
+    case = trial.reference.answer(
+        "under grad mode, with nothing that requires a gradient", trial.reference.draw()
+    )
+    trial.buffers.place(case)
+    try:
+        reply = trial.ask(case, options=Options(grad_mode=True))
+    except Fault as fault:
+        trial.connection.survive(fault)
+        return "raises"
+    trial.check(case, reply)
+    return "right"
 
 
 def _warm(trial: Trial) -> float:

@@ -21,7 +21,7 @@ from egg.evaluator.worker.holding import Holding
 from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
-from egg.evaluator.worker.settings import checked
+from egg.evaluator.worker.settings import as_frozen, checked
 
 
 class Calling(Holding):
@@ -52,9 +52,12 @@ class Calling(Holding):
         extremes = propagated() if options.propagate else contextlib.nullcontext()
         drawn = by_lot(options.lot) if options.lot is not None else contextlib.nullcontext()
         answers = undefined.native() if options.native else contextlib.nullcontext()
+        frozen = (
+            as_frozen(self._module, arguments) if options.grad_mode else contextlib.nullcontext()
+        )  # entered before there is a recorder: what it computes is none of the file's
         try:
-            with extremes, drawn, answers, recorder, HostReads() as reads:
-                result = self._call_checked(arguments)
+            with frozen, extremes, drawn, answers, recorder, HostReads() as reads:
+                result = self._call_checked(arguments, grad_mode=options.grad_mode)
             drew = generators.advanced(seeded, self._device)
             self._synchronize()
         finally:

@@ -63,10 +63,13 @@ class Instance:
         with torch.no_grad(), self._pretence:
             return chosen(*arguments)
 
-    def _call_checked(self, arguments: list[Any]) -> Any:
-        """A call that is not timed: what it leaves changed in the process is an error."""
+    def _call_checked(self, arguments: list[Any], *, grad_mode: bool = False) -> Any:
+        """A call that is not timed: what it leaves changed in the process is an error.
+
+        Under ``grad_mode`` nothing may require a gradient: the answer has none.
+        """
         assert self._module is not None
-        with torch.no_grad(), self._pretence:
+        with torch.set_grad_enabled(grad_mode), self._pretence:
             return checked(self._module)(*arguments)
 
     def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:

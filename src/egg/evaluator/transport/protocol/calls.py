@@ -114,6 +114,8 @@ class Options:
     lot: int | None = None
     """A seed: programs of a launch run in an order drawn with it."""
     sketch: SketchTerms | None = None
+    grad_mode: bool = False
+    """Under grad mode, where nothing requires a gradient; else without it."""
 
 
 @dataclass(frozen=True)

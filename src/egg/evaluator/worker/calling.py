@@ -12,6 +12,7 @@ from egg.evaluator.interpreter.session import by_lot, propagated
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.task.gradients import differentiated
+from egg.evaluator.task.structure import structure_of
 from egg.evaluator.tensors import generators
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
@@ -22,6 +23,9 @@ from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.settings import as_frozen, checked
+
+MOST_WORDS = 10_000
+"""Of a result's structure."""
 
 
 class Calling(Holding):
@@ -75,6 +79,7 @@ class Calling(Holding):
             sketches=tuple(map(_sketched, recorder.sketches)),
             moved=tuple(map(_sketched, recorder.moved_sketches)),
             drew=drew,
+            returned=structure_of(result)[:MOST_WORDS],
         )
 
     def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:

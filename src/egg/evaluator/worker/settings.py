@@ -35,6 +35,10 @@ MOST_ACCUMULATED = 1 << 22
 """Elements: a larger tensor is given no gradient, which would take as much memory once more."""
 
 
+class Place(int):
+    """An address, of which only the difference counts."""
+
+
 class LeftChanged(Exception):
     """The file changed settings of the process, its module or its arguments."""
 
@@ -109,11 +113,12 @@ def _compare(what: str, earlier: dict[str, Any], later: dict[str, Any]) -> None:
     for name in (*earlier, *(name for name in later if name not in earlier)):
         now, before = later.get(name), earlier.get(name)
         if now != before:
-            raise LeftChanged(f"{what} leaves {name} {_worded(now)}, it was {_worded(before)}")
+            was = "" if isinstance(before, Place) else f", it was {_worded(before)}"
+            raise LeftChanged(f"{what} leaves {name} {_worded(now)}{was}")
 
 
 def _worded(value: Any) -> str:
-    return "absent" if value is None else f"at {value}"
+    return "absent" if value is None else "at another place" if isinstance(value, Place) else f"at {value}"
 
 
 def _of_module(module: nn.Module) -> dict[str, Any]:
@@ -137,9 +142,9 @@ def _of_tensor(name: str, tensor: torch.Tensor) -> dict[str, Any]:
     """What a caller's program holds on to, besides the values."""
     gradient = tensor.grad if tensor.is_leaf else None
     return {
-        f"the object {name}": id(tensor),
-        f"the memory of {name}": tensor.data_ptr() if tensor.layout is torch.strided else 0,
-        f"the gradient of {name}": None if gradient is None else id(gradient),
+        f"the object {name}": Place(id(tensor)),
+        f"the memory of {name}": Place(tensor.data_ptr() if tensor.layout is torch.strided else 0),
+        f"the gradient of {name}": None if gradient is None else Place(id(gradient)),
         f"hooks on {name}": len(tensor._backward_hooks or ()) + len(_accumulating(tensor)),
         f"attributes of {name}": tuple(sorted(_vars(tensor))),
     }

@@ -74,6 +74,8 @@ class Forwarded:
     moved: tuple[Sketched, ...]
     drew: bool
     """Whether random generators stand elsewhere than before."""
+    returned: str
+    """The structure of the result."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 task: long_echo
 needs: cpu
+probes: all
 """
 
 import torch

@@ -12,7 +12,7 @@ from torch import nn
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.task.attributes import attributes_of, held_in, shown_in, written
 from egg.evaluator.transport.arena import poison
-from egg.evaluator.worker.settings import LeftChanged, checked
+from egg.evaluator.worker.settings import LeftChanged, as_frozen, checked, process_unchanged
 
 
 class Calls(nn.Module):
@@ -40,11 +40,54 @@ class Calls(nn.Module):
         (lambda m, x: x.requires_grad_(), "argument tensor 0"),
         (lambda m, x: setattr(x, "data", x * 2), "argument tensor 0"),
         (lambda m, x: torch.set_grad_enabled(False), "grad mode"),
+        (lambda m, x: setattr(m.inner.weight, "grad", torch.ones(2, 2)), "the gradient of self.inner.weight"),
+        (lambda m, x: setattr(x, "grad", torch.ones(1, 3)), "the gradient of argument tensor 0"),
+        (
+            lambda m, x: setattr(m.inner, "weight", nn.Parameter(torch.ones(2, 2))),
+            "the object self.inner.weight",
+        ),
+        (lambda m, x: setattr(m.inner.weight, "data", torch.ones(2, 2)), "the memory of self.inner.weight"),
+        (lambda m, x: m.inner.weight.register_hook(lambda g: g), "hooks on self.inner.weight"),
+        (lambda m, x: m.inner.register_forward_hook(lambda *a: None), "hooks of self.inner"),
+        (lambda m, x: setattr(x, "seen", True), "attributes of argument tensor 0"),
     ],
 )
 def test_a_call_that_leaves_something_changed_is_an_error(does: Any, words: str) -> None:
     with pytest.raises(LeftChanged, match=words), torch.enable_grad():
         checked(Calls(does))(torch.zeros(1, 3))
+
+
+def _frozen_call(does: Callable[[Any, torch.Tensor], object]) -> nn.Module:
+    module, x = Calls(does), torch.zeros(1, 3)
+    with as_frozen(module, [x]), torch.enable_grad():
+        checked(module)(x)
+    return module
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda m, x: m.inner.weight.grad.zero_(),
+        lambda m, x: m.zero_grad(set_to_none=False),
+        lambda m, x: x.grad.add_(1.0),
+    ],
+)
+def test_a_gradient_that_a_caller_accumulated_is_left_alone(does: Any) -> None:
+    with pytest.raises(LeftChanged, match="gradient that a caller accumulated"):
+        _frozen_call(does)
+
+
+def test_behind_a_frozen_call_everything_requires_and_holds_what_it_did() -> None:
+    seen: list[bool] = []
+    module = _frozen_call(lambda m, x: seen.append(m.inner.weight.requires_grad))
+    assert seen == [False]
+    assert all(p.requires_grad and p.grad is None for p in module.parameters())
+
+
+def test_what_an_import_or_a_constructor_leaves_in_the_process_is_an_error() -> None:
+    left = pytest.raises(LeftChanged, match="the constructor leaves grad mode")
+    with left, torch.enable_grad(), process_unchanged("the constructor"):
+        torch.set_grad_enabled(False)
 
 
 @pytest.mark.parametrize(

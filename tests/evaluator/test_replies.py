@@ -42,7 +42,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "moved": [],
         "aliases": [["0", "an input"]],
         "launched": {"kernel": 2},
-        "drew": False, "found": [],
+        "drew": False, "found": [], "returned": "tensor",
     },
     "gradients": {
         "requires": [True], "error": "", "given": ["input 0"], "intact": True, "outputs": [OUTPUT],
@@ -96,6 +96,7 @@ def test_a_reply_of_the_protocol_is_read_and_written_alike(command: str) -> None
         ("forward", {"threads": 1 << 80}),
         ("forward", {"aliases": [["0"]]}),
         ("forward", {"drew": 0}),
+        ("forward", {"returned": 0}),
         ("gradients", {"intact": None}),
         ("show", {"found": [{"name": "load", "shape": [2], "values": ["1"]}]}),
         ("time", {"milliseconds": [float("inf")]}),

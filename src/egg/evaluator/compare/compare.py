@@ -16,7 +16,8 @@ others could be zero. So the elements that have lost their own value are counted
 than ``max(1e-2, 16 u)`` of themselves, and by more than the max floor relative to the *upper quartile* of the
 output, which a few large elements do not move. A candidate may have one in a thousand of them (and two), and
 twice as many as the reference has by a tenth of these bounds: where results cancel, it has many. Where whole
-slices are small beside the rest, they are looked at by themselves (:mod:`~egg.evaluator.compare.slices`).
+slices are small beside the rest, they are looked at by themselves (:mod:`~egg.evaluator.compare.slices`). In
+fp32 elements of one magnitude are held to the reference's error there (:mod:`~egg.evaluator.compare.bands`).
 
 Where the program itself amplifies the rounding of its inputs (an exponential of large numbers), every
 implementation is off by as much, and a reference that happens to round elsewhere is no measure. How far the
@@ -37,12 +38,14 @@ Integers and booleans must equal the reference or the fp64 run exactly.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from egg.core.policy import Precision
-from egg.evaluator.compare import slices, sums
+from egg.evaluator.compare import bands, slices, sums
+from egg.evaluator.compare.bands import NOWHERE, Band
 from egg.evaluator.tensors import memory
 
 ROUNDOFF = {
@@ -79,9 +82,20 @@ class Moved:
     rms: float
     lost: float = 0.0
     """The part of the elements that move by more than a tenth of what counts as lost."""
+    bands: Mapping[int, float] = field(default_factory=dict)
+    """The rms in each band of magnitude."""
 
     def times(self, factor: float) -> Moved:
-        return Moved(factor * self.max, factor * self.rms, self.lost)
+        wider = {band: factor * value for band, value in self.bands.items()}
+        return Moved(factor * self.max, factor * self.rms, self.lost, wider)
+
+    def __or__(self, other: Moved) -> Moved:
+        """The larger of two, everywhere."""
+        joint = {
+            band: max(self.bands.get(band, 0.0), other.bands.get(band, 0.0))
+            for band in {*self.bands, *other.bands}
+        }
+        return Moved(max(self.max, other.max), max(self.rms, other.rms), max(self.lost, other.lost), joint)
 
 
 STILL = Moved(0.0, 0.0)
@@ -122,10 +136,13 @@ class LeafError:
     """:attr:`lost` as a multiple of what is allowed."""
     reference_lost: float = 0.0
     """The part of the elements of which the reference is off by a tenth of what counts as lost."""
+    band: Band = NOWHERE
+    """Of all magnitudes the one where elements are furthest from what is allowed."""
 
     @property
     def passed(self) -> bool:
-        return not self.problem and max(self.max_ratio, self.rms_ratio, self.lost_ratio) <= 1.0
+        ratios = (self.max_ratio, self.rms_ratio, self.lost_ratio, self.band.ratio)
+        return not self.problem and max(ratios) <= 1.0
 
 
 @dataclass
@@ -174,8 +191,13 @@ def compare(
     precision: Precision,
     moved: Moved = STILL,
     usual: Usual = NOT_KNOWN,
+    *,
+    banded: bool = False,
 ) -> LeafError:
-    """Judge one output; all three have the same shape, and live where the oracle lives."""
+    """Judge one output; all three have the same shape, and live where the oracle lives.
+
+    ``banded``: in fp32, by magnitudes as well.
+    """
     if not (candidate.is_floating_point() or candidate.is_complex()):
         return _compare_exact(candidate, reference, golden)
     floor = floor_for(reference.dtype, precision)
@@ -198,6 +220,10 @@ def compare(
     off = errors.off
     if slices.spread(sizes, quartile) and not norms.nonfinite:
         off = max(off, slices.lost(three, quartile, own))
+    band = NOWHERE
+    if banded and floor.roundoff <= ROUNDOFF[torch.float32] and not norms.nonfinite:
+        allowances = {at: CONDITIONING * value for at, value in moved.bands.items()}
+        band = bands.worst(three, floor.roundoff, allowances, 4.0 * usual.max * rms)
     lost = norms.nonfinite
     problem = f"{lost} elements are NaN or Inf where they must not be" if lost else ""
     scale = rms or 1.0
@@ -217,6 +243,7 @@ def compare(
         off / count,
         off / loss,
         errors.reference_off / count,
+        band,
     )
 
 

@@ -5,12 +5,13 @@ the generator; a program that calls it is not. The reference answers these quest
 and where it has no answer they are not put.
 
 **NaN.** Where the reference and its exact run have NaN or infinity, a candidate must not have a number.
-Which of the two it has is left to it: products in several pieces make NaN of an infinity. What follows
-such a product may be NaN where the reference has a number (the sigmoid of an infinity). One way in which a
-NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop it unless
-they are asked to. In the interpreter these propagate it while this is asked, so that only what a file does
-by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in programs that have such
-operations.
+Which of the two it has is left to it: products in several pieces make NaN of an infinity. What follows such
+a product may be NaN where the reference has a number (the sigmoid of an infinity). A convolution by
+transforms makes NaN of a whole signal that has one: there a NaN may spread over the signal. One way in
+which a NaN is lost is the language's own: ``tl.maximum``, ``tl.minimum`` and the reductions by them drop it
+unless they are asked to. In the interpreter these propagate it while this is asked, so that only what a
+file does by itself is judged; on a GPU, where that cannot be had, a lost NaN is a warning in programs that
+have such operations.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ EXTREMES = ("max", "min", "relu", "clamp", "hardtanh", "hardswish", "hardsigmoid
 """Parts of the names of operations that Triton's extremes stand for."""
 PRODUCTS = ("mm", "convolution", "dot", "mv", "attention", "einsum", "linear")
 """Of operations that may be computed in several pieces."""
+TRANSFORMS = ("convolution", "fft")
+"""Of operations that may be computed by transforms of whole signals."""
 UNSAFE = (
     "index",
     "gather",
@@ -126,14 +129,16 @@ def not_numbers(trial: Trial) -> dict[str, str]:
             case,
             forgiven=gpu and any(part in names for part in EXTREMES),
             spreads=products and math.inf in values,
+            signals=any(part in names for part in TRANSFORMS),
         )
     if trial.reference.moving:
         trial.connection.restore_weights()  # both sides hold NaN in buffers that forward moves
     return outcomes
 
 
-def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool) -> str:
-    """What became of the values: a lost NaN is ``forgiven``, a NaN ``spreads`` that was an infinity."""
+def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool, signals: bool) -> str:
+    """What became of the values: a lost NaN is ``forgiven``, a NaN ``spreads`` that was an infinity, or all
+    over a signal (``signals``)."""
     reply = trial.attempt(case, Options(propagate=True, native=True))
     if reply is None:
         return "raises"
@@ -155,6 +160,8 @@ def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool) -> str
                 "a comparison with NaN is false: tl.where(x > 0, x, 0) drops it, tl.where(x <= 0, 0, x) "
                 "keeps it; so do tl.maximum and tl.clamp with propagate_nan=tl.PropagateNan.ALL",
             )
+        if signals:
+            _gather(got, expected)
         error = _elsewhere(trial, got, expected, golden, spreads=spreads)
         if not error.passed and not (error.relative < 0.25 and not error.problem):
             raise Refused(
@@ -185,6 +192,19 @@ def _elsewhere(
             compared &= ~torch.isnan(c)
         torch.where(compared, c, r, out=c)
     return compare(got, wanted, golden, trial.policy.precision)
+
+
+def _gather(got: torch.Tensor, expected: torch.Tensor) -> None:
+    """Put the reference's values where a signal of which it has no number somewhere is not finite.
+
+    Samples and channels are the first two dimensions, as convolutions have them; of two the second is time.
+    """
+    inner = min(2, expected.dim() - 1)
+    if inner < 1:
+        return
+    hit = ~torch.isfinite(expected).flatten(inner).all(dim=-1)
+    hit = hit.reshape(*hit.shape, *(1 for _ in range(expected.dim() - inner)))
+    got.copy_(torch.where(hit & ~torch.isfinite(got), expected, got))
 
 
 def _operations(trial: Trial) -> str:

@@ -3,13 +3,15 @@
 A buffer that is used in turn, a result that is handed out for ever from some call on: both take as
 many calls as their author chose. So there are as many as the time allows, each on values of its
 own, in a few requests of lengths drawn by lot. The last outputs of each request are checked; so
-are, when all is over, those of calls chosen by lot, the first among them, that were held meanwhile.
+are, when all is over, those of calls chosen by lot, the first among them, that were held meanwhile:
+of a small task as many as a few seconds allow, since a kernel may be wrong at one draw in hundreds.
 Outputs that are all held cannot lie in the same memory.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +33,11 @@ ON_A_GPU = 8
 """Times as many calls: they take microseconds there."""
 HELD_BYTES = 512 << 20
 RECHECKED = 4
+"""Of each request, at least; where copies of their inputs are small all calls are."""
+COPIED_BYTES = 64 << 20
+"""Of inputs that are kept for that."""
+SHARE = 4
+"""Rechecking may take so many times less than the calls."""
 
 
 def run(trial: Trial, each: float) -> Notes:
@@ -42,7 +49,7 @@ def run(trial: Trial, each: float) -> Notes:
         keep = max(0, min(length, held - calls))
         kept += _burst(trial, cases, length, keep, calls)
         calls += length
-    rechecked = _recheck(trial, kept, min(calls, held), 1 if total < FEW else RECHECKED)
+    rechecked = _recheck(trial, kept, min(calls, held), few=total < FEW)
     trial.buffers.reserve.forget()
     return {"calls": calls, "held": min(calls, held), "rechecked": rechecked}
 
@@ -84,7 +91,7 @@ def _burst(trial: Trial, cases: list[Case], length: int, keep: int, first: int) 
         protocol.Calls(trial.buffers.session(cases, moves, seeds), keep),
         trial.settings.call_seconds + trial.settings.calls_seconds,
     )
-    chosen = [] if _large(trial) else _chosen(keep, first)
+    chosen = [] if _large(trial) else _chosen(trial, keep, first)
     found = [(first + call, _question(trial, cases, moves, seeds, call, copied=True)) for call in chosen]
     catch_up(trial, cases, moves)
     for index, case in enumerate(cases[:length]):
@@ -111,10 +118,13 @@ def _large(trial: Trial) -> bool:
     return trial.buffers.bytes_per_call > HELD_BYTES
 
 
-def _chosen(keep: int, first: int) -> list[int]:
+def _chosen(trial: Trial, keep: int, first: int) -> list[int]:
     """Calls of a request whose outputs may be looked at again, the very first among them."""
+    size = sum(t.numel() * t.element_size() for t in trial.reference.sample.tensors)
+    room = COPIED_BYTES // max(size, 1) if trial.settings.calls >= FEW else 0
     begin = {0} if keep and not first else set()
-    return sorted(begin | {secrets.randbelow(keep) for _ in range(RECHECKED if keep else 0)})
+    drawn = secrets.SystemRandom().sample(range(keep), min(keep, max(RECHECKED, room // REQUESTS)))
+    return sorted(begin | set(drawn))
 
 
 def _check(trial: Trial, question: Case, index: int, label: str) -> Case:
@@ -130,11 +140,16 @@ def _check(trial: Trial, question: Case, index: int, label: str) -> Case:
     return case
 
 
-def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, more: int) -> int:
+def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, *, few: bool) -> int:
     """Some of the outputs that were held must be what they were; no two may lie in the same memory."""
-    kept = kept[:1] + secrets.SystemRandom().sample(kept[1:], min(more, len(kept) - 1))
-    case = None
+    kept = kept[:1] + secrets.SystemRandom().sample(kept[1:], len(kept[1:]))
+    least = 2 if few else 1 + RECHECKED
+    until = time.perf_counter() + (0.0 if few else trial.settings.calls_seconds / SHARE)
+    case, rechecked = None, 0
     for number, question in kept:
+        if rechecked >= least and time.perf_counter() > until:
+            break
+        rechecked += 1
         trial.buffers.poison(0)
         trial.connection.request(protocol.Held(number, trial.buffers.sets[0].outputs))
         case = trial.reference.answer(
@@ -147,7 +162,7 @@ def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, more: int) -
             raise _aliased(f"{changed}: {wrong.evidence}", wrong.facts) from None
     reply = trial.connection.request(protocol.Drop())
     if case is None:
-        return len(kept)
+        return rechecked
     if reply.shared and not aliases(case.outputs, case.inputs, trial.reference.module):
         one, other = reply.shared[0]
         raise _aliased(f"the outputs of calls {one + 1} and {other + 1}, both held, lie in the same memory")
@@ -156,7 +171,7 @@ def _recheck(trial: Trial, kept: list[tuple[int, Case]], held: int, more: int) -
         for path, whose in pairs:
             if (path, whose) not in usual:
                 raise _aliased(f"in call {number + 1} output {path} shares its memory with {whose}")
-    return len(kept)
+    return rechecked
 
 
 def _aliased(evidence: str, facts: RefusalFacts = NO_FACTS) -> Refused:

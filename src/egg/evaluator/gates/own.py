@@ -109,7 +109,7 @@ def _examined(trial: Trial) -> Notes:
 
 def _question(trial: Trial) -> Case:
     """A draw of the task's own, with integers that the file names among its integers where they may be."""
-    known = constants(trial.candidate.source)
+    known = constants(trial.candidate.source) | constants(trial.reference.program.task.source)
     inputs = rare_integers(trial.reference.draw(), known, tables(trial), secrets.randbits(48))
     try:
         return trial.reference.answer("the task's own size", inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -79,6 +79,7 @@ class SecondBuffers(Buffers):
 class BesideChecks(Checks):
     """By the ordinary rule, and by the error that the reference has at the task's own call."""
 
+    banded: ClassVar[bool] = False
     allowed: Mapping[int, Usual] = field(default_factory=dict)
     """The reference's own error at the task's own call, by the output's place."""
     uncertain: float = 0.0

@@ -69,7 +69,10 @@ def run(trial: Trial) -> Notes:
             f"for inputs that it saw before it launches {_named(again)}, where it launched {_named(work)}",
             "do the same work on every call: timed calls never repeat their inputs",
         )  # fmt: skip
-    notes = {"deterministic": _equal(before, trial.buffers.outputs()), "probed": _probe(trial, first, work)}
+    notes = {
+        "deterministic": _equal(before, trial.buffers.outputs()),
+        "probed": _probe(trial, first, work),
+    }
     del first
     notes["kept"] = remembered.run(trial)
     return notes | many.run(trial, each) | left.run(trial) | {"attributes": attributes.run(trial)}

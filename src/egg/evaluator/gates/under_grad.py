@@ -4,7 +4,7 @@ All other questions are asked under ``no_grad``, and those on gradients with som
 file that asks for the mode could do other things in between. With the parameters as they are the call may
 raise: a file without a backward does well to. Whose work it is, is asked with the gradients (gate
 ``domain``). With no parameter that requires a gradient there is nothing to record, and everything holds as
-under ``no_grad``.
+under ``no_grad``; gradients that a caller accumulated earlier stay as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS = {GradMode.ON: "under grad mode", GradMode.FROZEN: "under grad mode, with
 def run(trial: Trial) -> dict[str, str]:
     """What came of each call; one by lot where a level asks few questions."""
     learning = any(parameter.requires_grad for parameter in trial.reference.module.parameters())
-    modes = (GradMode.ON, GradMode.FROZEN) if learning else (GradMode.ON,)
+    modes = (GradMode.ON, GradMode.FROZEN) if learning else (GradMode.FROZEN,)
     if trial.settings.domain is not Probes.ALL:
         modes = (secrets.choice(modes),)
     return {WORDS[mode]: _asked(trial, mode, learning=learning) for mode in modes}

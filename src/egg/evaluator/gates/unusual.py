@@ -22,12 +22,14 @@ import torch
 
 from egg.core.errors import MachineError, TaskError
 from egg.evaluator.compare.compare import ROUNDOFF, compare
+from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.reference.answers import finite_share
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import map_tensors, outputs_of, restrided
 from egg.evaluator.task.rare import rare_integers, with_integer, with_masks
 from egg.evaluator.task.unusual import (
     LEVEL,
+    NEAR,
     TIES,
     ZEROS,
     Constants,
@@ -49,6 +51,12 @@ WIDER, WIDE = 1 << 20, 1 << 33
 SHARES = {1.0: "masks all true", 0.0: "masks all false", 0.95: "dense masks", 0.05: "sparse masks"}
 BEYOND = {-1: "rows beyond the constants of the file", 0: "columns beyond the constants of the file"}
 UNANSWERED = "no answer"
+EXTREMES = ("amax", "amin", "aminmax", "argmax", "argmin", "cummax", "cummin", "max", "min")
+COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne", "bucketize", "searchsorted")
+ORDERING = frozenset(
+    (*EXTREMES, "maximum", "minimum", *COMPARISONS, "argsort", "kthvalue", "median", "sort", "topk")
+)
+"""Operators that compare their inputs and compute nothing of them."""
 EQUAL = (ZEROS, LEVEL, TIES)
 LEEWAY = 8.0
 CLOSE = 16.0
@@ -65,13 +73,24 @@ def run(trial: Trial) -> dict[str, str]:
     outcomes: dict[str, str] = {}
     floats = any(t.is_floating_point() for t in trial.reference.sample.tensors)
     for name in trial.settings.unusual if floats else ():
+        if name == NEAR and not _orders(trial):
+            continue
         inputs = unusual(trial.reference.draw(), name, secrets.randbits(48))
         outcomes[name] = _asked(trial, name, inputs, integers=name not in EQUAL)
     known = constants(trial.candidate.source)
     outcomes |= _rarely(trial, known) if trial.settings.unusual else {}
-    for number in range(trial.settings.constants if known.values or known.patterns else 0):
-        outcomes[f"constants of the file {number + 1}"] = _constants(trial, known)
+    whole = known | constants(trial.reference.program.task.source)
+    for number in range(trial.settings.constants if whole.values or whole.patterns else 0):
+        outcomes[f"constants of the file {number + 1}"] = _constants(trial, known, whole)
     return outcomes
+
+
+def _orders(trial: Trial) -> bool:
+    """Whether the reference does nothing with its inputs but to order them: then no rounding decides."""
+    inputs = trial.reference.draw()
+    with Recorder() as recorder:
+        trial.reference.run(inputs)
+    return bool(recorder.compute) and all(name.split(".")[0] in ORDERING for name in recorder.compute)
 
 
 def _rarely(trial: Trial, known: Constants) -> dict[str, str]:
@@ -131,10 +150,13 @@ def _runs(trial: Trial, inputs: list[Any]) -> bool:
     return True
 
 
-def _constants(trial: Trial, known: Constants) -> str:
-    """The numbers in the file's text among inputs and weights; where that has no answer, in floats alone."""
+def _constants(trial: Trial, known: Constants, whole: Constants) -> str:
+    """The numbers in the file's text among inputs and weights; where that has no answer, in floats alone.
+
+    Integers may be those of the task's text as well (``whole``): an identifier that its code treats apart.
+    """
     inputs = with_constants(trial.reference.draw(), known, secrets.randbits(48))
-    rare = rare_integers(inputs, known, tables(trial), secrets.randbits(48))
+    rare = rare_integers(inputs, whole, tables(trial), secrets.randbits(48))
     if trial.connection.names:
         trial.connection.rare_weights(known)
     found = _asked(trial, "constants of the file", rare, integers=True)

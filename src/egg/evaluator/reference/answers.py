@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from egg.evaluator.compare.bands import rms_by_band
 from egg.evaluator.compare.compare import STILL, Moved
 from egg.evaluator.tensors import memory
 
@@ -37,6 +38,7 @@ def response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
         return STILL
     largest = square = 0.0
     count = lost = 0
+    bands: dict[int, float] = {}
     for g, a, b in memory.pieces(*(as_reals(t) for t in (exact, up, down))):
         above, below = a.double() - g.double(), b.double() - g.double()
         linear = (above - below) / 2
@@ -46,7 +48,9 @@ def response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
         square += float(linear.square().sum())
         largest = max(largest, float(linear.amax()) if linear.numel() else 0.0)
         lost += int((linear > g.double().abs().mul_(limit)).sum())
-    return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1))
+        for band, value in rms_by_band(linear, g).items():
+            bands[band] = max(bands.get(band, 0.0), value)
+    return Moved(largest, math.sqrt(square / max(count, 1)), lost / max(count, 1), bands)
 
 
 def far(outputs: list[tuple[str, Any]], exact: list[tuple[str, Any]]) -> bool:

@@ -29,6 +29,7 @@ from egg.evaluator.reference.yardstick import (
     Rounded,
     Yardstick,
     candidates,
+    coarsest_rounding,
     converted,
     perturb,
     scope,
@@ -40,6 +41,7 @@ from egg.evaluator.task.indices import in_range
 from egg.evaluator.task.precision import precision_scope
 from egg.evaluator.task.program import Program, form_of, map_tensors, outputs_of
 from egg.evaluator.task.seeds import BUILD_SEED, FORWARD_SEED
+from egg.evaluator.task.structure import plain, plain_tensor, structure_of
 from egg.evaluator.tensors import generators, memory
 from egg.evaluator.transport import exchange
 from egg.evaluator.transport.freshen import Kind, kind_of
@@ -72,6 +74,8 @@ class Case:
     """How many times as much as usual is allowed for conditioning."""
     yardstick: Yardstick = Yardstick.FP64
     """What the golden answers are."""
+    returned: str = ""
+    """The structure of the reference's result; empty where it is not compared."""
 
 
 @dataclass
@@ -113,14 +117,17 @@ class Reference:
         """A fresh secret question under the weights the module holds now."""
         seed = secrets.randbits(48)
         inputs = redraw(
-            self.program.inputs(seed, self.device, self.precision), distribution, seed ^ 0x5EED
+            self._inputs(seed), distribution, seed ^ 0x5EED
         )  # in one breath: a name for the first of the two would keep both
         own = distribution == "task" and not self._reweighed
         return self.answer(label, inputs, golden=golden, own=own)
 
     def draw(self) -> list[Any]:
         """Inputs of the task's own, from a secret seed."""
-        return self.program.inputs(secrets.randbits(48), self.device, self.precision)
+        return self._inputs(secrets.randbits(48))
+
+    def _inputs(self, seed: int) -> list[Any]:
+        return map_tensors(self.program.inputs(seed, self.device, self.precision), plain_tensor)
 
     def question(self, label: str, *, alone: bool = False) -> Case:
         """Inputs, for a question whose values will change before it is answered.
@@ -149,14 +156,21 @@ class Reference:
         if self.stochastic and golden:
             draws = Draws()
             with Recorded(draws):
-                outputs = outputs_of(self.run(inputs, seed))
+                result = self.run(inputs, seed)
+            outputs, returned = outputs_of(result), structure_of(result)
             by, exact = self._exact(inputs, outputs, draws, seed)
-            return Case(label, inputs, structure, tensors, outputs, exact, own, draws, seed, yardstick=by)
+            return Case(
+                label, inputs, structure, tensors, outputs, exact, own, draws, seed,
+                yardstick=by, returned=returned,
+            )  # fmt: skip
         by, exact = self.yardstick, self._in_fp64(inputs, seed) if golden else []
-        outputs = outputs_of(self.run(inputs, seed))
+        result = self.run(inputs, seed)
+        outputs, returned = outputs_of(result), structure_of(result)
         if exact is None:
             by, exact = self._exact(inputs, outputs, None, seed)
-        return Case(label, inputs, structure, tensors, outputs, exact, own, seed=seed, yardstick=by)
+        return Case(
+            label, inputs, structure, tensors, outputs, exact, own, seed=seed, yardstick=by, returned=returned
+        )
 
     @property
     def reweighed(self) -> bool:
@@ -174,7 +188,7 @@ class Reference:
         def forward() -> Any:
             torch.manual_seed(seed)
             with precision_scope(self.precision), in_range():
-                return self.program.run(self.module, inputs)
+                return plain(self.program.run(self.module, inputs))
 
         return self._with_room(forward)
 
@@ -197,10 +211,7 @@ class Reference:
                 response(exact, up, down, limit)
                 for ((_, exact), (_, up), (_, down)), limit in zip(pairs, limits, strict=True)
             ]
-            found = [
-                Moved(max(a.max, b.max), max(a.rms, b.rms), max(a.lost, b.lost))
-                for a, b in zip(found, moves, strict=True)
-            ]
+            found = [a | b for a, b in zip(found, moves, strict=True)]
         return found
 
     def _lost_at(self, leaf: Any) -> float:
@@ -210,7 +221,8 @@ class Reference:
     def _perturbed(self, case: Case, sign: float, lot: int) -> list[tuple[str, Any]]:
         def forward() -> Any:
             module, inputs = converted(self.module, case.inputs, case.yardstick)
-            inputs = perturb(module, inputs, (self.module, case.inputs), sign, lot)
+            coarsest = coarsest_rounding(case.inputs, self.module, case.outputs)
+            inputs = perturb(module, inputs, (self.module, case.inputs), sign, lot, coarsest)
             with Rounded(unit_of(case.inputs, self.module), sign, lot):
                 return self._measured(module, inputs, case.yardstick, case.draws, case.seed)
 
@@ -292,7 +304,7 @@ class Reference:
 
     def _first_question(self) -> Case:
         """Answer once, to learn what the task is like: shapes, randomness, whether it spares its inputs."""
-        inputs = self.program.inputs(secrets.randbits(48), self.device, self.precision)
+        inputs = self.draw()
         structure, tensors = exchange.pack(inputs)
         before = [t.clone() for t in tensors]
         torch.manual_seed(FORWARD_SEED)
@@ -398,7 +410,7 @@ class Reference:
         torch.manual_seed(seed)
         precision = self.precision if yardstick is Yardstick.ITSELF else Precision.FP32
         with precision_scope(precision), scope(yardstick, draws), in_range():
-            return self.program.run(module, inputs)
+            return plain(self.program.run(module, inputs))
 
     def _with_room(self, forward: Callable[[], Any]) -> Any:
         """A forward that found no memory is tried once more, without the garbage."""

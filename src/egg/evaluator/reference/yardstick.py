@@ -212,14 +212,30 @@ def unit_of(inputs: list[Any], module: nn.Module) -> float:
     return min((torch.finfo(kind).eps / 2 for kind in kinds), default=torch.finfo(torch.float32).eps / 2)
 
 
+def coarsest_rounding(inputs: list[Any], module: nn.Module, outputs: list[tuple[str, Any]]) -> float:
+    """How far an input may be moved for its own rounding: no further than the program's arithmetic rounds.
+
+    That is the finest of its inputs and weights, or of its results where those are coarser. A gain of 16 bits
+    in a program of 32 is exact for every implementation, and excuses none that rounds the rest as coarsely.
+    """
+    results = [leaf for _, leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    finest = min((torch.finfo(leaf.dtype).eps / 2 for leaf in results), default=0.0)
+    return max(unit_of(inputs, module), finest)
+
+
 @torch.no_grad()
 def perturb(
-    module: nn.Module, inputs: list[Any], like: tuple[nn.Module, list[Any]], sign: float, lot: int = 0
+    module: nn.Module,
+    inputs: list[Any],
+    like: tuple[nn.Module, list[Any]],
+    sign: float,
+    lot: int = 0,
+    coarsest: float = 1.0,
 ) -> list[Any]:
     """Move ``module``'s weights, in place, and ``inputs`` by their own rounding, up or down by lot.
 
-    ``like`` are the originals, whose dtypes tell how they are rounded. The lots are the same for every call
-    with the same number ``lot``, and ``sign`` mirrors them.
+    ``like`` are the originals, whose dtypes tell how they are rounded, though by no more than ``coarsest``.
+    The lots are the same for every call with the same number ``lot``, and ``sign`` mirrors them.
     """
     own_module, own_inputs = like
     generators: dict[torch.device, torch.Generator] = {}
@@ -230,7 +246,7 @@ def perturb(
         generator = generators.setdefault(
             tensor.device, torch.Generator(tensor.device).manual_seed(LOTS + lot)
         )
-        unit = torch.finfo(own).eps * (0.5 if tensor.dtype != own else 1.0)
+        unit = min(torch.finfo(own).eps / 2, coarsest) * (1.0 if tensor.dtype != own else 2.0)
 
         def shifted(flat: torch.Tensor) -> torch.Tensor:
             lots = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)

@@ -27,7 +27,9 @@ from egg.evaluator.task.unusual_kinds import (
     LEAST,
     LEVEL,
     MINUTE,
+    NEAR,
     OFFSET,
+    PERIODIC,
     SORTED,
     TIES,
     ZEROS,
@@ -37,6 +39,10 @@ FREE = 4
 """A dimension shorter than this keeps all of its slices, the first one apart."""
 LARGEST_CONSTANT = 1e4
 """Constants beyond are left out: masks by -1e30 and limits of types."""
+NEXT = 16.0
+"""Roundings between an extreme and the value next to it: more than the reference's inputs are shaken by."""
+ABOVE = 4.0
+"""The size that values drawn normally hardly reach."""
 COARSEST = 1 << 8
 """Integers below are no bit patterns worth asking for."""
 MOST_LINES = 12
@@ -60,6 +66,8 @@ def unusual(inputs: list[Any], name: str, seed: int) -> list[Any]:
         LARGEST: lambda t: t.mul_(256.0 if t.dtype is torch.float16 else 1e30),
         LEAST: lambda t: t.mul_(1e-3 if t.dtype is torch.float16 else 1e-30),
         SORTED: _sorted,
+        NEAR: lambda t: _near(t, torch.Generator(t.device).manual_seed(seed)),
+        PERIODIC: lambda t: _periodic(t, torch.Generator(t.device).manual_seed(seed)),
     }[name]
     return _changed(redraw(inputs, "normal", seed), change)
 
@@ -108,6 +116,35 @@ def _sorted(tensor: torch.Tensor) -> None:
         tensor[: tensor.shape[0] // 2].neg_()
 
 
+def _near(tensor: torch.Tensor, generator: torch.Generator) -> None:
+    """In every line along the last dimension some other element is less than the largest by a few roundings,
+    and one more than the least: a kernel that drops low bits of what it orders takes the wrong one."""
+    size = tensor.shape[-1] if tensor.dim() else 0
+    if size < FREE:
+        return
+    for sign in (1, -1):
+        best, at = (sign * tensor).max(-1, keepdim=True)
+        step = torch.randint(1, size, at.shape, generator=generator, device=tensor.device)
+        less = best - NEXT * torch.finfo(tensor.dtype).eps / 2 * best.abs()
+        tensor.scatter_(-1, (at + step) % size, sign * less)
+
+
+def _periodic(tensor: torch.Tensor, generator: torch.Generator) -> None:
+    """In every line along the last dimension the largest values stand a power of two apart.
+
+    A kernel that keeps a few candidates of each lane, or of each block, meets all of them in one.
+    """
+    size = tensor.shape[-1] if tensor.dim() else 0
+    powers = int(math.log2(max(size, 1))) - 2
+    if powers < 1:
+        return
+    shape, device = (*tensor.shape[:-1], 1), tensor.device
+    step = 2 ** torch.randint(1, powers + 1, shape, generator=generator, device=device)
+    first = torch.randint(0, size, shape, generator=generator, device=device)
+    chosen = (torch.arange(size, device=device) - first) % step == 0
+    tensor.copy_(torch.where(chosen, tensor.abs() + ABOVE, tensor))
+
+
 @dataclass(frozen=True)
 class Constants:
     """What stands in a file: numbers that an input may hold, and patterns of low bits with their masks."""
@@ -115,6 +152,12 @@ class Constants:
     values: tuple[float, ...]
     patterns: tuple[tuple[int, int], ...]
     """Mask and value."""
+
+    def __or__(self, other: Constants) -> Constants:
+        return Constants(
+            tuple(dict.fromkeys((*self.values, *other.values))),
+            tuple(dict.fromkeys((*self.patterns, *other.patterns))),
+        )
 
 
 def constants(source: str) -> Constants:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,6 +14,7 @@ from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, Worst, co
 from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.buffers import Buffers
 from egg.evaluator.trial.refused import Refused
@@ -38,6 +39,8 @@ class Checks:
     worst: Worst = field(default_factory=Worst)
     usual: dict[int, Usual] = field(default_factory=dict)
     """The reference's own error at the task's own call, by the output's place."""
+    banded: ClassVar[bool] = True
+    """Whether elements are compared by their magnitude as well."""
 
     def check(self, case: Case, outputs: Sequence[protocol.OutputForm] | None, index: int = 0) -> None:
         """Form first, then every value of every output; raises :class:`Refused` at the first fault.
@@ -74,10 +77,12 @@ class Checks:
     def error(self, case: Case, position: int, got: Any, expected: Any, golden: Any) -> LeafError:
         """By the ordinary rule; where it refuses what rounding could explain, with conditioning."""
         three = (tensor_of(got), tensor_of(expected), tensor_of(golden))
-        error = compare(*three, self.policy.precision)
+        banded = self.banded and case.leeway == 1.0 and self.reference.yardstick is Yardstick.FP64
+        error = compare(*three, self.policy.precision, banded=banded)
         if error.passed or error.problem or not error.relative < EXPLICABLE:
             return error
-        return compare(*three, self.policy.precision, self.reference.moved(case)[position].times(case.leeway))
+        moved = self.reference.moved(case)[position].times(case.leeway)
+        return compare(*three, self.policy.precision, moved, banded=banded)
 
     def check_form(self, case: Case, described: Sequence[protocol.OutputForm]) -> list[float | None]:
         """Names, shapes, dtypes, devices and plain types as the reference's; returns the plain numbers."""
@@ -99,6 +104,26 @@ class Checks:
             if not isinstance(expected, torch.Tensor) and got.number is None:
                 raise Refused("correctness.number", f"output {path}: no number was given", "return a number")
         return [got.number for got in described]
+
+    def check_returned(self, case: Case, reply: protocol.Forwarded) -> None:
+        """Containers and kinds of numbers as the reference's; contiguous outputs where it has such."""
+        if case.returned and reply.returned != case.returned:
+            raise Refused(
+                "correctness.outputs",
+                f"forward returns {reply.returned[:300]} where the reference returns {case.returned[:300]}",
+                "return the same structure as Model.forward: the same containers, an int for an int",
+            )
+        for got, (path, expected) in zip(reply.outputs, case.outputs, strict=True):
+            if not case.own or not isinstance(expected, torch.Tensor) or not expected.is_contiguous():
+                continue
+            laid = torch.empty_strided(expected.shape, got.stride or (), device="meta")
+            if not laid.is_contiguous():
+                raise Refused(
+                    "correctness.strides",
+                    f"output {path} has strides {list(laid.stride())} where the reference's is contiguous",
+                    "write the output in the order in which the reference's lies: a view that turns or skips "
+                    "leaves the work to the code that reads it",
+                )
 
     def check_apart(self, case: Case, reported: Sequence[tuple[str, str]]) -> None:
         """Outputs lie in memory of their own where the reference's do."""
@@ -136,7 +161,20 @@ class Checks:
                 "look at masks (a masked load without other= holds anything), at elements that no program "
                 "writes, and at overflow",
             )  # fmt: skip
-        if error.max_ratio <= 1.0 and error.rms_ratio <= 1.0:
+        whole = error.max_ratio <= 1.0 and error.rms_ratio <= 1.0
+        if whole and error.lost_ratio <= 1.0:
+            band = error.band
+            return Refused(
+                "correctness.small_values",
+                f"{case.label}, output {path}: elements of about {band.size:.1e} are off by "
+                f"{band.relative:.1e} of themselves (rms), where the reference is by {band.reference:.1e}; "
+                f"that is {band.ratio:.1f}x what is allowed",
+                "elements of every magnitude must be as exact as fp32 makes them: no 16-bit rounding, cut or "
+                "correction where it hardly shows beside larger elements",
+                band.relative,
+                RefusalFacts(relative_error=band.relative, excess=band.ratio),
+            )
+        if whole:
             return Refused(
                 "correctness.small_values",
                 f"{case.label}, output {path}: {100 * error.lost:.2g}% of the elements are off by more than "

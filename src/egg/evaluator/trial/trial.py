@@ -231,6 +231,7 @@ class Trial:
     def check(self, case: Case, reply: protocol.Forwarded, index: int = 0) -> None:
         """What one call delivered: its form, and every value."""
         self.checks.check(case, reply.outputs, index)
+        self.checks.check_returned(case, reply)
 
     def sizes(self) -> str:
         """The shapes that are run, for a person; how they differ from the task's, where they do."""

@@ -14,6 +14,7 @@ from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.task.gradients import differentiated
+from egg.evaluator.task.structure import structure_of
 from egg.evaluator.tensors import generators
 from egg.evaluator.timing import stopwatch
 from egg.evaluator.transport import arena as arenas
@@ -25,7 +26,10 @@ from egg.evaluator.worker.hostreads import HostReads, recorded
 from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
-from egg.evaluator.worker.settings import checked
+from egg.evaluator.worker.settings import as_frozen, checked
+
+MOST_WORDS = 10_000
+"""Of a result's structure."""
 
 
 class Calling(Holding):
@@ -60,8 +64,13 @@ class Calling(Holding):
         extremes = propagated() if options.propagate else contextlib.nullcontext()
         drawn = by_lot(options.lot) if options.lot is not None else contextlib.nullcontext()
         answers = undefined.native() if options.native else contextlib.nullcontext()
+        frozen = (
+            as_frozen(self._module, arguments)
+            if options.grad is protocol.GradMode.FROZEN
+            else contextlib.nullcontext()
+        )  # entered before there is a recorder: what it computes is none of the file's
         try:
-            with extremes, drawn, answers, recorder, HostReads() as reads:
+            with frozen, extremes, drawn, answers, recorder, HostReads() as reads:
                 result = self._call_checked(arguments, options.grad)
             drew = generators.advanced(seeded, self._device)
             self._synchronize()
@@ -83,6 +92,7 @@ class Calling(Holding):
             moved=tuple(map(_sketched, recorder.moved_sketches)),
             drew=drew,
             found=_found(flow) if flow is not None else (),
+            returned=structure_of(result)[:MOST_WORDS],
         )
 
     def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -25,9 +26,12 @@ from egg.evaluator.worker.importing import import_candidate
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.instance import Instance
 from egg.evaluator.worker.rewriting import rewrite
+from egg.evaluator.worker.settings import LeftChanged, process_unchanged
 
 GPU = "cuda"
 """A file without this word builds its module on the CPU."""
+MODES = ("grad", "inference")
+"""A file without these words cannot switch grad mode, which does not show where it is off already."""
 
 
 class Holding(Instance):
@@ -60,15 +64,18 @@ class Holding(Instance):
         self._dtype = HALF_DTYPES.get(policy)
         imported: list[Any] = []
 
-        def construct(candidate: Any) -> nn.Module:
+        def construct(candidate: Any, *, grad_mode: bool = False) -> nn.Module:
             args, kwargs = self._init
             torch.manual_seed(asked.seed)
-            with torch.no_grad(), self._pretence:
+            with torch.set_grad_enabled(grad_mode), self._pretence, process_unchanged("the constructor"):
                 return candidate.ModelNew(*args, **kwargs)
 
         def make() -> nn.Module:
             if not imported:
-                imported.append(import_candidate(asked.source, restricted=asked.restricted))
+                with process_unchanged("the import"):
+                    imported.append(import_candidate(asked.source, restricted=asked.restricted))
+                if any(word in asked.source for word in MODES):
+                    _rehearse(partial(construct, imported[0], grad_mode=True))
             on_cpu = self._off_device() if GPU not in asked.source else nullcontext()
             with on_cpu:
                 made = construct(imported[0])
@@ -170,3 +177,14 @@ class Holding(Instance):
         for own, theirs in asked.names.items():
             self._view(asked.slots[theirs]).copy_(state[own])
         self._synchronize()
+
+
+def _rehearse(construct: Callable[[], nn.Module]) -> None:
+    """Build a module under grad mode, for what the constructor leaves in the process. A constructor that
+    raises there is no fault: modules are built without it."""
+    try:
+        construct()
+    except LeftChanged:
+        raise
+    except Exception:
+        return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,6 @@ from egg.evaluator.transport.protocol import GradMode
 from egg.evaluator.transport.slots import Slot
 from egg.evaluator.worker.device_turn import Announce, DeviceTurn
 from egg.evaluator.worker.fence import Fence
-from egg.evaluator.worker.held import parameters_of
 from egg.evaluator.worker.inputs import Inputs
 from egg.evaluator.worker.kept import Kept
 from egg.evaluator.worker.launches import Launches
@@ -70,8 +69,7 @@ class Instance:
     def _call_checked(self, arguments: list[Any], grad: GradMode = GradMode.OFF) -> Any:
         """A call that is not timed: what it leaves changed in the process is an error."""
         assert self._module is not None
-        frozen = _frozen(self._module) if grad is GradMode.FROZEN else contextlib.nullcontext()
-        with frozen, torch.set_grad_enabled(grad is not GradMode.OFF), self._pretence:
+        with torch.set_grad_enabled(grad is not GradMode.OFF), self._pretence:
             return checked(self._module)(*arguments)
 
     def _call_here(self, arguments: list[Any], module: nn.Module) -> Any:
@@ -127,16 +125,3 @@ class Instance:
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-
-
-@contextlib.contextmanager
-def _frozen(module: nn.Module) -> Iterator[None]:
-    """No parameter requires a gradient meanwhile, as in a program that only predicts."""
-    learning = [one for one in parameters_of(module).values() if one.requires_grad]
-    for parameter in learning:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in learning:
-            parameter.requires_grad_(True)

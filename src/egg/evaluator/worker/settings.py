@@ -1,27 +1,87 @@
 """What a call must leave as it was, because the caller's program goes on with it.
 
-Settings of the process; of the module its modes, which of its parameters learn, and the names in its
-``state_dict``; of each tensor that it is given its form and its memory.
+Settings of the process; of the module its modes, its hooks and the names in its ``state_dict``; of each
+parameter, which an optimizer holds, the object itself, its memory, its gradient, its hooks and whether it
+learns; of each tensor that it is given its form, and the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from egg.evaluator.worker.held import parts_of
+from egg.evaluator.worker.held import parameters_of, parts_of
 
 _vars = vars
+HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+"""Where ``nn.Module`` keeps what others are to call."""
+ACCUMULATED = 3.0
+"""In every element of a gradient that was there before."""
+MOST_ACCUMULATED = 1 << 22
+"""Elements: a larger tensor is given no gradient, which would take as much memory once more."""
+
+
+class Place(int):
+    """An address, of which only the difference counts."""
 
 
 class LeftChanged(Exception):
-    """A forward changed settings of the process, its module or its arguments."""
+    """The file changed settings of the process, its module or its arguments."""
 
     reason = "state.settings"
+
+
+@contextmanager
+def process_unchanged(what: str) -> Iterator[None]:
+    """Raise :class:`LeftChanged` where ``what`` leaves a setting of the process at another value."""
+    before = _current()
+    yield
+    _compare(what, before, _current())
+
+
+@contextmanager
+def as_frozen(module: nn.Module, arguments: Any) -> Iterator[None]:
+    """Meanwhile no parameter and no argument requires a gradient, as for a caller who asks for none.
+
+    Each holds a gradient that was accumulated before, which a forward must leave alone: else
+    :class:`LeftChanged` is raised.
+    """
+    own = [(f"self.{name}", tensor) for name, tensor in parameters_of(module).items()]
+    given = [t for t in tree_leaves(arguments) if type(t) is torch.Tensor]
+    named = [*own, *((f"argument tensor {at}", t) for at, t in enumerate(given))]
+    held = [(name, t) for name, t in named if t.is_leaf and t.is_floating_point() and not t.is_sparse]
+    before = [(tensor, tensor.requires_grad, tensor.grad) for _, tensor in held]
+    try:
+        for _, tensor in held:
+            tensor.requires_grad_(False)
+            if tensor.numel() <= MOST_ACCUMULATED:
+                tensor.grad = torch.full_like(tensor, ACCUMULATED)
+        yield
+        for name, tensor in held:
+            if tensor.numel() <= MOST_ACCUMULATED and not _intact(tensor.grad):
+                raise LeftChanged(f"forward changes the gradient that a caller accumulated in {name}")
+    finally:
+        for tensor, required, gradient in before:
+            tensor.grad = gradient
+            tensor.requires_grad_(required)
+
+
+def _intact(gradient: torch.Tensor | None) -> bool:
+    return gradient is not None and bool((gradient == ACCUMULATED).all())
 
 
 class Settings:
@@ -34,11 +94,7 @@ class Settings:
 
     def check(self) -> None:
         """Raise :class:`LeftChanged` for the first that is another now."""
-        after = self._look()
-        for name in (*self._before, *(name for name in after if name not in self._before)):
-            now, before = after.get(name), self._before.get(name)
-            if now != before:
-                raise LeftChanged(f"forward leaves {name} {_worded(now)}, it was {_worded(before)}")
+        _compare("forward", self._before, self._look())
 
 
 def checked(module: nn.Module) -> Callable[..., Any]:
@@ -53,8 +109,16 @@ def checked(module: nn.Module) -> Callable[..., Any]:
     return call
 
 
+def _compare(what: str, earlier: dict[str, Any], later: dict[str, Any]) -> None:
+    for name in (*earlier, *(name for name in later if name not in earlier)):
+        now, before = later.get(name), earlier.get(name)
+        if now != before:
+            was = "" if isinstance(before, Place) else f", it was {_worded(before)}"
+            raise LeftChanged(f"{what} leaves {name} {_worded(now)}{was}")
+
+
 def _worded(value: Any) -> str:
-    return "absent" if value is None else f"at {value}"
+    return "absent" if value is None else "at another place" if isinstance(value, Place) else f"at {value}"
 
 
 def _of_module(module: nn.Module) -> dict[str, Any]:
@@ -63,25 +127,43 @@ def _of_module(module: nn.Module) -> dict[str, Any]:
     for prefix, part in parts_of(module):
         held = _vars(part)
         found[f"self.{prefix}training"] = held["training"]
+        found[f"hooks of self.{prefix}".rstrip(".")] = tuple(len(held.get(name) or ()) for name in HOOKS)
         for name, parameter in held["_parameters"].items():
             if parameter is not None:
                 found[f"self.{prefix}{name}.requires_grad"] = parameter.requires_grad
+                found |= _of_tensor(f"self.{prefix}{name}", parameter)
         for name, buffer in held["_buffers"].items():
             if buffer is not None and name not in held["_non_persistent_buffers_set"]:
                 found[f"self.{prefix}{name} in the state_dict"] = True
     return found
 
 
+def _of_tensor(name: str, tensor: torch.Tensor) -> dict[str, Any]:
+    """What a caller's program holds on to, besides the values."""
+    gradient = tensor.grad if tensor.is_leaf else None
+    return {
+        f"the object {name}": Place(id(tensor)),
+        f"the memory of {name}": Place(tensor.data_ptr() if tensor.layout is torch.strided else 0),
+        f"the gradient of {name}": None if gradient is None else Place(id(gradient)),
+        f"hooks on {name}": len(tensor._backward_hooks or ()) + len(_accumulating(tensor)),
+        f"attributes of {name}": tuple(sorted(_vars(tensor))),
+    }
+
+
+def _accumulating(tensor: torch.Tensor) -> Any:
+    return getattr(tensor, "_post_accumulate_grad_hooks", None) or ()
+
+
 def _of_arguments(arguments: Any) -> dict[str, Any]:
     """Form and memory of every tensor; the values are compared by the judge."""
     tensors = [leaf for leaf in tree_leaves(arguments) if type(leaf) is torch.Tensor]
-    return {
-        f"argument tensor {at}": (
-            tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.requires_grad, tensor.data_ptr()
-        )
-        for at, tensor in enumerate(tensors)
-        if tensor.layout is torch.strided
-    }  # fmt: skip
+    found: dict[str, Any] = {}
+    for at, tensor in enumerate(tensors):
+        if tensor.layout is torch.strided:
+            form = (tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.requires_grad)
+            found[f"argument tensor {at}"] = form
+            found |= _of_tensor(f"argument tensor {at}", tensor)
+    return found
 
 
 def _current() -> dict[str, Any]:

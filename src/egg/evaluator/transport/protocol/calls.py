@@ -86,6 +86,8 @@ class Forwarded:
     """Whether random generators stand elsewhere than before."""
     found: tuple[Found, ...]
     """For each answer whose runs were looked for."""
+    returned: str
+    """The structure of the result."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,117 @@
+"""Errors of elements of one magnitude, beside the reference's errors of the same elements.
+
+A limit for a whole output follows its large elements. Below them all others could be off by a part of
+themselves that no rounding explains: the small probabilities of a softmax by a hundredth, columns in 16 bits
+beside a few in other units. So elements are put into bands of magnitude, two powers of two wide, and in each
+the rms error is held to the largest of
+
+* 32 times the reference's own there: results that cancel are as wrong in the reference,
+* 64 u of the band, which covers an exponential by powers of two,
+* 32 u of the output's upper quartile: functions and convolutions whose error is absolute, other orders of
+  summation,
+* twice how far the exact result moves in the band under the roundings of inputs and operations
+  (:class:`~egg.evaluator.compare.compare.Moved`).
+
+A sample of the elements is enough: what one in a million is off by is held to the limits of the whole output.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from egg.evaluator.compare.sums import upper_quartile
+
+OWN = 32.0
+"""Times the reference's error in the band."""
+RELATIVE, ABSOLUTE = 64.0, 32.0
+"""Roundings, of the band and of the upper quartile of all elements but zeros."""
+FEWEST = 8
+"""Elements in a band: of fewer nothing is concluded."""
+SAMPLE = 1 << 17
+BANDS = 128
+WIDTH = 2.0
+"""Powers of two in a band."""
+LEAST = 1e-30
+"""Smaller numbers may be flushed to zero."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The band in which an output is the furthest from what is allowed, and how far."""
+
+    ratio: float = 0.0
+    size: float = 0.0
+    """The rms of its elements."""
+    relative: float = 0.0
+    reference: float = 0.0
+    """Of the candidate and of the reference: the rms error relative to that."""
+
+
+NOWHERE = Band()
+
+
+def places(exact: torch.Tensor) -> torch.Tensor:
+    """The band of each element, beginning with 1; 0 for what is no number, too small, or zero."""
+    size = exact.double().abs()
+    usable = torch.isfinite(size) & (size > LEAST)
+    band = torch.where(usable, size, 1.0).log2().div_(WIDTH).floor_().add_(BANDS // 2)
+    return torch.where(usable, band.clamp_(1, BANDS - 1), 0).long()
+
+
+def sums(values: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
+    """Of the values in each band."""
+    return torch.bincount(bands.reshape(-1), values.double().reshape(-1), BANDS)
+
+
+def rms_by_band(errors: torch.Tensor, exact: torch.Tensor) -> dict[int, float]:
+    """The rms of ``errors`` in each band of the exact result that has elements."""
+    bands = places(exact)
+    counts = torch.bincount(bands.reshape(-1), minlength=BANDS).double()
+    means = (sums(errors.square(), bands) / counts.clamp_min(1.0)).sqrt()
+    found = counts.nonzero().reshape(-1).tolist()
+    return {band: value for band in found if band and (value := float(means[band])) > 0.0}
+
+
+def worst(
+    three: Sequence[torch.Tensor], roundoff: float, moved: Mapping[int, float], absolute: float = 0.0
+) -> Band:
+    """Of the candidate, the reference and the exact result: the band that is furthest off.
+
+    ``moved``: for each band what conditioning allows; ``absolute``: what is allowed everywhere.
+    """
+    c, r, g = _sample(three)
+    usable = torch.isfinite(c) & torch.isfinite(r) & torch.isfinite(g)
+    c, r, g = (t[usable] for t in (c, r, g))
+    bands = places(g)
+    counts = torch.bincount(bands, minlength=BANDS).double()
+    sizes, ours, theirs = (
+        (sums(t.square(), bands) / counts.clamp_min(1.0)).sqrt().tolist() for t in (g, r - g, c - g)
+    )
+    least = ABSOLUTE * roundoff * upper_quartile(g.abs()[bands > 0])
+    found = NOWHERE
+    for band in (counts >= FEWEST).nonzero().reshape(-1).tolist():
+        if not band or not theirs[band]:
+            continue
+        allowed = max(
+            OWN * ours[band], RELATIVE * roundoff * sizes[band], least, absolute, moved.get(band, 0.0)
+        )
+        ratio = theirs[band] / allowed
+        if ratio > found.ratio:
+            size = sizes[band]
+            found = Band(ratio, size, theirs[band] / size, ours[band] / size)
+    return found
+
+
+def _sample(three: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """All elements, or as many as are enough at places drawn by lot, in fp64."""
+    count = three[2].numel()
+    if count <= SAMPLE:
+        return [t.reshape(-1).double() for t in three]
+    generator = torch.Generator().manual_seed(secrets.randbits(48))
+    at = torch.randint(count, (SAMPLE,), generator=generator).to(three[2].device)
+    where = torch.unravel_index(at, three[2].shape)
+    return [t[where].double() for t in three]

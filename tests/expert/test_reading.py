@@ -138,6 +138,35 @@ OPERATORS = {
         "torch.randn(rows, 5, 10), torch.arange(rows) - 4", "pass", "rows = 9", "x, y",
     ),
     "mask": program("z = x.clone(); z[x > 0] = 1.5; return z", "torch.randn(rows, 10)", "pass", "rows = 9"),
+    "masked rows": program(
+        "z = x.clone(); z[y] = self.w; t = x.clone(); t[:, self.m] = 2.0; return z, t",
+        "torch.randn(rows, 5, 10), torch.arange(rows * 5).reshape(rows, 5) % 3 == 0",
+        "self.w = nn.Parameter(torch.rand(10)); self.register_buffer('m', torch.arange(5) % 2 == 0)",
+        "rows = 9", "x, y",
+    ),
+    "every second": program(
+        "z = x.clone(); z[:, 1::2] = 7.0; z[:, ::3] += x[:, ::3].relu(); z[:, 3:8:2] = x[:, :3]; "
+        "return z",
+        "torch.randn(rows, 11)", "pass", "rows = 12",
+    ),
+    "rows and columns": program(
+        "x[torch.arange(x.shape[0]), y], x[torch.arange(x.shape[0])[:, None], y[:, None] - 5] * 2",
+        "torch.randn(rows, 7, 10), torch.arange(rows) % 5", "pass", "rows = 9", "x, y",
+    ),
+    "places in dimensions apart": program(
+        "x[y, :, y % 3] + 1", "torch.randn(rows, 7, 10), torch.arange(6).reshape(2, 3)", "pass", "rows = 9", "x, y"
+    ),
+    "smoothed and weighted losses": program(
+        "F.cross_entropy(x, y, label_smoothing=0.1, ignore_index=2), "
+        "F.cross_entropy(x, y, weight=self.w, label_smoothing=0.2), F.cross_entropy(x, y, weight=self.w), "
+        "F.cross_entropy(x, x.softmax(1), weight=self.w, label_smoothing=0.1)",
+        "torch.randn(4, 9, rows), torch.arange(4 * rows).reshape(4, rows) % 9",
+        "self.w = nn.Parameter(torch.rand(9))", "rows = 12", "x, y",
+    ),
+    "distances of points": program(
+        "torch.cdist(x, y).exp(), torch.cdist(x, y, p=1)",
+        "torch.randn(2, rows, 3), torch.randn(2, 6, 3)", "pass", "rows = 9", "x, y",
+    ),
     "diagonals": program(
         "x.diagonal() + 1, x.diagonal(2) * 2, x.diagonal(-1).exp()", "torch.randn(n, n)", "pass", "n = 12"
     ),

@@ -124,19 +124,35 @@ def written_through(builder: Builder, view: Node, source: Value, new: Value) -> 
 
 def _put_back(builder: Builder, view: Node, source: Value, new: Value) -> Value:
     """Between what lies before and behind, one dimension after the other, the innermost slice first."""
-    if any(step != 1 for step in view["steps"]):
-        raise Uncaptured("a write into every so manieth element")
-    shape, starts = extents(source), view["starts"]
+    shape, starts, steps = extents(source), view["starts"], view["steps"]
     outer = [source]
-    cut = [d for d in range(source.rank) if (starts[d], extents(new)[d]) != (0, shape[d])]
+    lengths = extents(new)
+    cut = [d for d in range(source.rank) if (starts[d], lengths[d], steps[d]) != (0, shape[d], 1)]
     for dim in cut:
-        outer.append(builder.slice(outer[-1], dim, starts[dim], extents(new)[dim]))
+        outer.append(builder.slice(outer[-1], dim, starts[dim], lengths[dim], steps[dim]))
     value = builder.cast(new, source.dtype)
     for dim, whole in zip(reversed(cut), reversed(outer[:-1]), strict=True):
-        start, length, size = starts[dim], extents(value)[dim], shape[dim]
+        start, size = starts[dim], shape[dim]
         pieces = [builder.slice(whole, dim, 0, start)] if start else []
-        pieces.append(value)
-        end = start + length
+        pieces += _spread(builder, whole, dim, start, steps[dim], value)
+        end = sum(extents(piece)[dim] for piece in pieces)
         pieces += [builder.slice(whole, dim, end, size - end)] if end < size else []
         value = builder.cat(pieces, dim)
     return value
+
+
+def _spread(builder: Builder, whole: Value, dim: int, start: int, step: int, new: Value) -> list[Value]:
+    """What lies along ``dim`` from ``start`` on when ``new`` has every ``step``-th place: blocks of one new
+    element and the old ones behind it. The last new element may have no whole block left."""
+    if step == 1:
+        return [new]
+    length, size = extents(new)[dim], extents(whole)[dim]
+    blocks = min(length, (size - start) // step)
+    pieces = []
+    if blocks:
+        old = builder.slice(whole, dim, start, blocks * step)
+        by_block = [*extents(old)[:dim], blocks, step, *extents(old)[dim + 1 :]]
+        behind = builder.slice(builder.reshape(old, by_block), dim + 1, 1, step - 1)
+        first = builder.unsqueeze(builder.slice(new, dim, 0, blocks), dim + 1)
+        pieces.append(builder.reshape(builder.cat([first, behind], dim + 1), extents(old)))
+    return [*pieces, builder.slice(new, dim, blocks, 1)] if blocks < length else pieces

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from egg.expert.graph import Value
@@ -109,41 +111,86 @@ def _binary_logits(b: Builder, call: Call) -> Lowered:
     return reduced(b, each, call["reduction"])
 
 
-def _cross_entropy(b: Builder, call: Call) -> Lowered | None:
-    x, target = call["self"], call["target"]
-    if call.get("label_smoothing", 0.0) or call.get("weight") is not None:
-        return None
+def _cross_entropy(b: Builder, call: Call) -> Lowered:
+    """Targets are classes, or the probability of each class. Smoothing gives a part of the target to all
+    classes alike."""
+    x, target, weight = call["self"], call["target"], call.get("weight")
+    smoothing, reduction = call.get("label_smoothing", 0.0), call["reduction"]
     dim = 0 if x.rank == 1 else 1
     logs = b.softmax(x, dim, log=True)
-    if "float" not in target.dtype:
-        return _picked(b, logs, target, dim, call.get("ignore_index", -100), call["reduction"])
-    each = b.pointwise("neg", b.reduce("sum", b.pointwise("mul", logs, target), dim))
-    return reduced(b, each, call["reduction"])
+    weight = weight if weight is None else _along(b, weight, dim, x.rank)
+    classes = extents(x)[dim]
+    if "float" in target.dtype:
+        if smoothing:
+            target = b.pointwise("add", b.pointwise("mul", target, 1.0 - smoothing), smoothing / classes)
+        target = target if weight is None else b.pointwise("mul", target, weight)
+        each = b.pointwise("neg", b.reduce("sum", b.pointwise("mul", logs, target), dim))
+        return reduced(b, each, reduction)
+    picked = _Picked.at(b, target, dim, call.get("ignore_index", -100), weight)
+    found = picked.reduced(picked.weighted(logs), reduction)
+    if not smoothing:
+        return found
+    spread = logs if weight is None else b.pointwise("mul", logs, weight)
+    every = picked.reduced(b.pointwise("neg", b.reduce("sum", spread, dim)), reduction)
+    part = b.pointwise("mul", every, smoothing / classes)
+    return b.pointwise("add", b.pointwise("mul", found, 1.0 - smoothing), part)
+
+
+def _along(b: Builder, vector: Value, dim: int, rank: int) -> Value:
+    return b.reshape(vector, [-1 if d == dim else 1 for d in range(rank)])
 
 
 def _nll(b: Builder, call: Call) -> Lowered | None:
-    if call.get("weight") is not None or len(call.results) > 1:
+    if len(call.results) > 1:
         return None
-    x = call["self"]
-    return _picked(
-        b, x, call["target"], 0 if x.rank == 1 else 1, call.get("ignore_index", -100), call["reduction"]
-    )
+    x, weight = call["self"], call.get("weight")
+    dim = 0 if x.rank == 1 else 1
+    weight = weight if weight is None else _along(b, weight, dim, x.rank)
+    picked = _Picked.at(b, call["target"], dim, call.get("ignore_index", -100), weight)
+    return picked.reduced(picked.weighted(x), call["reduction"])
 
 
-def _picked(b: Builder, logs: Value, target: Value, dim: int, ignored: int, reduction: int) -> Value:
-    """The logarithm at each target, with the sign turned; targets to be ignored count as nothing.
+@dataclass(frozen=True)
+class _Picked:
+    """Which class each target names.
 
-    An ignored target is no valid place, so place 0 is read in its stead; the mean is over the others.
+    A target that is to be ignored is no valid place, so place 0 is read in its stead and counts as nothing.
     """
-    kept = b.pointwise("ne", target, ignored)
-    place = b.where(kept, target, b.fill((), 0, target.dtype))
-    found = b.reshape(gather(b, logs, b.unsqueeze(place, dim), dim), extents(target))
-    each = b.where(kept, b.pointwise("neg", found), b.fill((), 0, logs.dtype))
-    if reduction != 1:
-        return reduced(b, each, reduction)
-    total = b.reduce("sum", each) if each.rank else each
-    counted = b.cast(kept, logs.dtype)
-    return b.pointwise("div", total, b.reduce("sum", counted) if counted.rank else counted)
+
+    b: Builder
+    dim: int
+    kept: Value
+    place: Value
+    weight: Value | None
+    """Of the class that each target names."""
+
+    @classmethod
+    def at(cls, b: Builder, target: Value, dim: int, ignored: int, weight: Value | None) -> _Picked:
+        kept = b.pointwise("ne", target, ignored)
+        place = b.where(kept, target, b.fill((), 0, target.dtype))
+        if weight is not None:
+            weight = gather(b, b.reshape(weight, (-1,)), b.reshape(place, (-1,)), 0)
+            weight = b.reshape(weight, extents(target))
+        return cls(b, dim, kept, place, weight)
+
+    def weighted(self, logs: Value) -> Value:
+        """The logarithm at each target with the sign turned, times its class's weight."""
+        b, shape = self.b, extents(self.place)
+        found = b.reshape(gather(b, logs, b.unsqueeze(self.place, self.dim), self.dim), shape)
+        found = b.pointwise("neg", found)
+        return found if self.weight is None else b.pointwise("mul", found, self.weight)
+
+    def reduced(self, each: Value, reduction: Number) -> Value:
+        """The mean is over the targets that count, each by its weight."""
+        b = self.b
+        each = b.where(self.kept, each, b.fill((), 0, each.dtype))
+        if reduction != 1:
+            return reduced(b, each, reduction)
+        total = b.reduce("sum", each) if each.rank else each
+        counted = b.cast(self.kept, each.dtype)
+        if self.weight is not None:
+            counted = b.where(self.kept, self.weight, b.fill((), 0, self.weight.dtype))
+        return b.pointwise("div", total, b.reduce("sum", counted) if counted.rank else counted)
 
 
 # -- distances -------------------------------------------------------------------------------------------
@@ -157,6 +204,20 @@ def pairwise_distance(b: Builder, x: Operand, y: Value, p: float, eps: float, ke
 
 def _pairwise(b: Builder, call: Call) -> Lowered:
     return pairwise_distance(b, call["x1"], call["x2"], call["p"], call["eps"], call["keepdim"])
+
+
+MOST_FEATURES = 16
+"""Of points whose distances are computed pair by pair; more of them are better a product."""
+
+
+def _cdist(b: Builder, call: Call) -> Lowered | None:
+    """Distances of all pairs. Of points with few coordinates each pair is a short sum, which joins whatever
+    follows."""
+    x, y, p = call["x1"], call["x2"], float(call["p"])
+    if extents(x)[-1] > MOST_FEATURES or p not in (1.0, 2.0):
+        return None
+    apart = b.pointwise("sub", b.unsqueeze(x, x.rank - 1), b.unsqueeze(y, y.rank - 2))
+    return vector_norm(b, apart, p, -1, keepdim=False)
 
 
 def _triplet(b: Builder, call: Call) -> Lowered:
@@ -214,6 +275,7 @@ RULES: dict[str, Rule] = {
     "cross_entropy_loss": _cross_entropy,
     **dict.fromkeys(["nll_loss", "nll_loss_nd", "nll_loss2d"], _nll),
     "pairwise_distance": _pairwise,
+    "cdist": _cdist,
     "triplet_margin_loss": _triplet,
     "cosine_similarity": _cosine,
     "cosine_embedding_loss": _cosine_embedding,

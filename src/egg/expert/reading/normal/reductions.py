@@ -206,14 +206,28 @@ def gather(b: Builder, value: Value, index: Value, dim: int) -> Value:
 
 
 def _index(b: Builder, call: Call) -> Lowered | None:
-    """``x[:, rows]``: one list of places is a selection; several have no normal form."""
+    """``x[:, rows]``: one list of places is a selection. Several lists, ``x[rows, columns]``, are one list of
+    places in the dimensions that they mean, taken together; where others lie between those, PyTorch has the
+    places in front of all others."""
     value, places = call["self"], call["indices"]
     given = [(dim, place) for dim, place in enumerate(places) if isinstance(place, Value)]
-    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32"):
+    if not given or any(place.dtype not in ("int64", "int32") for _, place in given):
         return None
-    dim, place = given[0]
-    shape = extents(value)
-    place = b.where(b.pointwise("lt", place, 0), b.pointwise("add", place, shape[dim]), place)
+    dims, shape = [dim for dim, _ in given], extents(value)
+    lists = [
+        b.where(b.pointwise("lt", place, 0), b.pointwise("add", place, shape[dim]), place)
+        for dim, place in given
+    ]
+    dim, place = dims[0], lists[0]
+    if len(given) > 1:
+        for size, more in zip([shape[d] for d in dims[1:]], lists[1:], strict=True):
+            place = b.pointwise("add", b.pointwise("mul", place, size), more)
+        if dims != list(range(dim, dim + len(dims))):
+            value, dim = b.permute(value, [*dims, *(d for d in range(value.rank) if d not in dims)]), 0
+        shape = extents(value)
+        behind = dim + len(dims)
+        shape = (*shape[:dim], math.prod(shape[dim:behind]), *shape[behind:])
+        value = b.reshape(value, shape)
     if dim == 0 and value.rank == 2:
         return b.one("gather", [value, place], call.shape, value.dtype, "embedding", how="embedding", dim=0)
     flat = b.reshape(place, (-1,))

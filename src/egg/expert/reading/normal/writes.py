@@ -63,7 +63,7 @@ def _index_copy(b: Builder, call: Call) -> Lowered | None:
 
 
 def _index_put(b: Builder, call: Call) -> Lowered | None:
-    """``x[:, at] = new``, one place; ``x[range(n), :, at] = new``, one a row; ``x[mask] = number``."""
+    """``x[:, at] = new``, one place; ``x[range(n), :, at] = new``, one a row; ``x[mask] = row``."""
     value, new = call["self"], call["values"]
     given = [(dim, place) for dim, place in enumerate(call["indices"]) if place is not None]
     if not given or any(not isinstance(place, Value) for _, place in given):
@@ -72,8 +72,7 @@ def _index_put(b: Builder, call: Call) -> Lowered | None:
         return _index_put_sum(b, call)
     dim, place = given[-1]
     if place.dtype == "bool":
-        whole = len(given) == 1 and dim == 0 and place.rank == value.rank and math.prod(extents(new)) == 1
-        return b.where(place, b.cast(b.reshape(new, ()), value.dtype), value) if whole else None
+        return _masked(b, value, dim, place, new) if len(given) == 1 else None
     shape = extents(value)
     if len(given) == 1 and math.prod(extents(place)) == 1:
         listed = (*shape[:dim], *extents(place), *shape[dim + 1 :])
@@ -87,6 +86,17 @@ def _index_put(b: Builder, call: Call) -> Lowered | None:
         return None
     index = b.where(b.pointwise("lt", index, 0), b.pointwise("add", index, shape[dim]), index)
     return _put(b, value, dim, index, b.reshape(b.expand(new, listed), _one_along(value, dim)))
+
+
+def _masked(b: Builder, value: Value, dim: int, mask: Value, new: Value) -> Value | None:
+    """``x[:, mask] = new``, where all chosen places get the same: then it is a choice between two values."""
+    behind = value.rank - dim - mask.rank
+    chosen = extents(new)[: max(0, new.rank - behind)]
+    if math.prod(chosen) != 1:
+        return None
+    same = b.reshape(new, extents(new)[len(chosen) :])
+    mask = b.reshape(mask, (*extents(mask), *(1,) * behind))
+    return b.where(mask, b.cast(same, value.dtype), value)
 
 
 def _counts(b: Builder, index: Value, size: int) -> bool:

@@ -165,6 +165,32 @@ def test_numbers_added_before_the_scale_are_scaled_with_the_scores() -> None:
     both_sizes(graph, task)
 
 
+SEVERAL = task_of(
+    together(
+        attended("(s + n).masked_fill(~m, float('-inf'))"),
+        attended("s.masked_fill(~m, float('-inf')) + n"),
+        attended("((s + t).view(B, 1, N, L, L) + n[:, None]).view(B, N, L, L)"),
+        attended("(s + n + t).masked_fill(torch.tril(torch.ones(L, L)) == 0, float('-inf'))"),
+    ),
+    f"{SQUARE}, (torch.rand(L, L) > 0.4) | torch.eye(L).bool(), torch.randn(B, 1, L, L), torch.randn(N, L, L)",
+    arguments="q, k, v, m, n, t",
+)
+"""Biases and masks one after the other, as windows with shifts and slopes of heads have them."""
+
+
+def test_several_masks_are_one() -> None:
+    graph = simple(SEVERAL)
+    assert len(attentions(graph)) == 4
+    assert not any(node.op in ("matmul", "softmax") for node in graph)
+    both_sizes(graph, SEVERAL)
+
+
+def test_a_low_score_before_a_bias_is_no_mask() -> None:
+    inputs = f"{SQUARE}, torch.rand(L, L) > 0.5, torch.randn(B, 1, L, L)"
+    task = task_of(together(attended("s.masked_fill(m, -1e4) + n")), inputs, arguments="q, k, v, m, n")
+    assert not attentions(simple(task))
+
+
 # -- kernels ------------------------------------------------------------------------------------------
 
 SMALL = {"BLOCK_M": 16, "BLOCK_N": 16}
@@ -252,6 +278,7 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "narrow types": (NARROW, SMALL),
     "narrow types, wide": (NARROW, WIDE),
     "masks": (MASKS, {**PACKED, "BLOCK_M": 32}),
+    "several masks": (SEVERAL, SMALL),
     "masks, wide": (MASKS, {**WIDE, "descriptors": False}),
     "views around": (AROUND, PACKED),
     "followed": (FOLLOWED, PACKED),

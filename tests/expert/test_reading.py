@@ -154,7 +154,8 @@ OPERATORS = {
         "torch.randn(rows, 7, 10), torch.arange(rows) % 5", "pass", "rows = 9", "x, y",
     ),
     "places in dimensions apart": program(
-        "x[y, :, y % 3] + 1", "torch.randn(rows, 7, 10), torch.arange(6).reshape(2, 3)", "pass", "rows = 9", "x, y"
+        "x[y, :, y % 3] + 1",
+        "torch.randn(rows, 7, 10), torch.arange(6).reshape(2, 3)", "pass", "rows = 9", "x, y",
     ),
     "smoothed and weighted losses": program(
         "F.cross_entropy(x, y, label_smoothing=0.1, ignore_index=2), "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from egg.expert.algebra.masks import LOWEST, Mask, joined_masks, joins
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, is_number, made_by, only_reader
 from egg.expert.algebra.triangles import is_causal
 from egg.expert.graph import FLOATS, Graph, Node
@@ -12,21 +13,6 @@ from egg.expert.sizes import Size, product
 
 LARGEST_FILL = -1e3
 """Scores from here down are put in the place of others to hide them."""
-LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38, "float32": -3.4028234663852886e38}
-
-
-@dataclass(frozen=True)
-class Mask:
-    """Which pairs count: numbers that are added, or truth values."""
-
-    value: str
-    hidden: bool = False
-    """True marks those that do *not* take part."""
-    scale: float | Size = 1.0
-    """What numbers are multiplied with, as the scores are."""
-    fill: float = -math.inf
-    """The score of the others. A finite one is a weight of zero beside a score that is far above it, and the
-    weight of every key in a row that sees none."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +24,9 @@ class Scores:
     """As the softmax and the mask see it."""
     scale: float | Size = 1.0
     mask: Mask | None = None
+    """The last one."""
+    earlier: tuple[Mask, ...] = ()
+    """Those before it, the latest first. They broadcast to ``shape`` as well."""
 
 
 def attention(graph: Graph, node: Node) -> Rewrite | None:
@@ -95,7 +84,7 @@ def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str,
     shape = (*lead, *result[-2:])
     inputs = [shaped(q), shaped(k), shaped(v), mask]
     attributes = {"causal": causal, "scale": found.scale, "empty": "nan"}
-    fill = found.mask.fill if found.mask is not None else -math.inf
+    fill = found.mask.fill if found.mask is not None and not found.earlier else -math.inf
     if fill > (LOWEST[graph.value(found.name).dtype] if causal else -math.inf):
         attributes["fill"] = fill
     whole = draft.add("attention", inputs, shape, "attention", **attributes)
@@ -107,6 +96,8 @@ def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str,
 def _mask(graph: Graph, draft: Draft, found: Scores) -> tuple[str | None, bool]:
     if found.mask is None:
         return None, False
+    if found.earlier:
+        return joined_masks(draft, found.mask, *found.earlier), False
     name = found.mask.value
     rows, columns = found.shape[-2:]
     if found.mask.scale != 1.0:
@@ -144,7 +135,7 @@ def _softmax(graph: Graph, name: str) -> Node | None:
 def _scores(graph: Graph, name: str) -> Scores | None:
     """Back through a mask, a number that is multiplied, changes of the leading dimensions, and a cast from
     16 bits."""
-    shape, scale, mask = graph.value(name).shape, 1.0, None
+    shape, scale, mask, earlier = graph.value(name).shape, 1.0, None, list[Mask]()
     if len(shape) < 2:
         return None
     while (node := graph.producer(name)) is not None and only_reader(graph, name):
@@ -154,13 +145,18 @@ def _scores(graph: Graph, name: str) -> Scores | None:
         elif (masked := _masked(graph, node)) is not None and mask is None and _scalable(node, scale):
             (name, mask), shape = masked, graph.value(name).shape
             mask = replace(mask, scale=scale)
+        elif masked is not None and mask is not None and _scalable(node, scale):
+            another = replace(masked[1], scale=scale)
+            if not all(joins(graph, one, shape) for one in (mask, another)):
+                break
+            name, earlier = masked[0], [*earlier, another]
         elif (number := _multiplier(node)) is not None and scale == 1.0:
             name, scale = str(node.inputs[0]), number
         elif (wider := _cast(graph, name, "float16", "bfloat16")) is not None:
             name = str(wider.inputs[0])
         else:
             break
-    return Scores(name, shape, scale, mask)
+    return Scores(name, shape, scale, mask, tuple(earlier))
 
 
 def _scalable(masking: Node, scale: float | Size) -> bool:
@@ -190,8 +186,11 @@ def _masked(graph: Graph, node: Node) -> tuple[str, Mask] | None:
 
 
 def _leads_to_product(graph: Graph, name: str) -> bool:
-    """Whether scores lie behind a number, views and a cast from 16 bits."""
+    """Whether scores lie behind numbers, other masks, views and a cast from 16 bits."""
     while (node := graph.producer(name)) is not None and node.op != "matmul":
+        if (masked := _masked(graph, node)) is not None:
+            name = masked[0]
+            continue
         passed = _outer_reshape(graph, name) or _cast(graph, name, "float16", "bfloat16")
         if _multiplier(node) is None and passed is None:
             return False

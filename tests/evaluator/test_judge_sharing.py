@@ -108,6 +108,7 @@ class Stub:
             side_by_side=SideBySide(),
             reference=SimpleNamespace(yardstick=Yardstick.FP64),
             verified=None,
+            parts=lambda: (),
         )
 
     def performance(self, trial: Any) -> Any:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,10 @@ from egg.expert.parts import Group, Part, Target, Unfit
 from egg.expert.patterns import PATTERNS
 from egg.expert.patterns.attention import write as attention
 from egg.expert.patterns.attention.pattern import Attention
-from egg.expert.reading.capture import capture, capture_once
-from egg.expert.reading.least import heads_within
-from egg.expert.sizes import ONE, Size, Symbol
+from egg.expert.reading.capture import capture
+from egg.expert.sizes import ONE
 from egg.hardware.gpus import resolve
-from tests.expert import elsewhere, harness
+from tests.expert import harness
 from tests.expert.captured import CPU, check, program, resized
 from tests.expert.compiling import module_of
 from tests.ledgers import COMPILED, INTERPRETED
@@ -463,42 +461,3 @@ def test_compiles_for_hopper_without_spills(depth: int, settings: dict[str, Any]
         assert depth > 128 or (main is not None and main.warp_group > 0)
 
     COMPILED.once(compile_all, path.read_text())
-
-
-@pytest.mark.parametrize(("queries", "width"), [("1", "d"), ("n", "1")])
-def test_a_single_query_or_a_single_column_is_stored_through_a_block(queries, width):
-    """The address of a tile has no index along a dimension of one element."""
-    shapes = {"q": f"b, h, {queries}, d", "k": "b, h, n, d", "v": f"b, h, n, {width}"}
-    inputs = ";".join(f"{name} = torch.randn({shape}, dtype=torch.float16)" for name, shape in shapes.items())
-    source = elsewhere.program(
-        "return F.scaled_dot_product_attention(q, k, v)", inputs, b=4, h=8, n=512, d=64
-    )
-    sizes = {"b": 2, "h": 2, "n": 9, "d": 16, "1": 1}
-    given = [[sizes[size] for size in shape.split(", ")] for shape in shapes.values()]
-    elsewhere.check(
-        source, [], [elsewhere.normal(*shape, dtype=torch.float16) for shape in given], digits=5e-3
-    )
-
-
-def test_heads_under_different_names_must_agree():
-    """How many heads share a key is a number of the kernel: no module with another may get an answer."""
-    source = elsewhere.program(
-        "return F.scaled_dot_product_attention(q, k, k, enable_gqa=True)",
-        "q = torch.randn(2, 16, 64, 32);k = torch.randn(2, 4, 64, 32)",
-    )
-    graph = capture_once(Task("grouped", source))
-    assert heads_within(graph) == ()
-    (node,) = [node for node in graph if node.op == "attention"]
-    named = {
-        node.inputs[0]: Size(1, (Symbol("heads", (16,)),)),
-        node.inputs[1]: Size(4, (Symbol("kv", (4,)),)),
-    }
-    values = {
-        name: replace(value, shape=(value.shape[0], named[name], *value.shape[2:]))
-        if name in named
-        else value
-        for name, value in graph.values.items()
-    }
-    pairs = heads_within(replace(graph, values=values))
-    assert ("heads", "kv * 4") in pairs
-    assert ("kv * 4", "heads") in pairs

@@ -300,6 +300,33 @@ def test_where_inductor_fails_the_operators_one_by_one_are_tried_and_inductor_is
 
 
 @torch.no_grad()
+@torch._inductor.config.patch(force_disable_caches=True)
+def test_where_a_compiler_is_missing_nothing_is_kept(store: Store, inputs, monkeypatch):
+    """With a compiler the next process may have Inductor's code."""
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    net, asked = Net(), []
+
+    def missing(*_: Any, **__: Any) -> Any:
+        asked.append(True)
+        raise InvalidCxxCompiler
+
+    fake_gpu(monkeypatch)
+    compiled(Backend(), store, net)(*inputs)
+    (entry,) = store.entries()
+    store.rejected(entry.key, "no kernel is faster")
+    monkeypatch.setattr("torch._inductor.compile_fx.fx_codegen_and_compile", missing)
+    monkeypatch.setattr("egg.modules.whole.on_gpu", lambda value: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    for _ in range(2):
+        torch._dynamo.reset()
+        run = compiled(Backend(), store, net, "inductor", replay=False)
+        torch.testing.assert_close(run(*inputs), net(*inputs))
+        assert asked
+        asked.clear()
+
+
+@torch.no_grad()
 def test_a_verdict_that_needs_no_inductor_starts_without_it(store: Store, inputs, monkeypatch):
     """Kernels replayed, with operators one by one around them: a later process compiles nothing."""
     net, kept = Net(), KERNELS_EAGER_REPLAYED

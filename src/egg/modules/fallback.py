@@ -28,6 +28,8 @@ class Eagerly:
 
     forward: Callable[..., Any]
     reason: str
+    lasting: bool
+    """Whether it would fail in another process too: not for lack of a compiler on this machine."""
 
     def __call__(self, *args: Any) -> Any:
         return self.forward(*args)
@@ -70,7 +72,7 @@ class Fallback:
         nodes = copy.deepcopy(graph.graph)  # Inductor changes what it gets
         return self._able(
             lambda: compile_fx_inner(graph, inputs, **how),
-            lambda _: boxed(fx.GraphModule(graph, nodes).forward),
+            lambda *_: boxed(fx.GraphModule(graph, nodes).forward),
         )
 
     def now(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -80,7 +82,7 @@ class Fallback:
             given = as_dynamos(graph, copy.deepcopy(graph.graph))  # Inductor changes what it gets
             inductor = self._inductor()
             return self._able(
-                lambda: inductor(given, list(inputs)), lambda reason: Eagerly(running(graph), reason)
+                lambda: inductor(given, list(inputs)), lambda *why: Eagerly(running(graph), *why)
             )
         from torch._dynamo.backends.registry import lookup_backend
 
@@ -107,15 +109,16 @@ class Fallback:
         return torch._TorchCompileInductorWrapper(self.mode or "default", dict(self.options), None)
 
     def _able(
-        self, compiling: Callable[[], Any], otherwise: Callable[[str], Callable[..., Any]]
+        self, compiling: Callable[[], Any], otherwise: Callable[[str, bool], Callable[..., Any]]
     ) -> Callable[..., Any]:
         """What Inductor makes. Where this machine has no compiler for it, or where it fails, what
-        ``otherwise`` makes of the reason: a program that runs without ``torch.compile`` runs with this
-        backend."""
+        ``otherwise`` makes of the reason, and of whether it lasts: a program that runs without
+        ``torch.compile`` runs with this backend."""
         from torch._inductor import exc
 
-        names = ("InductorError", "InvalidCxxCompiler", "TritonMissing")
-        failures = tuple(found for name in names if (found := getattr(exc, name, None)))
+        names = ("InvalidCxxCompiler", "TritonMissing")
+        missing = tuple(found for name in names if (found := getattr(exc, name, None)))
+        failures = (*missing, *((exc.InductorError,) if hasattr(exc, "InductorError") else ()))
         try:
             return compiling()
         except Exception as error:
@@ -124,7 +127,7 @@ class Fallback:
                 raise
             reason = f"{type(cause).__name__}: {cause}".splitlines()[0]
             self.notice(f"Inductor fails here ({reason}): the graph runs eagerly")
-            return otherwise(reason)
+            return otherwise(reason, not isinstance(cause, missing) and not isinstance(error, missing))
 
 
 def as_dynamos(graph: fx.GraphModule, nodes: fx.Graph) -> fx.GraphModule:

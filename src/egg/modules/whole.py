@@ -105,13 +105,17 @@ class Whole:
         self.rows[0].pending = True
         return Trial(possible, partial(self._keep, failed))
 
-    def _keep(self, failed: Mapping[Form, str], verdict: Verdict) -> None:
+    def _keep(self, failed: Mapping[Form, Eagerly], verdict: Verdict) -> None:
+        """Note the verdict; in the store, too, unless it rests on what this machine lacks today."""
         row, form = self.rows[0], verdict.form
         ratio = verdict.ratio if verdict.times else 1.0
         times = {str(tried): median(found) for tried, found in verdict.times.items()}
         row.reason += _words(form, ratio, times)
         row.milliseconds, row.pending = times, False
-        row.given_up = {str(tried): reason for tried, reason in {**failed, **verdict.given_up}.items()}
+        reasons = {form: base.reason for form, base in failed.items()} | dict(verdict.given_up)
+        row.given_up = {str(tried): reason for tried, reason in reasons.items()}
+        if not all(base.lasting for base in failed.values()):
+            return
         kept = Assembly(form.kernels, ratio, tuple(sorted(self.available)), form.replayed, form.eager, times)
         with store_errors(self.lookup.notice):
             self.lookup.store.assembled(self._name, kept)
@@ -129,15 +133,15 @@ class Whole:
             and not (form.replayed and self.replay.obstacle)
         ]
 
-    def _compiled(self, forms: Sequence[Form]) -> tuple[dict[Form, Call], dict[Form, str]]:
-        """Forms as calls, and of those that Inductor failed to compile the reasons."""
+    def _compiled(self, forms: Sequence[Form]) -> tuple[dict[Form, Call], dict[Form, Eagerly]]:
+        """Forms as calls, and those of them that Inductor failed to compile."""
         made: dict[Form, Call] = {}
         for form in forms:
             base = replace(form, replayed=False)
             if base not in made:
                 made[base] = self._unreplayed(form)
         bases = {form: made[replace(form, replayed=False)] for form in forms}
-        failed = {form: base.reason for form, base in bases.items() if isinstance(base, Eagerly)}
+        failed = {form: base for form, base in bases.items() if isinstance(base, Eagerly)}
         return {form: self._replayed(form, base) for form, base in bases.items()}, failed
 
     def _unreplayed(self, form: Form) -> Call:

@@ -359,3 +359,56 @@ def test_elements_that_the_reference_loses_too_are_allowed():
     error = compare(other, reference, exact, MATCH)
     assert error.lost > 0.1
     assert error.passed
+
+
+# floats of 8 bits
+
+
+EIGHT = pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+
+
+def quantized(dtype: torch.dtype, *, off: float = 1.0, size: float = 1.0) -> tuple[torch.Tensor, ...]:
+    """A candidate whose values are ``off``, the reference and the exact result, as a program rounds them."""
+    x = normal(64, 96, dtype=torch.float64) * size
+    return (off * x.float()).to(dtype), x.float().to(dtype), x.to(dtype)
+
+
+@EIGHT
+@pytest.mark.parametrize("size", [1.0, 1e-4], ids=["ordinary", "among the smallest numbers"])
+def test_eight_bits_of_another_arithmetic_pass(dtype, size):
+    _, reference, golden = quantized(dtype, size=size)
+    other = (normal(64, 96, dtype=torch.float64) * size).bfloat16().to(dtype)
+    assert bool((other.float() != golden.float()).any()) or size < 1.0
+    assert compare(other, reference, golden, MATCH).passed
+
+
+@EIGHT
+def test_eight_bits_of_another_scale_do_not_pass(dtype):
+    error = compare(*quantized(dtype, off=1.06), MATCH)
+    assert not error.passed
+    assert error.rms_ratio > 1.0
+
+
+@EIGHT
+def test_eight_bits_rounded_toward_zero_do_not_pass(dtype):
+    _, reference, golden = quantized(dtype)
+    exact = normal(64, 96, dtype=torch.float64)
+    beyond = reference.double().abs() > exact.abs()
+    shorter = torch.where(beyond, reference.view(torch.uint8) - 1, reference.view(torch.uint8)).view(dtype)
+    assert not compare(shorter, reference, golden, MATCH).passed
+
+
+@EIGHT
+def test_few_elements_of_eight_bits_may_not_be_steps_away(dtype):
+    candidate, reference, golden = quantized(dtype)
+    wrong = candidate.view(torch.uint8).clone()
+    wrong.view(-1)[int(golden.float().argmax())] -= 3
+    assert compare(candidate, reference, golden, MATCH).passed
+    assert not compare(wrong.view(dtype), reference, golden, MATCH).passed
+
+
+@EIGHT
+def test_a_nan_among_eight_bits_is_seen(dtype):
+    candidate, reference, golden = quantized(dtype)
+    candidate[1, 2] = math.nan
+    assert "1 elements are NaN" in compare(candidate, reference, golden, MATCH).problem

@@ -288,4 +288,4 @@ def test_a_judge_gives_way_before_each_run_of_the_task_and_not_inside_one() -> N
     finally:
         on_task.reset(token)
     once = ["gives way", "Model.forward", ""]
-    assert events == [*once, "gives way", "backward", "Model.forward", "", ""]
+    assert events == [*once, "gives way", "backward", "Model.forward", "backward", ""]

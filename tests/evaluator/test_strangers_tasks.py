@@ -10,16 +10,18 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from egg.core.errors import TaskError
-from egg.core.evaluation import Gate
+from egg.core.errors import EggError, MachineError, TaskError
+from egg.core.evaluation import Gate, Rejected
 from egg.core.policy import Level, Policy
 from egg.core.source import Candidate, Task
 from egg.evaluator.judge.oracle import Oracle
 from egg.evaluator.judge.question import Question
 from egg.evaluator.process import landlock
+from tests import samples
 from tests.conftest import BRIEF
 
 pytestmark = pytest.mark.usefixtures("new_oracles")
@@ -51,12 +53,29 @@ def oracle() -> Iterator[Oracle]:
         judge.close()
 
 
+E = TypeVar("E", bound=EggError)
+CHANNEL = """
+import sys
+frame = sys._getframe()
+while "channel" not in frame.f_locals:
+    frame = frame.f_back
+channel = frame.f_locals["channel"]
+"""
+"""A task that finds the way to the orchestrator in the frames below it."""
+
+
+def question_on(code: str, name: str = "strange") -> Question:
+    task = Task(name, code + REST)
+    return Question(task, KERNEL, Policy(level=Level.QUICK), skip=(Gate.STATIC,), settings=BRIEF)
+
+
 def refused(oracle: Oracle, code: str, name: str = "strange") -> TaskError:
-    question = Question(
-        Task(name, code + REST), KERNEL, Policy(level=Level.QUICK), skip=(Gate.STATIC,), settings=BRIEF
-    )
-    with pytest.raises(TaskError) as caught:
-        oracle.judge(question)
+    return failed(oracle, code, TaskError, name)
+
+
+def failed(oracle: Oracle, code: str, kind: type[E], name: str = "strange") -> E:
+    with pytest.raises(kind) as caught:
+        oracle.judge(question_on(code, name))
     return caught.value
 
 
@@ -151,3 +170,45 @@ answer = 1
     assert answer_of(oracle, code) == "1"
     oracle.close()
     assert subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout == b""
+
+
+FORGED = {"evaluation": samples.rejected().to_json()}
+PRETENDED = f"{CHANNEL}channel.send({{'task': ''}})\n"
+"""What makes it seem that the task's code has come to its end."""
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        (f"{CHANNEL}channel.send({FORGED!r})\n", "its module-level code"),
+        (f"{CHANNEL}channel.send({{'error': {{'kind': 'UsageError', 'message': 'm', 'hint': ''}}}})\n",
+         "its module-level code"),
+        (f"{PRETENDED}channel.send({FORGED!r})\n", "its code"),
+    ],
+    ids=["a result", "an error", "after a pretended end"],
+)  # fmt: skip
+def test_an_answer_by_the_task_is_named_so(oracle: Oracle, code: str, what: str) -> None:
+    error = refused(oracle, code)
+    assert f"{what} answered in the judge's place" in error.message
+    assert judged(oracle)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [(FORGED, "it is for another task"), ({"evaluation": {}}, "it cannot be read")],
+    ids=["for another task", "of no form"],
+)
+def test_after_a_confirmed_forgery_the_next_question_gets_its_own_answer(
+    oracle: Oracle, answer: dict[str, object], why: str
+) -> None:
+    confirmed = f"{PRETENDED}channel.send({answer!r})\nchannel.receive()\nchannel.send({{'settled': True}})\n"
+    error = failed(oracle, confirmed, MachineError)
+    assert f"the judge's answer cannot be right: {why}" in error.message
+    assert judged(oracle)
+
+
+def judged(oracle: Oracle) -> bool:
+    """Whether the oracle's next answer is on the question that it is put, and has the right verdict."""
+    asked = question_on("", "ordinary")
+    found = oracle.judge(asked)
+    return found.task_hash == asked.task.hash and isinstance(found.verdict, Rejected)

@@ -11,6 +11,12 @@ of summation, which is honest. For fp32 they are 256 and 32: 1.9e-6 in rms, far 
 In 16-bit and TF32 arithmetic one rounding dominates any order of summation, and 32 u of bf16
 would be an error of 12%: there the floors are 8 and 1.
 
+A float of 8 bits is what a program quantizes to, and the fp64 run is rounded to it as well: another
+arithmetic on the way moves an element to the next number, which is 2 u away, and few of them. Eight u of e4m3
+would be half of an element's value. So there one step of the type is allowed (2.5 u of the element, or the
+smallest number that the type has), half a u of the rms elsewhere, which is the floor of bf16, and half a u in
+rms: one element in eight moved, where rounding toward zero moves every second.
+
 An output may span many orders of magnitude (an exponential), and then the rms is that of a few elements: all
 others could be zero. So the elements that have lost their own value are counted as well: those off by more
 than ``max(1e-2, 16 u)`` of themselves, and by more than the max floor relative to the *upper quartile* of the
@@ -47,12 +53,18 @@ from egg.core.policy import Precision
 from egg.evaluator.compare import bands, slices, sums
 from egg.evaluator.compare.bands import NOWHERE, Band
 from egg.evaluator.tensors import memory
+from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals
 
 ROUNDOFF = {
     torch.float64: 2.0**-53,
     torch.float32: 2.0**-24,
     torch.float16: 2.0**-11,
     torch.bfloat16: 2.0**-8,
+    torch.float8_e4m3fn: 2.0**-4,
+    torch.float8_e4m3fnuz: 2.0**-4,
+    torch.float8_e5m2: 2.0**-3,
+    torch.float8_e5m2fnuz: 2.0**-3,
+    torch.float8_e8m0fnu: 2.0**-1,
 }
 TF32_ROUNDOFF = 2.0**-11
 CONDITIONING = 2.0
@@ -61,6 +73,8 @@ LOST = 1e-2
 """Of its own size: an element that is off by more has lost its value, in fp32."""
 LOST_ROUNDINGS = 16.0
 """The same in unit roundoffs, for types that have few bits."""
+ONE_STEP = 2.5
+"""Unit roundoffs: from one number of a type to the next it is two at most."""
 FEW_LOST, SHARE_LOST = 2, 1e-3
 """So many elements, and this part of all, may lose theirs where results happen to cancel."""
 
@@ -72,6 +86,12 @@ class Floor:
     roundoff: float
     max_factor: float
     rms_factor: float
+    own_factor: float = 8.0
+    """Roundoffs of its own size that every element may be off by."""
+    lost_factor: float = LOST_ROUNDINGS
+    """Roundoffs of its own size by which an element has lost its value."""
+    step: float = 0.0
+    """What every element may be off by, however small it is: the distance of the type's smallest numbers."""
 
 
 @dataclass(frozen=True)
@@ -176,12 +196,16 @@ def floor_for(dtype: torch.dtype, precision: Precision) -> Floor:
         return Floor(TF32_ROUNDOFF, 8.0, 1.0)
     if roundoff <= ROUNDOFF[torch.float32]:
         return Floor(roundoff, 256.0, 32.0)
+    if dtype in EIGHT_BITS:
+        step = 2.0 * roundoff * torch.finfo(dtype).smallest_normal
+        return Floor(roundoff, 0.5, 0.5, ONE_STEP, ONE_STEP, step)
     return Floor(roundoff, 8.0, 1.0)
 
 
 def lost_at(dtype: torch.dtype, precision: Precision) -> float:
     """Off by more than this part of itself, an element has lost its value."""
-    return max(LOST, LOST_ROUNDINGS * floor_for(dtype, precision).roundoff)
+    floor = floor_for(dtype, precision)
+    return max(LOST, floor.lost_factor * floor.roundoff)
 
 
 def compare(
@@ -201,17 +225,18 @@ def compare(
     if not (candidate.is_floating_point() or candidate.is_complex()):
         return _compare_exact(candidate, reference, golden)
     floor = floor_for(reference.dtype, precision)
-    three = [_real(t) for t in (candidate, reference, golden)]
+    three = [as_reals(t) for t in (candidate, reference, golden)]
     norms = sums.norms(three)
     rms = math.sqrt(norms.golden_sq / norms.count) if norms.count else 0.0
     known = max(4.0 * norms.ref_max, 4.0 * usual.max * rms)
-    base = max(known, floor.max_factor * floor.roundoff * rms, CONDITIONING * moved.max, 1e-300)
-    tolerance = 1e-4 if three[1].dtype in (torch.float32, torch.float64) else 1e-2
+    base = max(known, floor.max_factor * floor.roundoff * rms, CONDITIONING * moved.max, floor.step, 1e-300)
+    exact = reference.dtype not in EIGHT_BITS and three[1].dtype in (torch.float32, torch.float64)
+    tolerance = 1e-4 if exact else 1e-2
     sizes = sums.sampled_sizes(three[2])
     quartile = sums.upper_quartile(sizes)
-    least = max(floor.max_factor * floor.roundoff * quartile, 4.0 * usual.max * rms)
+    least = max(floor.max_factor * floor.roundoff * quartile, 4.0 * usual.max * rms, floor.step)
     own = lost_at(reference.dtype, precision)
-    errors = sums.errors(three, sums.Allowed(base, 8.0 * floor.roundoff, tolerance, own, least))
+    errors = sums.errors(three, sums.Allowed(base, floor.own_factor * floor.roundoff, tolerance, own, least))
 
     count = max(norms.count, 1)
     cand, ref = math.sqrt(errors.cand_sq / count), math.sqrt(norms.ref_sq / count)
@@ -245,10 +270,6 @@ def compare(
         errors.reference_off / count,
         band,
     )
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _compare_exact(candidate: torch.Tensor, reference: torch.Tensor, golden: torch.Tensor) -> LeafError:

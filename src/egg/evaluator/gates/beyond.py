@@ -33,6 +33,7 @@ from egg.evaluator.task.distributions import spiked
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.task.unvaried import can_vary, varied
 from egg.evaluator.tensors import memory
+from egg.evaluator.tensors.reals import EIGHT_BITS, as_reals, finite
 from egg.evaluator.transport import exchange
 from egg.evaluator.transport.freshen import Kind
 from egg.evaluator.transport.protocol import Options
@@ -148,6 +149,8 @@ def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool, signal
     ):
         if not isinstance(expected, torch.Tensor) or got is None or not expected.is_floating_point():
             continue  # an integer that stands for a NaN is a matter of order, which the language leaves open
+        if expected.dtype in EIGHT_BITS:
+            _unsaturate(got, expected)
         lost = _lost(got, expected, golden)
         if lost and forgiven:
             trial.warnings.append(f"{case.label}: {lost} elements of output {path} became numbers")
@@ -173,11 +176,20 @@ def _followed(trial: Trial, case: Case, *, forgiven: bool, spreads: bool, signal
     return "kept"
 
 
+def _unsaturate(got: torch.Tensor, expected: torch.Tensor) -> None:
+    """Put the reference's value where it has no number and the candidate has the largest of the type.
+
+    That too is the language's own: a GPU's conversion to 8 bits ends at the largest number, PyTorch's goes on
+    to infinity, or to NaN where the type has none.
+    """
+    full = as_reals(got).abs() == torch.finfo(got.dtype).max
+    got.copy_(torch.where(full & ~finite(expected), expected, got))
+
+
 def _lost(got: torch.Tensor, expected: torch.Tensor, golden: torch.Tensor) -> int:
     """Elements that are numbers though neither the reference nor the exact run has one there."""
     return sum(
-        int((torch.isfinite(c) & ~torch.isfinite(r) & ~torch.isfinite(g)).sum())
-        for c, r, g in memory.pieces(got, expected, golden)
+        int((finite(c) & ~finite(r) & ~finite(g)).sum()) for c, r, g in memory.pieces(got, expected, golden)
     )
 
 
@@ -187,7 +199,7 @@ def _elsewhere(
     """By the ordinary rule, with whatever is no number in both put as the reference has it, where it lies."""
     wanted = expected.contiguous()
     for c, r in memory.pieces(got, wanted):
-        compared = torch.isfinite(c) | torch.isfinite(r)
+        compared = finite(c) | finite(r)
         if spreads:
             compared &= ~torch.isnan(c)
         torch.where(compared, c, r, out=c)
@@ -202,9 +214,9 @@ def _gather(got: torch.Tensor, expected: torch.Tensor) -> None:
     inner = min(2, expected.dim() - 1)
     if inner < 1:
         return
-    hit = ~torch.isfinite(expected).flatten(inner).all(dim=-1)
+    hit = ~finite(expected).flatten(inner).all(dim=-1)
     hit = hit.reshape(*hit.shape, *(1 for _ in range(expected.dim() - inner)))
-    got.copy_(torch.where(hit & ~torch.isfinite(got), expected, got))
+    got.copy_(torch.where(hit & ~finite(got), expected, got))
 
 
 def _operations(trial: Trial) -> str:

@@ -126,7 +126,9 @@ def _check(name: str, before: Answers, after: Answers) -> None:
         true = exact.double() - before.exact[place].double()
         scale, size = _rms(exact), _rms(true)
         both = (before, after)
-        rounding = max(_rms(a.exact[place] - t[place]) for a in both for t in (a.ours, a.theirs))
+        rounding = max(
+            _rms(a.exact[place].double() - t[place].double()) for a in both for t in (a.ours, a.theirs)
+        )
         if not math.isfinite(size) or size * math.sqrt(true.numel()) < CLEAR * rounding or size == 0.0:
             continue
         ours = _share(after.ours[place], before.ours[place], true)

@@ -23,6 +23,7 @@ from egg.evaluator.gates.correctness import meaningful
 from egg.evaluator.reference.answers import same_values
 from egg.evaluator.reference.reference import Case
 from egg.evaluator.task.program import outputs_of
+from egg.evaluator.tensors.reals import as_reals, narrowed
 from egg.evaluator.transport.protocol import Forwarded
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
@@ -177,7 +178,7 @@ def _change(tensors: list[torch.Tensor], where: Callable[[int], slice]) -> Chang
         if tensor.is_floating_point() and tensor.is_contiguous() and tensor.numel():
             part = tensor.view(-1)[where(tensor.numel())]
             made.append((part, part.clone()))
-            part.copy_(part * -1.5 + 0.75)
+            part.copy_(narrowed(as_reals(part) * -1.5 + 0.75, part.dtype))
     return made
 
 

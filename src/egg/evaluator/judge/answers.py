@@ -67,6 +67,16 @@ def check_recording(recording: Recording) -> None:
         raise _unbelievable("a number in it is none")
 
 
+def unreadable(error: Exception) -> MachineError:
+    """For an answer that has not the form of one."""
+    return _unbelievable(f"it cannot be read ({type(error).__name__}: {error})")
+
+
+def unconfirmed(seconds: float) -> MachineError:
+    """For an answer that the judge does not confirm."""
+    return _unbelievable(f"it was not confirmed within {seconds:g} s")
+
+
 def _unbelievable(why: str) -> MachineError:
     return MachineError(
         f"the judge's answer cannot be right: {why}",

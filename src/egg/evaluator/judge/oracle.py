@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from egg.core.evaluation import Evaluation, Gate
 from egg.core.recording import Recording
 from egg.core.source import Task
 from egg.evaluator.judge import interpreted
-from egg.evaluator.judge.answers import check_answer, check_recording
+from egg.evaluator.judge.answers import check_answer, check_recording, unconfirmed, unreadable
 from egg.evaluator.judge.beside import Beside
 from egg.evaluator.judge.confinement import LOCKS_VARIABLE, confined, on_gpu
 from egg.evaluator.judge.printed import Printed
@@ -54,6 +54,9 @@ TASK_SECONDS = 45.0
 """For each single thing that is asked of a task's code: to load, to make inputs, to run once."""
 TASK_SECONDS_VARIABLE = "EGG_TASK_SECONDS"
 CLOSE_SECONDS = 8.0
+SETTLE_SECONDS = 60.0
+"""For the oracle to confirm an answer, which takes it no time unless it is not its own."""
+SETTLED = {"settled": True}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 KILLED = 128 + signal.SIGKILL
 
@@ -98,28 +101,49 @@ class Oracle:
             self._beside.abandon()
 
     def _asked(self, question: Question, on_gate: Callable[[Gate], None], timeout: float) -> Evaluation:
-        message = {"question": to_json(question)}
-        found = Evaluation.from_json(self._exchanged(message, question.task, on_gate, timeout)["evaluation"])
-        check_answer(question, found)
+        answer = self._exchanged({"question": to_json(question)}, question.task, on_gate, timeout)
+        with self._ended_if_unbelievable():
+            found = Evaluation.from_json(answer["evaluation"])
+            check_answer(question, found)
         return found
 
     def record(self, request: RecordRequest, timeout: float = ANSWER_SECONDS) -> Recording:
         """What torch.compile generates for a task on this device."""
         message = {"record": to_json(request)}
         answer = self._exchanged(message, request.task, lambda _: None, timeout)
-        found = from_json(Recording, answer["recording"])
-        check_recording(found)
+        with self._ended_if_unbelievable():
+            found = from_json(Recording, answer["recording"])
+            check_recording(found)
         return found
+
+    @contextlib.contextmanager
+    def _ended_if_unbelievable(self) -> Iterator[None]:
+        """The judge's own answer is still to come: it must not be read as that to the next question."""
+        try:
+            yield
+        except EggError:
+            self._end_at_once()
+            raise
+        except Exception as error:
+            self._end_at_once()
+            raise unreadable(error) from error
 
     def _exchanged(
         self, message: dict[str, Any], task: Task, on_gate: Callable[[Gate], None], timeout: float
     ) -> dict[str, Any]:
-        """Send one message and wait for the answer to it."""
+        """Send one message and wait for the answer to it; raises the error that it may be."""
         self.start()
         self._phase = ""
         try:
             self._channel.send(message)
-            return self._answer(on_gate, time.monotonic() + timeout, task.name)
+            answer = self._answer(on_gate, time.monotonic() + timeout, task.name)
+            if answer.get("last"):
+                self._end_at_once()
+            else:
+                self._settle(task.name)
+            if "error" in answer:
+                raise error_from(answer["error"])
+            return answer
         except EggError:
             raise
         except WireClosed as error:
@@ -129,7 +153,11 @@ class Oracle:
             raise
 
     def _answer(self, on_gate: Callable[[Gate], None], deadline: float, task: str = "") -> dict[str, Any]:
-        """The deadline moves while the oracle says that it waits for others who use the same GPU."""
+        """The next message that ends the exchange: a result or an error.
+
+        The deadline moves while the oracle says that it waits for others who use the same GPU. The judge
+        answers when none of the task's code runs: an answer during a phase of the task is the task's.
+        """
         limit = deadline
         while True:
             self._channel.sock.settimeout(max(0.1, min(deadline, limit) - time.monotonic()))
@@ -148,12 +176,33 @@ class Oracle:
             elif "waited" in message:
                 deadline += float(message["waited"])
                 limit = max(limit, deadline) if not self._phase else limit
-            elif "error" in message:
-                if message.get("last"):
-                    self._end_at_once()
-                raise error_from(message["error"])
+            elif self._phase:
+                raise self._forged(task, self._phase)
             else:
                 return message
+
+    def _settle(self, task: str) -> None:
+        """Ask the oracle whether that was its answer: it confirms from the loop that waits for questions.
+
+        Whatever comes instead is of an evaluation that goes on, so the task's code wrote the answer.
+        """
+        self._channel.send({"settle": True})
+        self._channel.sock.settimeout(SETTLE_SECONDS)
+        try:
+            message, _ = self._channel.receive()
+        except TimeoutError:
+            self._end_at_once()
+            raise unconfirmed(SETTLE_SECONDS) from None
+        if message != SETTLED:
+            raise self._forged(task, "its code")
+
+    def _forged(self, task: str, what: str) -> TaskError:
+        """The process is ended: the judge's own answer is still to come."""
+        self._end_at_once()
+        return TaskError(
+            f"task {task!r}: {what} answered in the judge's place; its process was ended",
+            "a task defines a model and its inputs; it must not write to descriptors that it did not open",
+        )
 
     def _endless(self, task: str) -> TaskError:
         return TaskError(
@@ -290,6 +339,9 @@ def serve(channel: Channel, device_name: str, folder: str, uid: int | None) -> N
     try:
         while True:
             message, _ = channel.receive()
+            if "settle" in message:
+                channel.send(SETTLED)
+                continue
             try:
                 if judge is None:
                     judge = Judge(

@@ -10,6 +10,7 @@ import torch
 from egg.evaluator.compare.bands import rms_by_band
 from egg.evaluator.compare.compare import STILL, Moved
 from egg.evaluator.tensors import memory
+from egg.evaluator.tensors.reals import as_reals, finite
 
 FAR = 2.0**-4
 """Relative rms distance between the reference and a stand-in for its fp64 run: more is no rounding."""
@@ -17,14 +18,14 @@ FAR = 2.0**-4
 
 def finite_share(outputs: list[tuple[str, Any]]) -> float:
     """The part of all elements that are finite."""
-    finite, total = 0, 0
+    count, total = 0, 0
     for _, leaf in outputs:
         if isinstance(leaf, torch.Tensor):
-            finite += sum(int(torch.isfinite(piece).sum()) for (piece,) in memory.pieces(leaf))
+            count += sum(int(finite(piece).sum()) for (piece,) in memory.pieces(leaf))
             total += leaf.numel()
         else:
-            finite, total = finite + int(math.isfinite(abs(leaf))), total + 1
-    return finite / max(total, 1)
+            count, total = count + int(math.isfinite(abs(leaf))), total + 1
+    return count / max(total, 1)
 
 
 def response(exact: Any, up: Any, down: Any, limit: float) -> Moved:
@@ -74,10 +75,6 @@ def far(outputs: list[tuple[str, Any]], exact: list[tuple[str, Any]]) -> bool:
 
 def inexact(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
-
-
-def as_reals(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -21,6 +21,7 @@ from egg.evaluator.reference.forms import LEVELLING, Form, formed
 from egg.evaluator.task.dimensions import Axis, Path, Place, Rehearsal, Varied, axes, leaves, resized
 from egg.evaluator.task.program import Program, form_of, map_tensors
 from egg.evaluator.task.unusual import unusual
+from egg.evaluator.tensors.reals import as_reals
 
 RUNS = 60
 """Forwards without data for the search of a task's free dimensions."""
@@ -161,10 +162,11 @@ def _varied(tensor: torch.Tensor, before: torch.Tensor, generator: torch.Generat
     """Where it grew, elements that were repeated become different ones, no larger; masks stay masks."""
     if tensor.numel() <= before.numel() or not tensor.is_floating_point() or tensor.device.type == "meta":
         return tensor
-    if len(torch.unique(before.flatten()[:4096])) <= 2:
+    if len(torch.unique(as_reals(before.flatten()[:4096]))) <= 2:
         return tensor
-    factors = torch.rand(tensor.shape, generator=generator).to(tensor.device, tensor.dtype)
-    return tensor * (1.0 - 0.25 * factors)
+    wide = as_reals(tensor)
+    factors = torch.rand(tensor.shape, generator=generator).to(wide.device, wide.dtype)
+    return (wide * (1.0 - 0.25 * factors)).to(tensor.dtype)
 
 
 @dataclass(frozen=True)

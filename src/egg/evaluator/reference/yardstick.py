@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_map_only
 from egg.core.errors import TaskError
 from egg.evaluator.operators.ops import NEUTRAL, base_name
 from egg.evaluator.task.program import DOUBLE, in_dtypes, map_tensors, restrided
+from egg.evaluator.tensors.reals import nudged
 
 SINGLE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 
@@ -203,7 +204,7 @@ class Rounded(TorchDispatchMode):
         size = max(self._unit, torch.finfo(tensor.dtype).eps) * self._sign
         lots = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
         lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(size)
-        return torch.addcmul(tensor, tensor, lots.to(tensor.dtype))
+        return nudged(tensor, lots)
 
 
 def unit_of(inputs: list[Any], module: nn.Module) -> float:
@@ -251,7 +252,7 @@ def perturb(
         def shifted(flat: torch.Tensor) -> torch.Tensor:
             lots = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)
             lots.uniform_(-1.0, 1.0, generator=generator).sign_().mul_(sign * unit)
-            return torch.addcmul(flat, flat, lots.to(flat.dtype))
+            return nudged(flat, lots)
 
         return restrided(tensor, shifted)
 

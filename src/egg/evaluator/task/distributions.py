@@ -17,6 +17,7 @@ from torch import nn
 
 from egg.evaluator.task.program import map_tensors, restrided
 from egg.evaluator.tensors import memory
+from egg.evaluator.tensors.reals import as_reals
 
 DISTRIBUTIONS: tuple[str, ...] = ("task", "normal", "uniform", "tiny", "large", "heavy", "sparse")
 
@@ -121,7 +122,7 @@ def _generic_constant(draw: _Draw, tensor: torch.Tensor, centre: float) -> torch
 
 
 def _is_mask(name: str, buffer: torch.Tensor) -> bool:
-    return not name.startswith("running_") and len(torch.unique(buffer)) == 2
+    return not name.startswith("running_") and len(torch.unique(as_reals(buffer))) == 2
 
 
 def _is_norm(module: nn.Module) -> bool:

@@ -33,14 +33,14 @@ Scalar = bool | int | float | complex
 
 OnTask = Callable[[str], None]
 on_task: ContextVar[OnTask] = ContextVar("on_task", default=lambda what: None)
-"""Hears what is about to be asked of a task's code, and an empty text when it is done."""
+"""Hears what is about to be asked of a task's code; after it, what that was a part of, or an empty text."""
 
 Surrounding = Callable[[], contextlib.AbstractContextManager[None]]
 GiveWay = Callable[[], None]
 _surrounding: ContextVar[Surrounding] = ContextVar("surrounding", default=contextlib.nullcontext)
 _give_way: ContextVar[GiveWay] = ContextVar("give_way", default=lambda: None)
-_running: ContextVar[bool] = ContextVar("running", default=False)
-"""Whether code of a task runs: inside, nothing is waited for, since the task has a time limit."""
+_running: ContextVar[str] = ContextVar("running", default="")
+"""What code of a task runs, if any: inside, nothing is waited for, since the task has a time limit."""
 GPU = "cuda"
 """A task without this word builds its module on the CPU."""
 
@@ -358,10 +358,10 @@ def _brief(value: Any) -> str:
 @contextlib.contextmanager
 def _blaming(task: Task, what: str) -> Iterator[None]:
     """Whatever the task's own code raises becomes a :class:`TaskError` that names ``what`` failed."""
-    tell, inner = on_task.get(), _running.get()
-    if not inner:
+    tell, around = on_task.get(), _running.get()
+    if not around:
         _give_way.get()()
-    running = _running.set(True)
+    running = _running.set(what)
     try:
         tell(what)
         yield
@@ -380,7 +380,7 @@ def _blaming(task: Task, what: str) -> Iterator[None]:
         ) from error
     finally:
         _running.reset(running)
-        tell("")
+        tell(around)
 
 
 def _place(error: BaseException, task: Task) -> str:

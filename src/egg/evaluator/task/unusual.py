@@ -34,6 +34,7 @@ from egg.evaluator.task.unusual_kinds import (
     TIES,
     ZEROS,
 )
+from egg.evaluator.tensors.reals import as_reals, narrowed
 
 FREE = 4
 """A dimension shorter than this keeps all of its slices, the first one apart."""
@@ -78,9 +79,9 @@ def _changed(inputs: list[Any], change: Callable[[torch.Tensor], Any]) -> list[A
     def one(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point() or not tensor.numel():
             return tensor
-        made = restrided(tensor, torch.clone)
+        made = restrided(tensor, lambda flat: as_reals(flat).clone())
         change(made.as_strided(*_distinct(made)))
-        return made
+        return restrided(made, lambda flat: narrowed(flat, tensor.dtype))
 
     return map_tensors(inputs, one)
 

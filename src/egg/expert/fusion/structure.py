@@ -29,6 +29,7 @@ from egg.expert.fusion.neighbours import (
 from egg.expert.fusion.placing import makers, placed, rooms_first
 from egg.expert.fusion.recompute import moves_nothing, recomputed, repeats
 from egg.expert.fusion.sharing import written
+from egg.expert.fusion.siblings import few_tensors, siblings
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.moves import FILE
 from egg.expert.parts import Target
@@ -89,6 +90,7 @@ class _Partition:
         for node in self._graph.nodes:
             if self._groups.is_free_pass(node):
                 self._join_loop(node)
+        self._join_siblings()
         self._join_counters()
         for node in self._graph.nodes:
             if id(node) not in self._groups.home:
@@ -243,6 +245,21 @@ class _Partition:
                     return
         if not moves_nothing(self._graph, node) or node.output in self._graph.results:
             self._groups.settle([node], fallback)
+
+    def _join_siblings(self) -> None:
+        """Passes that read the same tensors share one, where that takes a single launch."""
+        streaming = self._patterns.streaming
+        for one, other in siblings(self._groups):
+            if self._groups.home[id(one[0])] is not one or self._groups.home[id(other[0])] is not other:
+                continue
+            together = [*one, *other]
+            if any(self._alone(streaming, node) for node in together) or not few_tensors(
+                self._graph, together
+            ):
+                continue
+            if self._groups.units.circular(together) or self._groups.launches(together, streaming) != 1:
+                continue
+            self._groups.add(one, *other)
 
     def _join_counters(self) -> None:
         """Single numbers that follow from the module's own (batches that were counted) share a launch."""

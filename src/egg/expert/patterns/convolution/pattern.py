@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved
+from egg.expert.emit.reader import is_fixed_norm
 from egg.expert.graph import HALF, Graph, Node
 from egg.expert.moves import Set
 from egg.expert.parts import Group, Part, Target
@@ -56,7 +57,8 @@ class Convolution(Pattern):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         count, moved = len(part.launches), bytes_moved(graph, group)
         seconds = count * LAUNCH
-        if any(node.op == "norm" for node in group.nodes):  # applied when its statistics are whole
+        whole = (node for node in group.nodes if node.op == "norm" and not is_fixed_norm(node))
+        if any(whole):  # applied when its statistics are whole
             anchor = self.anchor(group)
             seconds += 2 * graph.value(anchor.outputs[0]).bytes / machine.memory
         seconds += own_seconds(graph, group, part, grades.get(self.name), machine, moved)

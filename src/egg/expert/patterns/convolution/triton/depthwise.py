@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from egg.expert.emit.code import Code
 from egg.expert.emit.kernel import Kernel, Knobs
-from egg.expert.emit.reader import Reader
+from egg.expert.emit.reader import Reader, is_fixed_norm
 from egg.expert.graph import Value
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
 from egg.expert.parts import Part, Target, Unfit
@@ -250,7 +250,7 @@ def _finish_stencil(
 ) -> Tail:
     """``masks``: by the lanes of a program; those of one plane where none are given."""
     tail = Tail.of(form, index)
-    if tail.operations:
+    if not all(is_fixed_norm(node) for node in tail.operations):
         raise Unfit("a program does not have all channels, so nothing over channels follows in it")
     masks = masks or dict.fromkeys(("s", "qd", "qh", "qw"), "inside")
     reader = Reader(form.graph, form.group.nodes, kernel.body, masks, pointers=pointers)

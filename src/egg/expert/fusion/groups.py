@@ -78,7 +78,7 @@ class Groups:
     def launches(self, nodes: list[Node], pattern: Pattern) -> int | None:
         """How many launches a pattern makes of these nodes as one group; ``None`` where it does not write
         them. Its answer for another group like it counts."""
-        if pattern.name in self.choices.without:
+        if pattern.name in self.choices.without or (pattern.anchors and self._makes_float8(nodes)):
             return None
         group = self._group(nodes, pattern)
         settings = self.choices.settings.get(group.name, {})
@@ -90,6 +90,10 @@ class Groups:
             except Unfit:
                 self.answers[key] = None
         return self.answers[key]
+
+    def _makes_float8(self, nodes: Iterable[Node]) -> bool:
+        """Whether one of them makes 8-bit floats, which only passes over memory store."""
+        return any(self.graph.value(name).dtype.startswith("float8") for n in nodes for name in n.outputs)
 
     def written(self, graph: Graph, group: Group) -> Part:
         """As its pattern writes it under the choices that were made for it."""

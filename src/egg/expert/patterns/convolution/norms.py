@@ -17,11 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from egg.expert.emit.kernel import tuple_text
-<<<<<<< HEAD
 from egg.expert.emit.names import underscored
-=======
 from egg.expert.emit.reader import is_fixed_norm
->>>>>>> 006b5a2 (Let batch norms in evaluation ride on the convolution in front of them)
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Launch, Part, Target, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream

@@ -55,3 +55,20 @@ def compare(task: Task, structure: Structure) -> None:
         held = dict(module.state_dict())
     (found,) = harness.run(structure.graph, structure.parts, given, held)
     torch.testing.assert_close(found, wanted, rtol=2e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("operand", "taps", "patterns"),
+    [
+        ("torch.sigmoid(x)", 31, ["loops", "convolution"]),
+        ("x * 2 + 1", 31, ["convolution"]),
+        ("torch.sigmoid(x)", 3, ["convolution"]),
+    ],
+)
+def test_a_special_function_is_stored_where_a_stencil_would_compute_it_at_many_taps(
+    operand: str, taps: int, patterns: list[str]
+) -> None:
+    layer = f"self.conv = nn.Conv1d(16, 16, {taps}, padding={taps // 2}, groups=16)"
+    task = program(f"self.conv({operand})", "torch.randn(batch, 16, 200)", layer, "batch = 3")
+    structure = structured(simplify(capture_once(task)), Target(H200))
+    assert [group.pattern for group in structure.groups] == patterns

@@ -120,6 +120,16 @@ OPERATORS = {
         "x.view(torch.float8_e4m3fn).to(torch.float32), x.view(torch.float8_e5m2).float() * 2",
         "torch.arange(256).to(torch.uint8).repeat(rows, 1)", "pass", "rows = 9",
     ),
+    "floats of eight bits": program(
+        "q = (x / 4).to(torch.float8_e4m3fn); return q.float(), (x.half() / 9).to(q.dtype).float() + 1",
+        "torch.cat((torch.linspace(-1790, 1790, 200), torch.linspace(-0.2, 0.2, 56))).repeat(rows, 1)",
+        "pass", "rows = 9",
+    ),
+    "grids": program(
+        "a, b = torch.meshgrid(x[0], x[:, 0], indexing='ij'); "
+        "c, d = torch.meshgrid(x[0], x[:, 0], indexing='xy'); return a * 2 + b, c - d",
+        "torch.randn(rows, 7)", "pass", "rows = 9",
+    ),
     "halves of bytes": program(
         "torch.stack((x & 15, x >> 4), -1).flatten(1).float() + (x << 1).float().repeat(1, 2)",
         "torch.arange(256).to(torch.uint8).repeat(rows, 1)", "pass", "rows = 9",

@@ -66,6 +66,21 @@ def test_passes_compute_what_is_cheap_for_themselves() -> None:
         right(graph, structure)
 
 
+def test_a_copy_stays_with_its_reader() -> None:
+    """Rows are normalised, then scaled by the largest of each part: the part's pass takes what it needs of
+    the row's result, and the row's pass stores that alone."""
+    p = Program()
+    x = p.input("x", (p.size("rows", 5, 3), 48))
+    total = p.reduce("sum", p.pointwise("mul", x, x), (1,), keepdim=True)
+    y = p.reshape(p.pointwise("mul", x, p.pointwise("rsqrt", total)), (p.shape(x)[0], 3, 16))
+    largest = p.reduce("max", p.pointwise("abs", y), (2,), keepdim=True)
+    graph = p.graph(p.pointwise("div", y, largest))
+    structure = structure_of(graph)
+    assert [group.pattern for group in structure.groups] == ["loops", "loops"]
+    assert len(stored(structure)) == 1
+    right(graph, structure)
+
+
 def test_what_a_library_reads_is_stored_for_all() -> None:
     p = Program()
     x = p.input("x", (p.size("rows", 5, 3), p.size("width", 48, 33)))

@@ -156,6 +156,18 @@ class Reader:
         text = self.language.expression(fn, texts, node.get("scalars", ()), dtypes, dtype)
         return self.body.let(node.label or node["fn"], text)
 
+    def fixed_norm(self, node: Node, x: str, channel: Expr, guards: tuple[str, ...] = ()) -> str:
+        """Batch norm in evaluation, of ``x``: a scale and a shift per channel."""
+        weight, bias, mean, variance = (
+            self.read(name, (channel,), guards) if name is not None else None
+            for name in (*node.inputs[1:], None, None)[:4]
+        )
+        shifted = f"{variance} + {node['eps']!r}"
+        scale = self.language.expression("rsqrt", [shifted], (), ["float32"], "float32")
+        scale = self.body.let("scale", f"{weight} * {scale}" if weight else scale)
+        text = f"({x} - {mean}) * {scale}"
+        return self.body.let(node.label or "batch_norm", f"{text} + {bias}" if bias else text)
+
     def _largest(self, name: str) -> int | None:
         """How far from zero a whole number may be that is counted, not loaded: sums of places, and their
         differences. ``None`` where that is not known. Masks are made of them, and 64 bits take twice as long.
@@ -254,6 +266,11 @@ _RULES = {
     "constant": Reader._constant,
     "triangle": Reader._triangle,
 }
+
+
+def is_fixed_norm(node: Node) -> bool:
+    """Whether a node is a batch norm with running statistics, which needs no whole row."""
+    return node.op == "norm" and node["kind"] == "batch" and not node["training"]
 
 
 def _braced(index: Expr) -> str:

@@ -24,7 +24,7 @@ class Groups:
         target: Target,
         patterns: Patterns,
         choices: Choices,
-        answers: dict[Any, bool] | None = None,
+        answers: dict[Any, int | None] | None = None,
     ) -> None:
         self.graph, self.target, self.patterns, self.choices = graph, target, patterns, choices
         self.streamed = patterns.streaming.streams
@@ -35,8 +35,8 @@ class Groups:
         """The group of each node that has one."""
         self.pattern: dict[int, Pattern] = {}
         """By the identity of a group's list."""
-        self.answers: dict[Any, bool] = {} if answers is None else answers
-        """Whether a pattern writes groups like one."""
+        self.answers: dict[Any, int | None] = {} if answers is None else answers
+        """How many launches a pattern makes of groups like one; ``None`` where it does not write them."""
 
     def of(self, graph: Graph) -> Groups:
         """None yet, of another graph for the same purpose: what patterns answered still holds."""
@@ -72,21 +72,28 @@ class Groups:
         return len({id(group) for group in self.home.values()})
 
     def writes(self, nodes: list[Node], pattern: Pattern) -> bool:
-        """Whether a pattern can write these nodes as one group; its answer for another like it counts."""
-        if pattern.name in self.choices.without:
-            return False
+        """Whether a pattern can write these nodes as one group."""
+        return self.launches(nodes, pattern) is not None
+
+    def launches(self, nodes: list[Node], pattern: Pattern) -> int | None:
+        """How many launches a pattern makes of these nodes as one group; ``None`` where it does not write
+        them. Its answer for another group like it counts."""
+        if pattern.name in self.choices.without or (pattern.anchors and self._makes_float8(nodes)):
+            return None
         group = self._group(nodes, pattern)
         settings = self.choices.settings.get(group.name, {})
         key = pattern.name, tuple(settings.items()), signature(self.graph, group.nodes, exact=False)
         if key not in self.answers:
             own = local(self.graph, group, own_names(self.graph, group.nodes))
             try:
-                self.written(own.graph, own.group)
+                self.answers[key] = len(self.written(own.graph, own.group).launches)
             except Unfit:
-                self.answers[key] = False
-            else:
-                self.answers[key] = True
+                self.answers[key] = None
         return self.answers[key]
+
+    def _makes_float8(self, nodes: Iterable[Node]) -> bool:
+        """Whether one of them makes 8-bit floats, which only passes over memory store."""
+        return any(self.graph.value(name).dtype.startswith("float8") for n in nodes for name in n.outputs)
 
     def written(self, graph: Graph, group: Group) -> Part:
         """As its pattern writes it under the choices that were made for it."""

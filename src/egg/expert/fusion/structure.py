@@ -29,6 +29,7 @@ from egg.expert.fusion.neighbours import (
 from egg.expert.fusion.placing import makers, placed, rooms_first
 from egg.expert.fusion.recompute import moves_nothing, recomputed, repeats
 from egg.expert.fusion.sharing import written
+from egg.expert.fusion.siblings import few_tensors, siblings
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.moves import FILE
 from egg.expert.parts import Target
@@ -77,8 +78,9 @@ def _made(node: Node) -> str:
 class _Partition:
     """Gives the nodes of a graph their groups: around anchors first, then in passes over memory."""
 
-    def __init__(self, groups: Groups) -> None:
-        self._groups = groups
+    def __init__(self, groups: Groups, copies: frozenset[str] = frozenset()) -> None:
+        """``copies``: values that a reader is to compute for itself from what lies in memory."""
+        self._groups, self._copies = groups, copies
         self._graph, self._patterns, self._choices = groups.graph, groups.patterns, groups.choices
 
     def divide(self) -> None:
@@ -89,6 +91,7 @@ class _Partition:
         for node in self._graph.nodes:
             if self._groups.is_free_pass(node):
                 self._join_loop(node)
+        self._join_siblings()
         self._join_counters()
         for node in self._graph.nodes:
             if id(node) not in self._groups.home:
@@ -102,7 +105,7 @@ class _Partition:
             graph, copies = recomputed(self._graph, self._groups.home_of, refused)
             if not copies:
                 return None
-            other = _Partition(self._groups.of(_live(graph)))
+            other = _Partition(self._groups.of(_live(graph)), frozenset(copies))
             other.divide()
             odd = {whose for name, whose in copies.items() if other._groups.is_read_elsewhere(name)}
             if not odd:
@@ -121,7 +124,7 @@ class _Partition:
             graph = placed(self._graph, self._groups.home_of, self._groups.target.gpu, refused, kept)
             if graph is self._graph:
                 return None
-            other = _Partition(self._groups.of(graph))
+            other = _Partition(self._groups.of(graph), self._copies)
             other.divide()
             stored = makers(graph).items()
             odd = {name for name, node in stored if not other._groups.home_of(node)[0].stores_by_strides}
@@ -222,13 +225,14 @@ class _Partition:
     def _join_loop(self, node: Node) -> None:
         """With the groups of its producers where one pass can do it all; else with one, the latest first.
 
-        A view of something in memory waits for its reader: there it is an offset and strides.
+        A view of something in memory waits for its reader: there it is an offset and strides. The first step
+        of a copy is made for its reader, so it does not go back to what makes its operand.
         """
         streaming, fallback = self._patterns.streaming, self._patterns.fallback
         if (streaming.name, _made(node)) in self._choices.left:
             self._groups.settle([node], fallback)
             return
-        apart = self._alone(streaming, node)
+        apart = self._alone(streaming, node) or self._begins_copy(node)
         producing = [] if apart else producing_groups(self._groups, node)
         together = [producing] if len(producing) > 1 else []
         for groups in (*together, *([group] for group in producing), []):
@@ -243,6 +247,25 @@ class _Partition:
                     return
         if not moves_nothing(self._graph, node) or node.output in self._graph.results:
             self._groups.settle([node], fallback)
+
+    def _begins_copy(self, node: Node) -> bool:
+        copied = not self._copies.isdisjoint(node.outputs) and node.op != "view"
+        return copied and self._copies.isdisjoint(str(name) for name in node.inputs)
+
+    def _join_siblings(self) -> None:
+        """Passes that read the same tensors share one, where that takes a single launch."""
+        streaming = self._patterns.streaming
+        for one, other in siblings(self._groups):
+            if self._groups.home[id(one[0])] is not one or self._groups.home[id(other[0])] is not other:
+                continue
+            together = [*one, *other]
+            if any(self._alone(streaming, node) for node in together) or not few_tensors(
+                self._graph, together
+            ):
+                continue
+            if self._groups.units.circular(together) or self._groups.launches(together, streaming) != 1:
+                continue
+            self._groups.add(one, *other)
 
     def _join_counters(self) -> None:
         """Single numbers that follow from the module's own (batches that were counted) share a launch."""

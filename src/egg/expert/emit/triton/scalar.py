@@ -19,7 +19,7 @@ from typing import Any
 
 from egg.expert.emit.triton.scalar_call import FLOATING, Call, is_literal, literal, number_text
 from egg.expert.emit.triton.scalar_rules import CHEAP, RULES
-from egg.expert.emit.triton.types import TYPES
+from egg.expert.emit.triton.types import FLOAT8, TYPES
 from egg.expert.parts import Unfit
 
 __all__ = [
@@ -79,6 +79,8 @@ def cheap(fn: str) -> bool:
 
 def stored(text: str, dtype: str) -> str:
     """A register's value as it goes to memory. Triton's store converts between floats by itself."""
+    if dtype in FLOAT8:
+        return text
     if dtype not in TYPES:
         raise Unfit(f"no kernel writes {dtype}")
     return f"({text}).to({TYPES[dtype]})" if dtype not in FLOATING and not is_literal(text) else text

@@ -9,7 +9,7 @@ import math
 
 from egg.expert.emit.keys import MAX_NAN, MIN_NAN
 from egg.expert.emit.triton.scalar_call import Call, Rule, is_literal, literal, number_text
-from egg.expert.emit.triton.types import TYPES
+from egg.expert.emit.triton.types import FLOAT8, TYPES
 from egg.expert.parts import Unfit
 
 # -- formulas -----------------------------------------------------------------------------------------
@@ -198,6 +198,8 @@ def _cast(call: Call) -> str:
             return f"{rounded}.to(tl.float32)"
         case "float32":
             return text if source in ("float32", "float16", "bfloat16") else f"{text}.to(tl.float32)"
+        case _ if call.result in FLOAT8 and source in ("float32", "float16", "bfloat16"):
+            return f"{text}.to({FLOAT8[call.result]})"
         case _ if call.result in TYPES:
             return text if source == call.result else f"{text}.to({TYPES[call.result]})"
     raise Unfit(f"no kernel computes in {call.result}")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from egg.expert.emit.kernel import tuple_text
 from egg.expert.emit.names import underscored
+from egg.expert.emit.reader import is_fixed_norm
 from egg.expert.graph import Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.parts import Constant, Group, Launch, Part, Target, Unfit, spelled
 from egg.expert.patterns.convolution.pooled import downstream
@@ -38,7 +39,7 @@ def write_norms(graph: Graph, group: Group, target: Target, write: Writer) -> Pa
     """The group in three parts around its first norm; ``None`` where it has none."""
     conv = next((node for node in group.nodes if node.op == "conv"), None)
     behind = list(downstream(group.nodes, conv)) if conv is not None else []
-    norm = next((node for node in behind if node.op == "norm"), None)
+    norm = next((node for node in behind if node.op == "norm" and not is_fixed_norm(node)), None)
     if conv is None or norm is None:
         return None
     x = graph.value(str(norm.inputs[0]))

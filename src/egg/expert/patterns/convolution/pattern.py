@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 
 from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved
+from egg.expert.emit.reader import is_fixed_norm
+from egg.expert.emit.triton.scalar import cheap
 from egg.expert.graph import HALF, Graph, Node
 from egg.expert.moves import Set
 from egg.expert.parts import Group, Part, Target
@@ -22,11 +25,16 @@ from egg.expert.pattern import (
 from egg.expert.patterns.convolution.cost import library_seconds, operations, own_seconds
 from egg.expert.patterns.convolution.pytorch import convolution_call
 from egg.expert.patterns.convolution.write import write
+from egg.expert.sizes import ONE, as_size
 
 SLIGHT = 4.0
 """Times the allowed error up to which a few finer convolutions may be enough."""
 LIGHT = 0.34
 """Share of the convolutions' operations that those few may have."""
+
+
+FEW_TAPS = 9
+"""At which a stencil may compute a special function of its operand again."""
 
 
 class Convolution(Pattern):
@@ -56,7 +64,8 @@ class Convolution(Pattern):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         count, moved = len(part.launches), bytes_moved(graph, group)
         seconds = count * LAUNCH
-        if any(node.op == "norm" for node in group.nodes):  # applied when its statistics are whole
+        whole = (node for node in group.nodes if node.op == "norm" and not is_fixed_norm(node))
+        if any(whole):  # applied when its statistics are whole
             anchor = self.anchor(group)
             seconds += 2 * graph.value(anchor.outputs[0]).bytes / machine.memory
         seconds += own_seconds(graph, group, part, grades.get(self.name), machine, moved)
@@ -66,6 +75,14 @@ class Convolution(Pattern):
         """16-bit convolutions of the library, in its own layout, are about twice as fast as packed ones."""
         anchor = self.anchor(group)
         return CALIBRATED if graph.value(str(anchor.inputs[0])).dtype in HALF else MARGIN
+
+    def producers(
+        self, graph: Graph, anchor: Node, taken: Sequence[Node], passes: Sequence[Node]
+    ) -> Sequence[Node]:
+        """A stencil computes its operand once for each tap, others pack it once. Special functions
+        at many taps take longer than a pass that stores their results."""
+        many = _stencil_taps(graph, anchor) > FEW_TAPS
+        return [] if many and any(_is_special(node) for node in taken) else taken
 
     def waits_for(self, nodes: Iterable[Node]) -> bool:
         """A norm may fit only together with what follows it."""
@@ -83,6 +100,18 @@ class Convolution(Pattern):
                 tuple(Set(name, "grade", "fp32") for name in light if name not in set_already),
                 f"the reference runs some convolutions in fp32: {', '.join(light)} with split operands",
             )
+
+
+def _stencil_taps(graph: Graph, anchor: Node) -> int:
+    """Taps of a convolution with one input channel per output channel; 0 for all others."""
+    x, weight = (graph.value(str(name)) for name in anchor.inputs[:2])
+    if x.shape[1] == ONE or x.shape[1] != as_size(anchor.get("groups", 1)):
+        return 0
+    return prod(size.value for size in weight.shape[2:])
+
+
+def _is_special(node: Node) -> bool:
+    return node.op == "pointwise" and not cheap(str(node["fn"]))
 
 
 def _light(graph: Graph, groups: Sequence[Group]) -> list[str]:

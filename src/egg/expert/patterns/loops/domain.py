@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from egg.expert.emit.reader import beyond_view, through_view
+from egg.expert.emit.reader import beyond_view, is_fixed_norm, through_view
 from egg.expert.graph import Graph, Node
 from egg.expert.index import Expr, Index, flat, loop_index, unflat
 from egg.expert.parts import Unfit
@@ -236,7 +236,7 @@ def taken_of(graph: Graph, node: Node, split: Split) -> Split | None:
 
 def is_anchor(node: Node) -> bool:
     """Whether an operator needs a whole row; a batch norm with running statistics does not."""
-    return node.op in ANCHORS and not (node.op == "norm" and node["kind"] == "batch" and not node["training"])
+    return node.op in ANCHORS and not is_fixed_norm(node)
 
 
 def domain_of(split: Split, scattered: bool = False, chosen: Split | None = None) -> Domain:

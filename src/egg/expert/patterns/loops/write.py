@@ -16,6 +16,7 @@ from egg.expert.emit.code import Code
 from egg.expert.emit.names import read_by
 from egg.expert.emit.spelling import number_text
 from egg.expert.emit.triton.scalar import cheap
+from egg.expert.emit.triton.types import FLOAT8
 from egg.expert.graph import Graph, Node, Origin
 from egg.expert.parts import Group, Part, Target, Unfit, spelled, within_reach
 from egg.expert.patterns.loops.domain import anchored, domain_of
@@ -27,6 +28,7 @@ from egg.expert.patterns.loops.triton.writer import Writer, part_name, row_name
 from egg.expert.patterns.loops.window import overlap, window_of
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, Size
+from egg.hardware.gpus import Gpu
 
 OPS = frozenset(
     {"pointwise", "where", "view", "cat", "pad", "constant", "triangle", "reduce", "softmax", "norm", "pool",
@@ -41,6 +43,8 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     """The group as one kernel, or as two or more where rows are shared."""
     graph, group = _plain(graph, group)
     _check(graph, group)
+    if not _has_float8(target.gpu) and any(graph.value(n).dtype in FLOAT8 for n in group.writes(graph)):
+        raise Unfit(f"{target.gpu.name} does not convert to 8-bit floats")
     if only_views(graph, group):
         raise Unfit("a view of what is in memory costs nothing outside of kernels")
     anchors = anchored(graph, group.nodes)
@@ -62,6 +66,10 @@ def write(graph: Graph, group: Group, target: Target) -> Part:
     else:
         kernels = [_in_one(work, plan)]
     return _part(work, plan, kernels)
+
+
+def _has_float8(gpu: Gpu) -> bool:
+    return gpu.vendor == "nvidia" and "fp8" in gpu.tensor
 
 
 def _plain(graph: Graph, group: Group) -> tuple[Graph, Group]:

@@ -256,7 +256,18 @@ def _diag(b: Builder, call: Call) -> Lowered | None:
     return b.where(b.pointwise("eq", row, column), b.reshape(value, (size, 1)), b.fill((), zero, value.dtype))
 
 
+def _meshgrid(b: Builder, call: Call) -> Lowered:
+    """Each list of coordinates along its own dimension, and the same along all others."""
+    lists, turned = call["tensors"], call.get("indexing") == "xy" and len(call["tensors"]) > 1
+    order = [1, 0, *range(2, len(lists))] if turned else range(len(lists))
+    return [
+        b.expand(b.reshape(values, [-1 if d == at else 1 for d in range(len(lists))]), shape)
+        for values, at, (shape, _) in zip(lists, order, call.results, strict=True)
+    ]
+
+
 RULES: dict[str, Rule] = {
+    "meshgrid": _meshgrid,
     **dict.fromkeys(
         [
             "view",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from egg.expert.emit.code import Code
 from egg.expert.emit.host import Host
 from egg.expert.emit.kernel import Kernel, Knobs, allocation
-from egg.expert.emit.reader import Reader, address, beyond_view
+from egg.expert.emit.reader import Reader, address, beyond_view, is_fixed_norm
 from egg.expert.emit.triton.scalar import stored
 from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, flat, loop_index
@@ -32,7 +32,8 @@ class Tail:
     places: dict[str, Index] = field(default_factory=dict)
     """For each value that depends on the sums: its index in terms of theirs."""
     operations: list[Node] = field(default_factory=list)
-    """What is computed over all output channels of a position, and pools."""
+    """What is computed over all output channels of a position, pools, and batch norms with running
+    statistics."""
     levels: dict[str, int] = field(default_factory=dict)
     """For each value: how many pools it is behind."""
     narrow: set[str] = field(default_factory=set)
@@ -70,6 +71,8 @@ class Tail:
             return self._over_channels(node, self.places[reached[0]])
         if node.op == "pool":
             return self._pooled(node, self.places[reached[0]])
+        if is_fixed_norm(node):
+            return self._scaled(node, reached)
         if node.op in TILED:
             return self._summed(node, self.places[reached[0]])
         if node.op == "view":
@@ -89,6 +92,13 @@ class Tail:
         self._check_space(index, level - 1)
         self.operations.append(node)
         return windows.index(level, index[1])
+
+    def _scaled(self, node: Node, reached: Sequence[str]) -> Index:
+        """A batch norm with running statistics: a scale and a shift for each channel."""
+        if reached != [node.inputs[0]] or reached[0] in self.narrow:
+            raise Unfit("a batch norm whose statistics follow from the convolution, or of one number for all")
+        self.operations.append(node)
+        return self.places[reached[0]]
 
     def _summed(self, node: Node, index: Index) -> Index:
         """What a tile adds to a sum over space."""
@@ -163,6 +173,8 @@ class Tail:
             elif node.op in TILED:
                 left = tile_left(reader.body, node, x, self._inside(node.output), counted(self.form))
                 self.left[node.output], text = left, left[0]
+            elif is_fixed_norm(node):
+                text = reader.fixed_norm(node, x, self.places[source][1])
             else:
                 text = over_channels(reader.body, node, x, self.form.outputs.code())
             self._hold(reader, node.output, text)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product as combinations
 
-from egg.expert.emit.reader import Body, Reader, address
+from egg.expert.emit.reader import Body, Reader, address, is_fixed_norm
 from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
@@ -118,8 +118,8 @@ class LoopReader(Reader):
                 return self._pool(node, index, guards)
             if node.op == "gather":
                 return self._gather(node, index, guards)
-            if node.op == "norm" and node["kind"] == "batch" and not node["training"]:
-                return self._fixed_norm(node, index, guards)
+            if is_fixed_norm(node):
+                return self.fixed_norm(node, self.read(str(node.inputs[0]), index, guards), index[1], guards)
         return super()._computed(name, index, guards)
 
     def _load(self, value: Value, index: Index, guards: tuple[str, ...]) -> str:
@@ -354,18 +354,6 @@ class LoopReader(Reader):
         return node.op in ("pointwise", "where") and any(map(self._varies, alike))
 
     # -- norms with fixed statistics ---------------------------------------------------------------
-
-    def _fixed_norm(self, node: Node, index: Index, guards: tuple[str, ...]) -> str:
-        """Batch norm in evaluation: a scale and a shift per channel."""
-        x = self.read(str(node.inputs[0]), index, guards)
-        weight, bias, mean, variance = (
-            self.read(name, (index[1],), guards) if name is not None else None
-            for name in (*node.inputs[1:], None, None)[:4]
-        )
-        scale = f"tl.rsqrt({variance} + {node['eps']!r})"
-        scale = self.body.let("scale", f"{weight} * {scale}" if weight else scale)
-        text = f"({x} - {mean}) * {scale}"
-        return self.body.let(node.label or "batch_norm", f"{text} + {bias}" if bias else text)
 
 
 def _within(at: Expr, size: Size) -> tuple[str, ...]:

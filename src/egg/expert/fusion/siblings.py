@@ -1,0 +1,75 @@
+"""Passes over memory that read the same tensor and need nothing of each other.
+
+Groups grow along what they compute: a reader joins its producers. Two results of the same inputs have no such
+path between them (an optimizer's new weights and its new momentum; two losses of the same logits), and would
+read everything twice. Where the positions are the same, one kernel loads each element once and computes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from egg.expert.fusion.groups import Groups
+from egg.expert.graph import Graph, Node
+from egg.expert.parts import Group
+
+JOINED = frozenset(
+    {"pointwise", "where", "view", "constant", "triangle", "reduce", "softmax", "norm", "gather"}
+)
+LEAST_SHARED = 8
+"""One part in so many of the bytes of two passes must be read by both."""
+MOST_TENSORS = 12
+"""That one kernel of siblings reads and writes: each takes registers for addresses and elements."""
+
+
+def siblings(groups: Groups) -> Iterator[tuple[list[Node], list[Node]]]:
+    """Pairs of passes that share enough of what they read to be worth one kernel, the most first."""
+    passes = list({id(group): group for group in groups.home.values() if _is_pass(groups, group)}.values())
+    reads = [_whole_reads(groups.graph, group) for group in passes]
+    moved = [_moved(groups.graph, group) for group in passes]
+    found: list[tuple[int, int, int]] = []
+    for one, other in combinations(range(len(passes)), 2):
+        shared = sum(groups.graph.value(name).bytes for name in reads[one] & reads[other])
+        if shared and shared * LEAST_SHARED >= moved[one] + moved[other]:
+            found.append((shared, one, other))
+    for _, one, other in sorted(found, key=lambda pair: (-pair[0], pair[1], pair[2])):
+        yield passes[one], passes[other]
+
+
+def few_tensors(graph: Graph, nodes: Sequence[Node]) -> bool:
+    """Whether one kernel has room for what these nodes read and write."""
+    group = Group("", tuple(nodes), "")
+    return len(group.reads(graph)) + len(group.writes(graph)) <= MOST_TENSORS
+
+
+def _is_pass(groups: Groups, group: list[Node]) -> bool:
+    return bool(groups.pattern[id(group)].streams) and all(node.op in JOINED for node in group)
+
+
+def _moved(graph: Graph, nodes: Sequence[Node]) -> int:
+    group = Group("", tuple(nodes), "")
+    return sum(graph.value(name).bytes for name in (*group.reads(graph), *group.writes(graph)))
+
+
+def _whole_reads(graph: Graph, nodes: Sequence[Node]) -> set[str]:
+    """Values made elsewhere of which a group reads every element in order, not a slice or picked places."""
+    made = {name for node in nodes for name in node.outputs}
+    inside = {id(node) for node in nodes}
+    return {
+        name
+        for node in nodes
+        for name in node.inputs
+        if name is not None and name not in made and _is_read_whole(graph, name, inside)
+    }
+
+
+def _is_read_whole(graph: Graph, name: str, inside: set[int]) -> bool:
+    for reader in graph.consumers[name]:
+        if id(reader) not in inside or (reader.op == "view" and reader["how"] == "slice"):
+            continue
+        if reader.op == "gather" and reader.inputs[0] == name:
+            continue
+        if reader.op != "view" or _is_read_whole(graph, reader.output, inside):
+            return True
+    return False

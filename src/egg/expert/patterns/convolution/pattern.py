@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved
+from egg.expert.cost import Cost, Grades, Machine, bytes_moved, launched
 from egg.expert.graph import HALF, Graph, Node
 from egg.expert.moves import Set
 from egg.expert.parts import Group, Part, Target
@@ -54,13 +54,12 @@ class Convolution(Pattern):
         return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        count, moved = len(part.launches), bytes_moved(graph, group)
-        seconds = count * LAUNCH
+        moved = bytes_moved(graph, group)
+        seconds = own_seconds(graph, group, part, grades.get(self.name), machine, moved)
         if any(node.op == "norm" for node in group.nodes):  # applied when its statistics are whole
             anchor = self.anchor(group)
             seconds += 2 * graph.value(anchor.outputs[0]).bytes / machine.memory
-        seconds += own_seconds(graph, group, part, grades.get(self.name), machine, moved)
-        return Cost(seconds, count * HOST_LAUNCH)
+        return launched(part, seconds)
 
     def margin(self, graph: Graph, group: Group) -> float | None:
         """16-bit convolutions of the library, in its own layout, are about twice as fast as packed ones."""

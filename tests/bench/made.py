@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from egg.bench.families import WorkFamily
-from egg.bench.rows import Basis, NoKernel, Opponent, Passed, Refused, Row, Spent, Timing, Unable, row_without
+from egg.bench.rows import Basis, NoKernel, Opponent, Passed, Refused, Row, Spent, Timing, Unable, row_of
 from egg.core.evaluation import Gate, Interval
+from egg.core.facts import Family
 from egg.core.policy import Policy, Precision
 from egg.core.source import Candidate, Task
 
@@ -45,7 +46,7 @@ def passed(
     gpu: str = GPU,
     kernelbench: bool = True,
     degenerate: bool | None = False,
-    family: WorkFamily = WorkFamily.POINTWISE,
+    family: WorkFamily = Family.POINTWISE,
     spent: Spent | None = None,
 ) -> Row:
     """Accepted at one millisecond; ``rounds`` are relative, the same for every contestant."""
@@ -76,10 +77,10 @@ def failed(
     verdict: Refused | NoKernel | Unable | None = None,
     *,
     policy: Policy | None = None,
-    family: WorkFamily = WorkFamily.POINTWISE,
+    family: WorkFamily = Family.POINTWISE,
     spent: Spent | None = None,
 ) -> Row:
-    row = row_without(of, NoKernel("nothing"), policy or Policy(), family=family, spent=spent)
+    row = row_of(of, NoKernel("nothing"), policy or Policy(), family=family, spent=spent)
     return replace(row, verdict=verdict or refused(of))
 
 

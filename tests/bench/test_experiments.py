@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from egg.bench.experiments import pass_at, sampled, stage_gains
 from egg.bench.figures import StepOutcome
-from egg.bench.rows import NoKernel, Row, Spent, row_without
+from egg.bench.rows import NoKernel, Row, Spent, row_of
 from egg.bench.scores import score
 from egg.core.policy import Policy
 from tests.bench.made import passed, task
 
 
 def wrong(number: int) -> Row:
-    return row_without(task(number), NoKernel("none"), Policy())
+    return row_of(task(number), NoKernel("none"), Policy())
 
 
 def stepped(row: Row, *steps: tuple[str, str, float | None]) -> Row:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from egg.api.benching.kernels import family_of_task
-from egg.bench.families import WorkFamily, family_of
+from egg.bench.families import WholeFamily, family_of
 from egg.core.facts import Facts, Family, GpuFacts, ProgramFacts, Savings
 from egg.core.source import Task
 
 
-def test_every_family_of_an_operation_is_one_of_tasks():
-    assert {family.value for family in Family} < {family.value for family in WorkFamily}
+def test_a_family_is_of_operations_or_of_whole_tasks():
+    assert not {family.value for family in Family} & {family.value for family in WholeFamily}
 
 
 def facts(spent: dict[str, float], operations: tuple[str, ...] = (), **traits: int) -> Facts:
@@ -70,6 +70,6 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    assert family_of_task(Task("linear", source)) is WorkFamily.PRODUCT
+    assert family_of_task(Task("linear", source)) is Family.PRODUCT
     broken = source.replace("torch.tanh", "torch.nothing")
-    assert family_of_task(Task("broken", broken)) is WorkFamily.UNKNOWN
+    assert family_of_task(Task("broken", broken)) is WholeFamily.UNKNOWN

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from egg.bench import outcomes
-from egg.bench.families import WorkFamily
+from egg.bench.families import WholeFamily
 from egg.bench.outcomes import row_of_evaluation, row_of_run
 from egg.bench.row_files import RowsFile, read_rows
 from egg.bench.rows import (
@@ -28,10 +28,11 @@ from egg.bench.rows import (
     Timing,
     Unable,
     complete,
-    row_without,
+    row_of,
 )
 from egg.core.errors import MachineError, UsageError
 from egg.core.evaluation import Accepted, Baseline, Evaluation, Gate, GateRecord, Interval
+from egg.core.facts import Family
 from egg.core.policy import Level, LibraryCalls, Policy, Precision
 from egg.engine.state import fold
 from tests import samples
@@ -52,10 +53,10 @@ def test_a_measured_kernel_keeps_its_times_and_rounds():
     times = {"A": [1.0, 1.1234567], "A'": [1.0, 1.1], "eager": [2.0, 2.2], "compile": [1.5, 1.6]}
     base = samples.measured(1.8)
     gates = (*base.gates, GateRecord(Gate.TIMING, True, 3.0, {"rounds": 2, "times": times}))
-    row = row_of_evaluation(TASK, evaluation(base, gates=gates), family=WorkFamily.SOFTMAX)
+    row = row_of_evaluation(TASK, evaluation(base, gates=gates), family=Family.SOFTMAX)
     assert (row.key, row.name, row.level, row.problem) == ("1/1", "1_op", 1, 1)
     assert row.accepted
-    assert row.family is WorkFamily.SOFTMAX
+    assert row.family is Family.SOFTMAX
     assert isinstance(row.verdict, Passed)
     assert row.verdict.floor_milliseconds == 0.028
     assert row.timing is not None
@@ -276,7 +277,7 @@ rows = st.builds(
     task=texts,
     level=st.none() | st.integers(0, 9),
     problem=st.none() | st.integers(0, 99),
-    family=st.sampled_from(WorkFamily),
+    family=st.sampled_from([*Family, *WholeFamily]),
     verdict=verdicts,
     policy=st.builds(
         Policy, st.sampled_from(Precision), st.sampled_from(LibraryCalls), st.sampled_from(Level)
@@ -439,7 +440,7 @@ def test_missing_tasks_get_a_row_that_says_so():
 
 
 def test_a_task_of_its_own_goes_by_its_name():
-    row = row_without(task(4, level=None), NoKernel("none"), Policy())
+    row = row_of(task(4, level=None), NoKernel("none"), Policy())
     assert (row.key, row.level, row.problem) == ("4_op", None, None)
 
 

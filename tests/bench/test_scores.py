@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egg.bench.families import WorkFamily
+from egg.bench.families import WholeFamily
 from egg.bench.rows import BEST, Basis, NoKernel, Row, Spent, Unable
 from egg.bench.scores import THRESHOLDS, Group, Scores, Speedups, score
 from egg.bench.statistics import Share, estimate, geomean, mean, median, sign_test
 from egg.core.evaluation import Gate
+from egg.core.facts import Family
 from tests.bench.made import TF32, failed, passed, refused, task
 
 
@@ -191,9 +192,9 @@ def test_default_precision_is_scored_apart_where_a_policy_differs():
 
 def test_levels_families_and_degenerate_tasks_apart():
     rows = [
-        passed(task(1), {"eager": 2.0}, family=WorkFamily.PRODUCT),
+        passed(task(1), {"eager": 2.0}, family=Family.PRODUCT),
         passed(task(2), {"eager": 9.0}, degenerate=True),
-        failed(task(1, level=2), family=WorkFamily.PRODUCT),
+        failed(task(1, level=2), family=Family.PRODUCT),
         passed(task(2, level=2), {"eager": 3.0}, degenerate=None),
         passed(task(7, level=None), {"eager": 4.0}),
     ]
@@ -331,7 +332,7 @@ def test_the_sign_test_by_hand():
 def test_scoring_250_tasks_is_quick():
     rows = [
         passed(task(n, level=1 + n % 3), {"eager": 1 + n / 100, "compile": 1.0 + n / 300}, family=family)
-        for n, family in zip(range(1, 251), list(WorkFamily) * 20, strict=False)
+        for n, family in zip(range(1, 251), [*Family, *WholeFamily] * 20, strict=False)
     ]
     started = time.process_time()
     found: Scores = score(rows)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from egg.bench.families import WorkFamily
 from egg.bench.rows import NoKernel, Passed, Row, Spent, Unable
 from egg.cli.bench_view import FAILURES_SHOWN, LOSSES_SHOWN, bench_view
 from egg.cli.compare_view import compare_view
+from egg.core.facts import Family
 from egg.report.bench_report import bench_report
 from egg.report.compare_report import read_comparison
 from tests.bench.made import TF32, failed, passed, refused, task
@@ -45,7 +45,7 @@ def four() -> list[Row]:
     spent = Spent(input_tokens=900, output_tokens=100, money=0.5, gpu_seconds=30.0, wall_seconds=60.0)
     return [
         passed(task(1), {"eager": 2.0, "compile": 1.0}, spent=spent),
-        passed(task(2), {"eager": 8.0, "compile": 0.5}, spent=spent, family=WorkFamily.PRODUCT),
+        passed(task(2), {"eager": 8.0, "compile": 0.5}, spent=spent, family=Family.PRODUCT),
         failed(task(3, 2), refused(task(3)), spent=spent),
         failed(task(4, 2), NoKernel("no row: the bench did not come to it")),
     ]

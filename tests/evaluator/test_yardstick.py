@@ -10,7 +10,8 @@ import torch
 from egg.core.policy import Precision
 from egg.core.source import Task
 from egg.evaluator.compare.compare import STILL, LeafError, compare
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.task.program import Program
 

@@ -8,7 +8,7 @@ import pytest
 
 from egg.core.bottleneck import MEANINGS, Bottleneck, Diagnosed, Evidence, Limiter, Suspect
 from egg.core.profile import Rung
-from egg.memory.diagnosis import KERNELS_TOLD, render_diagnosis
+from egg.memory.diagnosis import KERNELS_SHOWN, render_diagnosis
 
 SPILLS = Bottleneck(
     "gemm",
@@ -69,7 +69,7 @@ def test_a_program_of_many_small_kernels_is_told_as_a_whole():
 
 def test_no_more_kernels_than_can_be_acted_on():
     many = [replace(SPILLS, kernel=f"k{i}", share=0.1) for i in range(10)]
-    assert render_diagnosis(diagnosed(*many)).count("not measured: spills") == KERNELS_TOLD
+    assert render_diagnosis(diagnosed(*many)).count("not measured: spills") == KERNELS_SHOWN
 
 
 def test_a_kernel_of_which_nothing_is_known_is_left_out():

@@ -90,7 +90,7 @@ def test_a_store_travels_as_a_folder_and_is_pruned(store: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["list", "--state", "odd"], "unknown state"),
         (["list", "--store", "nowhere"], "no such folder"),
@@ -100,11 +100,11 @@ def test_a_store_travels_as_a_folder_and_is_pruned(store: Path, tmp_path: Path):
         (["import", "nowhere"], "no such folder"),
     ],
 )
-def test_mistakes_are_usage(store: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch):
+def test_mistakes_are_usage(store: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("EGG_STORE", str(store))
     done = CliRunner().invoke(app, ["kernels", *words])
     assert done.exit_code == 2
-    assert said in done.output
+    assert message in done.output
 
 
 def test_a_limit_is_a_number_from_one(store: Path):

@@ -26,7 +26,7 @@ DESK, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
 CONTRASTS = """() => {
   const channel = (c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
   const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const parse = (said) => (said.match(/[\\d.]+/g) || []).map(Number);
+  const parse = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
   const behind = (part) => {
     for (; part; part = part.parentElement) {
       const [r, g, b, a = 1] = parse(getComputedStyle(part).backgroundColor);

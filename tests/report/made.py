@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from egg.bench.families import WorkFamily
+from egg.bench.families import WholeFamily
 from egg.bench.rows import NoKernel, Passed, Row, Spent, Unable
+from egg.core.facts import Family
 from egg.core.source import content_hash
 from tests.bench.made import failed, passed, task
 
@@ -101,13 +102,13 @@ def hostile_run(folder: Path) -> Path:
 
 
 NAMES = (
-    ("Matmul_with_large_K", WorkFamily.PRODUCT),
-    ("RMSNorm_residual", WorkFamily.NORMALIZATION),
-    ("SwiGLU", WorkFamily.POINTWISE),
-    ("Conv2D_ReLU_BiasAdd", WorkFamily.CONVOLUTION),
-    ("Softmax", WorkFamily.SOFTMAX),
-    ("Attention_prefill", WorkFamily.ATTENTION),
-    ("EfficientNetB0", WorkFamily.NETWORK),
+    ("Matmul_with_large_K", Family.PRODUCT),
+    ("RMSNorm_residual", Family.NORMALIZATION),
+    ("SwiGLU", Family.POINTWISE),
+    ("Conv2D_ReLU_BiasAdd", Family.CONVOLUTION),
+    ("Softmax", Family.SOFTMAX),
+    ("Attention_prefill", Family.ATTENTION),
+    ("EfficientNetB0", WholeFamily.NETWORK),
 )
 LIMITERS = ("dram", "launch", "tensor", "fma", "latency", "of its own kind")
 

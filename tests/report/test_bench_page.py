@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from egg.bench.families import WorkFamily
+from egg.bench.families import WholeFamily
 from egg.bench.rows import NoKernel, Passed, Refused, Row, Unable
 from egg.bench.scores import score
 from egg.core.errors import UsageError
 from egg.core.evaluation import Gate
+from egg.core.facts import Family
 from egg.report.bench_page import bench_csv, bench_html, bench_markdown
 from egg.report.bench_report import Outcome, bench_report, read_bench
 from egg.report.reports import report
@@ -31,8 +32,8 @@ def few() -> list[Row]:
     """One of every kind: faster, even, slower, untimed, refused, no kernel, unable."""
     rows = [
         passed(task(1), {"eager": 4.0, "compile": 2.0}),
-        passed(task(2), {"eager": 1.0, "compile": 1.0}, family=WorkFamily.PRODUCT),
-        passed(task(3), {"eager": 0.5, "compile": 0.25}, family=WorkFamily.PRODUCT),
+        passed(task(2), {"eager": 1.0, "compile": 1.0}, family=Family.PRODUCT),
+        passed(task(3), {"eager": 0.5, "compile": 0.25}, family=Family.PRODUCT),
         passed(task(4), None),
         failed(task(5), refused(task(5), Gate.CORRECTNESS)),
         failed(task(6, 2), NoKernel("the run ended before a kernel was written")),
@@ -57,7 +58,7 @@ def test_every_kind_of_end_has_its_word() -> None:
 
 
 def test_tasks_without_a_family_are_drawn_by_level_and_a_single_level_as_one_row() -> None:
-    levels = [passed(task(n, n % 2 + 1), {"eager": 2.0 + n}, family=WorkFamily.UNKNOWN) for n in range(6)]
+    levels = [passed(task(n, n % 2 + 1), {"eager": 2.0 + n}, family=WholeFamily.UNKNOWN) for n in range(6)]
     for rows, names in ((levels, ("level 1", "level 2")), (levels[::2], ("all",))):
         html = bench_html(bench_report("tried", rows))
         drawn = re.findall(r'<text class="name"[^>]*>([^<]*)</text>', html)
@@ -234,12 +235,12 @@ def test_kernelbenchs_own_rules_are_columns_of_every_form() -> None:
     table = list(csv.DictReader(io.StringIO(bench_csv(made), newline="")))
     assert [row["kernelbench"] for row in table] == ["true", "false", "true"]
     assert [row["kernelbench_static"] for row in table] == ["true", "false", ""]
-    told = "By KernelBench's own rules, of the correct kernels: comparison 2 of 3, static check 1 of 2."
-    assert told in bench_markdown(made)
+    sentence = "By KernelBench's own rules, of the correct kernels: comparison 2 of 3, static check 1 of 2."
+    assert sentence in bench_markdown(made)
     assert "| passes | fails |" not in bench_markdown(made)
     assert "| fails | fails |" in bench_markdown(made)
     page = parsed(bench_html(made)).text
-    assert told in page
+    assert sentence in page
     assert "flags code_bypass" in page
 
 

@@ -48,7 +48,7 @@ def test_the_page_and_the_markdown_tell_every_task_and_every_outcome(both):
             assert MEANINGS[outcome] in text
         assert all(f"{n}_op" in text for n in range(1, 25))
         assert both.summary in text
-        assert all(told in text for _, told in both.tests)
+        assert all(line in text for _, line in both.tests)
 
 
 def test_the_page_has_a_picture_that_says_what_it_shows(both):
@@ -96,11 +96,11 @@ def test_differences_that_were_waved_through_are_told(tmp_path):
 def test_what_is_no_bench_is_refused_by_name(tmp_path):
     good, empty = kept(tmp_path / "good", [failed(task(1))]), kept(tmp_path / "empty", [])
     other = kept(tmp_path / "other", [failed(task(2))])
-    for a, b, said in (
+    for a, b, message in (
         (good, tmp_path / "nowhere", "no bench at .*nowhere"),
         (tmp_path, good, "no bench at"),
         (empty, good, "no rows yet"),
         (good, other, "no task in common"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             read_comparison(a, b)

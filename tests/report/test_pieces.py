@@ -31,7 +31,7 @@ LINES = st.lists(st.sampled_from(["a = 1", "b = 2", "", "    return a", "# note"
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "written"),
     [
         (times(1.974), "1.97×"),
         (times(12.34), "12.3×"),
@@ -59,12 +59,12 @@ LINES = st.lists(st.sampled_from(["a = 1", "b = 2", "", "    return a", "# note"
         (stopped("Done!"), "Done!"),
     ],
 )
-def test_figures_are_written_as_people_write_them(made: str, said: str) -> None:
-    assert made == said
+def test_figures_are_written_as_people_write_them(made: str, written: str) -> None:
+    assert made == written
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "written"),
     [
         (Interval(0.998, 0.997, 0.999), "0.998×"),
         (Interval(0.9999, 0.9998, 0.99995), "0.9999×"),
@@ -74,46 +74,46 @@ def test_figures_are_written_as_people_write_them(made: str, said: str) -> None:
         (None, "–"),
     ],
 )
-def test_a_speedup_that_differs_from_one_is_not_written_as_one(found: Interval | None, said: str) -> None:
-    assert speed(found) == said
+def test_a_speedup_that_differs_from_one_is_not_written_as_one(found: Interval | None, written: str) -> None:
+    assert speed(found) == written
 
 
 @given(POSITIVE, POSITIVE)
 def test_the_two_ends_of_an_interval_are_told_apart_as_far_as_digits_go(a: float, b: float) -> None:
     low, high = sorted((a, b))
-    told = ends(Interval((low + high) / 2, low, high))
+    written = ends(Interval((low + high) / 2, low, high))
     if high - low > 1e-4 and high > low * 1.1:
-        assert "–" in told
+        assert "–" in written
 
 
 # -- what is not ours ------------------------------------------------------------------------------
 
 
 @given(TEXTS)
-def test_text_is_visible_and_can_be_written_wherever_it_came_from(said: str) -> None:
-    shown = visible(said)
+def test_text_is_visible_and_can_be_written_wherever_it_came_from(raw: str) -> None:
+    shown = visible(raw)
     shown.encode("utf-8")
     assert visible(shown) == shown
-    assert len(shown) == len(said)
-    ElementTree.fromstring(element("text", text(said), id=visible(said)))
+    assert len(shown) == len(raw)
+    ElementTree.fromstring(element("text", text(raw), id=visible(raw)))
 
 
 @given(TEXTS)
-def test_words_in_markdown_stay_words(said: str) -> None:
-    shown = line(said)
+def test_words_in_markdown_stay_words(raw: str) -> None:
+    shown = line(raw)
     assert "\n" not in shown
     assert not re.search(r"(?<!\\)(?:\\\\)*[<>\[\]|`*_]", shown)
-    assert "\n" not in cell(said)
+    assert "\n" not in cell(raw)
 
 
 @given(st.text("`a \n", max_size=30))
-def test_a_fence_is_longer_than_what_it_holds(said: str) -> None:
-    block = fenced(said, "python").splitlines()
+def test_a_fence_is_longer_than_what_it_holds(raw: str) -> None:
+    block = fenced(raw, "python").splitlines()
     assert block[0].startswith("```")
     assert all(block[-1] not in inner for inner in block[1:-1])
-    marks = re.match("`+", code(said))
+    marks = re.match("`+", code(raw))
     assert marks is not None
-    assert marks[0] not in " ".join(said.split())
+    assert marks[0] not in " ".join(raw.split())
 
 
 def test_a_cell_that_a_spreadsheet_would_run_is_quoted() -> None:
@@ -205,8 +205,8 @@ def test_a_scale_of_nothing_still_has_a_middle() -> None:
 
 
 @given(TEXTS)
-def test_a_picture_is_whole_whatever_it_is_called(said: str) -> None:
-    made = drawn("x", said, said, lambda width: Picture(10, ()))
+def test_a_picture_is_whole_whatever_it_is_called(raw: str) -> None:
+    made = drawn("x", raw, raw, lambda width: Picture(10, ()))
     whole = ElementTree.fromstring(f"<both>{made}</both>")
     ids = [part.get("id") for part in whole.iter() if part.get("id")]
     assert len(ids) == len(set(ids)) == 4

@@ -50,24 +50,24 @@ def test_a_report_goes_where_it_is_told_to(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_program_is_told_what_was_written(run: Path) -> None:
-    told = json.loads(egg(run, "--json").output)
-    assert told["schema"] == "egg.report/1"
-    assert (told["kind"], told["name"], told["form"]) == ("run", "wide_softmax", "html")
-    assert Path(told["file"]).stat().st_size == told["bytes"]
+    printed = json.loads(egg(run, "--json").output)
+    assert printed["schema"] == "egg.report/1"
+    assert (printed["kind"], printed["name"], printed["form"]) == ("run", "wide_softmax", "html")
+    assert Path(printed["file"]).stat().st_size == printed["bytes"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("no-such-run",), "no such run or bench"),
         ((".", "--md", "--csv"), "two forms"),
         ((".", "--json", "--out", "-"), "both print"),
     ],
 )
-def test_mistakes_are_told_with_what_to_do(words: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_answered_with_what_to_do(words: tuple[str, ...], message: str) -> None:
     done = egg(*words)
     assert done.exit_code == 2
-    assert said in done.output
+    assert message in done.output
     assert "hint:" in done.output
 
 

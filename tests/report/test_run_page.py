@@ -35,7 +35,7 @@ def softmax() -> str:
 def test_the_page_begins_with_what_came_of_the_run(softmax: str) -> None:
     text = parsed(softmax).text
     head = text[: text.index("How fast")]
-    for said in (
+    for words in (
         "wide_softmax faster",
         "1.97× over eager PyTorch 1.973–1.975",
         "1.46× over torch.compile",
@@ -44,7 +44,7 @@ def test_the_page_begins_with_what_came_of_the_run(softmax: str) -> None:
         "library calls allow",
         "team step",
     ):
-        assert said in head
+        assert words in head
 
 
 def test_the_story_has_every_stage_and_step_with_prediction_beside_measurement(softmax: str) -> None:
@@ -75,7 +75,7 @@ def test_repairs_sweeps_differences_prompts_and_skills_are_folded_in(softmax: st
 
 def test_evidence_and_the_way_to_repeat_it_are_there(softmax: str) -> None:
     text = parsed(softmax).text
-    for said in (
+    for words in (
         "75 checks against an fp64 run",
         "noise floor 0.13%",
         "PyTorch 2.11.0+cu130",
@@ -86,7 +86,7 @@ def test_evidence_and_the_way_to_repeat_it_are_there(softmax: str) -> None:
         "egg eval task.py kernel.py --level full --precision match --library-calls allow",
         "--budget standard",
     ):
-        assert said in text
+        assert words in text
     for gate in ("static", "build", "provenance", "correctness", "state", "timing", "clock", "plausibility"):
         assert f"{gate} passed" in text
 

@@ -35,8 +35,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from egg.store import Seen, Store, Tuned
-from tests.store.test_folder import CLAIM, KERNEL, TASK, TUNED, said
-store = Store(Path(sys.argv[1]), said)
+from tests.store.test_folder import CLAIM, KERNEL, TASK, TUNED, warn
+store = Store(Path(sys.argv[1]), warn)
 for turn in range(int(sys.argv[2])):
     store.record(CLAIM, TASK, Seen(1, 2, 100))
     store.tuned(CLAIM.key, KERNEL, TUNED)
@@ -44,7 +44,7 @@ for turn in range(int(sys.argv[2])):
 """
 
 
-def said(text: str) -> None:
+def warn(text: str) -> None:
     raise AssertionError(f"nothing is wrong, and yet: {text}")
 
 
@@ -228,7 +228,7 @@ def test_processes_that_write_at_once_lose_no_count(tmp_path: Path):
     for writer in writers:
         assert writer.wait(120) == 0, writer.stderr.read()
         writer.stderr.close()
-    (entry,) = Store(tmp_path, said).entries()
+    (entry,) = Store(tmp_path, warn).entries()
     assert entry.seen == Seen(75, 150, 100)
     assert entry.state == TUNED
     assert [path.name for path in (tmp_path / "entries").iterdir()] == [f"{CLAIM.key}.json"]

@@ -28,7 +28,7 @@ from egg.core.errors import EggError, MachineError, TaskError
 from egg.core.facts import Facts, ProgramFacts, Workload
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Unusable, Weighed
 from egg.core.policy import Precision
-from egg.core.roles import Brief, Failure
+from egg.core.roles import Brief, EveryRole, Failure
 from egg.core.source import Task
 from egg.evaluator.judge.oracle import TASK_SECONDS_VARIABLE, task_limit
 from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
@@ -70,24 +70,8 @@ def prepare() -> None:
     _house()
 
 
-class ApartTeam:
+class ApartTeam(EveryRole):
     """The built-in team, where the task's code is: all four roles."""
-
-    @property
-    def designer(self) -> ApartTeam:
-        return self
-
-    @property
-    def tuner(self) -> ApartTeam:
-        return self
-
-    @property
-    def coder(self) -> ApartTeam:
-        return self
-
-    @property
-    def debugger(self) -> ApartTeam:
-        return self
 
     def design(self, brief: Brief) -> Plan | Pass | Unusable:
         return from_json(Plan | Pass | Unusable, _role("design", brief))

@@ -13,7 +13,7 @@ from egg.core.facts import Facts
 from egg.core.lines import text_lines
 from egg.core.policy import Precision
 from egg.engine.waiting import WaitingForEvaluations
-from egg.evaluator.judge.answers import unsupported
+from egg.evaluator.judge.answers import mismatch, unsupported
 from egg.evaluator.judge.pool import Job
 from egg.evaluator.judge.signing import fault_of
 from egg.evaluator.trial.levels import Probes
@@ -111,18 +111,12 @@ def check_carried(job: Job, evaluation: Evaluation, facts: Facts, fault: str = "
     ``fault`` is what its signature lacks. Numbers in a file prove nothing: where a key is set, the signature
     says which machine they are from, and everything else here only keeps mistakes out.
     """
-    asked = job.question
-    for name, wanted, found in (
-        ("task", asked.task.hash, evaluation.task_hash),
-        ("kernel", asked.candidate.hash, evaluation.candidate_hash),
-        ("policy", asked.policy, evaluation.policy),
-        ("set of settings", asked.replaced, evaluation.settings),
-    ):
-        if wanted != found:
-            raise UsageError(
-                f"the result of job {job.id} is for another {name}: {found}, not {wanted}",
-                "judge the jobs that `egg pending` wrote, unchanged",
-            )
+    other = mismatch(job.question, evaluation)
+    if other is not None:
+        raise UsageError(
+            f"the result of job {job.id} is for another {other.what}: {other.found}, not {other.asked}",
+            "judge the jobs that `egg pending` wrote, unchanged",
+        )
     why = fault or _elsewhere(evaluation, facts) or _unsupported(job, evaluation)
     if why := why or _impossible(evaluation, facts):
         raise UsageError(

@@ -5,7 +5,7 @@ their times are compared but their speedups over a baseline that was timed in tu
 the drift out. The ratio of the two speedups, B's over A's, is larger than one where B is faster.
 
 A difference on one task is believed under two conditions. It exceeds what either kernel shows against
-itself (both noise floors, and one percent at least), and the two speedups can be told apart: where the
+itself (both noise floors, and one percent at least), and the two speedups can be distinguished: where the
 times of every round were kept, by the bootstrap interval of their ratio, rounds drawn anew on either side;
 where they were not, by intervals that do not meet. Everything else is a tie.
 

@@ -1,4 +1,4 @@
-"""The operator family of a task: what kind of work it is, so that scores can be told apart by it.
+"""The operator family of a task: what kind of work it is, so that scores can be split by it.
 
 A task is rarely one operation. What counts is what a kernel engineer would call it: a product with eleven
 pointwise operations behind it is a product, though eager PyTorch spends most of its time on the eleven. So
@@ -29,27 +29,16 @@ NOMINAL = "H100"
 """The GPU on which shares are taken where a task comes without facts."""
 
 
-class WorkFamily(StrEnum):
-    """As :class:`~egg.core.facts.Family`, which is of one operation; the last two are of tasks only."""
+class WholeFamily(StrEnum):
+    """Families that tasks have and operations have not."""
 
-    PRODUCT = "product"
-    CONVOLUTION = "convolution"
-    ATTENTION = "attention"
-    RECURRENCE = "recurrence"
-    NORMALIZATION = "normalization"
-    SOFTMAX = "softmax"
-    POOLING = "pooling"
-    REDUCTION = "reduction"
-    SCAN = "scan"
-    LOSS = "loss"
-    GATHER = "gather"
-    POINTWISE = "pointwise"
-    MOVEMENT = "movement"
-    RANDOM = "random"
-    OTHER = "other"
     NETWORK = "network"
     UNKNOWN = "unknown"
     """The task could not be run on meta tensors, or was not tried."""
+
+
+WorkFamily = Family | WholeFamily
+"""The family of a task."""
 
 
 _NO_KIND = {Family.POINTWISE, Family.MOVEMENT, Family.RANDOM, Family.GATHER, Family.OTHER}
@@ -61,14 +50,14 @@ def family_of(facts: Facts) -> WorkFamily:
     """What kind of task these are the facts of."""
     program = facts.program
     if program is None:
-        return WorkFamily.UNKNOWN
+        return WholeFamily.UNKNOWN
     spent = facts.gpu.savings.eager_by_family if facts.gpu.savings is not None else program.flops_by_family
     shares = _shares(spent)
     if not shares:
-        return WorkFamily.UNKNOWN
+        return WholeFamily.UNKNOWN
     if _is_network(shares, program):
-        return WorkFamily.NETWORK
-    return WorkFamily(_deciding(shares, program).value)
+        return WholeFamily.NETWORK
+    return _deciding(shares, program)
 
 
 def _shares(spent: Mapping[str, float]) -> dict[Family, float]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from egg.bench.families import WorkFamily
+from egg.bench.families import WholeFamily
 from egg.bench.figures import StepOutcome, Structure
 from egg.bench.rows import (
     TROUBLE,
@@ -49,7 +49,7 @@ def kept_row(data: Mapping[str, Any]) -> Row:
         task=data["task"],
         level=level,
         problem=problem,
-        family=WorkFamily.UNKNOWN,
+        family=WholeFamily.UNKNOWN,
         verdict=_verdict(data),
         policy=from_json(Policy, dict(data["policy"])),
         spent=Spent(

@@ -14,10 +14,9 @@ from typing import Any
 from egg import __version__
 from egg.analysis.evaluated import profile_of
 from egg.bench.diagnosis import diagnosed
-from egg.bench.families import WorkFamily, family_of
+from egg.bench.families import WholeFamily, WorkFamily, family_of
 from egg.bench.figures import LargestResources
-from egg.bench.listing import key_of
-from egg.bench.rows import Basis, NoKernel, Opponent, Passed, Refused, Row, Spent, Timing, row_without
+from egg.bench.rows import Basis, NoKernel, Opponent, Passed, Refused, Row, Spent, Timing, row_of
 from egg.bench.structure import outcomes_of, refusals_of, structure_of
 from egg.core.evaluation import NOT_WAITED, Accepted, Evaluation, Gate, Machine, Measured, Rejected
 from egg.core.policy import Level, Policy
@@ -40,7 +39,7 @@ def row_of_evaluation(
     task: Task,
     evaluation: Evaluation,
     *,
-    family: WorkFamily = WorkFamily.UNKNOWN,
+    family: WorkFamily = WholeFamily.UNKNOWN,
     spent: Spent | None = None,
     settings: Mapping[str, str] | None = None,
     run: str = "",
@@ -55,23 +54,22 @@ def row_of_evaluation(
     """
     if evaluation.task_hash != task.hash:
         raise ValueError(f"an evaluation of {evaluation.task!r} is no answer to {task.name!r}")
-    return Row(
-        key=key_of(task),
-        name=task.name,
-        task=task.hash,
-        level=task.level,
-        problem=task.problem_id,
+    row = row_of(
+        task,
+        _verdict(evaluation, gpu),
+        evaluation.policy,
         family=family,
-        verdict=_verdict(evaluation, gpu),
-        policy=evaluation.policy,
+        spent=spent or _judging([evaluation]),
+        settings=settings,
+        run=run,
+        notes=notes,
+    )
+    return replace(
+        row,
         degenerate=_degenerate(evaluation),
         kernelbench_flags=flags_of(source) if source is not None else None,
-        spent=spent or _judging([evaluation]),
         versions=_versions(evaluation.machine),
-        settings=settings or {},
         warnings=evaluation.warnings,
-        run=run,
-        notes=notes or {},
     )
 
 
@@ -115,7 +113,7 @@ def row_of_run(
             row = replace(row, verdict=replace(row.verdict, structure=structure_of(state, counts)))
     else:
         policy = Policy(settings.precision, settings.library_calls, Level.FULL)
-        row = row_without(task, NoKernel(_why_none(state)), policy, **known)
+        row = row_of(task, NoKernel(_why_none(state)), policy, **known)
     return replace(row, refusals=refusals_of(state, final), steps=outcomes_of(state))
 
 

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from egg import __version__
-from egg.bench.families import WorkFamily
+from egg.bench.families import WholeFamily, WorkFamily
 from egg.bench.figures import LargestResources, StepOutcome, Structure
 from egg.bench.listing import key_of
 from egg.core.codec import from_json, to_json
@@ -288,18 +288,18 @@ class Row:
         return row
 
 
-def row_without(
+def row_of(
     task: Task,
-    verdict: NoKernel | Unable,
+    verdict: Verdict,
     policy: Policy,
     *,
-    family: WorkFamily = WorkFamily.UNKNOWN,
+    family: WorkFamily = WholeFamily.UNKNOWN,
     spent: Spent | None = None,
     settings: Mapping[str, str] | None = None,
     run: str = "",
     notes: Mapping[str, Any] | None = None,
 ) -> Row:
-    """The row of a task that ended without a kernel, or without a judge."""
+    """The row of a task that ended in ``verdict``, with what is known where no judge looked at a kernel."""
     return Row(
         key=key_of(task),
         name=task.name,
@@ -333,7 +333,7 @@ def complete(rows: Iterable[Row], tasks: Sequence[Task]) -> list[Row]:
         )
     policy = next((row.policy for row in found.values()), Policy())
     nothing = NoKernel("no row: the bench did not come to it")
-    return [found.get(key) or row_without(task, nothing, policy) for key, task in known.items()]
+    return [found.get(key) or row_of(task, nothing, policy) for key, task in known.items()]
 
 
 def latest(rows: Iterable[Row]) -> dict[str, Row]:

@@ -13,6 +13,7 @@ import typer
 from egg.cli import judging, run_options
 from egg.cli.errors import error_boundary, kept
 from egg.cli.inputs import check_device, check_target, read_task
+from egg.cli.lazy import add_commands
 from egg.cli.options import DebugOption, DeviceOption, JsonOption, RunArgument, RunDeviceOption
 from egg.cli.progress import busy, gate_shown
 from egg.cli.render import clean, console, evaluation_view
@@ -34,10 +35,7 @@ class Form(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("export", rich_help_panel=PANEL)(export)
-    app.command("bundle", rich_help_panel=PANEL)(bundle)
-    app.command("verify", rich_help_panel=PANEL)(verify)
-    app.command("retarget", rich_help_panel=PANEL)(retarget)
+    add_commands(app, PANEL, {"export": export, "bundle": bundle, "verify": verify, "retarget": retarget})
 
 
 def export(

@@ -13,6 +13,7 @@ import typer
 from egg.cli import judging
 from egg.cli.errors import error_boundary
 from egg.cli.inputs import check_device, check_target, read_task
+from egg.cli.lazy import add_commands
 from egg.cli.options import (
     DebugOption,
     DeviceOption,
@@ -31,10 +32,11 @@ PANEL = "Judge kernels"
 
 
 def register(app: typer.Typer) -> None:
-    app.command("eval", rich_help_panel=PANEL)(eval_command)
-    app.command("eval-batch", rich_help_panel=PANEL)(eval_batch)
-    app.command("audit", rich_help_panel=PANEL)(audit_command)
-    app.command("doctor", rich_help_panel=PANEL)(doctor_command)
+    add_commands(
+        app,
+        PANEL,
+        {"eval": eval_command, "eval-batch": eval_batch, "audit": audit_command, "doctor": doctor_command},
+    )
 
 
 def eval_command(

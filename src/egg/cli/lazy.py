@@ -7,6 +7,7 @@ is written by click's plain formatter: Typer's own imports a Markdown parser and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import groupby
@@ -25,6 +26,12 @@ def command_group(name: str, help: str, cls: type[TyperGroup] = TyperGroup) -> t
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+
+def add_commands(app: typer.Typer, panel: str, commands: Mapping[str, Callable[..., None]]) -> None:
+    """Add commands by name, listed under ``panel`` in the help."""
+    for name, function in commands.items():
+        app.command(name, rich_help_panel=panel)(function)
 
 
 @dataclass(frozen=True)

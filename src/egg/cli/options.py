@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -129,15 +129,16 @@ RunLibraryCallsOption = Annotated[
     LibraryCalls,
     typer.Option(help="May kernels call cuBLAS, cuDNN and the like?", rich_help_panel=OPTIONS),
 ]
-SkillsOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--skills",
-        metavar="FOLDER",
-        help="A folder of skills beside the built-in ones, and before them by name; may be repeated.",
-        rich_help_panel=OPTIONS,
-    ),
-]
+
+
+def _skill_folders(panel: str | None) -> Any:
+    """``--skills FOLDER``, of which there may be several, under ``panel`` of the help."""
+    help = "A folder of skills beside the built-in ones, and before them by name; may be repeated."
+    return typer.Option("--skills", metavar="FOLDER", help=help, rich_help_panel=panel)
+
+
+SkillsOption = Annotated[list[Path] | None, _skill_folders(None)]
+RunSkillsOption = Annotated[list[Path] | None, _skill_folders(OPTIONS)]
 NoSkillsOption = Annotated[
     bool, typer.Option("--no-skills", help="Offer no expert skills at all.", rich_help_panel=OPTIONS)
 ]

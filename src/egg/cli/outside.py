@@ -11,6 +11,7 @@ import typer
 
 from egg.cli import run_options
 from egg.cli.errors import error_boundary, kept
+from egg.cli.lazy import add_commands
 from egg.cli.options import DebugOption, JsonOption, RunArgument, RunsArgument
 from egg.cli.render import clean
 from egg.cli.runs import show_run
@@ -29,10 +30,7 @@ PANEL = "Answer by hand, judge elsewhere"
 
 
 def register(app: typer.Typer) -> None:
-    app.command("next", rich_help_panel=PANEL)(next_question)
-    app.command("reply", rich_help_panel=PANEL)(reply)
-    app.command("pending", rich_help_panel=PANEL)(pending)
-    app.command("results", rich_help_panel=PANEL)(results)
+    add_commands(app, PANEL, {"next": next_question, "reply": reply, "pending": pending, "results": results})
 
 
 def next_question(run: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:

@@ -17,6 +17,7 @@ from egg.core.bottleneck import MEANINGS, Bottleneck, Diagnosed, Evidence, Limit
 from egg.core.profile import Profile, Rung
 from egg.hardware.detect import DERIVED
 from egg.hardware.gpus import Gpu
+from egg.memory.diagnosis import LEAST_SHARE
 from egg.report.quantities import factor, milliseconds, percent
 from egg.report.roofline import Roofline, roofline
 from egg.report.roofline_text import ASCII, UNICODE, key, plot, short
@@ -25,16 +26,7 @@ if TYPE_CHECKING:
     from egg.api.profiling import Failure, ProfileReport
 
 MOST_DIAGNOSED = 4
-LEAST_SHARE = 0.05
-"""Of the program's time: what is below is in the table only."""
 MOST_SUSPECTS = 4
-
-RUNGS = {
-    Rung.COUNTERS: "hardware counters and kernel times, measured",
-    Rung.TIMES: "kernel times, measured; no counters",
-    Rung.RESOURCES: "what the compiler says; no GPU ran it, times are predicted",
-    Rung.MODEL: "the analytic model alone; times are predicted",
-}
 
 
 def report_view(report: ProfileReport, width: int, *, plain: bool) -> RenderableType:
@@ -105,7 +97,7 @@ def _ladder(profile: Profile) -> RenderableType:
     Only what was timed can be counted, so where it was not, that one reason is enough.
     """
     rows: list[tuple[str, RenderableType]] = [("time", _time(profile))]
-    rows += [("seen by", f"{profile.rung.value}: {RUNGS[profile.rung]}")]
+    rows += [("seen by", f"{profile.rung.value}: {profile.rung.sources}")]
     timed = Rung.TIMES not in {lowered.rung for lowered in profile.lowered}
     for lowered in profile.lowered:
         if lowered.rung is Rung.COUNTERS and not timed:

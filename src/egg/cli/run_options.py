@@ -12,7 +12,7 @@ from pathlib import Path
 
 from egg.core.errors import UsageError
 from egg.core.settings import EFFORTS, ROLES, Budget, Caps, ModelChoice
-from egg.core.source import Candidate
+from egg.core.source import Candidate, reading
 
 RUNS = Path("egg-runs")
 """Where runs go that were given no place."""
@@ -261,15 +261,10 @@ def check_new(folder: Path) -> Path:
 
 def read_reply(path: Path) -> str:
     """The text of a reply, from a file or from standard input (``-``)."""
-    try:
+    missing = "write the reply into a file, or use --file -"
+    with reading(path, UsageError, missing, "it must be UTF-8 text"):
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
         text = data.decode("utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"no such file: {path}", "write the reply into a file, or use --file -") from None
-    except OSError as reason:
-        raise UsageError(f"cannot read {path}: {reason.strerror}", "it must be a text file") from None
-    except UnicodeDecodeError as reason:
-        raise UsageError(f"cannot read {path}: {reason}", "it must be UTF-8 text") from None
     if not text.strip():
         raise UsageError("the reply is empty", "answer the question that `egg next` prints")
     return text

@@ -12,6 +12,7 @@ import typer
 from egg.cli import run_options
 from egg.cli.errors import error_boundary, kept
 from egg.cli.inputs import check_target, read_task
+from egg.cli.lazy import add_commands
 from egg.cli.options import (
     BaseUrlOption,
     BudgetOption,
@@ -32,9 +33,9 @@ from egg.cli.options import (
     RunDeviceOption,
     RunLibraryCallsOption,
     RunPrecisionOption,
+    RunSkillsOption,
     RunTargetOption,
     SeedOption,
-    SkillsOption,
     StartOption,
     TaskArgument,
     TeamOption,
@@ -61,10 +62,7 @@ PANEL = "Optimize programs"
 
 
 def register(app: typer.Typer) -> None:
-    app.command("optimize", rich_help_panel=PANEL)(optimize)
-    app.command("resume", rich_help_panel=PANEL)(resume)
-    app.command("replay", rich_help_panel=PANEL)(replay)
-    app.command("runs", rich_help_panel=PANEL)(runs)
+    add_commands(app, PANEL, {"optimize": optimize, "resume": resume, "replay": replay, "runs": runs})
 
 
 def optimize(
@@ -90,7 +88,7 @@ def optimize(
     device: RunDeviceOption = "auto",
     precision: RunPrecisionOption = Precision.MATCH,
     library_calls: RunLibraryCallsOption = LibraryCalls.ALLOW,
-    skills: SkillsOption = None,
+    skills: RunSkillsOption = None,
     no_skills: NoSkillsOption = False,
     lessons: LessonsOption = None,
     no_lessons: NoLessonsOption = False,

@@ -23,6 +23,7 @@ from egg.cli.options import (
     LibraryCallsOption,
     NoLessonsOption,
     PrecisionOption,
+    SkillsOption,
     TaskArgument,
 )
 from egg.cli.progress import busy
@@ -42,14 +43,6 @@ if TYPE_CHECKING:
 
 PANEL = "Look at what is known"
 
-FoldersOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--skills",
-        metavar="FOLDER",
-        help="A folder of skills beside the built-in ones, and before them by name; may be repeated.",
-    ),
-]
 StageOption = Annotated[
     str | None, typer.Option("--stage", metavar="STAGE", help="Of one stage only; debugging is one, too.")
 ]
@@ -62,7 +55,7 @@ def register(app: typer.Typer) -> None:
 
 @skills.command("list")
 def list_skills(
-    folders: FoldersOption = None,
+    folders: SkillsOption = None,
     stage: StageOption = None,
     target: Annotated[
         str | None, typer.Option(metavar="GPU", help="Only those for this GPU, by name or as sm_90.")
@@ -95,7 +88,7 @@ def list_skills(
 @skills.command("show")
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
-    folders: FoldersOption = None,
+    folders: SkillsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -119,7 +112,7 @@ def check(
         bool,
         typer.Option("--run", help="Run the patterns beside them, too, and compile them for their GPUs."),
     ] = False,
-    folders: FoldersOption = None,
+    folders: SkillsOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -161,7 +154,7 @@ def why(
         Path | None,
         typer.Argument(metavar="KERNEL", help="The kernel file that is built on; none yet without."),
     ] = None,
-    folders: FoldersOption = None,
+    folders: SkillsOption = None,
     stage: StageOption = None,
     target: Annotated[
         str | None,

@@ -20,8 +20,8 @@ from egg.cli.options import (
     LessonsOption,
     NoLessonsOption,
     NoSkillsOption,
+    RunSkillsOption,
     SeedOption,
-    SkillsOption,
 )
 from egg.cli.render import clean, console
 from egg.cli.words import plural
@@ -44,7 +44,7 @@ def tune(
         str | None, typer.Option(metavar="KEY", help="This graph alone; the key may be shortened.")
     ] = None,
     budget: BudgetOption = "quick",
-    skills: SkillsOption = None,
+    skills: RunSkillsOption = None,
     no_skills: NoSkillsOption = False,
     lessons: LessonsOption = None,
     no_lessons: NoLessonsOption = False,

@@ -1,7 +1,7 @@
 """Frozen dataclasses to JSON and back, by their type annotations.
 
 Unions of dataclasses are distinguished by the class variable ``kind``, which every member of
-a union carries. Floats that JSON cannot hold (nan, inf) travel as strings.
+a union carries, enumerations by their values. Floats that JSON cannot hold (nan, inf) travel as strings.
 
 A class whose fields were renamed lists the earlier names in its class variable ``formerly`` (earlier name to
 present one): files of older versions are read, only the present names are written.
@@ -69,6 +69,12 @@ def _from_union(args: tuple[Any, ...], data: Any) -> Any:
         return None
     members = [a for a in args if a is not type(None)]
     tagged = {m.kind: m for m in members if hasattr(m, "kind")}
+    enums = [m for m in members if isinstance(m, type) and issubclass(m, Enum)]
+    if len(enums) > 1:
+        named = {value.value: value for m in enums for value in m}
+        if data not in named:
+            raise ValueError(f"expected one of {', '.join(map(str, named))}, found {data!r:.80}")
+        return named[data]
     if not tagged:
         plain = tuple(m for m in members if isinstance(m, type))
         return data if isinstance(data, plain) else from_json(members[0], data)

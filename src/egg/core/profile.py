@@ -32,6 +32,19 @@ class Rung(StrEnum):
         """Whether a GPU ran the program."""
         return self in (Rung.COUNTERS, Rung.TIMES)
 
+    @property
+    def sources(self) -> str:
+        """What is looked at, in words."""
+        return _SOURCES[self]
+
+
+_SOURCES = {
+    Rung.COUNTERS: "hardware counters and measured times",
+    Rung.TIMES: "the measured time, the compiler's word and a model of the GPU; no hardware counters",
+    Rung.RESOURCES: "the compiler's word and a model of the GPU; nothing was measured, times are predicted",
+    Rung.MODEL: "a model of the GPU alone; nothing was measured, times are predicted",
+}
+
 
 class Counter(StrEnum):
     """Hardware counters under names of our own, each over one launch of a kernel.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from egg.core.bottleneck import Diagnosed
 from egg.core.evaluation import Machine, Refusal
@@ -146,6 +146,26 @@ class Team(Protocol):
     def coder(self) -> Coder: ...
     @property
     def debugger(self) -> Debugger: ...
+
+
+class EveryRole:
+    """A team that is one object: it fills all four roles itself."""
+
+    @property
+    def designer(self) -> Self:
+        return self
+
+    @property
+    def tuner(self) -> Self:
+        return self
+
+    @property
+    def coder(self) -> Self:
+        return self
+
+    @property
+    def debugger(self) -> Self:
+        return self
 
 
 class Advisor(Protocol):

@@ -11,6 +11,8 @@ import ast
 import hashlib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -124,14 +126,22 @@ class Candidate:
 
 
 def _read(path: Path, error: type[UsageError]) -> str:
-    try:
+    with reading(path, error, "check the path", "it must be a UTF-8 Python file"):
         return path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def reading(path: Path, error: type[UsageError], missing: str, form: str) -> Iterator[None]:
+    """Raise ``error`` where a text file cannot be read; ``missing`` and ``form`` are the hints for a file
+    that is not there, and for one that is something else."""
+    try:
+        yield
     except FileNotFoundError:
-        raise error(f"no such file: {path}", "check the path") from None
+        raise error(f"no such file: {path}", missing) from None
     except OSError as reason:
-        raise error(f"cannot read {path}: {reason.strerror}", "it must be a UTF-8 Python file") from None
+        raise error(f"cannot read {path}: {reason.strerror}", form) from None
     except UnicodeDecodeError as reason:
-        raise error(f"cannot read {path}: {reason}", "it must be a UTF-8 Python file") from None
+        raise error(f"cannot read {path}: {reason}", form) from None
 
 
 def _parse(source: str, name: str, error: type[UsageError]) -> ast.Module:

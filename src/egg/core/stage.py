@@ -8,7 +8,9 @@ kernel is *regraded* with full care.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 
 class Stage(StrEnum):
@@ -50,6 +52,36 @@ class Category(StrEnum):
     REDUNDANT_TRAFFIC = "redundant_traffic"
     OPERAND_LAYOUT = "operand_layout"
     ASYNC_COPY = "async_copy"
+
+
+CATEGORIES: Mapping[Stage, tuple[Category, ...]] = MappingProxyType(
+    {
+        Stage.STRUCTURE: (
+            Category.OPERATOR_FUSION,
+            Category.ALGORITHM_REPLACEMENT,
+            Category.ALGEBRAIC_SIMPLIFICATION,
+            Category.KERNEL_SPLIT,
+            Category.LAUNCH_REDUCTION,
+            Category.DATA_LAYOUT,
+        ),
+        Stage.MAPPING: (
+            Category.PROGRAM_ORDER,
+            Category.WORK_PER_PROGRAM,
+            Category.SPLIT_WORK,
+            Category.PERSISTENCE,
+            Category.WARP_COUNT,
+        ),
+        Stage.TILING: (Category.TILE_SHAPE, Category.LOOP_BLOCKING, Category.PIPELINE_DEPTH),
+        Stage.MEMORY: (
+            Category.ACCESS_WIDTH,
+            Category.CACHE_POLICY,
+            Category.REDUNDANT_TRAFFIC,
+            Category.OPERAND_LAYOUT,
+            Category.ASYNC_COPY,
+        ),
+    }
+)
+"""The kinds of change that each stage plans; the others plan none."""
 
 
 class Metric(StrEnum):

@@ -31,7 +31,7 @@ from egg.core.evaluation import (
 from egg.core.plan import Answer, Diagnosis, Draft, Pass, Plan, Unusable
 from egg.core.policy import Level
 from egg.core.recording import Recording
-from egg.core.roles import Brief, Failure
+from egg.core.roles import Brief, EveryRole, Failure
 from egg.core.source import Candidate
 from egg.evaluator.judge.pool import Job
 from egg.evaluator.judge.question import Question, RecordRequest
@@ -58,28 +58,12 @@ class Cue:
         return f"{self.role} {self.stage} {self.step}{repair}{' again' if self.again else ''}{draft}"
 
 
-class ScriptedTeam:
+class ScriptedTeam(EveryRole):
     """Every role at once. ``script`` maps cues as text (``designer structure 1``) to answers."""
 
     def __init__(self, script: Mapping[str, Answer]) -> None:
         self._script = script
         self.asked: list[str] = []
-
-    @property
-    def designer(self) -> ScriptedTeam:
-        return self
-
-    @property
-    def tuner(self) -> ScriptedTeam:
-        return self
-
-    @property
-    def coder(self) -> ScriptedTeam:
-        return self
-
-    @property
-    def debugger(self) -> ScriptedTeam:
-        return self
 
     def design(self, brief: Brief) -> Plan | Pass | Unusable:
         return self._say(_cue("designer", brief), Plan, Pass, Unusable)
@@ -170,17 +154,12 @@ class ScriptedJudge:
         asked = job.question
         act = self._act(asked.candidate)
         return Evaluation(
-            task=asked.task.name,
-            task_hash=asked.task.hash,
-            candidate=asked.candidate.name,
-            candidate_hash=asked.candidate.hash,
-            policy=asked.policy,
+            **asked.identity,
             machine=Machine("cuda", self.GPU, "3.12", "2.11", "3.6"),
             verdict=Rejected(act.refusal) if act.refusal is not None else self._accepted(act, asked),
             gates=_course(asked, act),
             seconds=1.0,
             contenders=tuple(self._contender(act, file) for file in asked.contenders),
-            settings=asked.replaced,
         )
 
     def _contender(self, own: Act, file: Candidate) -> Contender:

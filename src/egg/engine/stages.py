@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from egg.core.parts import CONTRACT, STAGING
 from egg.core.roles import Assignment
 from egg.core.settings import Budget, Settings
-from egg.core.stage import Category, Metric, Stage
+from egg.core.stage import CATEGORIES, Metric, Stage
 from egg.core.step import Decision
 from egg.engine.state import RunState
 from egg.engine.translation import awaits_translation
@@ -117,14 +117,7 @@ SEARCH = (
             may_change="Which kernels exist, what each fuses, the algorithm of each, intermediate tensors.",
             may_not_change="What the program computes. Leave tile sizes, warps and cache hints for later.",
             metrics=(Metric.TIME, Metric.LAUNCHES, Metric.DRAM_TRAFFIC, Metric.TENSOR_CORE_USE),
-            categories=(
-                Category.OPERATOR_FUSION,
-                Category.ALGORITHM_REPLACEMENT,
-                Category.ALGEBRAIC_SIMPLIFICATION,
-                Category.KERNEL_SPLIT,
-                Category.LAUNCH_REDUCTION,
-                Category.DATA_LAYOUT,
-            ),
+            categories=CATEGORIES[Stage.STRUCTURE],
         ),
         planner="designer",
         sweeps=False,
@@ -137,13 +130,7 @@ SEARCH = (
             may_change="Grid, program order, work per program, persistence, split loops, warps per program.",
             may_not_change="The structure contract: kernels, what each fuses, algorithm, launches.",
             metrics=(Metric.TIME, Metric.OCCUPANCY, Metric.SPILLS, Metric.L2_HIT_RATE),
-            categories=(
-                Category.PROGRAM_ORDER,
-                Category.WORK_PER_PROGRAM,
-                Category.SPLIT_WORK,
-                Category.PERSISTENCE,
-                Category.WARP_COUNT,
-            ),
+            categories=CATEGORIES[Stage.MAPPING],
         ),
         planner="tuner",
         sweeps=True,
@@ -162,7 +149,7 @@ SEARCH = (
                 Metric.SHARED_MEMORY,
                 Metric.TENSOR_CORE_USE,
             ),
-            categories=(Category.TILE_SHAPE, Category.LOOP_BLOCKING, Category.PIPELINE_DEPTH),
+            categories=CATEGORIES[Stage.TILING],
         ),
         planner="tuner",
         sweeps=True,
@@ -180,13 +167,7 @@ SEARCH = (
                 Metric.LOAD_WIDTH,
                 Metric.INSTRUCTIONS,
             ),
-            categories=(
-                Category.ACCESS_WIDTH,
-                Category.CACHE_POLICY,
-                Category.REDUNDANT_TRAFFIC,
-                Category.OPERAND_LAYOUT,
-                Category.ASYNC_COPY,
-            ),
+            categories=CATEGORIES[Stage.MEMORY],
         ),
         planner="tuner",
         sweeps=True,

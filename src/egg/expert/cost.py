@@ -72,6 +72,12 @@ class Machine:
         return self.gpu.sms
 
 
+def launched(part: Part, seconds: float) -> Cost:
+    """The kernels of ``part`` one after another: ``seconds`` of work, and what each launch takes."""
+    count = len(part.launches)
+    return Cost(count * LAUNCH + seconds, count * HOST_LAUNCH)
+
+
 def bytes_of(values: Iterable[Value]) -> float:
     return float(sum(value.bytes for value in values))
 

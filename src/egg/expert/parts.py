@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
-from egg.expert.graph import Graph, Node
+from egg.expert.graph import Graph, Node, Value
 from egg.expert.sizes import Size
 from egg.hardware.gpus import Gpu
 
@@ -49,6 +50,24 @@ class Group:
     def allocates(self, graph: Graph) -> tuple[str, ...]:
         """Those of its :meth:`writes` that it makes a tensor for; the others are lent one."""
         return tuple(name for name in self.writes(graph) if not graph.value(name).lent)
+
+
+class WithBias:
+    """What a pattern reads of ``node``: an operator of two operands that adds a third to their product."""
+
+    graph: Graph
+    node: Node
+
+    def operand(self, at: int) -> Value:
+        return self.graph.value(str(self.node.inputs[at]))
+
+    @cached_property
+    def bias(self) -> Value | None:
+        return self.graph.operand(self.node, 2)
+
+    @cached_property
+    def result(self) -> Value:
+        return self.graph.result(self.node)
 
 
 @dataclass(frozen=True)

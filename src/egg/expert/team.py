@@ -24,7 +24,7 @@ from egg.core.errors import TaskError
 from egg.core.evaluation import Accepted
 from egg.core.plan import Diagnosis, Draft, Pass, Plan, Prediction, Unusable, Weighed
 from egg.core.resources import KernelResources
-from egg.core.roles import Brief, Failure
+from egg.core.roles import Brief, EveryRole, Failure
 from egg.core.stage import Category, Metric
 from egg.core.step import Kernel
 from egg.expert.assemble import NothingToWrite
@@ -67,24 +67,8 @@ FEWEST_WRITTEN, NODES_WRITTEN = 2, 400
 ones. A count and no clock: a run that is replayed must come to the same plans."""
 
 
-class ExpertTeam:
+class ExpertTeam(EveryRole):
     """All four roles."""
-
-    @property
-    def designer(self) -> ExpertTeam:
-        return self
-
-    @property
-    def tuner(self) -> ExpertTeam:
-        return self
-
-    @property
-    def coder(self) -> ExpertTeam:
-        return self
-
-    @property
-    def debugger(self) -> ExpertTeam:
-        return self
 
     # -- structure -----------------------------------------------------------------------------------
 

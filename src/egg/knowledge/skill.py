@@ -13,6 +13,7 @@ from types import MappingProxyType
 from egg.core.errors import UsageError
 from egg.core.evaluation import Gate
 from egg.core.facts import Family
+from egg.core.stage import CATEGORIES as stage_categories
 from egg.core.stage import Category, Stage
 from egg.hardware.gpus import VENDORS, Gpu
 from egg.knowledge.condition import Condition
@@ -36,34 +37,10 @@ class SkillStage(StrEnum):
     DEBUGGING = "debugging"
 
 
-_STRUCTURE = (
-    Category.OPERATOR_FUSION,
-    Category.ALGORITHM_REPLACEMENT,
-    Category.ALGEBRAIC_SIMPLIFICATION,
-    Category.KERNEL_SPLIT,
-    Category.LAUNCH_REDUCTION,
-    Category.DATA_LAYOUT,
-)
-
 CATEGORIES: Mapping[SkillStage, tuple[Category, ...]] = MappingProxyType(
     {
-        SkillStage.SEED: _STRUCTURE,
-        SkillStage.STRUCTURE: _STRUCTURE,
-        SkillStage.MAPPING: (
-            Category.PROGRAM_ORDER,
-            Category.WORK_PER_PROGRAM,
-            Category.SPLIT_WORK,
-            Category.PERSISTENCE,
-            Category.WARP_COUNT,
-        ),
-        SkillStage.TILING: (Category.TILE_SHAPE, Category.LOOP_BLOCKING, Category.PIPELINE_DEPTH),
-        SkillStage.MEMORY: (
-            Category.ACCESS_WIDTH,
-            Category.CACHE_POLICY,
-            Category.REDUNDANT_TRAFFIC,
-            Category.OPERAND_LAYOUT,
-            Category.ASYNC_COPY,
-        ),
+        **{SkillStage(stage.value): categories for stage, categories in stage_categories.items()},
+        SkillStage.SEED: stage_categories[Stage.STRUCTURE],
         SkillStage.DEBUGGING: (),
     }
 )

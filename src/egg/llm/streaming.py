@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from egg.core.conversation import Completion, Finish, Request, ToolCall, Usage, prompt_texts
@@ -94,42 +94,34 @@ def expect_events(headers: Mapping[str, str]) -> None:
         )
 
 
+@dataclass(eq=False)
 class StreamingClient:
     """The :class:`~egg.llm.client.Client` for every endpoint that streams."""
 
-    def __init__(
-        self,
-        wire: Wire,
-        endpoint: Endpoint,
-        price: Callable[[Usage, str], float | None],
-        retrying: Retrying,
-        dialect: Dialect,
-        temperature: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._wire = wire
-        self._endpoint = endpoint
-        self._price = price
-        self._retrying = retrying
-        self._dialect = dialect
-        self._temperature = temperature
-        self._learning = threading.Lock()
-        self._clock = clock
+    wire: Wire
+    endpoint: Endpoint
+    price: Callable[[Usage, str], float | None]
+    retrying: Retrying
+    dialect: Dialect
+    """What the endpoint takes, as far as known."""
+    temperature: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    _learning: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def complete(self, request: Request, on_text: OnText = ignore_text) -> Completion:
-        began = self._clock()
+        began = self.clock()
         if request.temperature is None:
-            request = replace(request, temperature=self._temperature)
-        reply, lost = self._retrying(lambda: self._adapting(request, on_text), self._endpoint.display)
+            request = replace(request, temperature=self.temperature)
+        reply, lost = self.retrying(lambda: self._adapting(request, on_text), self.endpoint.display)
         usage = reply.usage_of(request) + lost
-        model = reply.model or self._endpoint.model
+        model = reply.model or self.endpoint.model
         return Completion(
             text=reply.text or reply.refusal,
             finish=Finish.REFUSAL if reply.refusal else reply.finish or Finish.STOP,
             usage=usage,
             model=model,
-            cost=self._price(usage, model),
-            seconds=self._clock() - began,
+            cost=self.price(usage, model),
+            seconds=self.clock() - began,
             calls=reply.calls if request.calling else (),
             reasoning=tuple(reply.reasoning) if request.calling and reply.calls else (),
         )
@@ -137,31 +129,31 @@ class StreamingClient:
     def _adapting(self, request: Request, on_text: OnText) -> _Reply:
         """One attempt; a feature the endpoint refuses is left out from then on, which costs no try."""
         while True:
-            dialect = self._dialect
+            dialect = self.dialect
             try:
                 return self._attempt(request, dialect, on_text)
             except _Disliked as disliked:
-                adapted = self._wire.adapted(dialect, request, disliked.words.lower())
+                adapted = self.wire.adapted(dialect, request, disliked.words.lower())
                 if adapted is None:
                     raise disliked.failure from None
             with self._learning:
-                if self._dialect == dialect:
-                    self._dialect = adapted
+                if self.dialect == dialect:
+                    self.dialect = adapted
 
     def _attempt(self, request: Request, dialect: Dialect, on_text: OnText) -> _Reply:
         """Read one stream to its end. What the caller's ``on_text`` raises is the caller's."""
-        reply, deadline = _Reply(), self._clock() + LONGEST_SECONDS
-        with closing(self._wire.stream(request, dialect)) as pieces:
+        reply, deadline = _Reply(), self.clock() + LONGEST_SECONDS
+        with closing(self.wire.stream(request, dialect)) as pieces:
             while True:
                 try:
                     piece = next(pieces, None)
-                except self._wire.errors as error:
+                except self.wire.errors as error:
                     raise self._failure(error, request, reply) from None
                 if piece is None:
                     break
                 reply.add(piece)
                 on_text(piece.text)
-                if reply.length > LONGEST_TOKEN * request.max_output_tokens or self._clock() > deadline:
+                if reply.length > LONGEST_TOKEN * request.max_output_tokens or self.clock() > deadline:
                     reply.finish = Finish.LENGTH
                     break
         if reply.finish is None:
@@ -169,7 +161,7 @@ class StreamingClient:
         return reply
 
     def _failure(self, error: Exception, request: Request, reply: _Reply) -> Exception:
-        failure = sort_failure(error, self._endpoint)
+        failure = sort_failure(error, self.endpoint)
         if is_bad_request(error) and not isinstance(failure, Transient):
             return _Disliked(complaint(error), failure)
         if isinstance(failure, Transient):

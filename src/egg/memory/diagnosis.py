@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from egg.core.bottleneck import MEANINGS, Bottleneck, Diagnosed, Evidence
-from egg.core.profile import Rung
 
-KERNELS_TOLD = 4
-SUSPECTS_TOLD = 3
+KERNELS_SHOWN = 4
+SUSPECTS_SHOWN = 3
 LEAST_SHARE = 0.05
 """Of the program's time: kernels below it are left out."""
-READ_FROM = {
-    Rung.COUNTERS: "hardware counters and measured times",
-    Rung.TIMES: "the measured time, the compiler's word and a model of the GPU; no hardware counters",
-    Rung.RESOURCES: "the compiler's word and a model of the GPU; nothing was measured, times are predicted",
-    Rung.MODEL: "a model of the GPU alone; nothing was measured, times are predicted",
-}
 
 
 def render_diagnosis(diagnosis: Diagnosed) -> str:
@@ -26,9 +19,9 @@ def render_diagnosis(diagnosis: Diagnosed) -> str:
     line where its kernels do not show it: it has another limiter than its longest kernel, no kernel matters
     by itself, or of the longest nothing but its time is known.
     """
-    lines = [f"Read from {READ_FROM[diagnosis.rung]}."]
+    lines = [f"Read from {diagnosis.rung.sources}."]
     ranked = sorted(diagnosis.kernels, key=lambda k: -k.share)
-    kernels = [k for k in ranked if k.share >= LEAST_SHARE and _says_something(k)][:KERNELS_TOLD]
+    kernels = [k for k in ranked if k.share >= LEAST_SHARE and _says_something(k)][:KERNELS_SHOWN]
     if diagnosis.rung.measured and any(k.milliseconds is None for k in kernels):
         lines.append("Only the whole was timed: the shares of its kernels are modelled.")
     longest = kernels[0] if kernels else None
@@ -70,7 +63,7 @@ def _lines(found: Bottleneck, what: str) -> Iterator[str]:
     yield from (f"- {_number(e)}" for e in found.evidence)
     if found.unless:
         yield f"- Wrong if {found.unless}."
-    others = [f"{s.limiter.value} ({s.gain:.2f}x)" for s in found.suspects[:SUSPECTS_TOLD]]
+    others = [f"{s.limiter.value} ({s.gain:.2f}x)" for s in found.suspects[:SUSPECTS_SHOWN]]
     if others:
         yield f"- Other suspects: {', '.join(others)}."
 

@@ -1,7 +1,7 @@
 """A kernel file that holds the original's tensors: bound again when one of them is another.
 
 ``ModelNew`` notices what PyTorch does to its weights in place (a step of an optimizer), and forgets what it
-knew when it is told to move. It cannot know that the original was given another parameter, or was moved as a
+knew when it is moved. It cannot know that the original was given another parameter, or was moved as a
 whole: so every call compares where the tensors are with where they were, and builds ``ModelNew`` anew at a
 difference.
 """

@@ -167,7 +167,7 @@ def _operand(value: Any) -> str:
 
 
 def _silent(name: str, value: Any) -> bool:
-    return name in _SILENT and any(value is said or value == said for said in _SILENT[name])
+    return name in _SILENT and any(value is usual or value == usual for usual in _SILENT[name])
 
 
 def literal(value: Any, shown: Callable[[Any], str] | None = None) -> str:

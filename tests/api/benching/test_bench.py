@@ -23,7 +23,7 @@ from egg.api.benching.manifest import kernels_of, read_manifest, suite_of
 from egg.api.benching.news import Ended, Moved, News, Opened
 from egg.bench.listing import key_of
 from egg.bench.row_files import read_rows
-from egg.bench.rows import NoKernel, Passed, Row, Spent, Unable, row_without
+from egg.bench.rows import NoKernel, Passed, Row, Spent, Unable, row_of
 from egg.bench.suites import Suite
 from egg.core.errors import UsageError
 from egg.core.policy import Level
@@ -186,7 +186,7 @@ def played(tasks: Sequence[Task], *_: object, may_begin: Any, on_news: Any, **__
     for task in tasks:
         if may_begin():
             on_news(Moved(key_of(task), None, "asking designer", money=0.4))
-            yield row_without(task, Unable("gone"), options().policy, spent=Spent(money=0.6))
+            yield row_of(task, Unable("gone"), options().policy, spent=Spent(money=0.6))
 
 
 def test_a_bench_that_has_cost_enough_begins_no_other_task_and_a_higher_limit_goes_on(
@@ -204,13 +204,13 @@ def test_a_bench_that_has_cost_enough_begins_no_other_task_and_a_higher_limit_go
 
 
 def test_what_tasks_in_flight_have_cost_counts_and_nothing_is_unpaid_by_a_fault() -> None:
-    meter = Meter([row_without(relu(1), NoKernel("none"), options().policy, spent=Spent(money=0.5))], 2.0)
+    meter = Meter([row_of(relu(1), NoKernel("none"), options().policy, spent=Spent(money=0.5))], 2.0)
     meter.hear(Moved("1/1", None, "", money=0.7))
     meter.hear(Moved("1/2", None, "", money=1.0))
     assert meter.leaves_room()
     meter.hear(Moved("1/2", None, "", money=1.5))
     assert meter.reached == "$2.2000 of $2 are spent"
-    meter.hear(Ended(row_without(relu(2), Unable("gone"), options().policy)))
+    meter.hear(Ended(row_of(relu(2), Unable("gone"), options().policy)))
     assert not meter.leaves_room()
     assert Meter([]).leaves_room()
 

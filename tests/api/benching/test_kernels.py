@@ -12,12 +12,12 @@ import pytest
 from egg.api.benching import kernels
 from egg.api.benching.kernels import JudgedKernels, judge_kernels
 from egg.api.benching.news import Ended, News, Opened
-from egg.bench.families import WorkFamily
 from egg.bench.row_files import read_rows
 from egg.bench.rows import Row
 from egg.bench.suites import Suite
 from egg.core.errors import MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation
+from egg.core.facts import Family
 from egg.core.policy import Level, Policy, Precision
 from egg.evaluator.judge.pool import Answer, Job
 from egg.hardware.detect import PresentGpu
@@ -69,7 +69,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
     played = Judge()
     monkeypatch.setattr(kernels, "Pool", played)
     monkeypatch.setattr(kernels, "devices", lambda name: [name])
-    monkeypatch.setattr(kernels, "family_of_task", lambda task: WorkFamily.POINTWISE)
+    monkeypatch.setattr(kernels, "family_of_task", lambda task: Family.POINTWISE)
     return played
 
 

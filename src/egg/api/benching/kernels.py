@@ -17,12 +17,12 @@ from egg.api.benching.devices import alike
 from egg.api.benching.folder import MANIFEST, ROWS, TASKS, kernel_file, write_whole
 from egg.api.benching.manifest import task_line
 from egg.api.benching.news import Ended, News, Opened
-from egg.bench.families import NOMINAL, WorkFamily, family_of
+from egg.bench.families import NOMINAL, WholeFamily, WorkFamily, family_of
 from egg.bench.kernelbench import Sample, paired, read_kernels
 from egg.bench.listing import key_of
 from egg.bench.outcomes import row_of_evaluation
 from egg.bench.row_files import RowsFile
-from egg.bench.rows import NoKernel, Row, Unable, complete, row_without
+from egg.bench.rows import NoKernel, Row, Unable, complete, row_of
 from egg.bench.suites import Suite
 from egg.core.errors import EggError, UsageError
 from egg.core.policy import Policy, Precision
@@ -136,7 +136,7 @@ def _judged(
     for key, task in tasks.items():
         if key not in offered:
             kernel_file(folder, task).unlink(missing_ok=True)  # of a kernel that was taken away
-            yield row_without(task, NoKernel("no kernel was given"), policy, settings=settings)
+            yield row_of(task, NoKernel("no kernel was given"), policy, settings=settings)
     jobs = [
         Job(key, Question(task, offered[key].candidate, policy, target))
         for key, task in tasks.items()
@@ -166,7 +166,7 @@ def _row(
         assert answer.error is not None
         at_fault_is_the_task = isinstance(answer.error, UsageError)
         why = NoKernel if at_fault_is_the_task else Unable
-        return row_without(task, why(answer.error.message), policy, family=family, settings=settings)
+        return row_of(task, why(answer.error.message), policy, family=family, settings=settings)
     if answer.evaluation.accepted:
         write_whole(place, candidate.source)
     return row_of_evaluation(
@@ -183,4 +183,4 @@ def _family(task: Task) -> WorkFamily:
     try:
         return family_of_task(task)
     except EggError:  # a task that cannot be traced has no family, and a row all the same
-        return WorkFamily.UNKNOWN
+        return WholeFamily.UNKNOWN

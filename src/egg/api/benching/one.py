@@ -21,7 +21,7 @@ from egg.api.optimizing import begin, carry_on
 from egg.api.runs import state_of
 from egg.api.watching import Watcher
 from egg.bench.outcomes import row_of_run, settings_of_row
-from egg.bench.rows import TROUBLE, NoKernel, Row, Unable, row_without
+from egg.bench.rows import TROUBLE, NoKernel, Row, Unable, row_of
 from egg.core.codec import to_json
 from egg.core.errors import EggError, MachineError, TaskError, UsageError
 from egg.core.evaluation import Evaluation
@@ -199,7 +199,7 @@ def _row_of(
     if state is None:
         assert trouble is not None
         settings = settings_of_row(options.settings)
-        row = row_without(task, NoKernel(""), options.policy, settings=settings, run=run)
+        row = row_of(task, NoKernel(""), options.policy, settings=settings, run=run)
     else:
         row = row_of_run(state, final=final, run=run)
     if final is None:

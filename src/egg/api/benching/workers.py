@@ -186,38 +186,34 @@ def results_of(
         ended(crew.workers, kill=not finished)
 
 
+@dataclass(eq=False)
 class _Workers(Generic[R]):
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        runners: Sequence[TaskRunner[R]],
-        given_up: Callable[[Task, str], R],
-        relay: Relay | None,
-        task_seconds: float | None,
-        may_begin: Callable[[], bool],
-        log: Path | None,
-        on_news: Callable[[News], None],
-    ) -> None:
-        self._waiting = deque(tasks)
-        self._given_up = given_up
-        self._relay = relay
-        self._task_seconds = task_seconds
-        self._allowed = may_begin
-        self._log = log
-        self._on_news = on_news
+    """The processes of :func:`results_of`, the tasks that wait for one, and how often a task lost its own."""
+
+    tasks: Sequence[Task]
+    runners: Sequence[TaskRunner[R]]
+    given_up: Callable[[Task, str], R]
+    relay: Relay | None
+    task_seconds: float | None
+    may_begin: Callable[[], bool]
+    log: Path | None
+    on_news: Callable[[News], None]
+    workers: list[Worker] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._waiting = deque(self.tasks)
+        self._vacant = deque(self.runners[: len(self.tasks)])
         self._lost: Counter[str] = Counter()
         self._failed_starts = 0
-        self.workers: list[Worker] = []
-        self._vacant = deque(runners[: len(tasks)])
 
     def hand_out(self) -> bool:
         """Give every idle worker the next task, if there is one; whether any worker has a task."""
         for worker in [idle for idle in self.workers if idle.task is None and not idle.process.is_alive()]:
             self._dismiss(worker)
-        while self._vacant and self._may_begin() and len(self._idle) < len(self._waiting):
-            self.workers.append(Worker(self._vacant.popleft(), self._log))
+        while self._vacant and self._more() and len(self._idle) < len(self._waiting):
+            self.workers.append(Worker(self._vacant.popleft(), self.log))
         for worker in self._idle:
-            if self._may_begin():
+            if self._more():
                 worker.give(self._waiting.popleft())
         return any(worker.task is not None for worker in self.workers)
 
@@ -225,21 +221,21 @@ class _Workers(Generic[R]):
     def _idle(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.task is None]
 
-    def _may_begin(self) -> bool:
-        return bool(self._waiting) and self._allowed()
+    def _more(self) -> bool:
+        return bool(self._waiting) and self.may_begin()
 
     def turn(self) -> Iterator[R]:
         """Wait a moment, and see to whatever happened."""
         busy = [worker for worker in self.workers if worker.task is not None]
-        asking = self._relay is not None and self._relay.waits
+        asking = self.relay is not None and self.relay.waits
         spoken = wait([worker.channel for worker in busy], timeout=BUSY_TICK if asking else TICK)
         for worker in busy:
             if worker.channel in spoken:
                 yield from self._hear(worker)
-            elif self._task_seconds is not None and self._late(worker):
+            elif self.task_seconds is not None and self._late(worker):
                 yield from self._end_late(worker)
-        if self._relay is not None:
-            self._relay.pass_on(BUSY_TICK)
+        if self.relay is not None:
+            self.relay.pass_on(BUSY_TICK)
 
     def _hear(self, worker: Worker) -> Iterator[R]:
         """All messages of a worker; a channel that closes is a process that died."""
@@ -248,9 +244,9 @@ class _Workers(Generic[R]):
                 case Ready():
                     worker.ready, self._failed_starts = True, 0
                 case Reported(news=news):
-                    self._on_news(news)
-                case Submitted() as asked if self._relay is not None:
-                    self._relay.take(worker.number, asked, worker.send)
+                    self.on_news(news)
+                case Submitted() as asked if self.relay is not None:
+                    self.relay.take(worker.number, asked, worker.send)
                 case Done(result=result):
                     worker.task = None
                     self._forget(worker)
@@ -272,29 +268,29 @@ class _Workers(Generic[R]):
             if self._failed_starts >= FAILED_STARTS:
                 raise MachineError(
                     f"worker processes end before they begin: {_exit(worker.process.exitcode)}",
-                    f"see {self._log}" if self._log is not None else "run `egg doctor`",
+                    f"see {self.log}" if self.log is not None else "run `egg doctor`",
                 )
             return
         key = key_of(task)
         self._lost[key] += 1
         retried = self._lost[key] < ATTEMPTS
-        self._on_news(Lost(key, reason, retried))
+        self.on_news(Lost(key, reason, retried))
         if retried:
             self._waiting.appendleft(task)
         else:
-            yield self._given_up(task, f"{reason}, {ATTEMPTS} times")
+            yield self.given_up(task, f"{reason}, {ATTEMPTS} times")
 
     def _late(self, worker: Worker) -> bool:
-        assert self._task_seconds is not None
-        return time.monotonic() - worker.started > self._task_seconds
+        assert self.task_seconds is not None
+        return time.monotonic() - worker.started > self.task_seconds
 
     def _end_late(self, worker: Worker) -> Iterator[R]:
         task = worker.task
         assert task is not None
         self._dismiss(worker)
-        reason = f"took more than {self._task_seconds:g} s"
-        self._on_news(Lost(key_of(task), reason, retried=False))
-        yield self._given_up(task, reason)
+        reason = f"took more than {self.task_seconds:g} s"
+        self.on_news(Lost(key_of(task), reason, retried=False))
+        yield self.given_up(task, reason)
 
     def _dismiss(self, worker: Worker) -> None:
         """Be rid of a process that is gone, or is to go; another takes its place when there is work."""
@@ -304,8 +300,8 @@ class _Workers(Generic[R]):
         self._vacant.append(worker.runner)
 
     def _forget(self, worker: Worker) -> None:
-        if self._relay is not None:
-            self._relay.forget(worker.number)
+        if self.relay is not None:
+            self.relay.forget(worker.number)
 
 
 def _exit(code: int | None) -> str:

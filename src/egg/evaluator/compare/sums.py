@@ -196,14 +196,28 @@ def _finite(x):
 
 
 @triton.jit
+def _blocks(BLOCK: tl.constexpr):
+    """Where the blocks of this program begin: the first, and how far the next is; the lanes of one."""
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    return first, tl.num_programs(0).to(tl.int64) * BLOCK, tl.arange(0, BLOCK)
+
+
+@triton.jit
+def _elements(c_ptr, r_ptr, g_ptr, at, inside):
+    """The candidate's, the reference's and the golden elements of a block, in double precision."""
+    c = tl.load(c_ptr + at, mask=inside, other=0.0).to(tl.float64)
+    r = tl.load(r_ptr + at, mask=inside, other=0.0).to(tl.float64)
+    g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float64)
+    return c, r, g
+
+
+@triton.jit
 def _norms_kernel(
     c_ptr, r_ptr, g_ptr, count_ptr, nonfinite_ptr, golden_ptr, ref_ptr, max_ptr, n,
     LIMIT: tl.constexpr, NEAR: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """What :func:`_norms_by_pieces` says, of every block that is this program's."""
-    first = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.num_programs(0).to(tl.int64) * BLOCK
-    lanes = tl.arange(0, BLOCK)
+    first, step, lanes = _blocks(BLOCK)
     count = tl.zeros((BLOCK,), tl.int64)
     nonfinite = tl.zeros((BLOCK,), tl.int64)
     golden_sq = tl.zeros((BLOCK,), tl.float64)
@@ -212,9 +226,7 @@ def _norms_kernel(
     for start in range(first, n, step):
         at = start + lanes
         inside = at < n
-        c = tl.load(c_ptr + at, mask=inside, other=0.0).to(tl.float64)
-        r = tl.load(r_ptr + at, mask=inside, other=0.0).to(tl.float64)
-        g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float64)
+        c, r, g = _elements(c_ptr, r_ptr, g_ptr, at, inside)
         valid = _finite(g) & (tl.abs(g) <= LIMIT) & _finite(r)
         overflow = _finite(g) & (_finite(r) == 0)
         beside = _finite(r) & (tl.abs(c - r) <= NEAR * tl.abs(r))
@@ -245,9 +257,7 @@ def _errors_kernel(
     """What :func:`_errors_by_pieces` says, of every block that is this program's."""
     base, relative, tolerance = tl.load(allowed_ptr), tl.load(allowed_ptr + 1), tl.load(allowed_ptr + 2)
     own, least = tl.load(allowed_ptr + 3), tl.load(allowed_ptr + 4)
-    first = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.num_programs(0).to(tl.int64) * BLOCK
-    lanes = tl.arange(0, BLOCK)
+    first, step, lanes = _blocks(BLOCK)
     cand_sq = tl.zeros((BLOCK,), tl.float64)
     max_ratio = tl.zeros((BLOCK,), tl.float64)
     far = tl.zeros((BLOCK,), tl.int64)
@@ -257,9 +267,7 @@ def _errors_kernel(
     for start in range(first, n, step):
         at = start + lanes
         inside = at < n
-        c = tl.load(c_ptr + at, mask=inside, other=0.0).to(tl.float64)
-        r = tl.load(r_ptr + at, mask=inside, other=0.0).to(tl.float64)
-        g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float64)
+        c, r, g = _elements(c_ptr, r_ptr, g_ptr, at, inside)
         both = inside & _finite(g) & (tl.abs(g) <= LIMIT) & _finite(r)
         valid = both & _finite(c)
         error = tl.where(valid, tl.abs(c - g), 0.0)

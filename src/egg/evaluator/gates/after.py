@@ -15,8 +15,9 @@ import torch
 from egg.evaluator.gates.moved import COUNTER, arrived
 from egg.evaluator.gates.second import Beside
 from egg.evaluator.reference.answers import same_values
+from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.probes import Change
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.transport import exchange, protocol
 
 

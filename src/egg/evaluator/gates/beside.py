@@ -23,8 +23,9 @@ from egg.evaluator.gates import after, build, by_chance
 from egg.evaluator.gates.second import CHAOTIC, Beside, beside
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
+from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.probes import Change
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.transport import exchange, protocol
 from egg.evaluator.trial.refused import Refused

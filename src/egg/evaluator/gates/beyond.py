@@ -28,7 +28,7 @@ from egg.evaluator.compare.compare import LeafError, compare
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share, same_values
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.task.distributions import spiked
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.task.unvaried import can_vary, varied

@@ -22,7 +22,7 @@ import torch
 
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.operators.runs import LEAST_DISTINCT, Flow, Runs, drawn, readable, runs_along, tensors_in
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.transport.protocol import Found
 from egg.evaluator.trial.trial import Trial
 from egg.evaluator.trial.watch import NEARLY_ALL

@@ -16,7 +16,7 @@ import torch
 
 from egg.evaluator.gates.second import Beside
 from egg.evaluator.reference.answers import inexact, same_values
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.transport import protocol
 

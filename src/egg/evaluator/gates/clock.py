@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import outputs_of
 from egg.evaluator.timing.opponents import Opponent
 from egg.evaluator.transport import protocol

@@ -12,7 +12,7 @@ from typing import Any
 from egg.evaluator.gates import beyond, under_grad, unusual
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import finite_share
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.transport.protocol import Options
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial

@@ -18,8 +18,9 @@ from egg.evaluator.compare.compare import compare
 from egg.evaluator.gates.beside import GROSS, Answer, build_anew, in_mode_of, outcome_of, question
 from egg.evaluator.gates.second import CHAOTIC, Beside, beside
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.probes import Change
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Yardstick, converted, scope
 from egg.evaluator.task.gradient_ways import PLAIN, Incoming, Way
 from egg.evaluator.task.gradients import Differentiated, differentiated

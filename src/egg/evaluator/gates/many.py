@@ -17,7 +17,7 @@ from typing import Any
 
 from egg.core.evaluation import RefusalFacts
 from egg.evaluator.gates.timing import catch_up, placed_questions, seeds_for
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport import protocol

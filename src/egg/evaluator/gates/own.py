@@ -20,7 +20,8 @@ from egg.evaluator.compare.compare import compare
 from egg.evaluator.gates import build
 from egg.evaluator.gates.unusual import tables
 from egg.evaluator.process.handle import Fault
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rare import rare_integers
 from egg.evaluator.task.rescale import cost_of

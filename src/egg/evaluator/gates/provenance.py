@@ -17,7 +17,7 @@ from egg.evaluator.operators.sketches import Sketch, Sketcher, explains
 from egg.evaluator.operators.spent import Work
 from egg.evaluator.process.handle import Fault
 from egg.evaluator.reference.answers import same_values
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.levels import Profile
 from egg.evaluator.trial.refused import Refused

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from egg.evaluator.process.handle import Fault
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Notes, Trial
 

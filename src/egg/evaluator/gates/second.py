@@ -11,9 +11,10 @@ import torch
 
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, compare
 from egg.evaluator.process.handle import Fault
+from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.forms import later
 from egg.evaluator.reference.probes import Change
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.transport import protocol
 from egg.evaluator.transport.arena import Layout
 from egg.evaluator.transport.slots import Slot

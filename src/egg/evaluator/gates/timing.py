@@ -30,7 +30,7 @@ from typing import Any
 from egg.core.errors import MachineError
 from egg.core.evaluation import Baseline
 from egg.core.policy import Precision
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.timing.opponents import DEFAULT
 from egg.evaluator.timing.statistics import interval, noise_floor, speedup
 from egg.evaluator.transport import protocol

@@ -24,7 +24,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.evaluator.compare.compare import ROUNDOFF, compare
 from egg.evaluator.operators.ops import Recorder
 from egg.evaluator.reference.answers import finite_share
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.task.program import map_tensors, outputs_of, restrided
 from egg.evaluator.task.rare import rare_integers, with_integer, with_masks
 from egg.evaluator.task.unusual import (

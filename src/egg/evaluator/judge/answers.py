@@ -7,6 +7,9 @@ outputs that were compared.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from egg.core.errors import MachineError
 from egg.core.evaluation import Accepted, Evaluation, Gate
 from egg.core.recording import Recording
@@ -14,18 +17,39 @@ from egg.evaluator.judge.question import Question
 
 NEEDED = (Gate.STATIC, Gate.BUILD, Gate.PROVENANCE, Gate.CORRECTNESS, Gate.STATE)
 """Gates that every acceptance has passed, with and without a GPU."""
+TERMS = {
+    "task_hash": "task",
+    "candidate_hash": "kernel",
+    "policy": "policy",
+    "settings": "set of settings",
+}
+"""Fields that must be those of the question, and what they are called in an error."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Something that an evaluation is on, and that was not asked."""
+
+    what: str
+    asked: Any
+    found: Any
+
+
+def mismatch(question: Question, evaluation: Evaluation) -> Mismatch | None:
+    """The first thing in which an evaluation does not answer ``question``; ``None`` where it does."""
+    identity = question.identity
+    for name, what in TERMS.items():
+        asked, found = identity[name], getattr(evaluation, name)
+        if asked != found:
+            return Mismatch(what, asked, found)
+    return None
 
 
 def check_answer(question: Question, evaluation: Evaluation) -> None:
     """Raises where ``evaluation`` cannot be the judge's answer to ``question``."""
-    for name, asked, found in (
-        ("task", question.task.hash, evaluation.task_hash),
-        ("kernel", question.candidate.hash, evaluation.candidate_hash),
-        ("policy", question.policy, evaluation.policy),
-        ("set of settings", question.replaced, evaluation.settings),
-    ):
-        if asked != found:
-            raise _unbelievable(f"it is for another {name}")
+    other = mismatch(question, evaluation)
+    if other is not None:
+        raise _unbelievable(f"it is for another {other.what}")
     if isinstance(evaluation.verdict, Accepted) and not question.contenders:
         lacks = unsupported(evaluation, question.skip)
         if lacks:

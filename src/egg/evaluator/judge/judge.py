@@ -177,11 +177,7 @@ class Judge:
         started: _Begun,
     ) -> Evaluation:
         return Evaluation(
-            task=question.task.name,
-            task_hash=question.task.hash,
-            candidate=question.candidate.name,
-            candidate_hash=question.candidate.hash,
-            policy=question.policy,
+            **question.identity,
             machine=self._machine(trial),
             verdict=verdict,
             gates=tuple(records),
@@ -194,7 +190,6 @@ class Judge:
                 }
             ),
             contenders=_ranked(question, trial, verdict),
-            settings=question.replaced,
         )
 
     def _through_gates(self, trial: Trial, question: Question, records: list[GateRecord]) -> Refusal | None:

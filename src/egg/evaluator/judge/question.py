@@ -43,6 +43,18 @@ class Question:
         usual, spent = (to_json(settings) for settings in (LEVELS[self.policy.level], self.level_settings))
         return {name: value for name, value in spent.items() if value != usual[name]}
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The fields of an evaluation that say what was judged, and on which terms."""
+        return {
+            "task": self.task.name,
+            "task_hash": self.task.hash,
+            "candidate": self.candidate.name,
+            "candidate_hash": self.candidate.hash,
+            "policy": self.policy,
+            "settings": self.replaced,
+        }
+
 
 @dataclass(frozen=True)
 class RecordRequest:

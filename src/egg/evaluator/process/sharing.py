@@ -213,23 +213,24 @@ class SharedGpu:
         self._await(lambda: self._present.take(exclusive=True), Wait.TURN)
 
     def together(self) -> None:
-        if self.use is Use.TOGETHER:
-            return
-        self.leave()
-        with self._undone_unless_done():
-            self._await(lambda: self._door.take(exclusive=True), Wait.TURN)
-            self._await(lambda: self._room.take(exclusive=False), Wait.TURN)
-            self._door.release()
-            self.use = Use.TOGETHER
+        self._enter(Use.TOGETHER, Wait.TURN)
 
     def alone(self) -> None:
-        if self.use is Use.ALONE:
+        self._enter(Use.ALONE, Wait.QUIET)
+
+    def _enter(self, use: Use, wait: Wait) -> None:
+        """Take both locks, the door first. A judge that shares the room gives the door back; one that is
+        alone in it keeps the door shared, with the judges that wait to be alone next."""
+        if self.use is use:
             return
         self.leave()
+        shared = use is Use.TOGETHER
         with self._undone_unless_done():
-            self._await(lambda: self._door.take(exclusive=False), Wait.QUIET)
-            self._await(lambda: self._room.take(exclusive=True), Wait.QUIET)
-            self.use = Use.ALONE
+            self._await(lambda: self._door.take(exclusive=shared), wait)
+            self._await(lambda: self._room.take(exclusive=not shared), wait)
+            if shared:
+                self._door.release()
+            self.use = use
 
     def leave(self) -> None:
         if self.use is Use.NOTHING:

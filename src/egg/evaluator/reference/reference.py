@@ -21,6 +21,7 @@ from egg.core.errors import MachineError, TaskError
 from egg.core.policy import Precision
 from egg.evaluator.compare.compare import STILL, Moved, lost_at
 from egg.evaluator.reference.answers import differ, far, finite_share, response, same_values
+from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.reference.yardstick import (
     SINGLE,
@@ -50,32 +51,6 @@ LOTS = 4
 """Draws of signs for the roundings that conditioning looks at."""
 LARGE = 1 << 26
 """Elements of all inputs from which on one draw must do."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One question with its answers: inputs, the reference's outputs, the fp64 ones."""
-
-    label: str
-    inputs: list[Any]
-    structure: str
-    """The inputs' structure, with the tensors taken out."""
-    tensors: list[torch.Tensor]
-    outputs: list[tuple[str, Any]]
-    golden: list[tuple[str, Any]]
-    """Empty where they were not asked for: they take twice the memory of the outputs."""
-    own: bool = True
-    """Whether inputs and weights are the task's own, as KernelBench draws them."""
-    draws: Draws | None = None
-    """What the reference drew at random in its run."""
-    seed: int = FORWARD_SEED
-    """Set before the forward on both sides, for tasks that draw random numbers."""
-    leeway: float = 1.0
-    """How many times as much as usual is allowed for conditioning."""
-    yardstick: Yardstick = Yardstick.FP64
-    """What the golden answers are."""
-    returned: str = ""
-    """The structure of the reference's result; empty where it is not compared."""
 
 
 @dataclass

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from egg.core.errors import MachineError, TaskError
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.reserve import Reserve, how_many
 from egg.evaluator.tensors import memory
 from egg.evaluator.transport import arena as arenas

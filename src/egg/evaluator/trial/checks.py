@@ -13,7 +13,8 @@ from egg.core.policy import Policy
 from egg.evaluator.compare.compare import NOT_KNOWN, LeafError, Usual, Worst, compare
 from egg.evaluator.compare.places import wrong_places
 from egg.evaluator.reference.answers import same_values
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.reference.yardstick import Yardstick
 from egg.evaluator.transport import protocol
 from egg.evaluator.trial.buffers import Buffers

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from egg.evaluator.reference.reference import Case
+from egg.evaluator.reference.case import Case
 from egg.evaluator.reference.reserve import apart
 from egg.evaluator.tensors import memory
 from egg.evaluator.trial.trial import Notes, Trial

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -75,6 +75,14 @@ class LevelSettings:
 
 ALL = ("normal", "uniform", "tiny", "large", "heavy", "sparse")
 
+_FULL = LevelSettings(
+    seeds=5,
+    distributions=ALL,
+    reweighed=2,
+    opponents=("eager", "compile", "reduce-overhead"),
+    rounds=24,
+    round_milliseconds=20.0,
+)
 LEVELS = {
     Level.QUICK: LevelSettings(
         seeds=2,
@@ -96,22 +104,8 @@ LEVELS = {
         interpreted=False,
         regrades=0,
     ),
-    Level.FULL: LevelSettings(
-        seeds=5,
-        distributions=ALL,
-        reweighed=2,
-        opponents=("eager", "compile", "reduce-overhead"),
-        rounds=24,
-        round_milliseconds=20.0,
-    ),
-    Level.AUDIT: LevelSettings(
-        seeds=8,
-        distributions=ALL,
-        reweighed=4,
-        opponents=("eager", "compile", "reduce-overhead"),
-        rounds=40,
-        round_milliseconds=25.0,
-        sanitize=True,
-        regrades=2,
+    Level.FULL: _FULL,
+    Level.AUDIT: replace(
+        _FULL, seeds=8, reweighed=4, rounds=40, round_milliseconds=25.0, sanitize=True, regrades=2
     ),
 }

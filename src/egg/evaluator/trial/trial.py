@@ -25,7 +25,8 @@ from egg.core.source import Candidate
 from egg.evaluator.process.handle import Fault, ForkServer, WorkerHandle
 from egg.evaluator.process.patterns import compiler_target
 from egg.evaluator.process.sharing import Sharing, Unshared
-from egg.evaluator.reference.reference import Case, Reference
+from egg.evaluator.reference.case import Case
+from egg.evaluator.reference.reference import Reference
 from egg.evaluator.task.program import Program
 from egg.evaluator.task.rescale import Rescaled
 from egg.evaluator.task.seeds import BUILD_SEED
@@ -232,6 +233,16 @@ class Trial:
         """What one call delivered: its form, and every value."""
         self.checks.check(case, reply.outputs, index)
         self.checks.check_returned(case, reply)
+
+    def expect(self, case: Case, reply: protocol.Forwarded, reason: str, what: str, hint: str) -> None:
+        """Check a call after ``what``, which a wrong answer is the fault of: it is refused as ``reason``."""
+        try:
+            self.check(case, reply)
+        except Refused as wrong:
+            if wrong.reason.startswith("provenance."):
+                raise
+            evidence = f"{what}, and the answer was wrong: {wrong.evidence}"
+            raise Refused(reason, evidence, hint, facts=wrong.facts) from None
 
     def sizes(self) -> str:
         """The shapes that are run, for a person; how they differ from the task's, where they do."""

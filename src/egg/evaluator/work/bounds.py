@@ -19,9 +19,9 @@ from egg.evaluator.work.access import BY_POINTER, MASKED
 from egg.evaluator.work.arguments import Argument, TensorArgument
 from egg.evaluator.work.count import NOT_FOLLOWED, bound, entry_of
 from egg.evaluator.work.narrow import MOST_32, Narrow, narrow
-from egg.evaluator.work.program import Program
+from egg.evaluator.work.program import Env, Program
 from egg.evaluator.work.tally import Steps
-from egg.evaluator.work.ttir import Op
+from egg.evaluator.work.ttir import Function, Module, Op
 from egg.evaluator.work.values import Known, Number, Pointer, at_shape
 
 BETWEEN = (0.31, 0.62)
@@ -123,33 +123,52 @@ class Reach:
     """Whether programs store to different storages: then a few of them do not show what all of them store."""
 
 
-def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -> Reach | None:
-    """How far a launch reaches; ``None`` where its IR cannot be followed."""
-    try:
+@dataclass(frozen=True)
+class _Launch:
+    """A launch whose programs can be followed, with the values and the tensors that they start with."""
+
+    module: Module
+    entry: Function
+    grid: tuple[int, ...]
+    env: Env
+    tensors: Mapping[str, TensorArgument]
+
+    @classmethod
+    def of(cls, ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -> _Launch | None:
         entered = entry_of(ttir, grid)
         if entered is None:
             return None
         module, entry, full = entered
         env, tensors, _ = bound(entry, arguments)
+        return cls(module, entry, full, env, tensors)
+
+    def follow(self, place: tuple[int, ...], steps: Steps, *, wide: bool = False) -> tuple[Program, Noted]:
+        """One program, and what it reads and writes; ``wide``: addresses evaluated in 64 bits."""
+        program = Program(self.module, self.env, self.tensors, self.grid, place, steps)
+        program.wide, program.watch = wide, (noted := Noted(self.tensors))
+        program.run(self.entry)
+        return program, noted
+
+
+def reach(ttir: str, arguments: Mapping[str, Argument], grid: tuple[int, ...]) -> Reach | None:
+    """How far a launch reaches; ``None`` where its IR cannot be followed."""
+    try:
+        launch = _Launch.of(ttir, arguments, grid)
+        if launch is None:
+            return None
+        tensors = launch.tensors
         huge = any(t.storage > MOST_32 * t.itemsize for t in tensors.values())
         stored: dict[int, tuple[int, int]] = {}
-        outside: Outside | Narrow | None = narrow(entry, env, tensors)
+        outside: Outside | Narrow | None = narrow(launch.entry, launch.env, tensors)
         blind, targets = False, set[frozenset[int]]()
-        for place in _places(full):
-
-            def followed(wide: bool, place: tuple[int, ...] = place) -> Noted:
-                program = Program(module, env, tensors, full, place, Steps(STEPS))
-                program.wide, program.watch = wide, (noted := Noted(tensors))
-                program.run(entry)
-                return noted
-
-            noted = followed(False)
+        for place in _places(launch.grid):
+            _, noted = launch.follow(place, Steps(STEPS))
             blind = blind or noted.blind
             for reached in noted.seen:
                 _widen(stored, reached, tensors)
             targets.add(frozenset(tensors[r.argument].address for r in noted.seen if r.store))
-            wide = followed(True).seen if huge else noted.seen
-            outside = outside or _outside(place, noted.seen, wide, tensors)
+            wide = launch.follow(place, Steps(STEPS), wide=True)[1] if huge else noted
+            outside = outside or _outside(place, noted.seen, wide.seen, tensors)
         return Reach(outside, stored, blind, len(targets - {frozenset()}) > 1)
     except NOT_FOLLOWED:
         return None
@@ -164,19 +183,15 @@ def touches(
     many of them, an access that was not seen may be the one.
     """
     try:
-        entered = entry_of(ttir, grid)
-        if entered is None:
+        launch = _Launch.of(ttir, arguments, grid)
+        if launch is None:
             return None
-        module, entry, full = entered
-        env, tensors, _ = bound(entry, arguments)
-        left, sure = MOST_STEPS, prod(full) <= MOST_FOLLOWED
-        for place in itertools.islice(itertools.product(*map(range, full)), MOST_FOLLOWED):
+        left, sure = MOST_STEPS, prod(launch.grid) <= MOST_FOLLOWED
+        for place in itertools.islice(itertools.product(*map(range, launch.grid)), MOST_FOLLOWED):
             steps = Steps(STEPS)
-            program = Program(module, env, tensors, full, place, steps)
-            program.watch = noted = Noted(tensors)
-            program.run(entry)
+            program, noted = launch.follow(place, steps)
             sure = sure and program.complete and not noted.blind and not steps.short
-            stores = (r for r in noted.seen if r.store and tensors[r.argument].address == address)
+            stores = (r for r in noted.seen if r.store and launch.tensors[r.argument].address == address)
             if any(r.low <= byte <= r.high for r in stores):
                 return True
             left -= STEPS - steps.left

@@ -127,13 +127,15 @@ def merged(graph: Graph, node: Node) -> Rewrite | None:
     return draft.done()
 
 
+def _summed(graph: Graph, node: Node, op: str) -> Node | None:
+    """What ``node`` takes the sum or the mean of, where an ``op`` made it."""
+    sums = node.op == "reduce" and node["fn"] in ("sum", "mean")
+    return made_by(graph, node.inputs[0], op) if sums else None
+
+
 def number_after(graph: Graph, node: Node) -> Rewrite | None:
     """``(x * c).sum()`` is ``x.sum() * c``: the number meets few elements instead of many."""
-    scaled = (
-        made_by(graph, node.inputs[0], "pointwise")
-        if node.op == "reduce" and node["fn"] in ("sum", "mean")
-        else None
-    )
+    scaled = _summed(graph, node, "pointwise")
     factor = factor_of(scaled) if scaled is not None and len(scaled.inputs) == 1 else None
     if scaled is None or factor is None or not only_reader(graph, scaled.output):
         return None
@@ -151,11 +153,7 @@ def summed_product(graph: Graph, node: Node) -> Rewrite | None:
 
     The same for means. Only where ``b`` is one matrix for all of the batch.
     """
-    product = (
-        made_by(graph, node.inputs[0], "matmul")
-        if node.op == "reduce" and node["fn"] in ("sum", "mean")
-        else None
-    )
+    product = _summed(graph, node, "matmul")
     if product is None or not only_reader(graph, product.output):
         return None
     made = graph.result(product)
@@ -186,11 +184,7 @@ def row_after(graph: Graph, node: Node) -> Rewrite | None:
 
     So that what is summed is the product itself.
     """
-    added = (
-        made_by(graph, node.inputs[0], "pointwise")
-        if node.op == "reduce" and node["fn"] in ("sum", "mean")
-        else None
-    )
+    added = _summed(graph, node, "pointwise")
     if added is None or added["fn"] not in ("add", "sub") or len(added.inputs) != 2:
         return None
     plain = all(number in (None, 1) for number in added.get("scalars") or ())

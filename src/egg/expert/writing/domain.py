@@ -66,7 +66,7 @@ def _inputs(graph: Graph, texts: Mapping[str, str]) -> Iterator[Input]:
 
 
 def _elements(texts: Mapping[str, str], counts: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    """The counts that can be said in the domain's own sizes; the guard knows the others alone."""
+    """The counts that can be written in the domain's own sizes; the guard knows the others alone."""
     for count in counts:
         expanded = _dimension(texts, count)
         try:

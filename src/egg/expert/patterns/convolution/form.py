@@ -17,7 +17,7 @@ from typing import Any
 from egg.expert.algebra.upsampled import PHASES
 from egg.expert.graph import FLOATS, Graph, Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index, unflat
-from egg.expert.parts import REACH, Group, Unfit, within_reach
+from egg.expert.parts import REACH, Group, Unfit, WithBias, within_reach
 from egg.expert.patterns.convolution.axis import Axis
 from egg.expert.patterns.convolution.pooled import Windows
 from egg.expert.patterns.convolution.sums import TILED
@@ -41,7 +41,7 @@ def plain(value: Any, what: str) -> int:
 
 
 @dataclass(frozen=True)
-class Form:
+class Form(WithBias):
     """One ``conv`` node and its loops."""
 
     graph: Graph
@@ -105,19 +105,11 @@ class Form:
 
     @cached_property
     def x(self) -> Value:
-        return self.graph.value(str(self.node.inputs[0]))
+        return self.operand(0)
 
     @cached_property
     def weight(self) -> Value:
-        return self.graph.value(str(self.node.inputs[1]))
-
-    @cached_property
-    def bias(self) -> Value | None:
-        return self.graph.operand(self.node, 2)
-
-    @cached_property
-    def result(self) -> Value:
-        return self.graph.result(self.node)
+        return self.operand(1)
 
     @property
     def transposed(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
-from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, bytes_moved
+from egg.expert.cost import Cost, Grades, Machine, bytes_moved, launched
 from egg.expert.emit.reader import is_fixed_norm
 from egg.expert.emit.triton.scalar import cheap
 from egg.expert.graph import HALF, Graph, Node
@@ -62,14 +62,13 @@ class Convolution(Pattern):
         return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        count, moved = len(part.launches), bytes_moved(graph, group)
-        seconds = count * LAUNCH
+        moved = bytes_moved(graph, group)
+        seconds = own_seconds(graph, group, part, grades.get(self.name), machine, moved)
         whole = (node for node in group.nodes if node.op == "norm" and not is_fixed_norm(node))
         if any(whole):  # applied when its statistics are whole
             anchor = self.anchor(group)
             seconds += 2 * graph.value(anchor.outputs[0]).bytes / machine.memory
-        seconds += own_seconds(graph, group, part, grades.get(self.name), machine, moved)
-        return Cost(seconds, count * HOST_LAUNCH)
+        return launched(part, seconds)
 
     def margin(self, graph: Graph, group: Group) -> float | None:
         """16-bit convolutions of the library, in its own layout, are about twice as fast as packed ones."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from egg.core.bottleneck import Bottleneck, Limiter
 from egg.core.stage import Category
-from egg.expert.cost import HOST_LAUNCH, LAUNCH, Cost, Grades, Machine, atomic_seconds, bytes_moved, passes
+from egg.expert.cost import Cost, Grades, Machine, atomic_seconds, bytes_moved, launched, passes
 from egg.expert.graph import Graph
 from egg.expert.moves import FILE, Set
 from egg.expert.parts import Group, Part, Target
@@ -35,10 +35,9 @@ class Loops(Pattern):
         return write(graph, group, target)
 
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
-        count = len(part.launches)
         moved = passes(group.nodes) * bytes_moved(graph, group) / machine.memory
         atomics = atomic_seconds(graph, group.nodes, machine)
-        return Cost(count * LAUNCH + max(moved, atomics), count * HOST_LAUNCH)
+        return launched(part, max(moved, atomics))
 
     def alternatives(self, group: Group, part: Part, found: Bottleneck | None) -> Iterator[Alternative]:
         """Rows in registers, rows in blocks, rows split over programs: the other one where this suffers.

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from egg.core.bottleneck import Bottleneck, Limiter
 from egg.core.stage import Category
 from egg.expert.cost import (
-    HOST_LAUNCH,
-    LAUNCH,
     Cost,
     Grades,
     Machine,
     bytes_moved,
     bytes_of,
     grade_of,
+    launched,
     library_product_seconds,
     packing_seconds,
     product_rate,
@@ -95,16 +94,15 @@ class Product(Pattern):
     def cost(self, graph: Graph, group: Group, part: Part, grades: Grades, machine: Machine) -> Cost:
         anchor = self.anchor(group)
         exact = grade_of(graph, anchor, grades.get(self.name, self.grade))
-        count = len(part.launches)
         rate = product_rate(self.name, exact, part, machine)
-        seconds = count * LAUNCH + packing_seconds(graph, anchor, part, exact, machine)
+        seconds = packing_seconds(graph, anchor, part, exact, machine)
         summed = operations(graph, anchor) / rate
         if exact == "half":
             seconds += summed + tail_seconds(graph, group, anchor, machine)
         else:
             seconds += max(bytes_moved(graph, group) / machine.memory, summed)
         seconds += slowed_seconds(Problem.of(graph, group), machine.gpu)
-        return Cost(seconds, count * HOST_LAUNCH)
+        return launched(part, seconds)
 
     def margin(self, graph: Graph, group: Group) -> float | None:
         """Of 16-bit operands the library's product is faster, unless what rides on ours saves enough."""

@@ -14,12 +14,12 @@ from egg.expert.emit.host import Host
 from egg.expert.emit.reader import address, through_view
 from egg.expert.graph import FLOATS, Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, flat, loop_index, unflat
-from egg.expert.parts import Group, Unfit
+from egg.expert.parts import Group, Unfit, WithBias
 from egg.expert.sizes import ONE, Size, as_size, product
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(WithBias):
     """One ``matmul`` node, its loops, and the nodes before and after it."""
 
     graph: Graph
@@ -50,19 +50,11 @@ class Problem:
 
     @cached_property
     def left(self) -> Value:
-        return self.graph.value(str(self.node.inputs[0]))
+        return self.operand(0)
 
     @cached_property
     def right(self) -> Value:
-        return self.graph.value(str(self.node.inputs[1]))
-
-    @cached_property
-    def bias(self) -> Value | None:
-        return self.graph.operand(self.node, 2)
-
-    @cached_property
-    def result(self) -> Value:
-        return self.graph.result(self.node)
+        return self.operand(1)
 
     @property
     def before(self) -> frozenset[str]:

@@ -154,6 +154,10 @@ STENCILS = {
         "x = torch.randn(n, c, h, h, dtype=torch.float16).to(memory_format=torch.channels_last)",
         "self.conv(x)", "Conv2d", 2,
     ),
+    "strips": (
+        "x = torch.randn(n, c, h, h, dtype=torch.float16).to(memory_format=torch.channels_last)",
+        "self.conv(x)", "Conv2d", 1,
+    ),
 }  # fmt: skip
 
 
@@ -161,17 +165,18 @@ STENCILS = {
 def test_lanes_of_a_stencil_run_along_channels_that_are_innermost(name: str) -> None:
     given, call, layer, stride = STENCILS[name]
     layers = f"self.conv = nn.{layer}(c, c, 3, stride={stride}, padding=2, groups=c)\nself.to(torch.float16)"
-    layers += "\nself.to(memory_format=torch.channels_last)" if name == "images" else ""
+    layers += "\nself.to(memory_format=torch.channels_last)" if layer == "Conv2d" else ""
     source = program(f"return torch.relu({call}) * 2", given, layers, "c", n=2, c=32, h=24)
     task = Task(name, source)
     made = kernel_file(task, graph_of(task), Recipe(), resolve("H200"))
     assert "convolution" in [group.pattern for group in made.structure.groups]
     assert "BLOCK_C" in made.source
+    assert ("ROWS" in made.source) == (name == "strips")
     space: dict[str, type[nn.Module]] = {}
     exec(compile(source, "task", "exec"), space)
     model = space["Model"](32)
     x = normal(3, 9, 32, dtype=torch.float16)
-    if name == "images":
+    if layer == "Conv2d":
         x = normal(3, 32, 7, 9, dtype=torch.float16).to(memory_format=torch.channels_last)
     with torch.no_grad():
         wanted = model(x)

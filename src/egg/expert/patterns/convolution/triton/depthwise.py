@@ -4,7 +4,7 @@ In two dimensions and with neighbouring rows, a program walks down a strip of on
 input is loaded once (as many shifted vectors as the kernel is wide, all but one of them from L1) and feeds
 every output row it belongs to through rolling sums, with the weights in registers. Otherwise a program takes
 a stretch of one plane and gathers tap by tap. Where the channels are innermost in memory, lanes run along
-them: a program has a block of channels at a few neighbouring positions.
+them: a program has a block of channels of a narrow strip, or at a few neighbouring positions.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def write_depthwise(form: Form, target: Target) -> Part:
         raise Unfit("planes of one position: there is no stretch of them")
     knobs = Knobs(form.group.name, target.settings)
     kernel = new_kernel(form, f"{form.group.name}_kernel", "")
-    if _channels_last(form):
-        tail, programs = _across_channels(form, kernel, knobs)
-    elif _in_strips(form):
+    if _in_strips(form):
         tail, programs = _strips(form, kernel, knobs)
+    elif _channels_last(form):
+        tail, programs = _across_channels(form, kernel, knobs)
     else:
         tail, programs = _stretches(form, kernel, knobs)
     code = Code(call=tail.allocations())
@@ -63,14 +63,12 @@ def _across_channels(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, st
     kernel.doc = "A block of channels at neighbouring positions, tap by tap; what taps share comes from L1."
     line, plane = kernel.body.line, form.plane
     channels = form.groups * form.outputs
-    whole = f"({channels})" if " " in channels.code() else channels.code()
     line("pid = tl.program_id(0)")
-    line(f"c = (pid % tl.cdiv({channels}, BLOCK_C) * BLOCK_C + tl.arange(0, BLOCK_C))[None, :]")
-    line(f"pid = pid // tl.cdiv({channels}, BLOCK_C)")
+    _open_channels(form, kernel)
     line(f"s = (pid % tl.cdiv({plane}, BLOCK) * BLOCK + tl.arange(0, BLOCK))[:, None]")
     if form.batch != ONE:
         line(f"n = (pid // tl.cdiv({plane}, BLOCK)).to(tl.int64)")
-    masks = {"s": f"(s < {plane})", "c": f"(c < {whole})"}
+    masks = {"s": f"(s < {plane})", "c": f"(c < {_whole_channels(form)})"}
     line(f"inside = {' & '.join(masks.values())}")
     pointers: dict[str, str] = {}
     line("acc = tl.zeros((BLOCK, BLOCK_C), tl.float32)")
@@ -89,6 +87,18 @@ def _across_channels(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, st
     return tail, f"({blocks} * {form.batch.code()},)"
 
 
+def _open_channels(form: Form, kernel: Kernel) -> None:
+    """Which channels a program has, along the lanes."""
+    channels = form.groups * form.outputs
+    kernel.body.line(f"c = (pid % tl.cdiv({channels}, BLOCK_C) * BLOCK_C + tl.arange(0, BLOCK_C))[None, :]")
+    kernel.body.line(f"pid = pid // tl.cdiv({channels}, BLOCK_C)")
+
+
+def _whole_channels(form: Form) -> str:
+    channels = form.groups * form.outputs
+    return f"({channels})" if " " in channels.code() else channels.code()
+
+
 def _in_strips(form: Form) -> bool:
     """Whether rows of a plane feed each other's sums; a strip of one column has no lanes to run along it."""
     if len(form.axes) != 2 or form.axes[1].out == ONE:
@@ -97,17 +107,16 @@ def _in_strips(form: Form) -> bool:
 
 
 def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
-    """Down the rows of a plane, with rolling sums."""
+    """Down the rows of a plane, with rolling sums; of a block of channels where those are innermost."""
     kernel.doc = "Walks down a strip of one plane; every input row feeds all output rows it belongs to."
     rows, columns = form.axes
     body, line = kernel.body, kernel.body.line
-    line("pid = tl.program_id(0)")
-    line(f"qw = pid % tl.cdiv({columns.out}, BLOCK_W) * BLOCK_W + tl.arange(0, BLOCK_W)")
-    line(f"pid = pid // tl.cdiv({columns.out}, BLOCK_W)")
-    line(f"first = pid % tl.cdiv({rows.out}, ROWS) * ROWS")
-    _plane(form, kernel, f"pid // tl.cdiv({rows.out}, ROWS)")
+    across = _channels_last(form)
+    _open_strip(form, kernel, across)
+    masks = {"c": f"(c < {_whole_channels(form)})"} if across else {}
+    shape = "(BLOCK_W, BLOCK_C)" if across else "(BLOCK_W,)"
     pointers: dict[str, str] = {}
-    reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)
+    reader = Reader(form.graph, form.group.nodes, body, masks, pointers=pointers)
     weights = {
         (kh, kw): reader.read(form.weight.name, _weight_index(form, (as_expr(kh), as_expr(kw))))
         for kh in range(rows.kernel)
@@ -115,36 +124,74 @@ def _strips(form: Form, kernel: Kernel, knobs: Knobs) -> tuple[Tail, str]:
     }
     last = rows.kernel - 1
     for at in range(last):
-        line(f"sum_{at} = tl.zeros((BLOCK_W,), tl.float32)")
+        line(f"sum_{at} = tl.zeros({shape}, tl.float32)")
     line(f"for step in range(ROWS + {last}):" if last else "for step in range(ROWS):")
     body.indent += 1
     line(f"in_h = first + step - {rows.padding}" if rows.padding else "in_h = first + step")
-    reader = Reader(form.graph, form.group.nodes, body, {}, pointers=pointers)
+    reader = Reader(form.graph, form.group.nodes, body, masks, pointers=pointers)
     seen = [_row_at(form, kernel, reader, kw) for kw in range(columns.kernel)]
     for at in range(last, -1, -1):
         products = " + ".join(f"{seen[kw]} * {weights[at, kw]}" for kw in range(columns.kernel))
         name = "acc" if at == last else f"sum_{at}"
         line(f"{name} = {f'sum_{at - 1} + ' if at else ''}{products}")
     line(f"qh = first + step - {last}" if last else "qh = first + step")
-    line(f"inside = (qw < {columns.out}) & (qh >= first) & (qh < {rows.out})")
+    there = [f"(qw < {columns.out})", "(qh >= first)", f"(qh < {rows.out})", *masks.values()]
+    line(f"inside = {' & '.join(there)}")
     index = (
         loop_index("n", form.batch),
         _channel(form),
         loop_index("qh", rows.out),
         loop_index("qw", columns.out),
     )
-    tail = _finish_stencil(form, kernel, pointers, index)
+    tail = _finish_stencil(form, kernel, pointers, index, {"qh": "inside", "qw": "inside", **masks})
     body.indent -= 1
+    blocks = _strip_of_channels(form, knobs) if across else _strip_of_plane(form, knobs)
+    kernel.meta = blocks
+    strips = f"triton.cdiv({columns.out}, {blocks['BLOCK_W']}) * triton.cdiv({rows.out}, {blocks['ROWS']})"
+    if across:
+        channels = (form.groups * form.outputs).code()
+        return tail, f"(triton.cdiv({channels}, {blocks['BLOCK_C']}) * {strips} * {form.batch.code()},)"
+    return tail, f"({strips} * {_planes(form)},)"
+
+
+def _open_strip(form: Form, kernel: Kernel, across: bool) -> None:
+    """Which strip a program walks down: its columns ``qw``, its first row, its channels, its image."""
+    rows, columns = form.axes
+    line = kernel.body.line
+    line("pid = tl.program_id(0)")
+    if across:
+        _open_channels(form, kernel)
+    lanes = f"pid % tl.cdiv({columns.out}, BLOCK_W) * BLOCK_W + tl.arange(0, BLOCK_W)"
+    line(f"qw = ({lanes})[:, None]" if across else f"qw = {lanes}")
+    line(f"pid = pid // tl.cdiv({columns.out}, BLOCK_W)")
+    line(f"first = pid % tl.cdiv({rows.out}, ROWS) * ROWS")
+    if not across:
+        _plane(form, kernel, f"pid // tl.cdiv({rows.out}, ROWS)")
+    elif form.batch != ONE:
+        line(f"n = (pid // tl.cdiv({rows.out}, ROWS)).to(tl.int64)")
+
+
+def _strip_of_plane(form: Form, knobs: Knobs) -> dict[str, str]:
+    rows, columns = form.axes
     width = min(256, max(32, 1 << (columns.out.value - 1).bit_length()))
-    blocks = {
+    return {
         "BLOCK_W": knobs.constant("BLOCK_W", width, (64, 128, 256), "columns of a strip"),
         "ROWS": knobs.constant(
             "ROWS", 32 if rows.out.value >= 64 else 16, (16, 32, 64), "output rows of a strip"
         ),
     }
-    kernel.meta = blocks
-    strips = f"triton.cdiv({columns.out}, {blocks['BLOCK_W']}) * triton.cdiv({rows.out}, {blocks['ROWS']})"
-    return tail, f"({strips} * {_planes(form)},)"
+
+
+def _strip_of_channels(form: Form, knobs: Knobs) -> dict[str, str]:
+    """Two elements a thread, or the weights of all taps would not stay in registers. A strip is long where it
+    begins with many rows that give no result."""
+    rows = form.axes[0]
+    length = min(64, rows.out.value) if rows.kernel > 3 else 16
+    return {
+        "BLOCK_C": knobs.constant("BLOCK_C", 32, (16, 32, 64), "channels of a program"),
+        "BLOCK_W": knobs.constant("BLOCK_W", 8, (4, 8, 16), "columns of a strip"),
+        "ROWS": knobs.constant("ROWS", length, (16, 32, 64), "output rows of a strip"),
+    }
 
 
 def _row_at(form: Form, kernel: Kernel, reader: Reader, kw: int) -> str:
@@ -225,8 +272,7 @@ def _tap_loops(form: Form, kernel: Kernel, rolled: bool) -> Index:
 
 def _plane(form: Form, kernel: Kernel, rest: str) -> None:
     """Which image and which channel a program works on."""
-    channels = form.groups * form.outputs
-    text = f"({channels})" if " " in channels.code() else channels.code()
+    text = _whole_channels(form)
     kernel.body.line(f"plane = {rest}")
     if form.batch == ONE:
         kernel.body.line("c = plane")

@@ -8,7 +8,7 @@ on the way. A bias is added by what follows: the library would pass over the who
 
 With the channels last, a convolution of one tap is a product of the positions with the weight, which is what
 it becomes wherever its operand and result lie so: the library's products are as fast, and ours take along
-what follows. So does a transposed convolution whose windows do not overlap
+what follows. So does a convolution whose windows do not overlap, transposed or not
 (:mod:`egg.expert.algebra.disjoint`). A convolution of an image that was doubled before is computed on the
 image as it was (:mod:`egg.expert.algebra.upsampled`).
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from egg.expert.algebra.disjoint import blocks_as_products, makes_blocks
+from egg.expert.algebra.disjoint import blocks_as_products, is_disjoint
 from egg.expert.algebra.upsampled import PHASES, by_phases
 from egg.expert.emit.names import underscored
 from egg.expert.graph import HALF, Graph, Node, Origin, Value, contiguous_stride
@@ -41,10 +41,11 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
     every = {node.output for node in graph.nodes if node.op == "conv" and suits(graph, node)}
     called = {name for name in every if left(name) or PHASES in graph.producers[name].attributes}
     if called:
-        graph = _laid_out(graph, called | {name for name in every if _taps_once(graph, name)})
+        products = {name for name in every if _taps_once(graph, name) or _is_disjoint(graph, name)}
+        graph = _laid_out(graph, called | products)
     lying = {name for name in every if _operands_lie_last(graph, graph.producers[name])}
     single = {name for name in lying if _taps_once(graph, name)}
-    blocks = {name for name in lying - single if makes_blocks(graph, graph.producers[name])}
+    blocks = {name for name in lying - single if _is_disjoint(graph, name)}
     graph = _without_biases(graph, called - single - blocks)
     graph = _as_products(graph, single) if single else graph
     return blocks_as_products(graph, blocks) if blocks else graph
@@ -191,6 +192,11 @@ def _taps_once(graph: Graph, name: str) -> bool:
     images = PHASES not in node.attributes and x.shape[2:] == made.shape[2:]
     held = weight.origin is Origin.PARAMETER
     return plain and still and images and held and all(size == ONE for size in weight.shape[2:])
+
+
+def _is_disjoint(graph: Graph, name: str) -> bool:
+    node = graph.producers[name]
+    return PHASES not in node.attributes and is_disjoint(graph, node)
 
 
 def _operands_lie_last(graph: Graph, node: Node) -> bool:

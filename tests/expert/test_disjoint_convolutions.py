@@ -91,10 +91,20 @@ def test_one_kernel_computes_it_with_what_follows(name: str) -> None:
     assert patterns(written(CASES[name])) == ["product"]
 
 
-@pytest.mark.parametrize("name", ["images", "without a bias", "a contiguous weight", "patches"])
-def test_the_library_may_compute_the_product(name: str) -> None:
-    made = written(CASES[name], Recipe().after(Without("convolution"), Without("product")))
-    assert "nn.functional.conv" not in made.source
+BY_LIBRARY: list[tuple[str, tuple[str, ...], bool]] = [
+    ("images", ("convolution", "product"), False),
+    ("without a bias", ("convolution", "product"), False),
+    ("a contiguous weight", ("convolution", "product"), False),
+    ("patches", ("product",), False),
+    ("normed patches", ("convolution", "product"), True),
+]
+
+
+@pytest.mark.parametrize(("name", "without", "called"), BY_LIBRARY)
+def test_the_library_may_compute_the_product(name: str, without: tuple[str, ...], called: bool) -> None:
+    """Blocks of the operand would have to be copied for its product: its convolution reads them in place."""
+    made = written(CASES[name], Recipe().after(*map(Without, without)))
+    assert ("nn.functional.conv" in made.source) is called
     INTERPRETED.once(lambda: compare(CASES[name], made), made.source)
 
 

@@ -45,7 +45,9 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
         graph = _laid_out(graph, called | products)
     lying = {name for name in every if _operands_lie_last(graph, graph.producers[name])}
     single = {name for name in lying if _taps_once(graph, name)}
-    blocks = {name for name in lying - single if _is_disjoint(graph, name)}
+    blocks = {
+        name for name in lying - single if _is_disjoint(graph, name) and not _copied(graph, name, called)
+    }
     graph = _without_biases(graph, called - single - blocks)
     graph = _as_products(graph, single) if single else graph
     return blocks_as_products(graph, blocks) if blocks else graph
@@ -197,6 +199,12 @@ def _taps_once(graph: Graph, name: str) -> bool:
 def _is_disjoint(graph: Graph, name: str) -> bool:
     node = graph.producers[name]
     return PHASES not in node.attributes and is_disjoint(graph, node)
+
+
+def _copied(graph: Graph, name: str, called: Collection[str]) -> bool:
+    """Whether the library's product would need a copy of the operand's blocks, which its convolution reads in
+    place."""
+    return name in called and not graph.producers[name]["transposed"]
 
 
 def _operands_lie_last(graph: Graph, node: Node) -> bool:

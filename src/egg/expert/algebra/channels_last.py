@@ -8,8 +8,9 @@ on the way. A bias is added by what follows: the library would pass over the who
 
 With the channels last, a convolution of one tap is a product of the positions with the weight, which is what
 it becomes wherever its operand and result lie so: the library's products are as fast, and ours take along
-what follows. One of an image that was doubled before is computed on the image as it was
-(:mod:`egg.expert.algebra.upsampled`).
+what follows. So does a convolution whose windows do not overlap, transposed or not
+(:mod:`egg.expert.algebra.disjoint`). A convolution of an image that was doubled before is computed on the
+image as it was (:mod:`egg.expert.algebra.upsampled`).
 
 An argument that lies otherwise is turned by a kernel of ours, once for all that read it: PyTorch's copy
 between the two layouts reads or writes single elements, at a fraction of the bandwidth.
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from egg.expert.algebra.disjoint import blocks_as_products, is_disjoint
 from egg.expert.algebra.upsampled import PHASES, by_phases
 from egg.expert.emit.names import underscored
 from egg.expert.graph import HALF, Graph, Node, Origin, Value, contiguous_stride
@@ -39,10 +41,16 @@ def channels_last(graph: Graph, left: Callable[[str], bool]) -> Graph:
     every = {node.output for node in graph.nodes if node.op == "conv" and suits(graph, node)}
     called = {name for name in every if left(name) or PHASES in graph.producers[name].attributes}
     if called:
-        graph = _laid_out(graph, called | {name for name in every if _taps_once(graph, name)})
-    single = {name for name in every if _one_tap(graph, graph.producers[name])}
-    graph = _without_biases(graph, called - single)
-    return _as_products(graph, single) if single else graph
+        products = {name for name in every if _taps_once(graph, name) or _is_disjoint(graph, name)}
+        graph = _laid_out(graph, called | products)
+    lying = {name for name in every if _operands_lie_last(graph, graph.producers[name])}
+    single = {name for name in lying if _taps_once(graph, name)}
+    blocks = {
+        name for name in lying - single if _is_disjoint(graph, name) and not _copied(graph, name, called)
+    }
+    graph = _without_biases(graph, called - single - blocks)
+    graph = _as_products(graph, single) if single else graph
+    return blocks_as_products(graph, blocks) if blocks else graph
 
 
 def _laid_out(graph: Graph, suited: Collection[str]) -> Graph:
@@ -188,10 +196,20 @@ def _taps_once(graph: Graph, name: str) -> bool:
     return plain and still and images and held and all(size == ONE for size in weight.shape[2:])
 
 
-def _one_tap(graph: Graph, node: Node) -> bool:
-    """The same, of an operand and a result with the channels last."""
-    lying = all(_lies_last(graph.value(str(name))) for name in (node.inputs[0], node.outputs[0]))
-    return lying and _taps_once(graph, node.outputs[0])
+def _is_disjoint(graph: Graph, name: str) -> bool:
+    node = graph.producers[name]
+    return PHASES not in node.attributes and is_disjoint(graph, node)
+
+
+def _copied(graph: Graph, name: str, called: Collection[str]) -> bool:
+    """Whether the library's product would need a copy of the operand's blocks, which its convolution reads in
+    place."""
+    return name in called and not graph.producers[name]["transposed"]
+
+
+def _operands_lie_last(graph: Graph, node: Node) -> bool:
+    """Whether a convolution's operand and result have the channels last."""
+    return all(_lies_last(graph.value(str(name))) for name in (node.inputs[0], node.outputs[0]))
 
 
 def _lies_last(value: Value) -> bool:

@@ -2,14 +2,15 @@
 
 A 16-bit operand that is computed by the way costs the product its speed, which is worth it where that saves a
 pass over memory. It saves none where the computing stops halfway, at something that needs a pass of its own
-and is no smaller than the operand: that pass may as well compute the operand.
+and is no smaller than the operand: that pass may as well compute the operand. Nor is a copy of a weight taken
+along: it is there to lay the weight out as tiles of it are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from egg.expert.graph import HALF, Graph, Node
+from egg.expert.graph import HALF, Graph, Node, Origin
 
 
 def without_half_done(
@@ -23,7 +24,8 @@ def without_half_done(
         behind, edge = _behind(graph, operand, left)
         room = graph.value(operand).bytes
         stops = any(id(node) in waits and graph.value(node.outputs[0]).bytes >= room for node in edge)
-        if graph.value(operand).dtype not in HALF or not stops:
+        copied = any(_copies_weight(graph, node) for node in behind.values())
+        if graph.value(operand).dtype not in HALF or not (stops or copied):
             continue
         seen = _views(graph, operand, behind)
         left = {at: node for at, node in left.items() if at in seen or at not in behind}
@@ -55,3 +57,14 @@ def _views(graph: Graph, operand: str, behind: dict[int, Node]) -> set[int]:
         seen.add(id(node))
         node = graph.producer(str(node.inputs[0]))
     return seen
+
+
+def _copies_weight(graph: Graph, node: Node) -> bool:
+    """Whether a node changes nothing but the layout of a weight."""
+    if node.op != "pointwise" or node["fn"] != "cast":
+        return False
+    name = str(node.inputs[0])
+    same = graph.value(name).dtype == graph.result(node).dtype
+    while (view := graph.producer(name)) is not None and view.op == "view":
+        name = str(view.inputs[0])
+    return same and graph.value(name).origin is Origin.PARAMETER

@@ -96,6 +96,26 @@ def test_long_rows_of_half_the_width_have_blocks_of_as_many_bytes() -> None:
     assert block("bfloat16", "var") == block("float32", "var")
 
 
+def test_where_arithmetic_takes_the_time_threads_have_few_elements() -> None:
+    def loss(p: Program, *functions: str, width: int = 2**20) -> str:
+        x = p.input("x", (p.size("rows", 4, 2), p.size("width", width, 45)), "float16")
+        y = p.pointwise("cast", x, dtype="float32")
+        each = [p.pointwise(fn, y, dtype="float32") for fn in functions]
+        total = each[0]
+        for other in each[1:]:
+            total = p.pointwise("mul", total, other, dtype="float32")
+        return p.reduce("sum", total, (1,))
+
+    def block(*functions: str) -> int:
+        constants = written(lambda p: loss(p, *functions))[1].constants
+        return {c.name: int(c.value) for c in constants}["GROUP_BLOCK_R"]
+
+    heavy = "sigmoid", "exp", "tanh"
+    assert block("sigmoid") == 8192
+    assert block(*heavy) == 1024
+    check(lambda p: loss(p, *heavy, width=20000))
+
+
 def test_chunks_without_anything_finite() -> None:
     graph, part = written(lambda p: p.reduce("logsumexp", p.input("x", (4, 3000)), (1,)), mode="looped")
     x = torch.randn(4, 3000)

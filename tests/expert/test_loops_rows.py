@@ -197,6 +197,8 @@ def test_rows_of_a_few_elements_make_tiles_of_some_kilobytes() -> None:
     assert constants(2, 4096) == (2048, 4)
     assert constants(2, 4096, "float32") == (1024, 4)
     assert constants(8, 4096) == (512, 2)
+    assert constants(16, 4096) == (256, 1), "no thread waits for another"
+    assert constants(16, 4096, "float32") == (128, 4)
     assert constants(2, 4095)[1] == 4, "one element at a time, where rows are not aligned"
     assert constants(2, 1056, "float32") == (128, 1), "few lanes lie beyond the row"
     assert constants(2, 4096, tokens=4) == (128, 1), "programs for every multiprocessor"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from egg.core.source import Task
 from egg.expert.fusion.choices import Structure
 from egg.expert.graph import Graph, Node
 from egg.expert.sizes import Size
+from tests.expert.captured import program
 from tests.expert.programs import Program
+from tests.expert.test_reading import run_and_compare
+from tests.expert.test_reading import written as file_for
 from tests.expert.test_structure import check, file_of, structure_of, whole
 
 
@@ -177,3 +181,24 @@ def test_values_that_follow_from_shifted_ones_are_kept() -> None:
     structure = structure_of(graph)
     assert 1 < len(structure.groups) <= 3
     right(graph, structure)
+
+
+PIECES = "torch.randn(rows, 12, 6), torch.randn(rows, 12, 9), torch.randn(rows, 12, 5)"
+
+
+def pieces(above: str, below: str) -> Task:
+    """Rows of three tensors side by side, of which two passes take their own."""
+    forward = f"z = torch.cat((x, y, w), 2); return z[:, {above}].softmax(1), z[:, {below}].sigmoid()"
+    return program(forward, PIECES, knobs="rows = 5", arguments="x, y, w")
+
+
+def test_slices_of_what_is_joined_are_read_from_the_pieces() -> None:
+    task = pieces(":4", "4:")
+    structure = file_for(task).structure
+    assert len(structure.groups) == 2
+    assert not stored(structure)
+    run_and_compare(task)
+
+
+def test_what_is_joined_is_stored_where_it_is_read_twice() -> None:
+    assert stored(file_for(pieces(":9", "1:")).structure)

@@ -26,12 +26,25 @@ LOSSES = program(
 PLACES = program(
     "x % 7 + 1, x // 7", "torch.arange(rows * 50).reshape(rows, 50)", knobs="rows = 9", arguments="x"
 )
+SLICES = program(
+    "d = y @ self.w; return tuple(x + d * (a + b) for a, b in zip(self.shares, z))",
+    "torch.randn(rows, 64), torch.randn(rows, 64), torch.randn(5, rows, 64)",
+    "self.w, self.shares = nn.Parameter(torch.rand(64, 64)), nn.Parameter(torch.rand(5, 64))",
+    "rows = 40",
+    "x, y, z",
+)
+"""Mixtures of the same two tensors with slices of a third, of which each pass reads a fifth."""
 
 
 @pytest.mark.parametrize("task", [SIGNS, LOSSES, PLACES], ids=["signs", "losses", "places"])
 def test_what_reads_the_same_is_one_kernel(task: Task) -> None:
     assert len(written(task).structure.groups) == 1
     run_and_compare(task)
+
+
+def test_slices_count_by_what_is_read_of_them() -> None:
+    assert [group.pattern for group in written(SLICES).structure.groups] == ["product", "loops"]
+    run_and_compare(SLICES)
 
 
 OTHERS = {

@@ -26,6 +26,8 @@ from egg.expert.sizes import ONE
 
 LONGEST = 4
 """Operators that are computed again for one value, at most."""
+MOST_PIECES = 4
+"""Tensors that are joined again for each reader: every element is looked for in all of them."""
 SIMPLE = frozenset({"pointwise", "where", "view", "constant", "norm", "cat", "pad", "triangle"})
 """What is an instruction or a few per element once statistics are there."""
 
@@ -97,6 +99,8 @@ class _Recompute:
         step: Node | None = node
         if counted := self._from_constant(node):
             return counted
+        if self._joins_for_slices(node):
+            return [node]
         while step is not None and len(found) < LONGEST and _is_cheap(step):
             found.append(step)
             source = str(step.inputs[0])
@@ -106,6 +110,25 @@ class _Recompute:
                 return found[::-1] if only_views or not larger else []
             step = self.graph.producer(source)
         return []
+
+    def _joins_for_slices(self, node: Node) -> bool:
+        """A concatenation of tensors in memory that is only read in slices, each element once: as many bytes
+        are read of the pieces, and nothing is stored."""
+        if node.op != "cat" or len(node.inputs) > MOST_PIECES:
+            return False
+        readers = self.graph.consumers[node.output]
+        slices = [r for r in readers if r.op == "view" and r["how"] == "slice"]
+        read = sum(self.graph.result(r).bytes for r in slices)
+        whole = len(slices) == len(readers) and read <= self.graph.result(node).bytes
+        return whole and all(self._lies_in_memory(str(name)) for name in node.inputs)
+
+    def _lies_in_memory(self, name: str) -> bool:
+        """Itself, or what it is a view of."""
+        producer = self.graph.producer(name)
+        while producer is not None and producer.op == "view":
+            name = str(producer.inputs[0])
+            producer = self.graph.producer(name)
+        return self._in_memory(name)
 
     def _from_constant(self, node: Node) -> list[Node]:
         found: list[Node] = []
@@ -133,7 +156,7 @@ class _Recompute:
         if all(step.op == "view" for step in way):
             made = self.home(node)[0].fallback and all(moves_nothing(self.graph, step) for step in way)
             return made and bool(pattern.streams)
-        if pattern.streams:
+        if pattern.streams or node.op == "cat":
             return True
         if way[0].op == "constant":
             return False

@@ -48,8 +48,18 @@ def _is_pass(groups: Groups, group: list[Node]) -> bool:
 
 
 def _moved(graph: Graph, nodes: Sequence[Node]) -> int:
-    group = Group("", tuple(nodes), "")
-    return sum(graph.value(name).bytes for name in (*group.reads(graph), *group.writes(graph)))
+    """What a pass reads and writes; of a tensor that it only reads slices of, those."""
+    group, inside = Group("", tuple(nodes), ""), {id(node) for node in nodes}
+    written = sum(graph.value(name).bytes for name in group.writes(graph))
+    return written + sum(_bytes_read(graph, name, inside) for name in group.reads(graph))
+
+
+def _bytes_read(graph: Graph, name: str, inside: set[int]) -> int:
+    whole = graph.value(name).bytes
+    readers = [reader for reader in graph.consumers[name] if id(reader) in inside]
+    if any(reader.op != "view" or reader["how"] != "slice" for reader in readers):
+        return whole
+    return min(whole, sum(graph.result(reader).bytes for reader in readers))
 
 
 def _whole_reads(graph: Graph, nodes: Sequence[Node]) -> set[str]:

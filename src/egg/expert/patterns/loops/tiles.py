@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from egg.expert.graph import BYTES
 from egg.expert.parts import Constant, Target
+from egg.expert.patterns.loops.arithmetic import is_heavy
 from egg.expert.patterns.loops.selection import selecting
 from egg.expert.patterns.loops.statistics import FOLDED
 from egg.expert.patterns.loops.work import Plan, Work
@@ -36,8 +37,12 @@ APART = 2**29
 """Elements from which on applying the states of shared rows is worth a launch of its own."""
 SCANNED = 8192
 """Elements that a program scans at once: loads, the scan and stores of several overlap."""
+HEAVY = 1024
+"""Elements that 8 warps compute at a time where arithmetic takes the time: four for each thread. With 32, a
+focal loss takes 255 registers of a thread and one program fits into a multiprocessor; with four 52 and
+four."""
 FEW = 8
-"""Elements that a thread can have of each of its rows."""
+"""Elements that a thread can have of each of its rows; twice as many of 16-bit ones."""
 WARP_BYTES = 32 * 16
 """What a warp loads at a time."""
 
@@ -140,7 +145,7 @@ def _in_mode(work: Work, target: Target, mode: str) -> Plan:
     wanted = PER_SM * target.gpu.sms
     if mode == "resident":
         block_r = power_of_two(length)
-        if inner and block_r <= FEW:
+        if inner and block_r <= (FEW if _column_width(work) > 2 else 2 * FEW):
             return _columns(work, block_r, wanted)
         if inner:
             block_x = min(power_of_two(kept), max(32, _below(4096 // block_r)) if block_r <= 512 else 16, 128)
@@ -159,7 +164,7 @@ def _in_mode(work: Work, target: Target, mode: str) -> Plan:
             while block_x > 32 and domain.outer_size.value * kept // block_x < wanted:
                 block_x //= 2
     else:
-        return _along(work, mode, wanted)
+        return _along(work, target, mode)
     plan = Plan(mode, block_x, block_r, _warps(block_x * block_r))
     return replace(plan, splits=_splits(work, plan, wanted)) if mode == "split" else plan
 
@@ -170,7 +175,7 @@ def _columns(work: Work, block_r: int, wanted: int) -> Plan:
     or leaves many lanes beyond the last row.
     """
     outer, kept = work.domain.outer_size.value, work.domain.kept_size.value
-    width = max(min(_widths(work, kept)), 2)
+    width = _column_width(work)
     vector = 16 // width if kept % (16 // width) == 0 else 1
     block_x = min(power_of_two(kept), 8192 // width // block_r)
     while block_x > 128 and (
@@ -180,12 +185,19 @@ def _columns(work: Work, block_r: int, wanted: int) -> Plan:
     return Plan("resident", block_x, block_r, min(max(block_x // (32 * vector), 1), 4))
 
 
-def _along(work: Work, mode: str, wanted: int) -> Plan:
+def _column_width(work: Work) -> int:
+    """Bytes per element by which rows across memory are loaded."""
+    return max(min(_widths(work, work.domain.kept_size.value)), 2)
+
+
+def _along(work: Work, target: Target, mode: str) -> Plan:
     """Blocks of a single row.
 
     Where states join by an instruction or two, a thread joins the elements that it holds before it takes
     them. Those lie as far apart as all threads load at a time, 16 bytes each, however many elements that is:
     any closer, and they would be other threads', and each block would be exchanged through shared memory.
+
+    Where arithmetic takes the time, a thread has few elements, so that there are registers for many warps.
     """
     domain, length = work.domain, work.domain.reduced_size.value
     light = work.depth > 0 and all(s.kind in (*FOLDED, "exponentials") for s in work.statistics.values())
@@ -196,13 +208,15 @@ def _along(work: Work, mode: str, wanted: int) -> Plan:
     elements = domain.outer_size.value * domain.kept_size.value * length
     if light and max(_widths(work, elements // 2 + 1)) <= 2:
         block_r = min(power_of_two(length), 2 * block_r)  # as many bytes on their way
+    if block_r > HEAVY and _single_pass(work) and is_heavy(work, target):
+        block_r, warps = HEAVY, 8
     plan = Plan(mode, 1, block_r, warps)
     lanes = WARP_BYTES // min(_widths(work, length))
     if block_r >= 2 * lanes * warps:
         plan = replace(plan, lanes=lanes)
     if mode != "split":
         return plan
-    return replace(plan, splits=_splits(work, plan, wanted), apart=elements >= APART)
+    return replace(plan, splits=_splits(work, plan, PER_SM * target.gpu.sms), apart=elements >= APART)
 
 
 def _widths(work: Work, least: int) -> list[int]:

@@ -134,12 +134,12 @@ def _in_mode(work: Work, target: Target, mode: str) -> Plan:
     inner = domain.names[1] == "col"
     kept, length = domain.kept_size.value, domain.reduced_size.value
     wanted = PER_SM * target.gpu.sms
+    if inner and mode == "resident" and power_of_two(length) <= FEW:
+        return _columns(work, power_of_two(length), wanted)
     if bags := bagged(work, mode, target.gpu.sms):
         return bags
     if mode == "resident":
         block_r = power_of_two(length)
-        if inner and block_r <= FEW:
-            return _columns(work, block_r, wanted)
         if inner:
             block_x = min(power_of_two(kept), max(32, _below(4096 // block_r)) if block_r <= 512 else 16, 128)
         else:

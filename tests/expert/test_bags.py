@@ -29,6 +29,48 @@ def test_bags_of_one_size_are_gathered_and_summed_in_one_kernel(mode: str) -> No
     torch.testing.assert_close(made[0].double(), wanted[0])
 
 
+MANY = {
+    "a bag at once": ("return self.bags(places)", 20, "BLOCK_R=triton.next_power_of_2"),
+    "a bag in blocks": ("return self.bags(places) * 2", 50, "BLOCK_R = 16"),
+    "neighbours": ("return self.bags.weight[places].mean(1)", 12, "BLOCK_R=triton.next_power_of_2"),
+    "the largest": ("return self.bags.weight[places].amax(1)", 20, "BLOCK_R=triton.next_power_of_2"),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_thread_has_whole_columns_of_many_bags(name: str) -> None:
+    forward, size, block = MANY[name]
+    sizes = {"n": 4096, "rows": 10000, "c": 128, "k": size}
+    source = program(forward, PLACES, BAGS.format(mode="sum"), "rows, c", **sizes)
+    text = written(source)
+    assert "BLOCK_X = 128" in text
+    assert "NUM_WARPS = 1" in text
+    assert "col_mask & row_mask" in text or "row_mask & col_mask" in text, "nothing is loaded beyond a bag"
+    assert block in text
+    for places, width in ((torch.randint(0, 30, (5, size)), 128), (torch.randint(0, 9, (3, size + 7)), 50)):
+        made, wanted = run(source, [30, width], [places])
+        torch.testing.assert_close(made[0].double(), wanted[0], rtol=1e-5, atol=1e-5)
+
+
+def test_warps_share_each_of_few_bags() -> None:
+    sizes = {"n": 64, "rows": 10000, "c": 128, "k": 20}
+    text = written(program("return self.bags(places)", PLACES, BAGS.format(mode="sum"), "rows, c", **sizes))
+    assert "NUM_WARPS = 8" in text
+
+
+def test_pairs_of_the_features_of_many_samples_are_a_warp_each() -> None:
+    """Features are tensors of their own, and no stage keeps a tile of each."""
+    inputs = "; ".join(f"x{at} = torch.randn(n, c)" for at in range(9))
+    forward = f"x = torch.stack([{', '.join(f'x{at}' for at in range(9))}], 1)\nreturn x @ x.transpose(1, 2)"
+    text = written(source := program(forward, inputs, n=4096, c=128))
+    for constant in ("BLOCK_M = 16", "BLOCK_N = 16", "NUM_WARPS = 1", "NUM_STAGES = 1"):
+        assert constant in text
+    made, wanted = run(source, [], [normal(3, 100) * at for at in range(1, 10)])
+    torch.testing.assert_close(made[0].double(), wanted[0], rtol=1e-4, atol=1e-3)
+    few = written(program(forward, inputs, n=64, c=128))
+    assert "NUM_STAGES = 1" not in few
+
+
 APART = {
     "a maximum": ("self.bags = nn.EmbeddingBag(rows, c, mode='max')", PLACES, "self.bags(places)"),
     "sizes of their own": (

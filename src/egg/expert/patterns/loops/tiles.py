@@ -15,6 +15,7 @@ from dataclasses import replace
 from egg.expert.graph import BYTES
 from egg.expert.parts import Constant, Target
 from egg.expert.patterns.loops.arithmetic import is_heavy
+from egg.expert.patterns.loops.bags import WHOLE, bagged
 from egg.expert.patterns.loops.selection import selecting
 from egg.expert.patterns.loops.statistics import FOLDED
 from egg.expert.patterns.loops.work import Plan, Work
@@ -107,7 +108,7 @@ def _ruled(work: Work, target: Target) -> Plan:
         return _lone_scans(domain.reduced_size)
     plan = _in_mode(work, target, "resident")
     if plan.block_x * plan.block_r > (_held(work) if not scans else SCANNED) or (
-        _single_pass(work) and length > 4096
+        work.single_pass and length > (WHOLE if plan.skips else 4096)
     ):
         plan = _in_mode(work, target, "looped")
     programs = domain.outer_size.value * -(-domain.kept_size.value // plan.block_x)
@@ -133,20 +134,17 @@ def _held(work: Work) -> int:
     return 2 * RESIDENT if len(operands) == 1 and domain.names[1] != "col" else RESIDENT
 
 
-def _single_pass(work: Work) -> bool:
-    """Nothing is read twice anyhow: a block-wise pass needs fewer registers and loses nothing."""
-    return work.depth == 1 and not any(work.is_full(name) and work.level(name) for name in work.writes)
-
-
 def _in_mode(work: Work, target: Target, mode: str) -> Plan:
     domain = work.domain
     inner = domain.names[1] == "col"
     kept, length = domain.kept_size.value, domain.reduced_size.value
     wanted = PER_SM * target.gpu.sms
+    if inner and mode == "resident" and power_of_two(length) <= (FEW if _column_width(work) > 2 else 2 * FEW):
+        return _columns(work, power_of_two(length), wanted)
+    if bags := bagged(work, mode, target.gpu.sms):
+        return bags
     if mode == "resident":
         block_r = power_of_two(length)
-        if inner and block_r <= (FEW if _column_width(work) > 2 else 2 * FEW):
-            return _columns(work, block_r, wanted)
         if inner:
             block_x = min(power_of_two(kept), max(32, _below(4096 // block_r)) if block_r <= 512 else 16, 128)
         else:
@@ -203,7 +201,7 @@ def _along(work: Work, target: Target, mode: str) -> Plan:
     light = work.depth > 0 and all(s.kind in (*FOLDED, "exponentials") for s in work.statistics.values())
     block_r = min(power_of_two(length), 4096 if length >= 16384 else 1024)
     warps = _warps(block_r)
-    if mode == "looped" and length >= 16384 and light and not _single_pass(work):
+    if mode == "looped" and length >= 16384 and light and not work.single_pass:
         block_r, warps = 8192, 16  # fewer rows at once: more of each is in the cache for the second pass
     elements = domain.outer_size.value * domain.kept_size.value * length
     if light and max(_widths(work, elements // 2 + 1)) <= 2:
@@ -249,7 +247,7 @@ def _folded(work: Work, mode: str, wanted: int) -> Plan | None:
     tiles of 128 by 32 with 16 warps only 2.8.
     """
     domain = work.domain
-    if not _single_pass(work) or any(s.kind not in FOLDED for s in work.statistics.values()):
+    if not work.single_pass or any(s.kind not in FOLDED for s in work.statistics.values()):
         return None
     whole = domain.outer_size.value * domain.kept_size.value * domain.reduced_size.value
     values = [work.graph.value(name) for name in work.group.reads(work.graph)]

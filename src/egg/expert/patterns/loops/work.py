@@ -35,6 +35,8 @@ class Plan:
     lanes: int = 0
     """The same along a single row: a state for each of so many elements per warp, as many as it loads at a
     time. How many that makes follows the warps of the launch."""
+    skips: bool = False
+    """Lanes beyond the row load nothing through an index: without that they all load what is at 0."""
     apart: bool = False
     """Of shared rows: joining their states is a kernel of its own, and so is applying them."""
 
@@ -133,6 +135,11 @@ class Work:
     @cached_property
     def depth(self) -> int:
         return max((self.level(name) for name in self.statistics), default=0)
+
+    @cached_property
+    def single_pass(self) -> bool:
+        """Nothing is read twice anyhow: a block-wise pass needs fewer registers and loses nothing."""
+        return self.depth == 1 and not any(self.is_full(name) and self.level(name) for name in self.writes)
 
     @cached_property
     def size_names(self) -> frozenset[str]:

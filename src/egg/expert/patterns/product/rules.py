@@ -90,6 +90,14 @@ DIRECT = {
 DIRECT["tf32"] = DIRECT["tf32x3"]
 CROWDED = (128, 128, 64, 8, 3)
 """For 16-bit products with a tail that needs registers: with more of them for a thread, none spill."""
+TINY = 16
+"""Rows and columns up to which each product of a large batch is one warp's, in one tile."""
+TINY_TILES = (TINY, TINY, 64, 1, 1)
+"""Its tile: what the summed dimension has beyond 64 would take room from other programs. Those are what
+hides its loads, so none run ahead: a stage keeps a tile of every tensor that an operand is joined from."""
+TINY_DEPTH = 512
+TINY_BATCH = 8
+"""Products per multiprocessor that make a batch large."""
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_STEPS = 8
 """Along the summed dimension that a part must have left."""
@@ -185,6 +193,8 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
     turned = direct in ("tf32", "tf32x3") and not problem.depth_contiguous
     slow = direct == "half" and not wants.ready
     base = (CROWDED, *DIRECT[direct]) if crowded else DIRECT[direct]
+    if _tiny(problem, gpu) and direct != "ieee":
+        base = (TINY_TILES,)
     if slow and shared_words(problem) is not None:
         base = (*base, *OF_WORDS)
     for tiles in _fitting(base, problem, wants, held, gpu.shared_per_block // width):
@@ -192,6 +202,16 @@ def _ways(problem: Problem, target: Target, grade: str, wants: Wants) -> Iterabl
         step = STEP + (_computed_seconds(problem, tiles) if slow else 0.0)
         seconds = _seconds(problem, gpu, rate, tiles, None, TRANSPOSING if turned else 1.0, step=step)
         yield Way("direct", direct, tiles, seconds)
+
+
+def _tiny(problem: Problem, gpu: Gpu) -> bool:
+    """Whether a product is one of so many small ones that a warp for each fills the GPU: the pairs of a
+    sample's features. A tile for four warps would be mostly beyond its rows and columns."""
+    return (
+        max(problem.rows.value, problem.columns.value) <= TINY
+        and problem.depth.value <= TINY_DEPTH
+        and problem.batch.value >= TINY_BATCH * gpu.sms
+    )
 
 
 def _computed_seconds(problem: Problem, tiles: Tiles) -> float:

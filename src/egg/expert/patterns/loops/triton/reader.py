@@ -73,6 +73,8 @@ class LoopReader(Reader):
     """Every load, for the choice of tiles by how memory is met."""
     axes: frozenset[str] = frozenset()
     """Loop indices that are blocks: the dimensions of a tile."""
+    skips: bool = False
+    """What a loaded position points at is loaded only where the position was."""
     _spread: dict[str, frozenset[str]] = field(default_factory=dict)
     """Positions that were loaded, and the loop indices they vary with."""
 
@@ -319,6 +321,9 @@ class LoopReader(Reader):
         symbols = frozenset[str]().union(*(part.symbols() for part in at))
         if position not in symbols:
             self._spread[position] = symbols
+            within = " & ".join(self.masks[s] for s in sorted(symbols) if s in self.masks)
+            if self.skips and within:
+                self.masks[position] = within
         if symbols <= frozenset(self.outside):
             self.outside |= {position}
         return loop_index(position, size)

@@ -34,6 +34,7 @@ class State:
         self.masks: dict[str, str] = {}
         self.reader = LoopReader(work.graph, work.group.nodes, self.body, self.masks)
         self.reader.axes = frozenset((*(domain.names[1:] if self.plan.rows else domain.names[2:]), PICK))
+        self.reader.skips = self.plan.skips
         self.reader.outside = frozenset(domain.names[:1] if self.form == "strip" else domain.names[:2])
         self.states: dict[str, tuple[str, ...]] = {}
         self.results: dict[str, str] = {}

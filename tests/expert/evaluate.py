@@ -310,6 +310,14 @@ def _pool(run: _Run, node: Node) -> torch.Tensor:
     return getattr(F, f"avg_pool{space}d")(x, *more, node["ceil"], node["count_include_pad"], *rest)
 
 
+def _resample(run: _Run, node: Node) -> torch.Tensor:
+    (x,), shape, names = run.operands(node), run.shape(node), {"cubic": "bicubic"}
+    names["linear"] = ("linear", "bilinear", "trilinear")[x.dim() - 3]
+    mode = names.get(node["fn"], node["fn"].replace("_", "-"))
+    where = {"size": shape[2:]} if node["factors"] is None else {"scale_factor": node["factors"]}
+    return F.interpolate(x, **where, mode=mode, align_corners=True if node["aligned"] else None)
+
+
 def _matmul(run: _Run, node: Node) -> torch.Tensor:
     a, b, bias = [*run.operands(node), None][:3]
     return a @ b if bias is None else a @ b + bias
@@ -427,6 +435,7 @@ RULES: dict[str, Callable[[_Run, Node], Any]] = {
     "selection": _selection,
     "norm": _norm,
     "pool": _pool,
+    "resample": _resample,
     "matmul": _matmul,
     "conv": _conv,
     "attention": _attention,

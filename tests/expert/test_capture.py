@@ -42,6 +42,8 @@ LAYERS = {
     "pools": ("self.b(self.a(x))", IMAGE, "self.a = nn.MaxPool2d(3, 2, 1); self.b = nn.AvgPool2d(2, count_include_pad=False)", {"pool": 2}),
     "pool with ceiling": ("self.a(x)", IMAGE, "self.a = nn.MaxPool2d(3, 2, ceil_mode=True)", {"pool": 1}),
     "global pools": ("F.adaptive_avg_pool2d(x, 1) + F.adaptive_max_pool2d(x, 1)", IMAGE, "pass", {"mean": 1, "max": 1}),
+    "resized": ("F.interpolate(x / 255, size=(7, 9), mode='bilinear'), F.interpolate(x, size=x.shape[3], mode='bicubic', align_corners=True)", IMAGE, "pass", {"resample": 2}),
+    "resized by whole factors": ("F.interpolate(x, scale_factor=3)", IMAGE, "pass", {"resample": 0, "library": 0}),
     "adaptive pool": ("F.adaptive_avg_pool2d(x, (3, 5))", IMAGE, "pass", {"pool": 1}),
     "attention": ("F.scaled_dot_product_attention(x, x, x, is_causal=True)", "torch.randn(B, 2, H, C)", "pass", {"attention": 1}),
     "multi-head attention": ("self.a(x, x, x, need_weights=False)[0]", TOKENS, "self.a = nn.MultiheadAttention(C, 2, batch_first=True)", {"attention": 1, "matmul": 2}),

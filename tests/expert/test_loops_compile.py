@@ -74,6 +74,12 @@ def strips(p: Program) -> str:
     return p.node("pool", (x,), (p.shape(x)[0], 4, 39, 63), fn="max", **window)
 
 
+def resized(p: Program, fn: str) -> str:
+    x = p.input("x", (p.size("n", 3, 2), 4, 40, 64), "bfloat16")
+    where = {"axes": (2, 3), "scale": (40 / 30, 64 / 150), "factors": None, "aligned": False}
+    return p.node("resample", (x,), (p.shape(x)[0], 4, 30, 150), fn=fn, **where)
+
+
 def columns(p: Program) -> str:
     return p.reduce("sum", p.input("x", (p.size("n", 3, 2), p.size("length", 400, 9), 300)), (1,))
 
@@ -102,6 +108,7 @@ KINDS: list[tuple[Build, dict[str, Any]]] = [
     (scan, {"mode": "resident"}), (channels, {}), (transposed, {}), (embedded, {}),
     (lambda p: pooled(p, "avg", kernel=(3, 3), stride=(2, 2), padding=(1, 1)), {}),
     (lambda p: pooled(p, "max", kernel=(7, 7), stride=(2, 2), padding=(3, 3)), {}),
+    *((lambda p, fn=fn: resized(p, fn), {}) for fn in ("linear", "cubic", "nearest")),
     (one_for_all, {}), (strips, {}), (line, {}), (columns, {"mode": "split"}),
     (lambda p: (trained(p)[0], "new_mean", "new_var"), {"mode": "split"}),
 ]  # fmt: skip

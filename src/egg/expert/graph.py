@@ -35,6 +35,10 @@ Kinds of node (``op``) and their ``attributes``:
 ``pool``        ``fn``: ``max | avg | lp``; ``kernel``, ``stride``, ``padding``, ``dilation`` per spatial
                 dimension; ``count_include_pad``, ``divisor``, ``ceil``, ``adaptive`` (then ``kernel``
                 is the output size)
+``resample``    ``fn``: ``linear | cubic | nearest | nearest_exact``; ``axes``: the dimensions that are
+                resized, ``scale``: for each, how many elements of the operand lie between two neighbours
+                of the result; ``aligned``: whether corners lie on each other, instead of borders;
+                ``factors``: those that the program gives, for all spatial dimensions, or ``None``
 ``matmul``      operands a [..., M, K] and b [..., K, N], broadcasting over the leading dimensions as
                 in PyTorch (a vector was reshaped before); optional third operand: bias, broadcasting
 ``conv``        ``stride``, ``padding``, ``dilation`` per spatial dimension, ``groups``, ``transposed``,

@@ -27,7 +27,7 @@ from egg.expert.emit.names import underscored
 from egg.expert.graph import HALF, Graph, Node, Origin, Value, contiguous_stride
 from egg.expert.sizes import ONE, Size, as_size, product
 
-FOLLOWING = frozenset({"pointwise", "where", "norm", "pool"})
+FOLLOWING = frozenset({"pointwise", "where", "norm", "pool", "resample"})
 """Their results may lie as their operands do."""
 MOST_DIMENSIONS = 5
 LEAST_COPIED = 2**18
@@ -136,8 +136,8 @@ def _images(graph: Graph, node: Node, names: Collection[str | None]) -> list[str
 
 
 def _alike(graph: Graph, node: Node, name: str, shape: tuple[Size, ...]) -> bool:
-    """Whether an operand is as large as the result, or what a pool reads."""
-    return node.op == "pool" or graph.value(name).shape == shape
+    """Whether an operand is as large as the result, or what a pool or a resize reads."""
+    return node.op in ("pool", "resample") or graph.value(name).shape == shape
 
 
 def _free(graph: Graph, name: str) -> bool:

@@ -15,6 +15,8 @@ def kind_of(node: Node) -> str:
             return f"{attributes.get('kind', '')} norm".strip()
         case "pool":
             return f"{attributes.get('fn', '')} pooling".strip()
+        case "resample":
+            return f"{attributes.get('fn', '')} resize".replace("_", " ").strip()
         case "conv":
             return "transposed convolution" if attributes.get("transposed") else "convolution"
         case "matmul":

@@ -143,4 +143,6 @@ def producing_groups(groups: Groups, node: Node) -> list[list[Node]]:
 
 def _would_repeat(group: Sequence[Node], node: Node) -> bool:
     """Windows that overlap would choose for each of their elements which of the joined tensors it is in."""
-    return node.op == "pool" and any(len(member.inputs) > 2 for member in group if member.op == "cat")
+    return node.op in ("pool", "resample") and any(
+        len(member.inputs) > 2 for member in group if member.op == "cat"
+    )

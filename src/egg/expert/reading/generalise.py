@@ -266,6 +266,11 @@ class _Naming:
         if all(isinstance(c, int) for c in columns) and all(c > 0 for c in columns):
             return self.rows.size(row, lambda: self._offset(node, key, row))
         stem = node.label or str(node.get("fn", node.op))
+        if node.op == "resample":
+            before, after = (self._values[str(name)].shape for name in (node.inputs[0], node.output))
+            sizes = [(before[axis], after[axis]) for axis in node["axes"]]
+            if found := self.rows.quotient(f"{stem}_scale", row, sizes):
+                return found
         return self.rows.real(f"{stem}_{key.rstrip('s')}", row, kept=_may_be_named(node, key))
 
     def _offset(self, node: Node, key: str, row: Row) -> tuple[str, str] | None:
@@ -294,7 +299,9 @@ class _Naming:
 
 def _may_be_named(node: Node, key: str) -> bool:
     """Whether kernels take a number of the node by name, whatever its value."""
-    return node.get("fn") in NAMED_SCALARS if key == "scalars" else (node.op, key) == ("attention", "scale")
+    if key == "scalars":
+        return node.get("fn") in NAMED_SCALARS
+    return key == "scale" and node.op in ("attention", "resample")
 
 
 def _varying_divisors(columns: list[Any]) -> bool:

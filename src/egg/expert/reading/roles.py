@@ -31,7 +31,7 @@ def input_names(graphs: Sequence[Graph]) -> dict[Row, str]:
         elif value.rank == 2:
             call(value, 0, "rows")
     for value in inputs:
-        if kinds & {"conv", "pool"} and value.rank in SPATIAL:
+        if kinds & {"conv", "pool", "resample"} and value.rank in SPATIAL:
             words = SPATIAL[value.rank]
             for place, word in enumerate(words):
                 call(value, value.rank - len(words) + place, word)

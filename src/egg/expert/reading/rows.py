@@ -7,9 +7,10 @@ none of those needs a new name, and someone who knows how to find it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from egg.expert.emit.words import RESERVED, of_kernels
@@ -224,6 +225,21 @@ class Rows:
                     self.sizes[row] = Size(1, (self.known[name],))
                     return self.sizes[row]
         raise Unresolved(f"no rule for {wanted}: {row}")
+
+    def quotient(self, wanted: str, row: Row, pairs: Iterable[tuple[Size, Size]]) -> Size | None:
+        """A size over another, or one less than each: how far apart the elements of a resized image lie."""
+        if row in self.sizes:
+            return self.sizes[row]
+        for pair, less in product(pairs, (0, 1)):
+            first, second = ([value - less for value in row_of(size, len(row))] for size in pair)
+            if min(second) < 1 or not _close(row, [a / b for a, b in zip(first, second, strict=True)]):
+                continue
+            codes = (f"{size.code()} - {less}" if less else size.code() for size in pair)
+            name = self._unused(wanted)
+            self._introduce(name, " / ".join(_bracketed(code) for code in codes), row)
+            self.sizes[row] = Size(1, (self.known[name],))
+            return self.sizes[row]
+        return None
 
     def _from_kept(self, wanted: str, row: Row) -> tuple[str, str] | None:
         for text, values in self.numbers.items():

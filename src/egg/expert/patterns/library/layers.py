@@ -107,6 +107,24 @@ def _pool(speller: Speller, node: Node) -> str:
     return f"{node.output} = {text}"
 
 
+RESIZES = {"linear": ("linear", "bilinear", "trilinear"), "cubic": ("", "bicubic", "")}
+"""PyTorch's names for ways to resize, by the number of spatial dimensions; the others have one name."""
+
+
+def _resample(speller: Speller, node: Node) -> str:
+    """By the factors where the program gives them: those decide where elements lie, not the rounded size."""
+    x, made, fn = speller.operand(node), speller.graph.result(node), node["fn"]
+    by_rank = RESIZES.get(fn)
+    mode = by_rank[made.rank - 3] if by_rank is not None else fn.replace("_", "-")
+    factors = node["factors"]
+    text = call(
+        "nn.functional.interpolate", x, size=speller.shape(made.shape[2:]) if factors is None else None,
+        scale_factor=None if factors is None else str(tuple(factors)), mode=f'"{mode}"',
+        align_corners="True" if node["aligned"] else None,
+    )  # fmt: skip
+    return f"{node.output} = {text}"
+
+
 # -- what is left as it was ---------------------------------------------------------------------------
 
 
@@ -176,5 +194,6 @@ _KEPT = '''def {name}(weight):
 LAYERS: dict[str, Callable[[Speller, Node], str]] = {
     "norm": _norm,
     "pool": _pool,
+    "resample": _resample,
     "library": _library,
 }

@@ -23,8 +23,9 @@ from egg.expert.sizes import ONE, Size
 DENSE = frozenset({"reduce", "constant"})
 """Their results are contiguous whatever the operands are."""
 FOLLOWING = frozenset(
-    {"cat", "pad", "triangle", "random", "softmax", "scan", "selection", "norm", "pool", "conv", "gather"}
-)
+    {"cat", "pad", "triangle", "random", "softmax", "scan", "selection", "norm", "pool", "conv", "gather",
+     "resample"}
+)  # fmt: skip
 """Contiguous results of contiguous operands."""
 
 

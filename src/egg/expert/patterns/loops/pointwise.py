@@ -24,7 +24,8 @@ SHORT = 128
 SIDE = 16
 """A transposed dimension shorter than this is not worth a tile."""
 
-Loads = list[tuple[Value, Expr]]
+Met = tuple[list[tuple[Value, Expr]], list[Expr]]
+"""How a kernel meets memory: its loads, and the indices that places of neighbours are computed from."""
 
 
 def pointwise_domain(graph: Graph, group: Group) -> Domain:
@@ -39,13 +40,13 @@ def pointwise_domain(graph: Graph, group: Group) -> Domain:
     if square is not None:
         return square
     best = _domain(main, dims, 0)
-    cost = _cost(_loads(graph, group, best), best)
+    cost = _cost(_met(graph, group, best), best)
     for cut in range(1, len(dims)):
         run = product(main.shape[d] for d in dims[cut:])
         if cost == 0 or run.value < SHORT:
             break
         domain = _domain(main, dims, cut)
-        found = _cost(_loads(graph, group, domain), domain)
+        found = _cost(_met(graph, group, domain), domain)
         if found < cost:
             best, cost = domain, found
     return best
@@ -76,19 +77,22 @@ def _domain(main: Value, dims: list[int], cut: int) -> Domain:
     return Domain(split, cut, ("outer", "row", "col" if cut else "at"))
 
 
-def _loads(graph: Graph, group: Group, domain: Domain) -> Loads:
+def _met(graph: Graph, group: Group, domain: Domain) -> Met:
     work = Work(graph, group, domain, Anchored())
     kernel = Writer(work, Plan("pointwise", 1, 1024, 4), "trial", "blocks")
     for name in work.writes:
         kernel.store(name)
     plain = {name: at for name, at in work.writes.items() if name not in work.scatters}
     lent = [(graph.value(name), at) for name, at in plain.items() if graph.value(name).lent]
-    return [*kernel.reader.loads, *((value, address(value, at)) for value, at in lent)]
+    loads = [*kernel.reader.loads, *((value, address(value, at)) for value, at in lent)]
+    return loads, kernel.reader.counted
 
 
-def _cost(loads: Loads, domain: Domain) -> int:
-    """Loads, scatters, and stores into parts of tensors, whose address is neither fixed nor a plain step."""
-    cost = 0
+def _cost(met: Met, domain: Domain) -> int:
+    """Loads, scatters, and stores into parts of tensors, whose address is neither fixed nor a plain step; and
+    places that every element computes for itself."""
+    loads, counted = met
+    cost = sum(domain.names[2] in at.symbols() for at in counted)
     for _, at in loads:
         stride = at.stride_of(domain.names[2])
         cost += 2 if stride is None else int(stride.number != 0 and stride != ONE)

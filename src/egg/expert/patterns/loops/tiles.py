@@ -44,6 +44,8 @@ focal loss takes 255 registers of a thread and one program fits into a multiproc
 four."""
 FEW = 8
 """Elements that a thread can have of each of its rows; twice as many of 16-bit ones."""
+RESAMPLED = 1024
+"""Elements of a resized image that a program makes, four for each thread."""
 WARP_BYTES = 32 * 16
 """What a warp loads at a time."""
 
@@ -206,7 +208,7 @@ def _along(work: Work, target: Target, mode: str) -> Plan:
     elements = domain.outer_size.value * domain.kept_size.value * length
     if light and max(_widths(work, elements // 2 + 1)) <= 2:
         block_r = min(power_of_two(length), 2 * block_r)  # as many bytes on their way
-    if block_r > HEAVY and _single_pass(work) and is_heavy(work, target):
+    if block_r > HEAVY and work.single_pass and is_heavy(work, target):
         block_r, warps = HEAVY, 8
     plan = Plan(mode, 1, block_r, warps)
     lanes = WARP_BYTES // min(_widths(work, length))
@@ -291,12 +293,25 @@ def _pointwise(work: Work, target: Target) -> Plan:
     width = min((BYTES.get(work.graph.value(n).dtype, 4) for n in large), default=4)
     elements = 4096 // max(min(width, 4), 1)
     length, kept = domain.reduced_size.value, domain.kept_size.value
+    if any(node.op == "resample" for node in work.group.nodes):
+        return _neighbouring(length, kept)
     if domain.outer_size != ONE or domain.names[1] == "col":  # a transposing tile
         wide = width <= 2 and min(length, kept) >= 64  # 128 bytes on either side
         return Plan("pointwise", 64, 64, 8) if wide else Plan("pointwise", 32, 32, 4)
     block_r = min(power_of_two(length), elements)
     block_x = 1 if kept == 1 else min(power_of_two(kept), max(1, elements // block_r))
     return Plan("pointwise", block_x, block_r, min(max(_below(block_x * block_r // 256), 1), 8))
+
+
+def _neighbouring(length: int, kept: int) -> Plan:
+    """Places in the source are computed, so no load is wider than an element, and neighbouring lanes should
+    meet neighbouring elements: four for each thread, where a store of 16 bytes would give it eight. Rows are
+    cut so that few lanes lie beyond their ends."""
+    block_r = min(power_of_two(length), RESAMPLED)
+    while block_r > 128 and -(-length // block_r) * block_r * 8 > length * 9:
+        block_r //= 2
+    block_x = 1 if kept == 1 else min(power_of_two(kept), RESAMPLED // block_r)
+    return Plan("pointwise", block_x, block_r, min(max(block_x * block_r // 128, 1), 8))
 
 
 def constants_of(work: Work, plan: Plan, used: set[str]) -> tuple[Constant, ...]:

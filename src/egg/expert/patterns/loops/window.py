@@ -1,4 +1,4 @@
-"""The window of a pool, in plain numbers."""
+"""What a result reads of its neighbourhood: the window of a pool in plain numbers, neighbours of a resize."""
 
 from __future__ import annotations
 
@@ -57,7 +57,21 @@ def _plain(size: Size | int | None) -> int:
     return size.number if isinstance(size, Size) else int(size)
 
 
-def overlap(window: Window) -> float:
-    """How often an element is read on average: what fusing a producer into a pool multiplies its work by."""
+NEIGHBOURS = {"nearest": 1, "nearest_exact": 1, "linear": 2, "cubic": 4}
+"""Elements that a resize reads along each dimension."""
+
+
+def reads_each(graph: Graph, node: Node) -> float:
+    """How often an element of the operand is read on average: what fusing its producer into a pool or a
+    resize multiplies that one's work by."""
+    if node.op == "pool":
+        return _overlap(window_of(graph, node))
+    if node.op == "resample":
+        source, made = graph.value(str(node.inputs[0])), graph.result(node)
+        return NEIGHBOURS[node["fn"]] ** len(node["axes"]) * made.elements.value / source.elements.value
+    return 1.0
+
+
+def _overlap(window: Window) -> float:
     taken = float(product(Size(k) for k in window.kernel).value)
     return taken / product(Size(s) for s in window.stride).value

@@ -25,18 +25,22 @@ from egg.expert.patterns.loops.tiles import MOST_SPLITS, constants_of, plan_of
 from egg.expert.patterns.loops.triton.selecting import check as check_order
 from egg.expert.patterns.loops.triton.strips import strips_of
 from egg.expert.patterns.loops.triton.writer import Writer, part_name, row_name
-from egg.expert.patterns.loops.window import overlap, window_of
+from egg.expert.patterns.loops.window import reads_each
 from egg.expert.patterns.loops.work import Plan, Work
 from egg.expert.sizes import ONE, Size
 from egg.hardware.gpus import Gpu
 
 OPS = frozenset(
     {"pointwise", "where", "view", "cat", "pad", "constant", "triangle", "reduce", "softmax", "norm", "pool",
-     "gather", "scan", "selection", "update", "scatter"}
+     "resample", "gather", "scan", "selection", "update", "scatter"}
 )  # fmt: skip
 
 MOST_PIECES = 16
 """Tensors that a group joins, at most."""
+MOST_READS = {"pool": 1.0, "resample": 2.0}
+"""How often special functions of an element may be computed, on average, for what reads neighbours of it."""
+KEPT = frozenset({"pool", "resample", "softmax", "norm", "scan"})
+"""What is not computed again for each reader."""
 
 
 def write(graph: Graph, group: Group, target: Target) -> Part:
@@ -111,11 +115,9 @@ def _check(graph: Graph, group: Group) -> None:
                 raise Unfit(f"{name} is {value.dtype}")
         if node.op == "selection":
             check_order(graph, node)
-        if node.op == "pool" and overlap(window_of(graph, node)) > 1:
+        if reads_each(graph, node) > MOST_READS.get(node.op, 1.0):
             before = _before(producers, str(node.inputs[0]))
-            if any(n.op in ("pool", "softmax", "norm", "scan") for n in before) or any(
-                n.op == "pointwise" and not cheap(n["fn"]) for n in before
-            ):
+            if any(n.op in KEPT or _is_special(n, node) for n in before):
                 raise Unfit("windows overlap, and what they read is worth computing once only")
         if node.op == "update" and _maker(producers, str(node.inputs[1])) == "scatter":
             raise Unfit("a buffer gets what all programs add up: it is not there before the last has ended")
@@ -127,6 +129,14 @@ def _check(graph: Graph, group: Group) -> None:
             stride.number == 0 and size != ONE for stride, size in zip(value.stride, value.shape, strict=True)
         ):
             raise Unfit(f"{name} has elements that share memory")
+
+
+def _is_special(node: Node, reader: Node) -> bool:
+    """Whether a function takes longer than reading its result again. A resize reads a few neighbours: there
+    a division by a number (bytes to fractions) still is arithmetic."""
+    if node.op != "pointwise" or cheap(node["fn"]):
+        return False
+    return reader.op == "pool" or node["fn"] != "div" or len(node.inputs) > 1
 
 
 def _maker(producers: dict[str, Node], name: str) -> str:

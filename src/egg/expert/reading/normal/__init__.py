@@ -8,7 +8,17 @@ for differences, squares and means, so that fusion sees nothing but those.
 from __future__ import annotations
 
 from egg.expert.graph import LITERAL
-from egg.expert.reading.normal import layers, losses, products, reductions, selections, tables, views, writes
+from egg.expert.reading.normal import (
+    interpolation,
+    layers,
+    losses,
+    products,
+    reductions,
+    selections,
+    tables,
+    views,
+    writes,
+)
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Rule
 from egg.expert.reading.normal.library import library, literal
 
@@ -17,6 +27,7 @@ __all__ = ["RULES", "Builder", "Call", "Lowered", "lower"]
 RULES: dict[str, Rule] = {
     **tables.RULES,
     **views.RULES,
+    **interpolation.RULES,
     **reductions.RULES,
     **selections.RULES,
     **products.RULES,

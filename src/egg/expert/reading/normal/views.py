@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from egg.expert.graph import Value
 from egg.expert.reading.normal.builder import Builder, Call, Lowered, Number, Rule, dimension, extents
 
@@ -214,25 +212,6 @@ def _channel_shuffle(b: Builder, call: Call) -> Lowered:
     return b.reshape(b.transpose(split, 1, 2), call.shape)
 
 
-def _upsample_nearest(b: Builder, call: Call) -> Lowered | None:
-    """By whole factors every element is repeated; other factors have no normal form."""
-    value = call.get("self", call.get("input"))
-    shape, grown = extents(value), call.shape
-    if any(new % old for old, new in zip(shape, grown, strict=True)):
-        return None
-    scales = [s for s in (call.get("scale_factors"),) if s]
-    factors = [new // old for old, new in zip(shape, grown, strict=True)]
-    if scales and any(not math.isclose(a, f) for a, f in zip(scales[0], factors[2:], strict=True)):
-        return None
-    split = b.reshape(
-        value, [m for n, f in zip(shape, factors, strict=True) for m in ((n, 1) if f != 1 else (n,))]
-    )
-    wide = b.expand(
-        split, [m for n, f in zip(shape, factors, strict=True) for m in ((n, f) if f != 1 else (n,))]
-    )
-    return b.reshape(wide, grown)
-
-
 def _diagonal(b: Builder, call: Call) -> Lowered | None:
     """Of a matrix: from each row the element whose column is counted up with it."""
     value = call["self"]
@@ -309,7 +288,6 @@ RULES: dict[str, Rule] = {
     "pixel_shuffle": _pixel_shuffle,
     "pixel_unshuffle": _pixel_unshuffle,
     **dict.fromkeys(["channel_shuffle", "native_channel_shuffle"], _channel_shuffle),
-    **dict.fromkeys([f"upsample_nearest{n}d" for n in (1, 2, 3)], _upsample_nearest),
     "diagonal": _diagonal,
     "diag": _diag,
 }

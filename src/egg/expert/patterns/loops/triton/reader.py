@@ -1,9 +1,9 @@
 """Reading values inside a loop: windows and tables besides what every kernel can read, and what a loop may
 keep outside.
 
-Pooling is read as the taps of its window, an embedding as a load at a loaded position: neither needs a
-kernel of its own. Inside a loop over a row, whatever does not depend on the position in the row (a
-channel's bias) is read in front of the loop, once.
+Pooling is read as the taps of its window, a resize as neighbours at counted places, an embedding as a load at
+a loaded position: none needs a kernel of its own. Inside a loop over a row, whatever does not depend on the
+position in the row (a channel's bias) is read in front of the loop, once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from egg.expert.emit.reader import Body, Reader, address, is_fixed_norm
 from egg.expert.graph import Node, Value
 from egg.expert.index import Expr, Index, as_expr, loop_index
 from egg.expert.parts import Unfit
+from egg.expert.patterns.loops.triton.resampling import Kernel, resampled
 from egg.expert.patterns.loops.window import Window, window_of
 from egg.expert.sizes import ONE, Size
 
@@ -75,6 +76,8 @@ class LoopReader(Reader):
     """Loop indices that are blocks: the dimensions of a tile."""
     skips: bool = False
     """What a loaded position points at is loaded only where the position was."""
+    counted: list[Expr] = field(default_factory=list)
+    """Indices that places were computed from, one for each place."""
     _spread: dict[str, frozenset[str]] = field(default_factory=dict)
     """Positions that were loaded, and the loop indices they vary with."""
 
@@ -118,6 +121,12 @@ class LoopReader(Reader):
         if name not in self.bound and node is not None:
             if node.op == "pool":
                 return self._pool(node, index, guards)
+            if node.op == "resample":
+                source = self.graph.value(str(node.inputs[0]))
+                kernel = Kernel(
+                    self.body.let, self._counted_place, lambda at: self.read(source.name, at, guards)
+                )
+                return resampled(kernel, node, source, index)
             if node.op == "gather":
                 return self._gather(node, index, guards)
             if is_fixed_norm(node):
@@ -327,6 +336,20 @@ class LoopReader(Reader):
         if symbols <= frozenset(self.outside):
             self.outside |= {position}
         return loop_index(position, size)
+
+    def _counted_place(self, text: str, at: Expr, size: Size) -> Expr:
+        """A place along a dimension of that size which follows from ``at``, by ``text``, under a name. Where
+        ``at`` overshoots, so does the place: the name has the same mask."""
+        symbols = at.symbols()
+        self.counted.append(at)
+        name = self.body.let("place", text)
+        self._spread[name] = symbols
+        masks = [self.masks[s] for s in sorted(symbols) if s in self.masks]
+        if masks:
+            self.masks[name] = " & ".join(masks)
+        if symbols <= self.outside and not self.body.looping:
+            self.outside |= {name}
+        return loop_index(name, size)
 
     def scattered(self, node: Node, index: Index, axes: frozenset[str]) -> tuple[str, Expr, str]:
         """An element of a scatter's source, the address in the result where it goes, and the text that says

@@ -117,6 +117,11 @@ FEW = task_of(
     "self.sinks = nn.Parameter(torch.randn(N, dtype=torch.bfloat16))",
     "q, k, v, n",
 )
+SPREAD = task_of(
+    f"k, v = k[:, :, None], v[:, :, None]; s = {capped(S)}.masked_fill({TRIANGLE}, float('-inf')); return s.softmax(-1) @ v",
+    "torch.randn(B, N, 3, L, D), torch.randn(B, N, L, D), torch.randn(B, N, L, D)",
+)
+"""Three heads of queries for each of keys and values, which broadcast."""
 NOT = task_of(
     f"s = {capped(S)}; a = {S}.masked_fill(m, float('-inf')).tanh().softmax(-1) @ v; b = torch.cat([{S}, {COLUMN}], -1);"
     f"c = {capped(S)};"
@@ -127,7 +132,7 @@ NOT = task_of(
 )
 
 COUNTS = {"capped": (CAPPED, 5), "half": (HALF, 1), "temperature": (TEMPERATURE, 2), "functions": (FUNCTIONS, 3),
-          "joined": (JOINED, 4), "summed": (SUMMED, 3), "rescaled": (RESCALED, 2), "few": (FEW, 1)}  # fmt: skip
+          "joined": (JOINED, 4), "summed": (SUMMED, 3), "rescaled": (RESCALED, 2), "few": (FEW, 1), "spread": (SPREAD, 1)}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -160,6 +165,7 @@ CASES: dict[str, tuple[Task, dict[str, Any]]] = {
     "summed": (SUMMED, SMALL),
     "rescaled": (RESCALED, SMALL),
     "rescaled, wide": (RESCALED, WIDE),
+    "spread": (SPREAD, SMALL),
     "few queries": (FEW, {"SPLIT": 3, "BLOCK_N": 16}),
 }
 

@@ -80,8 +80,9 @@ def _attended(graph: Graph, node: Node, last: Node, found: Scores) -> Rewrite | 
     q, turned, v = str(factor.inputs[0]), str(factor.inputs[1]), str(last.inputs[1])
     if len({graph.value(name).dtype for name in (q, turned, v)}) != 1:
         return None
-    leads = {graph.value(name).shape[:-2] for name in (q, turned)}
-    if len(leads) != 1 or product(next(iter(leads))) != product(graph.value(v).shape[:-2]):
+    query_lead, key_lead, value_lead = (graph.value(name).shape[:-2] for name in (q, turned, v))
+    alike = query_lead == key_lead and product(key_lead) == product(value_lead)
+    if not alike and not (found.shape[:-2] == query_lead and _spread(key_lead, value_lead, query_lead)):
         return None
     q, scale = _scaled(graph, q, found.scale)
     return None if scale is None else _together(graph, node, replace(found, scale=scale), (q, turned, v))
@@ -93,12 +94,11 @@ def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str,
     q, turned, v = operands
 
     def shaped(name: str) -> str:
-        shape = (*lead, *draft.value(name).shape[-2:])
-        return (
-            name if draft.value(name).shape == shape else draft.add("view", [name], shape, "heads", **as_is)
-        )
+        own, shape = draft.value(name).shape, (*lead, *draft.value(name).shape[-2:])
+        how = "reshape" if product(own[:-2]) == product(lead) else "expand"
+        return name if own == shape else draft.add("view", [name], shape, "heads", dtype, how=how)
 
-    as_is = {"how": "reshape", "dtype": graph.value(v).dtype}
+    dtype = graph.value(v).dtype
     view = made_by(graph, turned, "view")
     if view is not None and _swaps_last(view):
         k = str(view.inputs[0])
@@ -118,13 +118,19 @@ def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str,
     fill = found.mask.fill if found.mask is not None and not found.earlier else -math.inf
     if fill > (LOWEST[graph.value(found.name).dtype] if causal else -math.inf):
         attributes["fill"] = fill
-    dtype = graph.value(v).dtype
     whole = draft.add("attention", inputs, shape, "attention", dtype, **attributes)
     if dtype != graph.result(node).dtype:
         whole = draft.add("pointwise", [whole], shape, "wider", fn="cast", scalars=())
     if shape != result:
         draft.add("view", [whole], result, "result", how="reshape")
     return draft.done()
+
+
+def _spread(keys: tuple[Size, ...], values: tuple[Size, ...], queries: tuple[Size, ...]) -> bool:
+    """Whether several heads of queries read the same keys and values, along dimensions of one element."""
+    return len(keys) == len(values) == len(queries) and all(
+        key == value and key in (ONE, query) for key, value, query in zip(keys, values, queries, strict=True)
+    )
 
 
 def _sink(draft: Draft, sink: str | float | None) -> str | None:

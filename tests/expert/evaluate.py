@@ -6,6 +6,7 @@ at sizes it was never captured at, which is what its named sizes promise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -185,12 +186,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _pointwise(run: _Run, node: Node) -> torch.Tensor:
-    tensors = run.operands(node)
-    scalars = node.get("scalars") or (None,) * len(tensors)
+    return _applied(run, node["fn"], run.operands(node), node.get("scalars"))
+
+
+def _applied(run: _Run, fn: str, tensors: Sequence[torch.Tensor], scalars: Any) -> torch.Tensor:
     waiting = list(tensors)
-    operands = [run.number(s) if s is not None else waiting.pop(0) if waiting else None for s in scalars]
-    assert not waiting, node
-    function = FUNCTIONS.get(node["fn"]) or getattr(torch, node["fn"])
+    operands = [
+        run.number(s) if s is not None else waiting.pop(0) if waiting else None
+        for s in scalars or (None,) * len(tensors)
+    ]
+    assert not waiting, fn
+    function = FUNCTIONS.get(fn) or getattr(torch, fn)
     return function(*operands)
 
 
@@ -334,13 +340,27 @@ def _conv(run: _Run, node: Node) -> torch.Tensor:
 
 
 def _attention(run: _Run, node: Node) -> torch.Tensor:
-    q, k, v, mask = run.operands(node)
-    scale = run.number(node["scale"])
-    if (fill := node.get("fill")) is not None:
-        scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        seen = torch.ones_like(scores, dtype=torch.bool).tril() if mask is None else mask
-        return torch.where(seen, scores, fill).softmax(-1) @ v
-    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=node["causal"], scale=scale)
+    q, k, v, mask, *further = run.operands(node)
+    scale, fill = run.number(node["scale"]), node.get("fill")
+    if fill is None and not further:
+        return F.scaled_dot_product_attention(q, k, v, mask, is_causal=node["causal"], scale=scale)
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    sink, *others = further or (None,)
+    for fn, scalars, place in node.get("steps") or ():
+        tensors = [scores] if place is None else [scores, others.pop(0)][:: -1 if place else 1]
+        scores = _applied(run, fn, tensors, scalars)
+    if node["causal"]:
+        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+    if mask is not None and mask.dtype != torch.bool:
+        scores = scores + mask
+    elif mask is not None:
+        scores = torch.where(mask, scores, -math.inf if fill is None else fill)
+    empty = (scores == -math.inf).all(-1, keepdim=True)
+    if sink is not None:
+        column = sink.expand(*scores.shape[:-1], 1).to(scores.dtype)
+        column = torch.where(empty & (node["empty"] == "nan"), math.nan, column)
+        return torch.cat((scores, column), -1).softmax(-1)[..., :-1] @ v
+    return scores.softmax(-1) @ v
 
 
 def _triangular_solve(run: _Run, node: Node) -> torch.Tensor:

@@ -45,7 +45,11 @@ Kinds of node (``op``) and their ``attributes``:
                 ``output_padding``. Operands: x [N, C, *space], weight, bias or ``None``
 ``attention``   ``causal``, ``scale`` (``None``: one over the root of D), ``empty`` (``nan``: what a row has
                 that sees nothing, else zeros), ``fill``: the score of what is masked, where that is not
-                minus infinity; operands: q, k, v [..., L, D], mask or ``None``
+                minus infinity; operands: q, k, v [..., L, D], mask or ``None``; then, where there are
+                any, a sink or ``None``: a logit of each row beside those of its keys, which has no value
+                (``empty`` is ``sink`` where a row without keys gives it all its weight), and further
+                operands of ``steps``: functions that scaled scores go through before the mask, each
+                (fn, scalars, place of the score among two operands or ``None``)
 ``triangular_solve`` ``upper``, ``unit``: x in a @ x = b; operands: a [..., N, N], of which one triangle
                 counts (with ones on the diagonal: ``unit``), and b [..., N, K]
 ``recurrent``   ``cell``: ``lstm | gru | rnn_tanh | rnn_relu``, ``layers``, ``bidirectional``,

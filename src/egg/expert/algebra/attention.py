@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from egg.expert.algebra.masks import LOWEST, Mask, joined_masks, joins
 from egg.expert.algebra.rewrite import Draft, Rewrite, Rule, is_number, made_by, only_reader
+from egg.expert.algebra.score_functions import Step, leads_to_product, multiplied, step_of
+from egg.expert.algebra.sinks import Weighed, joined_sink, rescaled_sink, summed_sink, unshifted
 from egg.expert.algebra.triangles import is_causal
 from egg.expert.graph import FLOATS, Graph, Node
-from egg.expert.sizes import Size, product
+from egg.expert.sizes import ONE, Size, product
 
 LARGEST_FILL = -1e3
 """Scores from here down are put in the place of others to hide them."""
@@ -27,6 +29,11 @@ class Scores:
     """The last one."""
     earlier: tuple[Mask, ...] = ()
     """Those before it, the latest first. They broadcast to ``shape`` as well."""
+    steps: tuple[Step, ...] = ()
+    """Functions of the scaled score before all masks, in their order."""
+    sink: str | float | None = None
+    """A logit of each row that has no key."""
+    empty: str = "nan"
 
 
 def attention(graph: Graph, node: Node) -> Rewrite | None:
@@ -34,27 +41,48 @@ def attention(graph: Graph, node: Node) -> Rewrite | None:
 
     Nothing else may read what is in between, or it would be computed twice. A mask that is the
     causal triangle for certain becomes the flag; any other stays an operand. ``empty`` tells what a row has
-    that sees nothing: ``nan`` as here, where PyTorch's own attention gives zeros. ``fill`` is the score of
-    what is masked where that is not minus infinity; every row of the causal triangle sees a key, so there the
-    lowest number of a dtype is as good as minus infinity. Of 16-bit operands the softmax may be taken in
-    fp32, as it is in one kernel anyway.
+    that sees nothing: ``nan`` as here, where PyTorch's own attention gives zeros, and so does a sink.
+    ``fill`` is the score of what is masked where that is not minus infinity; every row of the causal triangle
+    sees a key, so there the lowest number of a dtype is as good as minus infinity. Of 16-bit operands the
+    softmax may be taken in fp32, as it is in one kernel anyway. Functions of the score before the mask
+    (:mod:`.score_functions`) and a logit without a key (:mod:`.sinks`) are parts of the node as well.
     """
     if node.op != "matmul" or len(node.inputs) != 2:
         return None
-    soft = _softmax(graph, str(node.inputs[0]))
-    found = _scores(graph, str(soft.inputs[0])) if soft is not None else None
-    factor = made_by(graph, found.name, "matmul") if found is not None else None
-    if found is None or factor is None or not only_reader(graph, found.name):
+    name = str(node.inputs[0])
+    soft = _softmax(graph, name)
+    if soft is not None:
+        scores = unshifted(graph, str(soft.inputs[0]))
+        weighed = Weighed(scores, empty="nan") if scores is not None else None
+    else:
+        weighed = joined_sink(graph, name) or summed_sink(graph, name)
+    found = _scores(graph, weighed) if weighed is not None else None
+    return None if found is None else _attended(graph, node, node, found)
+
+
+def rescaled(graph: Graph, node: Node) -> Rewrite | None:
+    """``(softmax(s) @ v) * sigmoid(logsumexp(s) - sink)`` as attention with a sink."""
+    share = rescaled_sink(graph, node)
+    if share is None or graph.result(share.product).shape != graph.result(node).shape:
         return None
+    found = _scores(graph, Weighed(share.scores, share.sink, "nan"))
+    return None if found is None else _attended(graph, node, share.product, found)
+
+
+def _attended(graph: Graph, node: Node, last: Node, found: Scores) -> Rewrite | None:
+    """Attention in the place of ``node``, where ``last`` multiplies weights with values."""
+    factor = graph.producers[found.name]
     if len(factor.inputs) == 3:
-        if found.mask is not None or found.scale != 1.0 or found.shape != graph.result(factor).shape:
+        plain = found.mask is None and found.scale == 1.0 and not found.steps
+        if not plain or found.shape != graph.result(factor).shape:
             return None
         found = replace(found, mask=Mask(str(factor.inputs[2])))
-    q, turned, v = str(factor.inputs[0]), str(factor.inputs[1]), str(node.inputs[1])
+    q, turned, v = str(factor.inputs[0]), str(factor.inputs[1]), str(last.inputs[1])
     if len({graph.value(name).dtype for name in (q, turned, v)}) != 1:
         return None
-    leads = {graph.value(name).shape[:-2] for name in (q, turned)}
-    if len(leads) != 1 or product(next(iter(leads))) != product(graph.value(v).shape[:-2]):
+    query_lead, key_lead, value_lead = (graph.value(name).shape[:-2] for name in (q, turned, v))
+    alike = query_lead == key_lead and product(key_lead) == product(value_lead)
+    if not alike and not (found.shape[:-2] == query_lead and _spread(key_lead, value_lead, query_lead)):
         return None
     q, scale = _scaled(graph, q, found.scale)
     return None if scale is None else _together(graph, node, replace(found, scale=scale), (q, turned, v))
@@ -66,12 +94,11 @@ def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str,
     q, turned, v = operands
 
     def shaped(name: str) -> str:
-        shape = (*lead, *draft.value(name).shape[-2:])
-        return (
-            name if draft.value(name).shape == shape else draft.add("view", [name], shape, "heads", **as_is)
-        )
+        own, shape = draft.value(name).shape, (*lead, *draft.value(name).shape[-2:])
+        how = "reshape" if product(own[:-2]) == product(lead) else "expand"
+        return name if own == shape else draft.add("view", [name], shape, "heads", dtype, how=how)
 
-    as_is = {"how": "reshape", "dtype": graph.value(v).dtype}
+    dtype = graph.value(v).dtype
     view = made_by(graph, turned, "view")
     if view is not None and _swaps_last(view):
         k = str(view.inputs[0])
@@ -83,14 +110,34 @@ def _together(graph: Graph, node: Node, found: Scores, operands: tuple[str, str,
     result = graph.result(node).shape
     shape = (*lead, *result[-2:])
     inputs = [shaped(q), shaped(k), shaped(v), mask]
-    attributes = {"causal": causal, "scale": found.scale, "empty": "nan"}
+    attributes = {"causal": causal, "scale": found.scale, "empty": found.empty}
+    if found.steps or found.sink is not None:
+        inputs += [_sink(draft, found.sink), *(step.other for step in found.steps if step.other is not None)]
+    if found.steps:
+        attributes["steps"] = tuple((step.fn, step.scalars, step.place) for step in found.steps)
     fill = found.mask.fill if found.mask is not None and not found.earlier else -math.inf
     if fill > (LOWEST[graph.value(found.name).dtype] if causal else -math.inf):
         attributes["fill"] = fill
-    whole = draft.add("attention", inputs, shape, "attention", **attributes)
+    whole = draft.add("attention", inputs, shape, "attention", dtype, **attributes)
+    if dtype != graph.result(node).dtype:
+        whole = draft.add("pointwise", [whole], shape, "wider", fn="cast", scalars=())
     if shape != result:
         draft.add("view", [whole], result, "result", how="reshape")
     return draft.done()
+
+
+def _spread(keys: tuple[Size, ...], values: tuple[Size, ...], queries: tuple[Size, ...]) -> bool:
+    """Whether several heads of queries read the same keys and values, along dimensions of one element."""
+    return len(keys) == len(values) == len(queries) and all(
+        key == value and key in (ONE, query) for key, value, query in zip(keys, values, queries, strict=True)
+    )
+
+
+def _sink(draft: Draft, sink: str | float | None) -> str | None:
+    """A number is a value that is the same everywhere."""
+    if sink is None or isinstance(sink, str):
+        return sink
+    return draft.add("constant", [], (ONE, ONE), "sink", "float32", fill=sink)
 
 
 def _mask(graph: Graph, draft: Draft, found: Scores) -> tuple[str | None, bool]:
@@ -132,31 +179,49 @@ def _softmax(graph: Graph, name: str) -> Node | None:
     return soft if only_reader(graph, name) and only_reader(graph, str(soft.inputs[0])) else None
 
 
-def _scores(graph: Graph, name: str) -> Scores | None:
-    """Back through a mask, a number that is multiplied, changes of the leading dimensions, and a cast from
-    16 bits."""
-    shape, scale, mask, earlier = graph.value(name).shape, 1.0, None, list[Mask]()
+def _scores(graph: Graph, weighed: Weighed) -> Scores | None:
+    """Back to the product through a mask, functions of the score, a number that is multiplied, changes of the
+    leading dimensions, and a cast from 16 bits.
+
+    A sink, a mask and an operand of a function hold for the shape in which they meet the scores.
+    """
+    name, scale, mask, earlier, steps = weighed.scores, 1.0, None, list[Mask](), list[Step]()
+    shape, fixed = graph.value(name).shape, weighed.sink is not None
     if len(shape) < 2:
         return None
-    while (node := graph.producer(name)) is not None and only_reader(graph, name):
+    while (node := graph.producer(name)) is not None and _own(graph, name, weighed):
+        masked = _masked(graph, node) if not steps else None
+        apart = fixed and graph.value(name).shape != shape
+        number, step = _multiplier(node), step_of(graph, node)
         if (view := _outer_reshape(graph, name)) is not None:
-            shape = shape if mask is not None else graph.value(str(view.inputs[0])).shape
+            shape = shape if fixed else graph.value(str(view.inputs[0])).shape
             name = str(view.inputs[0])
-        elif (masked := _masked(graph, node)) is not None and mask is None and _scalable(node, scale):
-            (name, mask), shape = masked, graph.value(name).shape
+        elif masked is not None and mask is None and _scalable(node, scale) and not apart:
+            (name, mask), shape, fixed = masked, graph.value(name).shape, True
             mask = replace(mask, scale=scale)
         elif masked is not None and mask is not None and _scalable(node, scale):
             another = replace(masked[1], scale=scale)
             if not all(joins(graph, one, shape) for one in (mask, another)):
                 break
             name, earlier = masked[0], [*earlier, another]
-        elif (number := _multiplier(node)) is not None and scale == 1.0:
+        elif number is not None and (scale == 1.0 or steps):
+            steps = steps if scale == 1.0 else [multiplied(scale), *steps]
             name, scale = str(node.inputs[0]), number
         elif (wider := _cast(graph, name, "float16", "bfloat16")) is not None:
             name = str(wider.inputs[0])
+        elif step is not None and not (step[1].other and apart):
+            steps = [step[1], *(() if scale == 1.0 else (multiplied(scale),)), *steps]
+            name, scale, fixed = step[0], 1.0, fixed or step[1].other is not None
         else:
             break
-    return Scores(name, shape, scale, mask, tuple(earlier))
+    if made_by(graph, name, "matmul") is None or not _own(graph, name, weighed):
+        return None
+    return Scores(name, shape, scale, mask, tuple(earlier), tuple(steps), weighed.sink, weighed.empty)
+
+
+def _own(graph: Graph, name: str, weighed: Weighed) -> bool:
+    """Whether only this attention reads a value; of the scores that become weights, that was found before."""
+    return name == weighed.scores or only_reader(graph, name)
 
 
 def _scalable(masking: Node, scale: float | Size) -> bool:
@@ -170,10 +235,15 @@ def _masked(graph: Graph, node: Node) -> tuple[str, Mask] | None:
     names = [str(name) for name in node.inputs]
     match node.op:
         case "pointwise" if node["fn"] == "add" and len(names) == 2:
-            for scores, mask in (names, names[::-1]):
+            for scores, mask, functions in (
+                (*names, False),
+                (*names[::-1], False),
+                (*names, True),
+                (*names[::-1], True),
+            ):
                 whole = graph.value(scores).shape == shape and only_reader(graph, scores)
                 alike = graph.value(mask).dtype == graph.value(scores).dtype
-                if whole and alike and _leads_to_product(graph, scores):
+                if whole and alike and _leads_to_product(graph, scores, functions):
                     return scores, Mask(mask)
         case "where":
             condition, yes, no = names
@@ -185,15 +255,16 @@ def _masked(graph: Graph, node: Node) -> tuple[str, Mask] | None:
     return None
 
 
-def _leads_to_product(graph: Graph, name: str) -> bool:
-    """Whether scores lie behind numbers, other masks, views and a cast from 16 bits."""
+def _leads_to_product(graph: Graph, name: str, functions: bool) -> bool:
+    """Whether scores lie behind numbers, other masks, views and a cast from 16 bits, and before those
+    perhaps behind ``functions``."""
     while (node := graph.producer(name)) is not None and node.op != "matmul":
         if (masked := _masked(graph, node)) is not None:
             name = masked[0]
             continue
         passed = _outer_reshape(graph, name) or _cast(graph, name, "float16", "bfloat16")
         if _multiplier(node) is None and passed is None:
-            return False
+            return functions and leads_to_product(graph, name)
         name = str(node.inputs[0])
     return node is not None
 
@@ -261,4 +332,4 @@ def _swaps_last(view: Node) -> bool:
     return tuple(view["dims"]) == (*range(rank - 2), rank - 1, rank - 2)
 
 
-RULES: tuple[Rule, ...] = (attention,)
+RULES: tuple[Rule, ...] = (attention, rescaled)

@@ -36,18 +36,18 @@ def grouped(graph: Graph, node: Node) -> Rewrite | None:
     lead = (q.shape[0], keys.shape[HEADS], rows)
     queries = draft.add("view", [q.name], (*lead, q.shape[3]), "queries", how="reshape")
     inputs = [queries, keys.name, values.name, *node.inputs[3:]]
+    if (sink := node.inputs[4] if len(node.inputs) > 4 else None) is not None:
+        whole = draft.add("view", [sink], (*q.shape[:3], ONE), "sinks", graph.value(sink).dtype, how="expand")
+        inputs[4] = draft.add("view", [whole], (*lead, ONE), "sinks", graph.value(sink).dtype, how="reshape")
     result = draft.add("attention", inputs, (*lead, made.shape[3]), "grouped", **node.attributes)
     draft.add("view", [result], made.shape, "heads", how="reshape")
     return draft.done()
 
 
 def _shared(graph: Graph, node: Node) -> bool:
-    """Whether every head and every query sees the same keys."""
-    mask = node.inputs[3] if len(node.inputs) > 3 else None
-    if mask is None:
-        return True
-    shape = graph.value(mask).shape
-    return len(shape) == 4 and shape[HEADS] == ONE and shape[2] == ONE
+    """Whether every head and every query sees the same keys, through the same functions of scores."""
+    shapes = [graph.value(name).shape for name in (*node.inputs[3:4], *node.inputs[5:]) if name is not None]
+    return all(len(shape) == 4 and shape[HEADS] == ONE and shape[2] == ONE for shape in shapes)
 
 
 def repeated(graph: Graph, name: str) -> Value | None:
@@ -81,7 +81,7 @@ def by_the_library(graph: Graph, left: Callable[[str], bool]) -> Graph:
     nodes, values = list[Node](), dict(graph.values)
     laid: set[str] = set()
     for node in graph.nodes:
-        if node.op == "attention" and left(node.outputs[0]) and graph.value(node.outputs[0]).rank == 4:
+        if _is_called(node) and left(node.output) and graph.value(node.output).rank == 4:
             node = _with_few_heads(graph, node)
             values[node.output] = _by_places(values[node.output])
             laid.add(node.output)
@@ -91,6 +91,11 @@ def by_the_library(graph: Graph, left: Callable[[str], bool]) -> Graph:
             values[node.output] = replace(values[node.output], stride=stride)
         nodes.append(node)
     return _without_unread(graph, nodes, values) if laid else graph
+
+
+def _is_called(node: Node) -> bool:
+    """Whether a library has attention like it: without functions of the score, without a sink."""
+    return node.op == "attention" and len(node.inputs) <= 4
 
 
 def _with_few_heads(graph: Graph, node: Node) -> Node:

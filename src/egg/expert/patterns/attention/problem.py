@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from egg.expert.emit.kernel import Kernel, is_large, size_names
 from egg.expert.emit.reader import Reader, address, beyond_view, pointer_stem, through_view
+from egg.expert.emit.triton.scalar_call import number_text
 from egg.expert.emit.words import ATTENTION
 from egg.expert.graph import HALF, Graph, Node, Origin, Value
 from egg.expert.index import Expr, Index, Negative, loop_index, unflat
@@ -23,6 +25,23 @@ LOWEST_SCORE = -3e38
 
 
 @dataclass(frozen=True)
+class Function:
+    """One function that scores go through, as a pointwise node has it."""
+
+    fn: str
+    scalars: tuple[Any, ...]
+    place: int | None
+    """Where the score stands among two operands; ``None`` where it is the only one."""
+
+    @property
+    def factor(self) -> Any:
+        """The number that the score is multiplied with; ``None`` where it is another function."""
+        return (
+            self.scalars[1] if self.fn == "mul" and self.scalars[:1] == (None,) and self.scalars[1:] else None
+        )
+
+
+@dataclass(frozen=True)
 class Problem:
     """One ``attention`` node with what its group takes along."""
 
@@ -33,6 +52,10 @@ class Problem:
     k: Value
     v: Value
     mask: Value | None
+    sink: Value | None = None
+    """A logit beside those of the keys, of each row."""
+    others: tuple[Value, ...] = ()
+    """The further operands of the functions that scores go through, in their order."""
 
     @staticmethod
     def of(graph: Graph, group: Group) -> Problem:
@@ -50,7 +73,10 @@ class Problem:
             raise Unfit(f"attention of {q.dtype}, {k.dtype} and {v.dtype}")
         if names := size_names(graph) & ATTENTION:
             raise Unfit(f"sizes are called {sorted(names)}, as the kernel's own variables are")
-        return Problem(graph, group, node, q, k, v, mask)
+        sink, *others = (
+            graph.value(n) if n is not None else None for n in (*node.inputs, None)[4:] or (None,)
+        )
+        return Problem(graph, group, node, q, k, v, mask, sink, tuple(o for o in others if o is not None))
 
     # -- sizes -------------------------------------------------------------------------------------
 
@@ -86,6 +112,17 @@ class Problem:
     def lonely(self) -> bool:
         """Whether rows that see nothing are not a number, as in a softmax that is written out."""
         return self.node.get("empty") == "nan"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether what is masked gets another score, rather than minus infinity added."""
+        return self.lonely or self.sink is not None or self.fill is not None
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """What scaled scores go through before the mask. A number that comes first is in the scale."""
+        found = tuple(Function(*step) for step in self.node.get("steps") or ())
+        return found[1:] if found and found[0].factor is not None and len(found) > 1 else found
 
     @property
     def few(self) -> bool:
@@ -134,13 +171,21 @@ class Problem:
         return None if self.mask is None else _end(self, self.mask)
 
     def scale(self) -> str:
-        """As ``forward`` spells it, for exponentials to base 2."""
+        """As ``forward`` spells it, for exponentials to base 2; functions of the score bring it there
+        themselves."""
         scale = self.node["scale"]
         if scale is None:
             text = f"{braced(self.depth)} ** -0.5"
         else:
             text = scale.code() if isinstance(scale, Size) else repr(float(scale))
-        return f"{text} * {LOG2_E}"
+        steps = self.node.get("steps") or ()
+        if not steps:
+            return f"{text} * {LOG2_E}"
+        return (
+            text
+            if len(steps) == len(self.functions)
+            else f"{text} * {number_text(Function(*steps[0]).factor)}"
+        )
 
     @cached_property
     def wide_offsets(self) -> bool:

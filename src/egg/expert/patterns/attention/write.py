@@ -165,7 +165,7 @@ class _Writer:
         kept = {"SPLIT": meta["SPLIT"], "SHARES": shares, "BLOCK_V": meta["BLOCK_V"]}
         doc = "Bring the parts of the keys to each row's largest score, and add them up."
         kernel = self._kernel(f"{self.group.name}_join", doc, kept)
-        write_joining(self.problem, kernel)
+        write_joining(self.problem, kernel, self.way.packed)
         self._launch(kernel, f"({rows_of(self.problem)},)", {"num_warps": "4"})
 
     def _tile(self, depth: int) -> tuple[int, int]:

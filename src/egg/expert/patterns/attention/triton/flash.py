@@ -22,12 +22,11 @@ from egg.expert.emit.words import PRODUCT
 from egg.expert.patterns.attention.problem import LOG2_E, Problem, mask_reader, read_end, read_mask
 from egg.expert.patterns.attention.triton.operands import Tile, Way, load, products, scales_name
 from egg.expert.patterns.attention.triton.parts import store_part, write_quotient
+from egg.expert.patterns.attention.triton.scores import LIFT, read_others, write_functions
 
 Q, K, V = Tile("q", "BLOCK_M", "BLOCK_D"), Tile("k", "BLOCK_N", "BLOCK_D"), Tile("v", "BLOCK_N", "BLOCK_V")
 FAR_BELOW = 64.0
 """Powers of two: what is that much smaller adds nothing to a sum in fp32, be it a million times."""
-LIFT = 14
-"""Powers of two that weights are lifted by, where they are cut into halves: the lower needs room below."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Flash:
     def write(self) -> None:
         self._place()
         self._queries()
+        self.others = read_others(self.problem, self.reader)
         line = self.kernel.body.line
         line("total = tl.zeros((BLOCK_M, BLOCK_V), tl.float32)")
         line('top = tl.full((BLOCK_M,), -float("inf"), tl.float32)')
@@ -72,7 +72,7 @@ class Flash:
             begin = "tl.maximum(first, clear)" if self.bounds is not None else "clear"
             self._loop(begin, "reach", EDGE)
             self._unseen()
-            write_quotient(self.problem, self.kernel, "sums[:, None]")
+            write_quotient(self.problem, self.kernel, "sums[:, None]", "top[:, None]", self.way.packed)
         self.kernel.add_pointers(self.reader.pointers)
 
     def _clear(self) -> bool:
@@ -140,6 +140,7 @@ class Flash:
             line("scores = scores * (q_scale * k_scale)[:, None]")
         else:
             line("scores = scores * score_scale")
+        write_functions(problem, self.kernel, self.others, way.grade == "half")
         if blocks.masked:
             write_mask(problem, self.kernel, mask, blocks.edge)
         self._weigh(careful=blocks.masked and problem.mask is not None and problem.fill is None)
@@ -237,7 +238,7 @@ def write_mask(problem: Problem, kernel: Kernel, mask: str, edge: bool = True) -
     seen = ["(column <= query)"] if problem.causal else []
     if problem.mask is not None and problem.mask.dtype != "bool":
         line(f"scores = scores + {mask} * {LOG2_E}")
-    elif problem.mask is not None and (problem.lonely or problem.fill is not None):
+    elif problem.mask is not None and problem.replaces:
         seen.append(mask)
     elif problem.mask is not None:
         line(f'scores = scores + tl.where({mask}, 0.0, -float("inf"))')

@@ -11,6 +11,7 @@ from __future__ import annotations
 from egg.expert.emit.kernel import Kernel
 from egg.expert.emit.words import ATTENTION
 from egg.expert.patterns.attention.problem import Problem, braced, store_result
+from egg.expert.patterns.attention.triton.scores import write_sink
 from egg.expert.sizes import Size
 
 MOST_PARTS = 64
@@ -41,7 +42,7 @@ def store_part(problem: Problem, kernel: Kernel) -> None:
     line("tl.store(sums_ptr + at, sums[:, None], mask=inside)")
 
 
-def write_joining(problem: Problem, kernel: Kernel) -> None:
+def write_joining(problem: Problem, kernel: Kernel, lifted: bool) -> None:
     """Bring all parts of a row to its largest score, add them up, and do what follows: a program has one row,
     and reads all of its parts at once."""
     body, line = kernel.body, kernel.body.line
@@ -65,13 +66,14 @@ def write_joining(problem: Problem, kernel: Kernel) -> None:
     whole = f"inside & (width < {problem.width})"
     line(f"total = tl.load(parts_ptr + at * {braced(problem.width)} + width, mask={whole}, other=0.0)")
     line("total = tl.sum(total * factor, axis=0, keep_dims=True)")
-    write_quotient(problem, kernel, "norm")
+    write_quotient(problem, kernel, "norm", "most", lifted)
 
 
-def write_quotient(problem: Problem, kernel: Kernel, norm: str) -> None:
-    """The sum of values over that of weights, stored with what follows; rows that saw nothing as they are
-    to be."""
-    if problem.mask is None or problem.lonely:
+def write_quotient(problem: Problem, kernel: Kernel, norm: str, top: str, lifted: bool) -> None:
+    """The sum of values over that of weights, which belong to the largest score ``top``, stored with what
+    follows; rows that saw nothing as they are to be. ``lifted``: weights were, for cutting into halves."""
+    norm = write_sink(problem, kernel, norm, top, lifted)
+    if problem.mask is None or problem.lonely or problem.sink is not None:
         kernel.body.line(f"result = total / {norm}")
     else:
         kernel.body.line(f"result = tl.where({norm} == 0, 0.0, total / {norm})")  # a NaN stays

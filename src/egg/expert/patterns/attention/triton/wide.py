@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from egg.expert.emit.kernel import Kernel
 from egg.expert.patterns.attention.problem import Problem, mask_reader, store_result
-from egg.expert.patterns.attention.triton.flash import LIFT, begin_mask, split_weights, write_mask
+from egg.expert.patterns.attention.triton.flash import begin_mask, split_weights, write_mask
 from egg.expert.patterns.attention.triton.operands import Tile, Way, load, products, scales_name
+from egg.expert.patterns.attention.triton.scores import LIFT, read_others, write_functions, write_sink
 
 Q, K, V = Tile("q", "BLOCK_M", "BLOCK_K"), Tile("k", "BLOCK_N", "BLOCK_K"), Tile("v", "BLOCK_K", "BLOCK_N")
 
@@ -57,6 +58,7 @@ def write_scores(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> N
     if way.packed:
         line("q_at = ((batch * blocks + block) * BLOCK_M).to(tl.int32)")
         line("k_at = ((batch * tiles + tile) * BLOCK_N).to(tl.int32)")
+    others = read_others(problem, reader)
     line("scores = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)")
     line(f"for k_start in range(0, {problem.depth}, BLOCK_K):")
     body.indent += 1
@@ -74,6 +76,7 @@ def write_scores(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> N
         line("scores = scores * q_scale[:, None] * k_scale[None, :]")
     else:
         line("scores = scores * score_scale")
+    write_functions(problem, kernel, others, way.grade == "half")
     column = "tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]"
     write_mask(problem, kernel, begin_mask(problem, kernel, reader, column))
     line("top = tl.max(scores, axis=1)")
@@ -142,8 +145,9 @@ def write_sums(problem: Problem, kernel: Kernel, way: Way, between: Wide) -> Non
         line("factor = factor * tl.load(v_scales_ptr + tile)")
     _accumulate(kernel, way, "total", ("weights", "v"), turned=False, factor=factor)
     body.indent -= 1
-    line("result = total / norm[:, None]")
-    if problem.mask is not None and not problem.lonely:
+    norm = write_sink(problem, kernel, "norm[:, None]", "most[:, None]", way.packed)
+    line(f"result = total / {norm}")
+    if problem.mask is not None and not problem.lonely and problem.sink is None:
         line("result = tl.where(norm[:, None] == 0, 0.0, result)")  # a NaN stays
     store_result(problem, kernel, "result")
 

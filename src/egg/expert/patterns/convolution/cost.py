@@ -55,6 +55,8 @@ SHALLOW, SHALLOWEST = 1.8, 16
 HALF_PACKED = 0.42
 """Of the rate of packed operands, what 16-bit operands reach: seen at 640 channels of 64 x 64 positions and
 at 256 to 512 channels of a decoder, 240 TFLOP/s where the same kernel runs fp32 programs at 550."""
+CHANNEL_STRIP, FEW_TAPS = 1.55, 9
+"""Times faster a stencil with more than that many taps, walking down a strip of channels."""
 RESIDENT, MOST_RESIDENT = 2, 8
 """Tiles that a multiprocessor has at the same time, large ones and small ones."""
 
@@ -71,6 +73,8 @@ STRIDED_FEW, STRIDED_GROUPS = 0.27e12, 0.06e12
 """The same with few channels, and with groups."""
 STENCIL = 0.86e12
 """Bytes per second of depthwise convolutions."""
+HALF_STENCIL, HALF_STENCIL_TAPS = 2.2e12, 6.6e12
+"""Bytes per second of those with 16-bit operands whose channels are last, and taps per second."""
 GROUPED = 4.0
 """Times slower with groups."""
 LIBRARY_LEAST, LIBRARY_STEP = 10e-6, 0.12e-6
@@ -93,7 +97,8 @@ def own_seconds(
     memory = moved / machine.memory
     if "BLOCK_P" not in constants:
         taps = float(form.result.elements.value) * form.taps
-        return max(memory, taps / machine.rate("convolution, stencil"))
+        strip = {"BLOCK_C", "ROWS"} <= set(constants) and form.taps > FEW_TAPS
+        return max(memory, taps / (machine.rate("convolution, stencil") * (CHANNEL_STRIP if strip else 1.0)))
     rows = int(constants["BLOCK_P"])
     columns = int(constants.get("BLOCK_O", power(form.outputs.value, 16, 256)))
     blocks = ceil(form.outputs.value / columns) * form.groups.value
@@ -183,6 +188,9 @@ def _library_seconds(graph: Graph, node: Node, grade: str | None, machine: Machi
     half = x.dtype in HALF
     least, step = (HALF_LEAST, HALF_STEP) if half else (LIBRARY_LEAST, LIBRARY_STEP)
     floor = max(moved / machine.memory, least + step * ceil(channels * taps / 32) / max(1, groups))
+    if groups > 1 and channels == 1 and half:
+        seconds = max(moved / HALF_STENCIL, made.elements.value * taps / HALF_STENCIL_TAPS)
+        return max(floor, seconds / machine.bandwidth)
     if groups > 1 and channels == 1:
         return max(floor, moved / (STENCIL * machine.bandwidth))
     if transposed and prod(number(step) for step in node["stride"]) > 1:

@@ -6,6 +6,11 @@ kept tensor holds behind one call, and which elements another call changed: thos
 such tensor alone then gets back what it held before, and the second call is repeated. Work space is
 overwritten by it, and weights that were packed, tables and zeros around an input were never changed.
 
+What lies in one tensor with its key, or in a new one behind each call, is not found so. In the interpreter
+loads are watched besides (:mod:`egg.evaluator.interpreter.left`): two calls on different inputs start from
+the same contents of everything that is kept, and bytes that they leave different follow from the inputs. A
+counter of calls is the same behind both.
+
 Tensors are found where Python's collector keeps them, wherever a file put them: on its module, in a global, a
 closure, a dictionary. Values are put back that the tensor held before, so that an index stays one.
 """
@@ -30,27 +35,58 @@ class Kept:
     """What kept tensors held behind one call, by the address of their memory."""
 
     noted: dict[int, torch.Tensor] = field(default_factory=dict)
+    other: dict[int, torch.Tensor] = field(default_factory=dict)
+    """What they held behind the next call, on other inputs."""
     changed: list[int] = field(default_factory=list)
 
     def note(self, spared: Collection[int]) -> None:
         """Note what is held now; ``spared`` are addresses of memory that the judge owns or compares."""
-        self.noted = {at: held.clone() for at, held in _memories(spared)}
+        self.noted, self.other = {at: held.clone() for at, held in _memories(spared)}, {}
 
     def compare(self, spared: Collection[int]) -> int:
         """How many of them hold something else by now."""
+        self.other = {at: held.clone() for at, held in _memories(spared)}
         self.changed = [
             at
-            for at, held in _memories(spared)
+            for at, held in self.other.items()
             if at in self.noted and _alike(held, self.noted[at]) and bool((held != self.noted[at]).any())
         ]
         return len(self.changed)
 
+    @property
+    def new(self) -> int:
+        """How many came between the two calls."""
+        return len(self.other.keys() - self.noted.keys())
+
     def put_back(self, number: int, spared: Collection[int]) -> None:
         """The elements of one of them that had changed, as they were."""
-        at = self.changed[number]
-        held = dict(_memories(spared)).get(at)
-        if held is not None and _alike(held, self.noted[at]):
-            held.copy_(self.noted[at])
+        self._restore([self.changed[number]], spared)
+
+    def rewind(self, spared: Collection[int]) -> None:
+        """All of them as they were noted."""
+        self._restore(list(self.noted), spared)
+
+    def left(self, spared: Collection[int]) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """All memory that is kept now, and which bytes of it follow from inputs.
+
+        Those are other ones than behind the call on other inputs, and all of a tensor that was not there.
+        """
+        found = {}
+        for at, held in _memories(spared):
+            other = self.other.get(at)
+            known = other is not None and _alike(held, other)
+            found[at] = (held, held != other if known else torch.ones_like(held, dtype=torch.bool))
+        return found
+
+    def copies(self) -> Iterator[torch.Tensor]:
+        """Memory of this value's own."""
+        yield from self.noted.values()
+        yield from self.other.values()
+
+    def _restore(self, chosen: Collection[int], spared: Collection[int]) -> None:
+        for at, held in _memories(spared):
+            if at in chosen and _alike(held, self.noted[at]):
+                held.copy_(self.noted[at])
 
 
 def _memories(spared: Collection[int]) -> Iterator[tuple[int, torch.Tensor]]:

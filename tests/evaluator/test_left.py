@@ -95,3 +95,27 @@ def test_contents_show_what_changed(change: Callable[[list], object]) -> None:
     assert contents(given) == before
     change(given)
     assert contents(given) != before
+
+
+def test_values_are_put_back_beside_the_key_that_stays() -> None:
+    """A copy of the inputs and what was made of them, in one tensor."""
+    first, second = torch.arange(4.0), torch.arange(4.0) + 10
+    memory = torch.cat([first, first * 0.5 - 100])
+    kept = Kept()
+    kept.note(())
+    memory.copy_(torch.cat([second, second * 0.5 - 100]))
+    kept.compare({held.data_ptr() for held in kept.copies()})
+    number = [at for at, _ in kept.changed].index(memory.data_ptr())
+    kept.put_back(number, {held.data_ptr() for held in kept.copies()}, [second])
+    assert torch.equal(memory, torch.cat([second, first * 0.5 - 100]))
+
+
+def test_a_new_tensor_stands_for_the_one_of_its_size_that_has_gone() -> None:
+    kept, holder = Kept(), [torch.full((1237,), 1.0)]
+    kept.note(())
+    made = torch.full((1237,), 2.0)
+    holder[0] = made
+    kept.compare({held.data_ptr() for held in kept.copies()})
+    number = [at for at, _ in kept.changed].index(made.data_ptr())
+    kept.put_back(number, {held.data_ptr() for held in kept.copies()})
+    assert made.eq(1.0).all()

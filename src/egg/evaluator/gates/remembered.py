@@ -58,6 +58,9 @@ def run(trial: Trial) -> str:
         for number in range(min(found.tensors, MOST)):
             trial.connection.request(protocol.PutBack(number))
             _repeat(trial, case)
+            if trial.offline is None:
+                trial.connection.request(protocol.PutBack(number, values=True))
+                _repeat(trial, case)
         if trial.offline is not None and (found.tensors or found.new):
             _watch(trial, first)
     except Fault as fault:

@@ -177,7 +177,8 @@ class Calling(Holding):
         return protocol.Followed(changed, self._noted.new)
 
     def on_put_back(self, asked: protocol.PutBack) -> None:
-        self._noted.put_back(asked.number, self._spared())
+        assert self._inputs is not None
+        self._noted.put_back(asked.number, self._spared(), self._inputs.held if asked.values else ())
 
     def on_rewind(self, asked: protocol.Rewind) -> None:
         self._noted.rewind(self._spared())

@@ -292,6 +292,8 @@ class PutBack(Request[Done], command="put_back"):
     """Give one of those what it held when it was noted."""
 
     number: int
+    values: bool = False
+    """Whether elements stay that are among the values of the inputs."""
 
 
 @dataclass(frozen=True)

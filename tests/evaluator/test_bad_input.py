@@ -24,6 +24,16 @@ from tests.leftovers import Sandbox
 CORPUS = Path(__file__).parents[1] / "corpus"
 TASK = (CORPUS / "tasks" / "scale_shift.py").read_text()
 KERNEL = (CORPUS / "honest" / "scale_shift.py").read_text()
+COUNTING = """
+def get_inputs():
+    return [torch.ones(4, 8), {"step": 1}]
+
+def count(self, x, cache):
+    cache["step"] += 1
+    return x * 2
+
+Model.forward = count
+"""
 INPUTS, INIT = "def get_inputs():", "def get_init_inputs():"
 
 
@@ -144,9 +154,11 @@ def test_a_folder_is_no_file(tmp_path):
         (TASK + "\nimport a_package_that_is_not_there\n", ("a_package_that_is_not_there",)),
         (TASK + "\nModel.forward = lambda self, x: 'text'\n", ("str",)),
         (TASK + "\nModel.forward = lambda self, x: x.mul_(2)\n", ("in place",)),
+        (TASK + COUNTING, ("['step'] is int 2",)),
         (TASK + "\nModel = 3\n", ("Model",)),
     ],
-    ids=["inputs", "no_list", "constructor", "import", "exit", "package", "output", "in_place", "no_class"],
+    ids=["inputs", "no_list", "constructor", "import", "exit", "package", "output", "in_place", "container",
+         "no_class"],
 )  # fmt: skip
 def test_a_task_that_does_not_run_is_2(files: Files, task, words):
     complains(files.judge(task, KERNEL), 2, *words)

@@ -58,6 +58,7 @@ def on_gpu(accepted: Evaluation, oracle: Oracle) -> Oracle:
     ("kernel", "task", "reason"),
     [
         ("lanes_store_twice", "scale_shift", "kernel.race"),
+        ("remembers_beside_its_key", "tides", "state.remembers"),
         ("masked_lanes_are_used", "row_moments", "correctness.values"),
         ("clip_drops_nan", "clip", "correctness.not_a_number"),
         ("reshape_may_reorder", "scale_shift", "correctness.error"),

@@ -5,6 +5,9 @@ kernel that finds its inputs unchanged, and leaves what it made of them the last
 pays where an input has the same values in every draw of the task. So a call on other values is made, also of
 those inputs; what it changed in the tensors that the candidate keeps is put back, in one tensor at a time,
 and the call is repeated (:mod:`egg.evaluator.worker.kept`).
+
+Without a GPU every load is seen: no kernel may load, and no operator read, what follows from the inputs of an
+earlier call before this call has stored it anew (:mod:`egg.evaluator.interpreter.left`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from egg.evaluator.task.unvaried import can_vary, other_values
 from egg.evaluator.transport import protocol
 from egg.evaluator.transport.freshen import Kind
 from egg.evaluator.trial.levels import Probes
+from egg.evaluator.trial.refused import Refused
 from egg.evaluator.trial.trial import Trial
 
 MOST = 8
@@ -33,40 +37,67 @@ HINT = (
     "what is kept may depend on weights, shapes and constants alone"
 )
 
+LEFT = (
+    "store to work space that is kept before it is loaded in each call, mask loads of the rest of it, and "
+    "clear flags; what is kept from call to call may depend on weights, shapes and constants alone"
+)
+
 
 def run(trial: Trial) -> str:
     """Returns what was done, in words."""
-    if trial.settings.domain is not Probes.ALL:
+    if trial.settings.domain is not Probes.ALL and not trial.settings.remembered:
         return "not asked"
-    if trial.reference.moving or trial.reference.leaves:
+    if trial.reference.leaves:
         return "the reference keeps something itself"
     first, second = trial.reference.draw(), _other_inputs(trial)
     try:
         _answer(trial, "before other values", first)
         trial.connection.request(protocol.Note())
-        case = _answer(trial, "other values", second)
-        changed = trial.connection.request(protocol.Follows()).tensors
-        for number in range(min(changed, MOST)):
+        case, _ = _answer(trial, "other values", second)
+        found = trial.connection.request(protocol.Follows())
+        for number in range(min(found.tensors, MOST)):
             trial.connection.request(protocol.PutBack(number))
             _repeat(trial, case)
+            if trial.offline is None:
+                trial.connection.request(protocol.PutBack(number, values=True))
+                _repeat(trial, case)
+        if trial.offline is not None and (found.tensors or found.new):
+            _watch(trial, first)
     except Fault as fault:
         trial.connection.survive(fault)
         return "raises"
-    return f"{changed} tensors that follow from inputs are kept"
+    return f"{found.tensors} tensors that follow from inputs are kept"
 
 
-def _answer(trial: Trial, label: str, inputs: list[Any]) -> Case:
+def _answer(
+    trial: Trial, label: str, inputs: list[Any], options: protocol.Options | None = None
+) -> tuple[Case, protocol.Forwarded]:
     case = trial.reference.answer(label, inputs, own=False)
     trial.buffers.place(case)
-    trial.check(case, trial.ask(case))
-    return case
+    reply = trial.ask(case, options=options)
+    trial.check(case, reply)
+    return case, reply
 
 
 def _repeat(trial: Trial, case: Case) -> None:
+    """Ask again; where buffers move with each call, the reference answers again too."""
+    if trial.reference.moving:
+        case = trial.reference.answer(case.label, case.inputs, own=False)
     trial.buffers.place(case)
     reply = trial.ask(case)
     what = "a tensor that the file keeps got back what it held after an earlier call"
     trial.expect(case, reply, "state.remembers", what, HINT)
+
+
+def _watch(trial: Trial, inputs: list[Any]) -> None:
+    """The call on other values has left what it has. From the same beginning there is one on ``inputs``, and
+    what it leaves otherwise must not be loaded by the next on the same ones."""
+    trial.connection.request(protocol.Rewind())
+    _answer(trial, "the first values again", inputs)
+    _, reply = _answer(trial, "the same values", inputs, protocol.Options(left=True))
+    if reply.left:
+        evidence = f"{reply.left} what an earlier call left there, which follows from its inputs"
+        raise Refused("state.remembers", evidence, LEFT)
 
 
 def _other_inputs(trial: Trial) -> list[Any]:

@@ -12,7 +12,7 @@ from triton.runtime import interpreter
 from egg.evaluator.interpreter import narrow
 from egg.evaluator.interpreter.fault import KernelFault
 from egg.evaluator.interpreter.handles import TensorHandle, is_bf16, mask_data, native
-from egg.evaluator.interpreter.memory import AddressSpace
+from egg.evaluator.interpreter.memory import AddressSpace, Touched
 from egg.evaluator.interpreter.races import Accumulates, RaceDetector
 from egg.evaluator.interpreter.session import LOT, any_order
 
@@ -31,6 +31,11 @@ class AtomicBuilder(_Stock):
 
     def where(self) -> str:
         return f"kernel {self.space.kernel}, program {self.space.program}"
+
+    def left_behind(self, touched: list[Touched], itemsize: int, action: str) -> None:
+        """Watch for loads of what an earlier call left, where they are looked for."""
+        if self.space.session.left is not None:
+            self.space.session.left.touch(self.space.kernel, touched, itemsize, action)
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
         real = self._atomic_addresses(ptr, None, val.data.itemsize, Accumulates.NOTHING, sem, scope)
@@ -88,6 +93,7 @@ class AtomicBuilder(_Stock):
         if self.before_atomic is not None:
             self.before_atomic()
         real, touched = self.space.translate(ptr.data, mask_data(mask), itemsize, "atomic")
+        self.left_behind(touched, itemsize, "atomic")
         if self.races is not None:
             kinds = _ir.MEM_SEMANTIC
             between = scope != _ir.MEM_SYNC_SCOPE.CTA

@@ -309,6 +309,7 @@ class MendedBuilder(AtomicBuilder):
         dtype = interpreter._get_np_dtype(element)
         mask = mask_data(mask)
         real, touched = self.space.translate(ptrs.data, mask, dtype.itemsize, "load")
+        self.left_behind(touched, dtype.itemsize, "load")
         if self.races is not None:
             for part in touched:
                 self.races.load(part, dtype.itemsize, copied=self.copies)
@@ -325,6 +326,7 @@ class MendedBuilder(AtomicBuilder):
         mask = mask_data(mask)
         data = value.data
         real, touched = self.space.translate(ptrs.data, mask, data.itemsize, "store")
+        self.left_behind(touched, data.itemsize, "store")
         if self.races is not None:
             for part in touched:
                 active = active_values(data, part, real.shape)

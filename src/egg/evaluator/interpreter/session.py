@@ -88,6 +88,9 @@ class Session:
     """Kernels that were launched: whether they store to what they load, or use atomics."""
     asked: set[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=set)
     """Kernels and the numbers that they were launched with, since the process began."""
+    left: Any = None
+    """What an earlier call left in kept memory, where loads of it are looked for
+    (:class:`egg.evaluator.interpreter.left.Left`)."""
     excerpt: Any = None
     """Which programs run, where not all do (:class:`egg.evaluator.interpreter.excerpt.Excerpt`)."""
 

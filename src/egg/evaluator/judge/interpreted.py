@@ -3,7 +3,8 @@
 A GPU runs programs in one order, its registers happen to hold zeros, and a race nearly always ends well:
 a kernel with such a fault passes on one machine and fails on the next. So a kernel that was accepted on a
 GPU at levels ``full`` and ``audit`` is judged once more without one, at small sizes, where programs run in
-orders drawn by lot, masked lanes hold poison and every access is recorded.
+orders drawn by lot, masked lanes hold poison and every access is recorded; there loads of what an earlier
+call left are seen too.
 
 Only faults of the program count there. Accuracy is the GPU's to say: a reference on a CPU rounds otherwise
 and has no TF32. A kernel that the interpreter cannot run was run on the GPU; the record says why.
@@ -16,6 +17,7 @@ from dataclasses import replace
 from egg.core.evaluation import Evaluation, Gate, GateRecord, Refusal, Rejected
 from egg.core.policy import Level
 from egg.evaluator.judge.question import Question
+from egg.evaluator.trial.levels import LEVELS
 
 FAULTS = frozenset(
     [
@@ -27,6 +29,7 @@ FAULTS = frozenset(
         "kernel.out_of_bounds",
         "kernel.race",
         "kernel.undefined",
+        "state.remembers",
     ]
 )
 """Reasons that hold on every machine."""
@@ -45,7 +48,9 @@ def is_wanted(question: Question) -> bool:
 
 def without_a_gpu(question: Question, gpu: str | None) -> Question:
     """The same question at level ``quick``, for a machine without a GPU that compiles for ``gpu``."""
-    return replace(question, policy=replace(question.policy, level=Level.QUICK), target=gpu, settings=None)
+    settings = replace(LEVELS[Level.QUICK], remembered=True)
+    policy = replace(question.policy, level=Level.QUICK)
+    return replace(question, policy=policy, target=gpu, settings=settings)
 
 
 def joined(measured: Evaluation, interpreted: Evaluation, seconds: float) -> Evaluation:

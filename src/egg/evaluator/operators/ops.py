@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from egg.evaluator.operators import reads
+from egg.evaluator.operators.reads import Reader
 from egg.evaluator.operators.runs import Flow
 from egg.evaluator.operators.sketches import Sketch, Sketcher
 from egg.evaluator.operators.spent import Work, work_of
@@ -49,6 +51,8 @@ COPIES = frozenset(["copy_", "_to_copy", "clone"])
 """Copies, which may put elements into another order or dtype: where a task does no more, that is its work."""
 OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
 """Operations that write their first operand and do not read it."""
+BLIND = ALLOCATIONS.union(LOOKING.split(), (name for name in MAKING.split() if not name.endswith("_")))
+"""Operations that neither read nor write elements of what they are given."""
 READING = frozenset(["_local_scalar_dense"])
 """Operations by which the host reads a number."""
 OWN_OPERATORS: set[str] = set()
@@ -71,10 +75,10 @@ class Recorder(LightMode):
     """Counts compute operations while active, apart from those that move data, and values read by the host.
 
     Optionally fills what ``torch.empty`` returns, adds up the work of the operations, keeps sketches of what
-    they produced, and shows a ``flow`` what each reads and makes. ``launched`` counts the own kernels that
-    ran so far: work is split by whether one followed it. An operator that the file registered
-    (``torch.library.custom_op``) is no library's; what its body calls is recorded, because the body switches
-    the recorder on again.
+    they produced, shows a ``flow`` what each reads and makes, and a ``reader`` what each reads and writes.
+    ``launched`` counts the own kernels that ran so far: work is split by whether one followed it. An operator
+    that the file registered (``torch.library.custom_op``) is no library's; what its body calls is recorded,
+    because the body switches the recorder on again.
     """
 
     def __init__(
@@ -85,8 +89,10 @@ class Recorder(LightMode):
         launched: Callable[[], int] | None = None,
         given: Any = (),
         flow: Flow | None = None,
+        reader: Reader | None = None,
     ) -> None:
         super().__init__()
+        self._reader = reader
         self._flow = flow
         self.compute: Counter[str] = Counter()
         self.moves: Counter[str] = Counter()
@@ -128,6 +134,8 @@ class Recorder(LightMode):
         flow = self._flow if name not in SILENT else None
         given = flow is not None and flow.given(_read(name, func, args, kwargs or {}))
         result = func(*args, **(kwargs or {}))
+        if self._reader is not None and name not in BLIND:
+            reads.show(self._reader, func, name, args, kwargs or {}, overwrites=name in OVERWRITING)
         self.seen.add(name)
         if held is not None and self._fill is not None:
             _fill_behind(args[0], held, self._fill)

@@ -37,6 +37,7 @@ from egg.evaluator.reference.yardstick import (
     unit_of,
 )
 from egg.evaluator.task.attributes import shown_in, written
+from egg.evaluator.task.containers import check_unchanged, contents
 from egg.evaluator.task.distributions import redraw, rerandomise
 from egg.evaluator.task.indices import in_range
 from egg.evaluator.task.precision import precision_scope
@@ -159,13 +160,16 @@ class Reference:
 
     def run(self, inputs: list[Any], seed: int = FORWARD_SEED) -> Any:
         """One forward under the declared precision."""
+        held = contents(inputs)
 
         def forward() -> Any:
             torch.manual_seed(seed)
             with precision_scope(self.precision), in_range():
                 return plain(self.program.run(self.module, inputs))
 
-        return self._with_room(forward)
+        result = self._with_room(forward)
+        check_unchanged(self.program.task.name, held, inputs)
+        return result
 
     def moved(self, case: Case) -> list[Moved]:
         """How far the exact answers to ``case`` move when everything is off by its own rounding.

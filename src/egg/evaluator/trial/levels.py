@@ -58,6 +58,8 @@ class LevelSettings:
     calls_seconds: float = 12.0
     domain: Probes = Probes.ALL
     """How many calls beside the task's own are tried."""
+    remembered: bool = False
+    """Whether loads of what earlier calls left are looked for where few calls are tried, too."""
     audit_task: bool = True
     """Whether null candidates are held against the task itself."""
     profile: Profile = Profile.ALL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,9 @@ from egg.evaluator.worker.launches import InterpretedLaunches
 from egg.evaluator.worker.outputs import aliases, copy_out, kind_of, leaves_of, shared_storages
 from egg.evaluator.worker.pretend import ClaimCuda
 from egg.evaluator.worker.settings import as_frozen, checked
+
+if TYPE_CHECKING:
+    from egg.evaluator.interpreter.left import Left
 
 MOST_WORDS = 10_000
 """Of a result's structure."""
@@ -51,6 +54,7 @@ class Calling(Holding):
         filled = (arenas.poison if options.poison else torch.Tensor.zero_) if options.traced else None
         terms = options.sketch
         state = state_of(self._module)
+        left = self._left() if options.left and isinstance(launches, InterpretedLaunches) else None
         flow = Flow(terms.runs, (arguments, state), terms.seed) if terms and terms.runs else None
         recorder = Recorder(
             fill_empties=filled,
@@ -58,6 +62,7 @@ class Calling(Holding):
             flow=flow,
             given=arguments,
             launched=lambda: sum(launches.counts().values()),
+            reader=left,
         )
         torch.manual_seed(asked.seed)
         seeded = generators.states(self._device)
@@ -69,8 +74,9 @@ class Calling(Holding):
             if options.grad is protocol.GradMode.FROZEN
             else contextlib.nullcontext()
         )  # entered before there is a recorder: what it computes is none of the file's
+        marked = left if left is not None else contextlib.nullcontext()
         try:
-            with frozen, extremes, drawn, answers, recorder, HostReads() as reads:
+            with frozen, extremes, drawn, answers, marked, recorder, HostReads() as reads:
                 result = self._call_checked(arguments, options.grad)
             drew = generators.advanced(seeded, self._device)
             self._synchronize()
@@ -93,6 +99,7 @@ class Calling(Holding):
             drew=drew,
             found=_found(flow) if flow is not None else (),
             returned=structure_of(result)[:MOST_WORDS],
+            left=left.found if left is not None else "",
         )
 
     def on_excerpt(self, asked: protocol.Excerpt) -> protocol.Excerpted:
@@ -166,10 +173,19 @@ class Calling(Holding):
         self._noted.note(self._spared())
 
     def on_follows(self, asked: protocol.Follows) -> protocol.Followed:
-        return protocol.Followed(self._noted.compare(self._spared()))
+        changed = self._noted.compare(self._spared())
+        return protocol.Followed(changed, self._noted.new)
 
     def on_put_back(self, asked: protocol.PutBack) -> None:
-        self._noted.put_back(asked.number, self._spared())
+        assert self._inputs is not None
+        self._noted.put_back(asked.number, self._spared(), self._inputs.held if asked.values else ())
+
+    def on_rewind(self, asked: protocol.Rewind) -> None:
+        self._noted.rewind(self._spared())
+
+    def _left(self) -> Left:
+        assert isinstance(self._launches, InterpretedLaunches)
+        return self._launches.left(self._noted.left(self._spared()))
 
     def _spared(self) -> set[int]:
         """Addresses of inputs, and of weights that the judge loads and compares by name."""
@@ -178,7 +194,7 @@ class Calling(Holding):
         loaded = self._loaded.names if self._loaded is not None else {}
         state = state_of(self._module)
         named = (state[name] for name in loaded if name in state)
-        noted = (held.untyped_storage().data_ptr() for held in self._noted.noted.values())
+        noted = (held.untyped_storage().data_ptr() for held in self._noted.copies())
         return {*self._inputs.addresses, *(t.untyped_storage().data_ptr() for t in named), *noted}
 
     def on_calls(self, asked: protocol.Calls) -> None:

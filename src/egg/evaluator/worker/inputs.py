@@ -61,6 +61,16 @@ class Inputs:
                 _bytes(self._arena.view(slot), slot).copy_(_bytes(self.alias(slot), slot))
 
     @property
+    def held(self) -> list[torch.Tensor]:
+        """Tensors that a candidate was given, the earliest first, as far as they take little memory."""
+        found, room = [], NEAR_BYTES
+        for slot, tensor in self._held.items():
+            if tensor.layout is torch.strided and slot.nbytes <= room:
+                found.append(tensor)
+                room -= slot.nbytes
+        return found
+
+    @property
     def addresses(self) -> set[int]:
         """Of the memory behind all tensors that a candidate was given."""
         return {tensor.untyped_storage().data_ptr() for tensor in self._held.values()}

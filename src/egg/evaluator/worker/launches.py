@@ -213,6 +213,12 @@ class InterpretedLaunches:
         finally:
             self._session.excerpt = None
 
+    def left(self, marked: Any) -> Any:
+        """A watch for loads of bytes that are ``marked``, to be entered around a call."""
+        from egg.evaluator.interpreter.left import Left
+
+        return Left(marked, self._session)
+
     def configure(self, place: int, lot: int = 0) -> Configurations:
         """Have every autotuner take the configuration at ``place``, or one by ``lot``; what ran so far."""
         chosen = self._session.configurations

@@ -2,7 +2,7 @@
 
 Settings of the process; of the module its modes, its hooks and the names in its ``state_dict``; of each
 parameter, which an optimizer holds, the object itself, its memory, its gradient, its hooks and whether it
-learns; of each tensor that it is given its form, and the same.
+learns; of each tensor that it is given its form, and the same; of dictionaries and lists what they hold.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from egg.evaluator.task.containers import contents
 from egg.evaluator.worker.held import parameters_of, parts_of
 
 _vars = vars
@@ -155,9 +156,9 @@ def _accumulating(tensor: torch.Tensor) -> Any:
 
 
 def _of_arguments(arguments: Any) -> dict[str, Any]:
-    """Form and memory of every tensor; the values are compared by the judge."""
+    """Form and memory of every tensor, whose values are compared by the judge; and what containers hold."""
     tensors = [leaf for leaf in tree_leaves(arguments) if type(leaf) is torch.Tensor]
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {f"arguments{path}": what for path, what in contents(arguments).items()}
     for at, tensor in enumerate(tensors):
         if tensor.layout is torch.strided:
             form = (tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.requires_grad)

@@ -88,6 +88,8 @@ class Forwarded:
     """For each answer whose runs were looked for."""
     returned: str
     """The structure of the result."""
+    left: str = ""
+    """What was loaded that an earlier call had left, where that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ class Options:
     """A seed: programs of a launch run in an order drawn with it."""
     sketch: SketchTerms | None = None
     grad: GradMode = GradMode.OFF
+    left: bool = False
+    """In the interpreter: look for loads of what earlier calls left, behind a :class:`Rewind` and a call."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +278,8 @@ class Note(Request[Done], command="note"):
 class Followed:
     tensors: int
     """How many hold something else than was noted."""
+    new: int = 0
+    """How many are kept that were not there then."""
 
 
 @dataclass(frozen=True)
@@ -286,3 +292,10 @@ class PutBack(Request[Done], command="put_back"):
     """Give one of those what it held when it was noted."""
 
     number: int
+    values: bool = False
+    """Whether elements stay that are among the values of the inputs."""
+
+
+@dataclass(frozen=True)
+class Rewind(Request[Done], command="rewind"):
+    """Give all kept tensors what they held when it was noted."""

@@ -1,0 +1,121 @@
+"""Reads of what an earlier call left, by operators of PyTorch; kernels that load it are in the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from egg.evaluator.interpreter.left import Left
+from egg.evaluator.interpreter.session import Session
+from egg.evaluator.operators.ops import Recorder
+from egg.evaluator.task.containers import contents
+from egg.evaluator.worker.kept import Kept
+
+Use = Callable[[torch.Tensor], object]
+
+
+def found(use: Use) -> str:
+    """What is seen where ``use`` is given a tensor of which the second row was left by an earlier call."""
+    kept = torch.ones(4, 8)
+    raw: torch.Tensor = torch.empty(0, dtype=torch.uint8).set_(kept.untyped_storage(), 0, (kept.nbytes,))  # pyright: ignore
+    marks = torch.zeros(kept.nbytes, dtype=torch.bool)
+    marks[32:64] = True
+    left = Left({kept.data_ptr(): (raw, marks)}, Session())
+    with left, Recorder(reader=left):
+        use(kept)
+    return left.found
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda kept: kept + 1,
+        lambda kept: kept.t()[3].sum(),
+        lambda kept: kept[1, 2].item(),
+        lambda kept: torch.cat([torch.ones(1, 8), kept]),
+        lambda kept: kept.add_(1),
+        lambda kept: (kept[1, :7].zero_(), kept[1].clone()),
+        lambda kept: torch.ones(4, 8).copy_(kept),
+    ],
+)
+def test_what_was_left_is_read(use: Use) -> None:
+    assert "reads" in found(use)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda kept: kept[0] + kept[2:].sum(),
+        lambda kept: (kept.zero_(), kept + 1),
+        lambda kept: (kept[1].copy_(torch.ones(8)), kept.sum()),
+        lambda kept: (torch.mul(torch.ones(4, 8), 2, out=kept), kept.sum()),
+        lambda kept: (kept.view(8, 4), kept.t(), torch.empty_like(kept), torch.zeros_like(kept), kept.shape),
+    ],
+)
+def test_what_was_written_anew_or_never_left_is_not(use: Use) -> None:
+    assert not found(use)
+
+
+def test_a_counter_of_calls_follows_from_no_input() -> None:
+    """Both calls start from the same contents: the counter is the same behind them, the copy is not."""
+    counter, copy = torch.zeros(1), torch.zeros(2)
+    kept = Kept()
+    kept.note(())
+
+    def call(value: float) -> None:
+        counter.add_(1)
+        copy.fill_(value)
+
+    call(5.0)
+    assert kept.compare(()) >= 2
+    spared = {held.data_ptr() for held in kept.copies()}
+    kept.rewind(spared)
+    call(3.0)
+    left = kept.left({held.data_ptr() for held in kept.copies()})
+    assert not left[counter.data_ptr()][1].any()
+    assert left[copy.data_ptr()][1].any()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda given: given[1].update(a=2),
+        lambda given: given[1].update(b=None),
+        lambda given: given[1].pop("a"),
+        lambda given: given[1]["names"].reverse(),
+        lambda given: given[1].update(a=1.0),
+        lambda given: given.append(3),
+    ],
+)
+def test_contents_show_what_changed(change: Callable[[list], object]) -> None:
+    given = [torch.ones(2), {"a": 1, "names": ["p", "q"]}]
+    before = contents(given)
+    assert contents(given) == before
+    change(given)
+    assert contents(given) != before
+
+
+def test_values_are_put_back_beside_the_key_that_stays() -> None:
+    """A copy of the inputs and what was made of them, in one tensor."""
+    first, second = torch.arange(4.0), torch.arange(4.0) + 10
+    memory = torch.cat([first, first * 0.5 - 100])
+    kept = Kept()
+    kept.note(())
+    memory.copy_(torch.cat([second, second * 0.5 - 100]))
+    kept.compare({held.data_ptr() for held in kept.copies()})
+    number = [at for at, _ in kept.changed].index(memory.data_ptr())
+    kept.put_back(number, {held.data_ptr() for held in kept.copies()}, [second])
+    assert torch.equal(memory, torch.cat([second, first * 0.5 - 100]))
+
+
+def test_a_new_tensor_stands_for_the_one_of_its_size_that_has_gone() -> None:
+    kept, holder = Kept(), [torch.full((1237,), 1.0)]
+    kept.note(())
+    made = torch.full((1237,), 2.0)
+    holder[0] = made
+    kept.compare({held.data_ptr() for held in kept.copies()})
+    number = [at for at, _ in kept.changed].index(made.data_ptr())
+    kept.put_back(number, {held.data_ptr() for held in kept.copies()})
+    assert made.eq(1.0).all()
